@@ -1,0 +1,82 @@
+"""Errors, grouped by what the caller must do.
+
+    DbspError
+    ├── CircuitError      fix the program: the message names your file and line
+    ├── ConfigError       fix the settings or the command line
+    ├── DataError         bytes on disk or on the wire are wrong: the message names the file or position
+    ├── UnavailableError  something outside is away: try again
+    ├── CapacityError     a named limit was hit: raise it
+    ├── FencedError       another owner has taken over: stop
+    └── InternalError     our bug: report it with the message
+
+A message is lower case, ``key=value`` pairs last, and ends with a hint where one setting or command mends it.
+Every class survives pickling, because errors cross from Spark tasks to the driver: they take positional arguments only.
+"""
+
+from __future__ import annotations
+
+
+class DbspError(Exception):
+    """The root of all errors this project raises on purpose."""
+
+    code = "dbsp"
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        """Keep the message and the hint apart, so that both survive a pickle."""
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """The message, then the hint."""
+        return self.message if self.hint is None else f"{self.message}; {self.hint}"
+
+
+class CircuitError(DbspError):
+    """The program is wrong: fix the circuit."""
+
+    code = "circuit"
+    exit_code = 2
+
+
+class ConfigError(DbspError):
+    """A setting, a file name or an argument is wrong: fix it and start again."""
+
+    code = "config"
+    exit_code = 2
+
+
+class DataError(DbspError):
+    """Stored or received bytes are not what they must be."""
+
+    code = "data"
+    exit_code = 3
+
+
+class UnavailableError(DbspError):
+    """Something outside this process does not answer: try again later."""
+
+    code = "unavailable"
+    exit_code = 4
+
+
+class CapacityError(DbspError):
+    """A named limit was reached: raise it or send less."""
+
+    code = "capacity"
+    exit_code = 5
+
+
+class FencedError(DbspError):
+    """A newer epoch owns the pipeline: this process must stop."""
+
+    code = "fenced"
+    exit_code = 6
+
+
+class InternalError(DbspError):
+    """A state that the code rules out was met: a bug of this project."""
+
+    code = "internal"
+    exit_code = 70

@@ -1,0 +1,178 @@
+"""The exchange: rows move to the worker that owns their key, in parcels.
+
+All exchanges of one depth travel together: one parcel per source and destination, empty or not, so that a receiver counts
+exactly W of them. A parcel says where it belongs (run, epoch, step, round, layout version, depth, source, destination) and
+carries checksums; one that does not fit is refused by name (fault 29). A parcel from a worker to itself also carries what an
+early segment made for the end of the step: its parts of the outputs, its dead letters, its figures.
+
+Left out: how parcels get from process to process (the runtimes' business) and what a layout is (`dbsp.layout`).
+Source: design section 5. No I/O here.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from dbsp.errors import DataError
+from dbsp.layout import Layout
+from dbsp.logs import DeadLetter
+from dbsp.plan.plan import ExchangeSpec, Plan
+from dbsp.runtime.profile import NodeProfile
+from dbsp.zset.batch import Batch, concat, keys_of
+from dbsp.zset.encoding import decode, encode
+from dbsp.zset.kernels import partition_by
+
+MAGIC = b"DBSPXCH1"
+_FRONT = struct.Struct("<8sII")
+_ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a parcel belongs; `source` and `destination` are worker numbers."""
+
+    run: str
+    epoch: int
+    step: int
+    layout_version: int
+    depth: int
+    source: int
+    destination: int
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What a worker keeps for the end of its own step: output parts, dead letters, figures."""
+
+    parts: Mapping[str, Batch] = field(default_factory=dict)
+    dead: tuple[DeadLetter, ...] = ()
+    rows_in: int = 0
+    seconds: float = 0.0
+    nodes: tuple[NodeProfile, ...] = ()
+
+    def plus(self, other: Carried) -> Carried:
+        """Both together; no view is made twice in one step."""
+        return Carried(
+            parts={**self.parts, **other.parts},
+            dead=self.dead + other.dead,
+            rows_in=self.rows_in + other.rows_in,
+            seconds=self.seconds + other.seconds,
+            nodes=self.nodes + other.nodes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """What one worker sends one worker at one depth of one step: a batch per exchange number."""
+
+    address: Address
+    batches: Mapping[int, Batch]
+    carried: Carried | None = None
+
+
+def split(batch: Batch, spec: ExchangeSpec, layout: Layout) -> list[Batch]:
+    """The rows of a batch by owner, one batch per entry of `layout.workers`; rows keep their order.
+
+    **Law** the sum of the result is the batch (invariant 2: each row has one owner).
+    **Cost** one hash and one counting sort over the owners; nothing with one worker.
+    """
+    count = len(layout.workers)
+    if count == 1 or len(batch) == 0:
+        return [batch, *([batch.slice(0, 0)] * (count - 1))]
+    owner = layout.slot_of(keys_of(batch, spec.key))
+    order, offsets = partition_by(owner, count)
+    sorted_ = batch.take(order)
+    return [sorted_.slice(int(offsets[slot]), int(offsets[slot + 1])) for slot in range(count)]
+
+
+def gather(parcels: Sequence[Parcel], plan: Plan, depth: int) -> dict[int, Batch]:
+    """What arrived for each exchange of a depth, as one loose batch each, ordered by source: no result depends on timing."""
+    ordered = sorted(parcels, key=lambda parcel: parcel.address.source)
+    specs = [spec for spec in plan.exchanges if spec.depth == depth]
+    return {spec.id: concat([p.batches[spec.id] for p in ordered if spec.id in p.batches], spec.schema) for spec in specs}
+
+
+def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) -> None:
+    """Refuse any set of parcels but exactly one from each worker, all for this place of this step."""
+    for parcel in parcels:
+        got, want = asdict(parcel.address), asdict(expected) | {"source": parcel.address.source}
+        wrong = {name: (got[name], want[name]) for name in got if got[name] != want[name]}
+        if wrong:
+            detail = " ".join(f"{name}={seen} expected_{name}={wanted}" for name, (seen, wanted) in wrong.items())
+            raise DataError(f"a parcel of another place was refused: source={parcel.address.source} {detail}")
+    sources = sorted(parcel.address.source for parcel in parcels)
+    if sources != sorted(layout.workers):
+        raise DataError(
+            f"parcels missing or doubled: step={expected.step} depth={expected.depth} destination={expected.destination}"
+            f" sources={sources} workers={list(layout.workers)}"
+        )
+
+
+def to_bytes(parcel: Parcel) -> bytes:
+    """A parcel as one block of bytes: front (magic, checksum, length), index (JSON), sections aligned to 64 bytes."""
+    sections: list[bytes] = []
+    index: dict[str, object] = {"address": asdict(parcel.address), "batches": [], "carried": None}
+    index["batches"] = [[number, *_add(sections, batch)] for number, batch in sorted(parcel.batches.items())]
+    if parcel.carried is not None:
+        carried = parcel.carried
+        index["carried"] = {
+            "parts": [[name, *_add(sections, batch)] for name, batch in sorted(carried.parts.items())],
+            "dead": [asdict(letter) for letter in carried.dead],
+            "rows_in": carried.rows_in,
+            "seconds": carried.seconds,
+            "nodes": [asdict(node) for node in carried.nodes],
+        }
+    head = json.dumps(index, separators=(",", ":")).encode()
+    front = _FRONT.pack(MAGIC, zlib.crc32(head), len(head))
+    return b"".join([front, head, _padding(len(front) + len(head)), *sections])
+
+
+def from_bytes(data: bytes, plan: Plan) -> Parcel:
+    """The parcel again, its batches reading the bytes in place; `DataError` if the checksums do not fit."""
+    if len(data) < _FRONT.size:
+        raise DataError(f"an exchange parcel is cut short: bytes={len(data)}")
+    magic, checksum, length = _FRONT.unpack_from(data)
+    head = data[_FRONT.size : _FRONT.size + length]
+    if magic != MAGIC or zlib.crc32(head) != checksum:
+        raise DataError(f"an exchange parcel is damaged: bytes={len(data)}")
+    index = json.loads(head)
+    start = _FRONT.size + length + len(_padding(_FRONT.size + length))
+    body = memoryview(data)[start:]
+    exchanges = {spec.id: spec.schema for spec in plan.exchanges}
+    views = {view.name: view.schema for view in plan.views}
+    batches = {number: _read(body, first, size, exchanges[number]) for number, first, size in index["batches"]}
+    return Parcel(address=Address(**index["address"]), batches=batches, carried=_carried(index["carried"], body, views))
+
+
+def _carried(index: dict[str, list[list[object]]] | None, body: memoryview, schemas: Mapping[str, object]) -> Carried | None:
+    if index is None:
+        return None
+    fields: dict[str, object] = dict(index)
+    return Carried(
+        parts={name: _read(body, first, size, schemas[name]) for name, first, size in index["parts"]},  # type: ignore[index]
+        dead=tuple(DeadLetter(**letter) for letter in index["dead"]),  # type: ignore[arg-type]
+        rows_in=fields["rows_in"],  # type: ignore[arg-type]
+        seconds=fields["seconds"],  # type: ignore[arg-type]
+        nodes=tuple(NodeProfile(**node) for node in index["nodes"]),  # type: ignore[arg-type]
+    )
+
+
+def _add(sections: list[bytes], batch: Batch) -> tuple[int, int]:
+    """Append an encoded batch; its first byte and its size."""
+    first = sum(map(len, sections))
+    data = bytes(encode(batch))
+    sections.extend((data, _padding(len(data))))
+    return first, len(data)
+
+
+def _read(body: memoryview, first: int, size: int, schema: object) -> Batch:
+    return decode(body[first : first + size], schema, None)  # type: ignore[arg-type]
+
+
+def _padding(size: int) -> bytes:
+    return b"\0" * (-size % _ALIGN)

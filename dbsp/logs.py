@@ -1,0 +1,152 @@
+"""The contracts of the logs: input, step, output; the values that pass through them.
+
+Sources, step log and outputs live in `dbsp.io` and are handed in; runtimes know only these protocols. Positions are
+per input partition: `offset` is the next row to read, ranges are half open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from dbsp.zset.batch import Batch
+
+INSERT, DELETE = 0, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Rows `first <= offset < last` of one partition of one table's input."""
+
+    table: str
+    partition: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """Everything that decides the result of one step; durable before any output of it (invariant 4).
+
+    `ranges` covers every (table, partition) that has rows in this step; `clock_us` is what `now()` shows;
+    `commands` are logged decisions such as a skip. Equal records give equal outputs, whatever the layout.
+    """
+
+    epoch: int
+    step: int
+    layout_version: int
+    ranges: tuple[Range, ...]
+    clock_us: int
+    engine: str
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A row that could not be used: from the input (`origin` = table, `partition`, `offset`) or a node (`origin` = node name).
+
+    `payload` is the row as received or as JSON; `weight` is +1 or -1, so that a row and its retraction both appear.
+    """
+
+    step: int
+    origin: str
+    partition: int
+    offset: int
+    reason: str
+    payload: str
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Decoded changes of one table out of one range, in log order.
+
+    `batch` is loose with the table's schema and weights +1; `operations[i]` is INSERT or DELETE; `offsets[i]` is the row's
+    offset in its partition. A delete on a table with a primary key may hold nulls outside the key.
+    """
+
+    table: str
+    partition: int
+    batch: Batch
+    operations: np.ndarray
+    offsets: np.ndarray
+    dead: tuple[DeadLetter, ...] = field(default=())
+
+
+class InputLog(Protocol):
+    """A durable, partitioned log of one pipeline's table changes."""
+
+    def partitions(self, table: str) -> int:
+        """How many partitions the table's input has."""
+        ...
+
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """The offset after the last readable row, per (table, partition)."""
+        ...
+
+    def read(self, range_: Range, step: int) -> Sequence[Changes]:
+        """The changes of one range, and its bad rows; `DataError` names the offsets if part of it is gone."""
+        ...
+
+    def bytes_per_row(self, table: str) -> float:
+        """An estimate, for bounding a step in bytes."""
+        ...
+
+    def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Drop rows below these offsets: no openable version needs them."""
+        ...
+
+    def close(self) -> None:
+        """Release files and connections."""
+        ...
+
+
+class StepLog(Protocol):
+    """The durable log of step records, owned by the newest epoch."""
+
+    def claim(self) -> int:
+        """Become the owner: a new epoch above every other, durable; older owners are refused from now on."""
+        ...
+
+    def append(self, record: StepRecord) -> None:
+        """Durable on return; `FencedError` if the record's epoch is not the newest, `DataError` if the step is not next."""
+        ...
+
+    def read(self, first: int) -> Sequence[StepRecord]:
+        """Records from step `first` on, contiguous; `DataError` if the first wanted is trimmed."""
+        ...
+
+    def last(self) -> StepRecord | None:
+        """The newest record."""
+        ...
+
+    def trim(self, step: int) -> None:
+        """Drop records below `step`."""
+        ...
+
+    def close(self) -> None:
+        """Release files and connections."""
+        ...
+
+
+class OutputLog(Protocol):
+    """One worker's part of all outputs: views and dead letters, per step, each visible at most once (invariant 5)."""
+
+    def bounds(self) -> tuple[int, int]:
+        """(first, last): steps first <= s < last have been written by this worker."""
+        ...
+
+    def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
+        """As the source design's `write`: below `last` compare the checksum and discard, at `last` append, above: error.
+
+        Durable on return. `parts` holds one consolidated batch per view (empty ones may be left out). A differing
+        checksum is a `DataError` that names the step; an epoch older than the newest seen is a `FencedError`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release files and connections."""
+        ...

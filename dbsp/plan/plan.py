@@ -1,0 +1,81 @@
+"""The plan of a circuit: physical nodes in order, cut into segments at the exchanges.
+
+Segment s runs between the exchanges of depth s-1 and s; all exchanges at one depth travel in one shuffle. A node reads nodes
+of its own segment only; what crosses a segment boundary passes an `ExchangeSpec`. Trace numbers, exchange numbers and node
+numbers depend on the circuit alone, so they are the same in every process and every version that has the same fingerprint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Circuit, SourceLine, Table
+from dbsp.store import TraceSpec
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.operators.operator import Operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanNode:
+    """One physical node: an operator, the nodes it reads, its segment and the traces it keeps."""
+
+    id: int
+    name: str
+    operator: Operator
+    inputs: tuple[int, ...]
+    segment: int
+    traces: tuple[TraceSpec, ...]
+    schema: Schema
+    source: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeSpec:
+    """Rows of node `sender` (segment depth) go to the owner of their key; node `receiver` (segment depth + 1) is a `Receive`."""
+
+    id: int
+    depth: int
+    sender: int
+    receiver: int
+    key: tuple[str, ...]
+    schema: Schema
+    weights: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSpec:
+    """A view: the node whose delta is the view's output, and the trace that integrates it (None: not materialized)."""
+
+    name: str
+    node: int
+    schema: Schema
+    trace: TraceSpec | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A circuit made runnable; `nodes` is in topological order, `segments` = deepest exchange + 2 (1 without exchange)."""
+
+    circuit: Circuit
+    nodes: tuple[PlanNode, ...]
+    exchanges: tuple[ExchangeSpec, ...]
+    views: tuple[ViewSpec, ...]
+    tables: tuple[Table, ...]
+    segments: int
+    fingerprint: str
+
+    def segment(self, index: int) -> tuple[PlanNode, ...]:
+        """The nodes of one segment, in order."""
+        return tuple(node for node in self.nodes if node.segment == index)
+
+    def traces(self, segment: int) -> tuple[TraceSpec, ...]:
+        """The traces that one segment reads and writes."""
+        own = [trace for node in self.segment(segment) for trace in node.traces]
+        return tuple(sorted(own, key=lambda trace: trace.id))
+
+    def all_traces(self) -> tuple[TraceSpec, ...]:
+        """Every trace of the plan, by number."""
+        return tuple(trace for index in range(self.segments) for trace in self.traces(index))

@@ -1,0 +1,109 @@
+"""The runtime of one process: the same tasks and the same exchange as on Spark, without a JVM.
+
+For notebooks, unit tests, the simulator, and small services. It is not a second engine: it calls `dbsp.runtime.tasks` for each
+worker in turn. With `encode_parcels` every parcel passes through its bytes, as between processes; without, batches are
+handed over as they are, which only a database whose arrays outlive its transactions allows (the in-memory one).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dbsp.errors import DataError
+from dbsp.exchange import Parcel, from_bytes, to_bytes
+from dbsp.layout import Layout, moved_shards
+from dbsp.logs import StepRecord
+from dbsp.runtime import tasks
+from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
+from dbsp.store import CheckpointId, CommitReport, VersionInfo
+from dbsp.zset.batch import concat, consolidate
+
+
+@dataclass(slots=True)
+class InProcessRuntime:
+    """Runs all workers in the calling thread, one after another; implements `dbsp.runtime.runtime.Runtime`."""
+
+    work: tasks.Work
+    encode_parcels: bool = True
+    epoch: int = 0
+
+    def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
+        """Make version 0 where it is absent."""
+        for worker in workers:
+            self.work.site.database(worker, checkpoint)
+
+    def fence(self, epoch: int, workers: Sequence[int]) -> None:
+        """Raise the epoch of every worker."""
+        for worker in workers:
+            self.work.site.database(worker).raise_epoch(epoch)
+        self.epoch = epoch
+
+    def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
+        """What every worker can open."""
+        return {worker: tasks.versions(self.work, worker) for worker in workers}
+
+    def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
+        """Open all workers of the layout; they must agree on the checkpoint."""
+        found = {tasks.open_version(self.work, worker, version, epoch) for worker in layout.workers}
+        if len(found) != 1:
+            raise DataError(f"workers hold different checkpoints under one version: version={version} found={found}")
+        self.epoch = epoch
+        return found.pop()
+
+    def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
+        """Run the segments in order, each on every worker, and pass the parcels on."""
+        started = time.perf_counter()
+        order = tasks.StepOrder(record=record, epoch=self.epoch, layout=layout)
+        results = {worker: tasks.run_first_segment(self.work, order, worker) for worker in layout.workers}
+        for segment in range(1, self.work.plan.segments):
+            arrived = self._deliver(results, layout)
+            results = {
+                worker: tasks.run_later_segment(self.work, order, segment, worker, arrived[worker])
+                for worker in layout.workers
+            }
+        reports = tuple(result for result in results.values() if isinstance(result, WorkerReport))
+        return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=reports)
+
+    def _deliver(
+        self, results: Mapping[int, list[Parcel] | WorkerReport], layout: Layout
+    ) -> dict[int, list[Parcel]]:
+        """Sort the parcels by destination."""
+        arrived: dict[int, list[Parcel]] = {worker: [] for worker in layout.workers}
+        for parcels in results.values():
+            if isinstance(parcels, WorkerReport):
+                continue
+            for parcel in parcels:
+                passed = from_bytes(to_bytes(parcel), self.work.plan) if self.encode_parcels else parcel
+                arrived[parcel.address.destination].append(passed)
+        return arrived
+
+    def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
+        """Commit every worker."""
+        return {worker: tasks.commit(self.work, worker, version, checkpoint) for worker in layout.workers}
+
+    def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
+        """Make `version` on every worker of the new layout by slicing the opened version of the old one's."""
+        moved = total = 0
+        for worker in new.workers:
+            report = tasks.take_over(self.work, worker, version, checkpoint, old, new)
+            moved, total = moved + report.bytes_moved, total + report.bytes_total
+        shards = max(old.shards, new.shards)
+        return MoveReport(shards_moved=moved_shards(old, new), shards=shards, bytes_moved=moved, bytes_total=total)
+
+    def read_view(self, view: str, layout: Layout) -> pa.Table:
+        """All workers' rows of a view, consolidated."""
+        spec = tasks.materialized_view(self.work.plan, view)
+        parts = [tasks.view_part(self.work, worker, spec) for worker in layout.workers]
+        return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
+
+    def discard(self, workers: Sequence[int]) -> None:
+        """Delete databases that no openable version names."""
+        for worker in workers:
+            self.work.site.discard_database(worker)
+
+    def close(self) -> None:
+        """The site's files close with their process."""

@@ -1,0 +1,126 @@
+"""Logs that live in memory: the in-process run's input and outputs, and the fakes of the tests.
+
+They keep the contracts of `dbsp.logs` but for durability. The durable ones are in `dbsp.io`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dbsp.errors import DataError, FencedError
+from dbsp.logs import Changes, DeadLetter, Range
+from dbsp.zset.batch import Batch
+from dbsp.zset.encoding import encode
+
+
+@dataclass(slots=True)
+class MemoryInputLog:
+    """Changes per (table, partition), in the order they were appended; `spread` partitions per table."""
+
+    tables: tuple[str, ...]
+    spread: int = 1
+    _kept: dict[tuple[str, int], list[Changes]] = field(default_factory=dict)
+    _ends: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def append(self, table: str, batch: Batch, operations: np.ndarray, partition: int = 0) -> Range:
+        """Take changes in; the range of offsets they got."""
+        key = (table, partition)
+        first = self._ends.get(key, 0)
+        offsets = np.arange(first, first + len(batch), dtype=np.int64)
+        change = Changes(table=table, partition=partition, batch=batch, operations=operations, offsets=offsets)
+        self._kept.setdefault(key, []).append(change)
+        self._ends[key] = first + len(batch)
+        return Range(table=table, partition=partition, first=first, last=first + len(batch))
+
+    def partitions(self, table: str) -> int:
+        """The same number for every table."""
+        if table not in self.tables:
+            raise DataError(f"no such table: table={table} tables={list(self.tables)}")
+        return self.spread
+
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """The offset after the last row."""
+        return {(table, p): self._ends.get((table, p), 0) for table in self.tables for p in range(self.spread)}
+
+    def read(self, range_: Range, step: int) -> Sequence[Changes]:
+        """The kept changes cut to the range."""
+        kept = self._kept.get((range_.table, range_.partition), [])
+        found = [cut for change in kept if (cut := _cut(change, range_)) is not None]
+        if sum(len(change.batch) for change in found) != range_.last - range_.first:
+            raise DataError(f"input rows are gone: {range_} step={step}")
+        return found
+
+    def bytes_per_row(self, table: str) -> float:
+        """What the kept rows take on average."""
+        kept = [change.batch for (name, _), changes in self._kept.items() if name == table for change in changes]
+        rows = sum(map(len, kept))
+        return sum(batch.nbytes for batch in kept) / rows if rows else 0.0
+
+    def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Drop changes that lie wholly below the positions."""
+        for key, position in positions.items():
+            self._kept[key] = [c for c in self._kept.get(key, []) if int(c.offsets[-1]) >= position]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _cut(change: Changes, range_: Range) -> Changes | None:
+    """The part of a change inside the range, without copying."""
+    low, high = (int(at) for at in np.searchsorted(change.offsets, [range_.first, range_.last]))
+    if low >= high:
+        return None
+    return replace(
+        change, batch=change.batch.slice(low, high), operations=change.operations[low:high],
+        offsets=change.offsets[low:high],
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class MemoryOutputLog:
+    """One worker's outputs: parts and dead letters per step, written at most once."""
+
+    first: int = 0
+    parts: dict[int, dict[str, Batch]] = field(default_factory=dict)
+    dead: dict[int, tuple[DeadLetter, ...]] = field(default_factory=dict)
+    _checksums: dict[int, int] = field(default_factory=dict)
+    _last: int = -1
+    _epoch: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin where the worker joins."""
+        self._last = self.first
+
+    def bounds(self) -> tuple[int, int]:
+        """(first, last)."""
+        return self.first, self._last
+
+    def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
+        """Append at `last`, compare below it, refuse above it."""
+        if epoch < self._epoch:
+            raise FencedError(f"output of an older epoch: epoch={epoch} newest={self._epoch}")
+        self._epoch = epoch
+        if step > self._last:
+            raise DataError(f"output steps must be contiguous: step={step} last={self._last}")
+        kept = {name: batch for name, batch in parts.items() if len(batch)}
+        checksum = _checksum(kept, dead)
+        if step < self._last:
+            if step >= self.first and self._checksums[step] != checksum:
+                raise DataError(f"a replayed step gave another output: step={step}")
+            return
+        self.parts[step], self.dead[step], self._checksums[step] = kept, tuple(dead), checksum
+        self._last = step + 1
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _checksum(parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> int:
+    value = 0
+    for name in sorted(parts):
+        value = zlib.crc32(bytes(encode(parts[name])), zlib.crc32(name.encode(), value))
+    return zlib.crc32(repr(list(dead)).encode(), value)

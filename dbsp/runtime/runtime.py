@@ -1,0 +1,120 @@
+"""The contract between whoever decides (a coordinator, a test) and whoever runs the steps (in process, Spark).
+
+A runtime holds no decisions: it opens the workers' databases at a version, runs one step when told, commits when told.
+Everything it is told carries the epoch. `Site` is how a worker reaches its database and its logs; it is a picklable value,
+because a Spark task builds it again in its own process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from dbsp.layout import Layout
+from dbsp.logs import InputLog, OutputLog, StepRecord
+from dbsp.runtime.profile import NodeProfile
+from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
+
+
+class Site(Protocol):
+    """Where a worker lives: opens (or finds again, per process) its database and logs. Picklable."""
+
+    def database(self, worker: int, create: CheckpointId | None = None) -> Database:
+        """The worker's database; `create` makes an absent one at version 0 with this id, else absent is a `DataError`."""
+        ...
+
+    def discard_database(self, worker: int) -> None:
+        """Delete the database of a worker that no openable version's layout names."""
+        ...
+
+    def input_log(self) -> InputLog:
+        """The input log, for reading."""
+        ...
+
+    def output_log(self, worker: int, first_step: int = 0) -> OutputLog:
+        """The worker's part of the outputs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """What one worker did in one step; `state_bytes` after it."""
+
+    worker: int
+    rows_in: int
+    rows_out: int
+    dead: int
+    seconds: float
+    state_bytes: int
+    nodes: tuple[NodeProfile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One finished step: outputs are durable, state is in every worker's scratch."""
+
+    step: int
+    seconds: float
+    workers: tuple[WorkerReport, ...] = field(default=())
+
+    @property
+    def rows_in(self) -> int:
+        """Input rows of the step."""
+        return sum(worker.rows_in for worker in self.workers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveReport:
+    """What a redistribution moved: shards and bytes that changed owner, out of all."""
+
+    shards_moved: int
+    shards: int
+    bytes_moved: int
+    bytes_total: int
+
+
+class Runtime(Protocol):
+    """Runs what it is told. Every method raises a `DbspError`; after any error the caller rolls back (a new epoch)."""
+
+    def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
+        """Make version 0 for workers that have no database yet."""
+        ...
+
+    def fence(self, epoch: int, workers: Sequence[int]) -> None:
+        """Write the epoch into every worker's database, durably: older writers are refused from now on."""
+        ...
+
+    def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
+        """What every worker can open; a worker without a database has none."""
+        ...
+
+    def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
+        """Open every worker of the layout at the version."""
+        ...
+
+    def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
+        """Run one step on all workers; on return its outputs are durable. The record must be durable before."""
+        ...
+
+    def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
+        """Commit `version` on every worker."""
+        ...
+
+    def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
+        """From the opened version (= version - 1, layout `old`) make `version` on every worker of `new`, by slicing alone."""
+        ...
+
+    def read_view(self, view: str, layout: Layout) -> pa.Table:
+        """The rows of a materialized view after the last finished step, with an int64 column `weight`."""
+        ...
+
+    def discard(self, workers: Sequence[int]) -> None:
+        """Delete the databases of workers that no openable version names."""
+        ...
+
+    def close(self) -> None:
+        """Release processes, files and connections."""
+        ...

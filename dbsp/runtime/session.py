@@ -1,0 +1,269 @@
+"""`dbsp.open`: a circuit running in this process, in memory, for notebooks and tests.
+
+The run keeps its state in `MemoryDatabase`s and its input in a `MemoryInputLog`; `checkpoint`, `restart` and `rescale` do what
+the coordinator does for a durable pipeline, so that the five equalities can be tried on any circuit in milliseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from dbsp.circuit.nodes import Circuit, Table
+from dbsp.errors import CircuitError
+from dbsp.layout import Layout, initial, rescaled
+from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord
+from dbsp.plan.explain import explain
+from dbsp.plan.plan import Plan
+from dbsp.plan.planner import plan as make_plan
+from dbsp.runtime.inprocess import InProcessRuntime
+from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
+from dbsp.runtime.runtime import MoveReport, StepReport
+from dbsp.runtime.tasks import Work
+from dbsp.store import CheckpointId
+from dbsp.trace.memory import MemoryDatabase
+from dbsp.version import VERSION
+from dbsp.zset.batch import Batch, concat, consolidate
+
+RUN = "in-process"
+Rows = pa.Table | pa.RecordBatch | Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Any]]
+
+
+@dataclass(slots=True)
+class MemorySite:
+    """Workers whose databases and logs are objects of this process."""
+
+    inputs: MemoryInputLog
+    databases: dict[int, MemoryDatabase] = field(default_factory=dict)
+    outputs: dict[int, MemoryOutputLog] = field(default_factory=dict)
+
+    def database(self, worker: int, create: CheckpointId | None = None) -> MemoryDatabase:
+        """The worker's database, made on first use with `create`."""
+        if worker not in self.databases and create is not None:
+            self.databases[worker] = MemoryDatabase(create)
+        return self.databases[worker]
+
+    def discard_database(self, worker: int) -> None:
+        """Forget a worker that left."""
+        self.databases.pop(worker, None)
+
+    def input_log(self) -> MemoryInputLog:
+        """The run's input."""
+        return self.inputs
+
+    def output_log(self, worker: int, first_step: int = 0) -> MemoryOutputLog:
+        """The worker's outputs."""
+        return self.outputs.setdefault(worker, MemoryOutputLog(first=first_step))
+
+
+@dataclass(frozen=True, slots=True)
+class Rowset:
+    """Rows with weights, to look at: a view, or what one step changed in it."""
+
+    batch: Batch
+
+    def __len__(self) -> int:
+        """How many different rows."""
+        return len(self.batch)
+
+    def to_arrow(self, weight: bool = False) -> pa.Table:
+        """An Arrow table; with `weight` as a last column, else every row as often as its (positive) weight says."""
+        if weight:
+            return self.batch.to_arrow(weight_column="weight")
+        times = np.maximum(self.batch.weight, 0)
+        return self.batch.take(np.repeat(np.arange(len(self.batch)), times)).to_arrow(weight_column=None)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The rows as dicts, as often as their weights say."""
+        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return rows
+
+    def to_rows(self) -> list[tuple[tuple[Any, ...], int]]:
+        """(row, weight) pairs, sorted: for tests and documents."""
+        return sorted(self.batch.to_rows(), key=repr)
+
+    def __repr__(self) -> str:
+        """The schema and the first rows."""
+        shown = "\n".join(f"{weight:+d} {row}" for row, weight in self.to_rows()[:20])
+        return f"{self.batch.schema}\n{shown}"
+
+
+class Run:
+    """A circuit running in this process. Made by `dbsp.open`; use it as a context manager."""
+
+    def __init__(self, plan: Plan, workers: int, partitions: int) -> None:
+        """Open an empty state with `workers` workers."""
+        self.plan = plan
+        self.layout: Layout = initial(workers)
+        self.step_number = 0
+        self.reports: list[StepReport] = []
+        self._inputs = MemoryInputLog(tuple(table.name for table in plan.tables), partitions)
+        self._site = MemorySite(self._inputs)
+        self._runtime = InProcessRuntime(Work(site=self._site, plan=plan, run=RUN), encode_parcels=False)
+        self._records: list[StepRecord] = []
+        self._done: dict[tuple[str, int], int] = {}
+        self._pushes = 0
+        self._epoch, self._version = 1, 0
+        self._runtime.create(self.layout.workers, self._checkpoint_id())
+        self._roll_back()
+
+    def __enter__(self) -> Self:
+        """The run itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Forget everything."""
+        self._runtime.close()
+
+    def push(self, table: str, rows: Rows, *, partition: int | None = None) -> None:
+        """Insert rows (replace, where the table has a primary key); seen by the next `step`."""
+        self._append(table, rows, INSERT, partition)
+
+    def delete(self, table: str, rows: Rows, *, partition: int | None = None) -> None:
+        """Delete rows; where the table has a primary key only its columns are needed."""
+        self._append(table, rows, DELETE, partition)
+
+    def _append(self, name: str, rows: Rows, operation: int, partition: int | None) -> None:
+        table = self._table(name)
+        batch = _rows_to_batch(table, rows, operation)
+        at = self._pushes % self._inputs.spread if partition is None else partition
+        self._pushes += 1
+        self._inputs.append(name, batch, np.full(len(batch), operation, dtype=np.int8), at)
+
+    def _table(self, name: str) -> Table:
+        for table in self.plan.tables:
+            if table.name == name:
+                return table
+        raise CircuitError(f"no such table: table={name} tables={[table.name for table in self.plan.tables]}")
+
+    def step(self) -> dict[str, Rowset]:
+        """Process everything pushed; what changed in each view."""
+        ranges = tuple(
+            Range(table=table, partition=partition, first=self._done.get((table, partition), 0), last=end)
+            for (table, partition), end in sorted(self._inputs.ends().items())
+            if end > self._done.get((table, partition), 0)
+        )
+        record = StepRecord(
+            epoch=self._epoch, step=self.step_number, layout_version=self.layout.version, ranges=ranges,
+            clock_us=time.time_ns() // 1000, engine=VERSION,
+        )  # fmt: skip
+        self._records.append(record)
+        self._run(record)
+        return {view.name: Rowset(self.output(record.step, view.name)) for view in self.plan.views}
+
+    def _run(self, record: StepRecord) -> None:
+        self.reports.append(self._runtime.run_step(record, self.layout))
+        self.step_number = record.step + 1
+        self._done.update({(r.table, r.partition): r.last for r in record.ranges})
+
+    def output(self, step: int, view: str) -> Batch:
+        """What a step changed in a view, summed over the workers."""
+        schema = self._view_schema(view)
+        logs = (log.parts.get(step, {}) for log in self._site.outputs.values())
+        return consolidate(concat([parts[view] for parts in logs if view in parts], schema))
+
+    def _view_schema(self, name: str) -> Any:
+        for view in self.plan.views:
+            if view.name == name:
+                return view.schema
+        raise CircuitError(f"no such view: view={name} views={[view.name for view in self.plan.views]}")
+
+    def view(self, name: str) -> Rowset:
+        """The rows of a materialized view now."""
+        table = self._runtime.read_view(name, self.layout)
+        weights = table.column("weight").to_numpy()
+        return Rowset(Batch.from_arrow(table.drop_columns(["weight"]), self._view_schema(name), weights))
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Every row that could not be used so far."""
+        found = [letter for log in self._site.outputs.values() for letters in log.dead.values() for letter in letters]
+        return sorted(found, key=lambda letter: (letter.step, letter.origin, letter.offset, letter.payload))
+
+    def checkpoint(self) -> None:
+        """Make the state so far the version that `restart` goes back to."""
+        self._version += 1
+        self._runtime.commit(self._version, self._checkpoint_id(), self.layout)
+
+    def restart(self) -> None:
+        """As after a crash: back to the last checkpoint, under a new epoch, and replay the steps since."""
+        self._epoch += 1
+        self._roll_back()
+
+    def rescale(self, workers: int) -> MoveReport:
+        """Cold rescale: checkpoint, redistribute by slicing, go on with the new layout."""
+        self.checkpoint()
+        old, new = self.layout, rescaled(self.layout, workers, step=self.step_number)
+        self.layout = new
+        self._version += 1
+        report = self._runtime.redistribute(self._version, self._checkpoint_id(), old, new)
+        self._epoch += 1
+        self._roll_back()
+        self._runtime.discard([worker for worker in old.workers if worker not in new.workers])
+        return report
+
+    def _roll_back(self) -> None:
+        self._runtime.fence(self._epoch, self.layout.workers)
+        checkpoint = self._runtime.open(self._version, self._epoch, self.layout)
+        for record in self._records[checkpoint.step :]:
+            self._run(record)
+
+    def _checkpoint_id(self) -> CheckpointId:
+        return CheckpointId(
+            run=RUN, epoch=self._epoch, step=self.step_number, layout_version=self.layout.version,
+            fingerprint=self.plan.fingerprint,
+        )  # fmt: skip
+
+    def explain(self) -> str:
+        """The plan, as text."""
+        return explain(self.plan)
+
+
+def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1) -> Run:
+    """Run a circuit in this process, in memory (exported as `dbsp.open`).
+
+    **Shape** `workers` copies of the circuit; each table's input has `partitions` partitions, pushes go round them.
+    **State** all of it in memory, gone when the run is.
+    **Errors** `CircuitError` for an unknown table or view, or rows that do not fit the table.
+    """
+    return Run(make_plan(circuit), workers, partitions)
+
+
+def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
+    """Rows of any accepted kind as the table's columns; absent nullable columns are null."""
+    if isinstance(rows, Mapping):
+        source = pa.table(dict(rows)) if rows else pa.table({})
+    elif isinstance(rows, pa.RecordBatch | pa.Table):
+        source = pa.table(rows) if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    else:
+        listed = list(rows)
+        known = table.schema.to_arrow()
+        _refuse_unknown(table, {name for row in listed for name in row})
+        source = pa.Table.from_pylist(listed, schema=pa.schema([field.with_nullable(True) for field in known]))
+    _refuse_unknown(table, set(source.column_names))
+    needed = set(table.primary_key) if operation == DELETE and table.primary_key else {
+        column.name for column in table.schema if not column.nullable
+    }  # fmt: skip
+    columns = []
+    for column in table.schema:
+        if column.name in source.column_names:
+            array = source.column(column.name).cast(column.type).combine_chunks()
+        else:
+            array = pa.nulls(source.num_rows, column.type)
+        if column.name in needed and array.null_count:
+            raise CircuitError(f"a null where none is allowed: table={table.name} column={column.name}")
+        columns.append(array)
+    return Batch.of(table.schema, columns)
+
+
+def _refuse_unknown(table: Table, names: set[str]) -> None:
+    unknown = sorted(names - set(table.schema.names))
+    if unknown:
+        raise CircuitError(f"no such column: table={table.name} columns={unknown} known={list(table.schema.names)}")

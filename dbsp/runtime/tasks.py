@@ -1,0 +1,218 @@
+"""What a worker does when told: open, run one segment, commit, show its part of a view.
+
+The same functions run inside one process (`dbsp.runtime.inprocess`) and inside Spark tasks (`dbsp.runtime.spark`): a
+runtime only decides where, and moves parcels. Every function takes the worker's `Work`, a picklable value, and reaches
+files and logs through its site, so a task can be run again anywhere that the site's paths are (design section 5).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dbsp.exchange import Address, Carried, Parcel, check_arrival, gather, split
+from dbsp.layout import Layout
+from dbsp.logs import DELETE, Changes, StepRecord
+from dbsp.operators.source import OPERATION, POSITION
+from dbsp.plan.plan import Plan, ViewSpec
+from dbsp.runtime.runtime import Site, WorkerReport
+from dbsp.step import Arrived, SegmentResult, run_segment
+from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
+from dbsp.zset.batch import Batch, concat, consolidate
+
+_PARTITION_SHIFT = 44
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What every task of a run shares: where workers live, what they run, which run it is."""
+
+    site: Site
+    plan: Plan
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOrder:
+    """One step to run: its durable record, under the epoch that runs it now, in a layout."""
+
+    record: StepRecord
+    epoch: int
+    layout: Layout
+
+
+def run_first_segment(work: Work, order: StepOrder, worker: int) -> list[Parcel] | WorkerReport:
+    """Segment 0: read the worker's input ranges, run up to the first exchange."""
+    changes = read_changes(work, order, worker)
+    tables = table_batches(work.plan, changes)
+    dead = tuple(letter for change in changes for letter in change.dead)
+    rows = sum(len(change.batch) for change in changes)
+    carried = Carried(dead=dead, rows_in=rows)
+    return _run(work, order, 0, worker, Arrived(tables=tables, exchanges={}), carried)
+
+
+def run_later_segment(
+    work: Work, order: StepOrder, segment: int, worker: int, parcels: Sequence[Parcel]
+) -> list[Parcel] | WorkerReport:
+    """Segment s > 0: check what arrived, run up to the next exchange or to the end."""
+    check_arrival(parcels, _address(work, order, segment - 1, worker, worker), order.layout)
+    carried = next(p.carried for p in parcels if p.address.source == worker and p.carried is not None)
+    arrived = Arrived(tables={}, exchanges=gather(parcels, work.plan, segment - 1))
+    return _run(work, order, segment, worker, arrived, carried)
+
+
+def _run(
+    work: Work, order: StepOrder, segment: int, worker: int, arrived: Arrived, carried: Carried
+) -> list[Parcel] | WorkerReport:
+    """Run a segment in one transaction; send its parcels, or write the outputs after the last one."""
+    started = time.perf_counter()
+    database = work.site.database(worker)
+    record = order.record
+    with database.begin(order.epoch, record.step, segment, work.plan.traces(segment)) as transaction:
+        result = run_segment(
+            work.plan, segment, step=record.step, clock_us=record.clock_us, arrived=arrived, transaction=transaction
+        )
+        seconds = time.perf_counter() - started
+        total = carried.plus(Carried(parts=result.views, dead=result.dead, nodes=result.nodes, seconds=seconds))
+        last = segment == work.plan.segments - 1
+        parcels = [] if last else _parcels(work, order, segment, worker, result, total)
+        if last:
+            _write_outputs(work, order, worker, total)
+        transaction.finish()
+    return _report(worker, total, database) if last else parcels
+
+
+def _parcels(
+    work: Work, order: StepOrder, segment: int, worker: int, result: SegmentResult, carried: Carried
+) -> list[Parcel]:
+    """One parcel per worker of the layout; the one to itself carries what waits for the end of the step."""
+    shares = {
+        spec.id: split(result.sent[spec.id], spec, order.layout)
+        for spec in work.plan.exchanges
+        if spec.depth == segment
+    }
+    return [
+        Parcel(
+            address=_address(work, order, segment, worker, destination),
+            batches={number: share[slot] for number, share in shares.items() if len(share[slot])},
+            carried=carried if destination == worker else None,
+        )
+        for slot, destination in enumerate(order.layout.workers)
+    ]
+
+
+def _address(work: Work, order: StepOrder, depth: int, source: int, destination: int) -> Address:
+    return Address(
+        run=work.run, epoch=order.epoch, step=order.record.step, layout_version=order.layout.version,
+        depth=depth, source=source, destination=destination,
+    )  # fmt: skip
+
+
+def _write_outputs(work: Work, order: StepOrder, worker: int, carried: Carried) -> None:
+    first = order.layout.first_steps[order.layout.workers.index(worker)]
+    log = work.site.output_log(worker, first)
+    log.write(order.epoch, order.record.step, carried.parts, carried.dead)
+
+
+def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
+    return WorkerReport(
+        worker=worker, rows_in=carried.rows_in, rows_out=sum(map(len, carried.parts.values())),
+        dead=len(carried.dead), seconds=carried.seconds, state_bytes=database.state_bytes(), nodes=carried.nodes,
+    )  # fmt: skip
+
+
+def read_changes(work: Work, order: StepOrder, worker: int) -> list[Changes]:
+    """The changes of the ranges this worker owns, in (table, partition, offset) order."""
+    log = work.site.input_log()
+    counts = {table.name: log.partitions(table.name) for table in work.plan.tables}
+    owned = {name: set(order.layout.partitions_of(worker, count)) for name, count in counts.items()}
+    mine = [r for r in order.record.ranges if r.partition in owned[r.table] and r.first < r.last]
+    mine.sort(key=lambda r: (r.table, r.partition, r.first))
+    return [change for range_ in mine for change in log.read(range_, order.record.step)]
+
+
+def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
+    """Changes as each table's `Source` wants them: weights for a bare table, operations and positions for one with a key."""
+    found: dict[str, Batch] = {}
+    for table in plan.tables:
+        own = [change for change in changes if change.table == table.name]
+        if not own:
+            continue
+        node = next(n for n in plan.nodes if getattr(n.operator, "table", None) == table.name)
+        convert = _keyed if table.primary_key else _bare
+        found[table.name] = concat([convert(change, node.schema) for change in own], node.schema)
+    return found
+
+
+def _bare(change: Changes, schema: object) -> Batch:
+    """Insert is +1, delete is -1."""
+    weights = np.where(change.operations == DELETE, -1, 1).astype(np.int64).reshape(-1, 1)
+    return Batch(schema=change.batch.schema, columns=change.batch.columns, weights=weights).project(schema.names)  # type: ignore[attr-defined]
+
+
+def _keyed(change: Changes, schema: object) -> Batch:
+    """The operation and the row's place in the step travel with the row to the owner of its key."""
+    place = (np.int64(change.partition) << _PARTITION_SHIFT) + change.offsets.astype(np.int64)
+    extra = {OPERATION: pa.array(change.operations.astype(np.int8)), POSITION: pa.array(place)}
+    columns = tuple(extra[name] if name in extra else change.batch.column(name) for name in schema.names)  # type: ignore[attr-defined]
+    return Batch(schema=schema, columns=columns, weights=np.ones((len(change.batch), 1), dtype=np.int64))  # type: ignore[arg-type]
+
+
+def versions(work: Work, worker: int) -> tuple[VersionInfo, ...]:
+    """What the worker can open."""
+    return work.site.database(worker).versions()
+
+
+def open_version(work: Work, worker: int, version: int, epoch: int) -> CheckpointId:
+    """Open the worker at a version: other versions and later steps are discarded."""
+    return work.site.database(worker).open(version, epoch)
+
+
+def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> CommitReport:
+    """Commit the worker's state as `version`."""
+    return work.site.database(worker).commit(version, checkpoint)
+
+
+def view_part(work: Work, worker: int, view: ViewSpec) -> Batch:
+    """The worker's rows of a materialized view after its last finished step, consolidated."""
+    assert view.trace is not None
+    with work.site.database(worker).read_trace(view.trace) as spine:
+        parts = list(spine.parts())
+        return consolidate(concat(parts, view.schema)) if parts else Batch.empty(view.schema)
+
+
+def materialized_view(plan: Plan, name: str) -> ViewSpec:
+    """The spec of a view that can be read as a table."""
+    found = {view.name: view for view in plan.views if view.trace is not None}
+    if name not in found:
+        raise ConfigError(f"no such view: view={name} views={sorted(found)}")
+    return found[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOver:
+    """What a worker of the new layout took from others, out of all it holds, in bytes."""
+
+    bytes_moved: int
+    bytes_total: int
+
+
+def take_over(
+    work: Work, worker: int, version: int, checkpoint: CheckpointId, old: Layout, new: Layout
+) -> TakeOver:
+    """Make `version` in a worker of the new layout out of slices of the old one's opened version.
+
+    **Law** invariant 2: the ranges taken from the old workers are disjoint and cover what the worker owns.
+    """
+    target = work.site.database(worker, VERSION_ZERO_OF(checkpoint))
+    wanted = new.ranges_of(worker)
+    sources = [
+        (work.site.database(giver), overlap)
+        for giver in old.workers
+        if (overlap := overlaps(wanted, old.ranges_of(giver)))
+    ]
+    raise NotImplementedError

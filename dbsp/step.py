@@ -1,0 +1,139 @@
+"""One segment of one step on one worker: run the nodes in order, from what arrived to what is sent.
+
+A pure function of (plan, segment, the state as of step-1, what arrived, the record's clock): a task that Spark runs twice
+gives the same bytes twice (invariant 3). The state is reached through a `StepTransaction` alone, files and workers not at all.
+
+Left out: where the inputs come from and where the parcels go (`dbsp.runtime.tasks`). Source: design sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dbsp.errors import CapacityError, DbspError, InternalError
+from dbsp.logs import DeadLetter
+from dbsp.operators.integrate import integrate
+from dbsp.operators.operator import StepContext
+from dbsp.operators.receive import Receive
+from dbsp.operators.source import Source
+from dbsp.plan.plan import Plan, PlanNode
+from dbsp.runtime.profile import NodeProfile
+from dbsp.store import StepTransaction
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch, consolidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """What a segment starts from: the tables' changes (segment 0) and the exchanges' rows (later ones)."""
+
+    tables: Mapping[str, Batch]
+    exchanges: Mapping[int, Batch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentResult:
+    """What a segment made: rows to send per exchange, the views' deltas, dead letters, figures per node."""
+
+    sent: Mapping[int, Batch]
+    views: Mapping[str, Batch]
+    dead: tuple[DeadLetter, ...]
+    nodes: tuple[NodeProfile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeState:
+    """The node's own traces, by their index in the node."""
+
+    node: PlanNode
+    transaction: StepTransaction
+
+    def spine(self, index: int) -> Spine:
+        return self.transaction.spine(self.node.traces[index])
+
+    def append(self, index: int, batch: Batch) -> None:
+        self.transaction.append(self.node.traces[index], batch)
+
+
+def run_segment(
+    plan: Plan, segment: int, *, step: int, clock_us: int, arrived: Arrived, transaction: StepTransaction
+) -> SegmentResult:
+    """Run one segment.
+
+    **State** each node's traces, read as of step-1 and appended to; materialized views are integrated here too.
+    **Cost** the nodes' own; the views' deltas are consolidated, so that equal steps give equal bytes.
+    **Errors** whatever a node raises, with the node, the step and the user's line added.
+    """
+    values: dict[int, Batch] = {}
+    dead: list[DeadLetter] = []
+    figures: list[NodeProfile] = []
+    for node in plan.segment(segment):
+        inputs = _inputs(plan, node, values, arrived)
+        started = time.perf_counter()
+        values[node.id] = _run_node(plan, node, inputs, step, clock_us, transaction, dead)
+        seconds = time.perf_counter() - started
+        rows = sum(map(len, inputs))
+        figures.append(NodeProfile(node=node.id, rows_in=rows, rows_out=len(values[node.id]), seconds=seconds))
+    sent = {spec.id: values[spec.sender] for spec in plan.exchanges if spec.sender in values}
+    views = _views(plan, segment, values, transaction)
+    return SegmentResult(sent=sent, views=views, dead=tuple(dead), nodes=tuple(figures))
+
+
+def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Arrived) -> tuple[Batch, ...]:
+    """What a node reads: the table's changes, what an exchange brought, or other nodes' values."""
+    match node.operator:
+        case Source(table=table):
+            return (arrived.tables.get(table, Batch.empty(node.schema)),)
+        case Receive():
+            spec = next(spec for spec in plan.exchanges if spec.receiver == node.id)
+            found = arrived.exchanges.get(spec.id)
+            return (found if found is not None else Batch.empty(spec.schema, spec.weights),)
+        case _:
+            return tuple(values[number] for number in node.inputs)
+
+
+def _run_node(
+    plan: Plan,
+    node: PlanNode,
+    inputs: tuple[Batch, ...],
+    step: int,
+    clock_us: int,
+    transaction: StepTransaction,
+    dead: list[DeadLetter],
+) -> Batch:
+    context = StepContext(step=step, clock_us=clock_us, error_policy=plan.circuit.error_policy)
+    try:
+        result = node.operator.step(context, _NodeState(node, transaction), inputs)
+    except DbspError as error:
+        raise type(error)(f"{error.message} {_place(node, step)}", error.hint) from error
+    except OverflowError as error:
+        raise CapacityError(f"a number overflowed: {error} {_place(node, step)}") from error
+    except Exception as error:
+        raise InternalError(f"operator failed: {type(error).__name__}: {error} {_place(node, step)}") from error
+    for failure in context.failures:
+        dead.append(
+            DeadLetter(step=step, origin=node.name, partition=-1, offset=-1, reason=failure.reason,
+                       payload=failure.payload, weight=failure.weight)
+        )  # fmt: skip
+    return result
+
+
+def _views(plan: Plan, segment: int, values: Mapping[int, Batch], transaction: StepTransaction) -> dict[str, Batch]:
+    """The consolidated deltas of the views made here; materialized ones are added to their trace."""
+    found: dict[str, Batch] = {}
+    for view in plan.views:
+        if view.node not in values or plan.nodes[view.node].segment != segment:
+            continue
+        delta = values[view.node]
+        if view.trace is not None:
+            integrate(delta, view.trace, transaction)
+        whole = consolidate(delta)
+        found[view.name] = Batch(schema=whole.schema, columns=whole.columns, weights=whole.weights)
+    return found
+
+
+def _place(node: PlanNode, step: int) -> str:
+    line = f" line={node.source}" if node.source is not None else ""
+    return f"node={node.name} step={step}{line}"

@@ -1,0 +1,142 @@
+"""The contract of a worker's two-version database, and of one step's transaction on it.
+
+Two implementations pass the same contract tests: `dbsp.trace.memory.MemoryDatabase` (in process, forgets) and
+`dbsp.storage.WorkerDatabase` (LMDB). Sections 5 and 6 of the design are its source: at most two versions; a commit that
+crashes leaves v, or v and v+1; every write carries the epoch, and an older epoch is refused in the transaction that would
+have written (invariant 6); a step's writes per segment appear at once and once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import Arrangement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointId:
+    """What a version belongs to; two databases match only when all parts are equal.
+
+    `run` is drawn when the pipeline is first created. `step` is the next step to apply. `epoch` is the one that committed.
+    """
+
+    run: str
+    epoch: int
+    step: int
+    layout_version: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionInfo:
+    """One openable version; version 0 is empty and has the id that the database was created with."""
+
+    version: int
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitReport:
+    """What a commit wrote: chunks copied to the durable side, their bytes, bytes of state in all."""
+
+    version: int
+    chunks_written: int
+    bytes_written: int
+    state_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSpec:
+    """One trace of the plan: its stable number and how it is arranged."""
+
+    id: int
+    arrangement: Arrangement
+
+
+class StepTransaction(Protocol):
+    """Reads the state as of step-1 and collects what (step, segment) adds.
+
+    Entering begins the read transactions; no array read through it may be kept after leaving. If (step, segment) was
+    already written (`done`), reads still see step-1 and `finish` does nothing, so that a task which is run twice emits
+    the same bytes and writes once.
+    """
+
+    done: bool
+
+    def __enter__(self) -> Self:
+        """Begin reading."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End reading; what was not finished is dropped."""
+        ...
+
+    def spine(self, trace: TraceSpec) -> Spine:
+        """The trace as of step-1."""
+        ...
+
+    def append(self, trace: TraceSpec, batch: Batch) -> None:
+        """Add an arranged batch to the trace, seen from step+1 on; at most once per trace and step."""
+        ...
+
+    def finish(self) -> None:
+        """Write everything appended, in one transaction that checks the epoch; `FencedError` if it is old."""
+        ...
+
+
+class Database(Protocol):
+    """One worker's database: versions v and perhaps v+1, and the steps since v."""
+
+    def versions(self) -> tuple[VersionInfo, ...]:
+        """The versions that can be opened, oldest first: one or two."""
+        ...
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Make `epoch` the newest, durably; `FencedError` if a newer one is there. Every rollback begins with it."""
+        ...
+
+    def open(self, version: int, epoch: int) -> CheckpointId:
+        """Discard other versions and all steps since; the state is that of `version`, its step the next to apply."""
+        ...
+
+    def begin(self, epoch: int, step: int, segment: int, traces: Sequence[TraceSpec]) -> StepTransaction:
+        """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
+        ...
+
+    def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
+        """Make the state after step `checkpoint.step - 1` version `version` = opened + 1; repeating it does nothing.
+
+        Afterwards `version` is the opened one and steps go on from it; the version before it stays until the next commit.
+        """
+        ...
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """A value of the small key-value tables, as put since the opened version or before."""
+        ...
+
+    def put(self, epoch: int, table: str, key: bytes, value: bytes | None) -> None:
+        """Write (None: delete) a small value; part of the next commit."""
+        ...
+
+    def get_step(self) -> int:
+        """The next step to apply."""
+        ...
+
+    def set_step(self, epoch: int, step: int) -> None:
+        """Set the next step to apply; part of the next commit."""
+        ...
+
+    def state_bytes(self) -> int:
+        """Bytes of all chunks the newest state refers to."""
+        ...
+
+    def close(self) -> None:
+        """Release files; what was not committed is gone."""
+        ...

@@ -1,0 +1,150 @@
+"""Types and schemas: what the columns of a Z-set are called and hold.
+
+A type is an Arrow type out of a closed list (`SUPPORTED`); a schema is an ordered list of named, typed, perhaps nullable
+columns; an arrangement says how a stored batch is sorted. All are values: equal when their parts are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dbsp.errors import CircuitError
+
+BOOL = pa.bool_()
+INT8, INT16, INT32, INT64 = pa.int8(), pa.int16(), pa.int32(), pa.int64()
+UINT8, UINT16, UINT32, UINT64 = pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()
+FLOAT32, FLOAT64 = pa.float32(), pa.float64()
+STRING, BINARY = pa.string(), pa.binary()
+DATE = pa.date32()
+TIME = pa.time64("us")
+TIMESTAMP = pa.timestamp("us")
+TIMESTAMP_UTC = pa.timestamp("us", tz="UTC")
+DURATION = pa.duration("us")
+
+
+def decimal(precision: int, scale: int) -> pa.DataType:
+    """A decimal of at most 38 digits, `scale` of them after the point."""
+    return pa.decimal128(precision, scale)
+
+
+SCALARS = frozenset(
+    [BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT32, FLOAT64, STRING, BINARY, DATE, TIME]
+    + [TIMESTAMP, TIMESTAMP_UTC, DURATION]
+)
+
+
+def is_supported(type_: pa.DataType) -> bool:
+    """Whether a column may have this type."""
+    return type_ in SCALARS or pa.types.is_decimal128(type_)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One named column; `nullable=False` promises that no row holds a null there."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse a type outside the list."""
+        if not is_supported(self.type):
+            hint = "use one of the types that dbsp exports, such as dbsp.INT64, dbsp.STRING or dbsp.decimal(12, 2)"
+            raise CircuitError(f"unsupported column type: column={self.name} type={self.type}", hint)
+
+    def __str__(self) -> str:
+        """`name: type`, and `not null` where that is promised."""
+        return f"{self.name}: {self.type}" + ("" if self.nullable else " not null")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An ordered list of columns with distinct names."""
+
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a repeated name."""
+        if len(set(self.names)) != len(self.columns):
+            repeated = sorted({name for name in self.names if self.names.count(name) > 1})
+            raise CircuitError(f"repeated column name: columns={repeated}", "rename one of them")
+
+    @staticmethod
+    def of(columns: Mapping[str, pa.DataType] | Iterable[Column]) -> Schema:
+        """A schema from `{name: type}` (all nullable) or from columns."""
+        if isinstance(columns, Mapping):
+            return Schema(tuple(Column(name, type_) for name, type_ in columns.items()))
+        return Schema(tuple(columns))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column names, in order."""
+        return tuple(column.name for column in self.columns)
+
+    def __iter__(self) -> Iterator[Column]:
+        """The columns, in order."""
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        """How many columns there are."""
+        return len(self.columns)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a column has this name."""
+        return name in self.names
+
+    def index(self, name: str) -> int:
+        """The position of a column; `CircuitError` lists the valid names."""
+        try:
+            return self.names.index(name)
+        except ValueError:
+            raise CircuitError(f"no such column: column={name} columns={list(self.names)}") from None
+
+    def __getitem__(self, name: str) -> Column:
+        """The column of this name."""
+        return self.columns[self.index(name)]
+
+    def select(self, names: Iterable[str]) -> Schema:
+        """The schema of these columns, in the order given."""
+        return Schema(tuple(self[name] for name in names))
+
+    def to_arrow(self) -> pa.Schema:
+        """The same as an Arrow schema."""
+        return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
+
+    def __str__(self) -> str:
+        """`(a: int64, b: string not null)`."""
+        return "(" + ", ".join(map(str, self.columns)) + ")"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderBy:
+    """One ordering column of a trace or a top-k; nulls come last unless `nulls_first`, whatever the direction."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """How a stored batch is sorted and weighed.
+
+    Rows are sorted by (key hash, order code of `order[0]` if any, row hash). `key` names the columns the key hash covers;
+    when it names all columns the row hash is the key hash and is not stored. `weights` is the number of int64 weights per
+    row: 1 for a plain Z-set, more where each row carries a vector of sums (linear aggregates): a row is zero, and
+    leaves, when all its weights are zero.
+    """
+
+    schema: Schema
+    key: tuple[str, ...]
+    order: tuple[OrderBy, ...] = ()
+    weights: int = 1
+
+    @property
+    def key_is_row(self) -> bool:
+        """Whether the key is the whole row, so that key hash and row hash are one."""
+        return set(self.key) == set(self.schema.names)
