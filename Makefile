@@ -1,0 +1,79 @@
+# make run    the flights demo: Spark, two workers, an embedded log; FRESH=1 starts over
+# make test   everything that proves the project, except the long runs
+# make help   the other targets
+#
+# Nothing has to be activated: everything is installed into .venv, again only when pyproject.toml has changed.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+FRESH ?=
+ARGS ?=
+PYTEST := $(PY) -m pytest
+
+.PHONY: help run test quick soak bench check format lint types tests install wheel clean
+
+help:
+	@echo "make run      play the flights of New York 2013 through a circuit on Spark (FRESH=1: start over)"
+	@echo "make test     format, lint, types, every test but the long ones (Linux, Java 17, strace, gcc)"
+	@echo "make quick    the same without Spark and Kafka"
+	@echo "make soak     the long runs"
+	@echo "make bench    the benchmarks; results are added to benchmarks/history/"
+	@echo "make check    format, lint and types only; make format mends the format"
+	@echo "make wheel    build dist/*.whl"
+	@echo "make clean    remove .venv and everything built"
+
+run: need-java $(VENV)/.demo
+	@FRESH="$(FRESH)" $(PY) -m examples.flights.run $(ARGS)
+
+test: need-java need-fault $(VENV)/.test check
+	$(PYTEST) -m "not soak" $(ARGS)
+
+quick: need-fault $(VENV)/.test check
+	$(PYTEST) -m "not (spark or kafka or soak)" $(ARGS)
+
+soak: need-java need-fault $(VENV)/.test
+	$(PYTEST) -m soak --timeout 7200 $(ARGS)
+
+bench: need-java $(VENV)/.test
+	$(PY) -m benchmarks $(ARGS)
+
+check: lint types
+
+lint: $(VENV)/.test
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+
+types: $(VENV)/.test
+	$(PY) tools/typecheck.py
+
+format: $(VENV)/.test
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+wheel: $(VENV)/.test
+	$(PY) -m build --wheel
+
+install: $(VENV)/.test
+
+clean:
+	rm -rf $(VENV) build dist dbsp.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.PHONY: need-java need-fault
+
+need-java:
+	@tools/need java
+
+need-fault:
+	@tools/need linux strace gcc
+
+$(VENV)/.made:
+	@python=$$(tools/need python) && "$$python" -m venv $(VENV) && touch $@
+
+$(VENV)/.demo: $(VENV)/.made pyproject.toml
+	@if [ $(VENV)/.test -nt pyproject.toml ]; then touch $@; else \
+	  echo "installing into $(VENV) (the first time this fetches about 0.7 GB, most of it Spark)"; \
+	  $(PY) -m pip install -q --disable-pip-version-check -e '.[demo]' && touch $@; fi
+
+$(VENV)/.test: $(VENV)/.made pyproject.toml
+	@echo "installing into $(VENV) (the first time this fetches about 0.7 GB, most of it Spark)"
+	@$(PY) -m pip install -q --disable-pip-version-check -e '.[test]' && touch $@ $(VENV)/.demo

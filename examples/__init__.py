@@ -1,0 +1,1 @@
+"""Examples: pipelines to run and to learn from."""

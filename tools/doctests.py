@@ -1,0 +1,38 @@
+"""Finds and runs doctests by module name, over the four code folders and the examples.
+
+`pytest --doctest-modules io` would import the folder as the standard `io`, and walking `dbsp.__path__` misses the
+mapped folders. So names are made from the files: `io/formats/json.py` is `dbsp.io.formats.json`.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOTS = {
+    "dbsp": "dbsp",
+    "storage": "dbsp.storage",
+    "io": "dbsp.io",
+    "coordinator": "dbsp.coordinator",
+    "examples": "examples",
+}
+
+
+def module_names(root: Path) -> Iterator[str]:
+    """The import names of all modules under the root, in order."""
+    for folder, prefix in ROOTS.items():
+        for path in sorted((root / folder).rglob("*.py")):
+            if path.name == "__main__.py":
+                continue
+            parts = path.relative_to(root / folder).with_suffix("").parts
+            if parts[-1] == "__init__":
+                parts = parts[:-1]
+            yield ".".join((prefix, *parts))
+
+
+def run(name: str) -> doctest.TestResults:
+    """Import one module by name and run its examples."""
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    return doctest.testmod(importlib.import_module(name), optionflags=flags)

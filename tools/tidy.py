@@ -1,0 +1,151 @@
+"""House rules that no linter knows: lengths, module heads, layers, mapped folders, exports, words.
+
+Each rule is a function from one parsed module to findings, so that the tests can plant an error for each. A function
+that must be longer says why on its first line: `# long: reason`. `python tools/tidy.py [ROOT]` prints the findings.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FUNCTION_LINES_MAX = 60
+MODULE_LINES_MAX = 600
+HEAD_WORDS_MIN = 3
+CODE = ("dbsp", "storage", "io", "coordinator")
+BESIDE = ("examples", "benchmarks", "tools")
+MAPPED = ("storage", "io", "coordinator")
+STANDARD_IO = "io"  # `import io` is the standard library's, and allowed
+OUR_IO = ("formats", "kafka")
+MAY_IMPORT = {
+    "dbsp": (),
+    "storage": ("storage",),
+    "io": ("io",),
+    "coordinator": MAPPED,
+}
+# The right-hand column of the table of words, as far as no library forces the word on us; and marks of unfinished work.
+WORDS = re.compile(r"\b(multiset|savepoint|micro-?batch|tumbling job|TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One source file, read and parsed; `root` is the folder of the repository it stands in."""
+
+    root: str
+    path: Path
+    text: str
+    tree: ast.Module
+
+    def at(self, line: int, message: str) -> str:
+        """A finding, as `file:line: message`."""
+        return f"{self.path}:{line}: {message}"
+
+
+def lengths(module: Module) -> Iterator[str]:
+    """Functions of at most 60 lines, modules of at most 600."""
+    lines = module.text.splitlines()
+    if len(lines) > MODULE_LINES_MAX:
+        yield module.at(1, f"module of {len(lines)} lines; at most {MODULE_LINES_MAX}")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > FUNCTION_LINES_MAX and "# long: " not in lines[node.lineno - 1]:
+                yield module.at(node.lineno, f"function {node.name} of {size} lines; at most {FUNCTION_LINES_MAX}")
+
+
+def heads(module: Module) -> Iterator[str]:
+    """Every module says in its head what it is for."""
+    head = (ast.get_docstring(module.tree) or "").split("\n\n")[0].strip()
+    if len(head.split()) < HEAD_WORDS_MIN or head[-1] not in ".:":
+        yield module.at(1, "the module's head must say what it is for, in a sentence")
+
+
+def imports(module: Module) -> Iterator[str]:
+    """No layer imports a higher one; no mapped folder is imported by its bare name."""
+    for node in ast.walk(module.tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [node.module] + [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            first, _, rest = name.partition(".")
+            layer = rest.partition(".")[0]
+            if first in MAPPED and (first != STANDARD_IO or layer in OUR_IO):
+                yield module.at(node.lineno, f"import {name}: write dbsp.{name}, the bare name makes a second copy")
+            if first == "dbsp" and layer in MAPPED and layer not in MAY_IMPORT.get(module.root, MAPPED):
+                yield module.at(node.lineno, f"{module.root}/ must not import dbsp.{layer}")
+
+
+def exports(module: Module) -> Iterator[str]:
+    """`__all__` lists only names that the module has."""
+    bound: set[str] = set()
+    listed: list[str] | None = None
+    for node in module.tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=items) | ast.Tuple(elts=items)):
+                listed = [
+                    item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)
+                ]
+            case ast.ImportFrom(module=source, names=names) if source != "__future__":
+                bound |= {alias.asname or alias.name for alias in names}
+            case ast.Import(names=names):
+                bound |= {alias.asname or alias.name for alias in names}
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.Assign(targets=targets):
+                bound |= {target.id for target in targets if isinstance(target, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                bound.add(name)
+            case _:
+                pass
+    lazy = "__getattr__" in bound
+    for name in listed or ():
+        if name not in bound and not lazy:
+            yield module.at(1, f"__all__ names {name}, which is not there")
+
+
+def words(module: Module) -> Iterator[str]:
+    """One word, one meaning; and nothing marked as unfinished."""
+    for number, line in enumerate(module.text.splitlines(), 1):
+        for found in WORDS.finditer(line):
+            yield module.at(number, f"the word {found.group()!r} is not used here")
+
+
+RULES = (lengths, heads, imports, exports, words)
+
+
+def read(root: Path, path: Path) -> Module:
+    """Read one file of the repository."""
+    text = path.read_text(encoding="utf-8")
+    short = path.relative_to(root)
+    return Module(root=short.parts[0], path=short, text=text, tree=ast.parse(text))
+
+
+def modules(root: Path, folders: tuple[str, ...] = CODE + BESIDE) -> Iterator[Module]:
+    """Every module of the given folders."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            yield read(root, path)
+
+
+def findings(root: Path) -> list[str]:
+    """What all rules find; tests are held to the rules of length and words alone."""
+    found = [
+        finding
+        for module in modules(root)
+        if module.path.name != "tidy.py"
+        for rule in RULES
+        for finding in rule(module)
+    ]
+    return found + [finding for module in modules(root, ("tests",)) for finding in lengths(module)]
+
+
+if __name__ == "__main__":
+    report = findings(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve())
+    sys.stdout.writelines(f"{line}\n" for line in report)
+    sys.exit(bool(report))
