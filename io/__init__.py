@@ -1,0 +1,28 @@
+"""Logs: where rows come from, where the division into steps is kept, where results go.
+
+`EmbeddedInputLog`, `EmbeddedStepLog` and `EmbeddedOutputLog` keep everything in LMDB files on one host; `FileOutputLog` writes
+plain files; `dbsp.io.kafka` has the same three on Kafka. All stand behind the protocols of `dbsp.logs` and pass the same
+contract tests. `dbsp.io.formats` turns JSON and Arrow bytes into rows and back. Source: design section 7.
+"""
+
+from __future__ import annotations
+
+if __name__ != "dbsp.io":
+    raise ImportError("import dbsp.io: the bare name makes a second copy of every class")
+
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
+from dbsp.io.pushed import BadRow, Incoming, Position, Producer, Push
+
+__all__ = [
+    "BadRow",
+    "EmbeddedInputLog",
+    "EmbeddedOutputLog",
+    "EmbeddedStepLog",
+    "Incoming",
+    "Position",
+    "Producer",
+    "Push",
+    "read_outputs",
+]

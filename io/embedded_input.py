@@ -1,0 +1,320 @@
+"""The embedded input log: rows pushed to tables, in one LMDB file on the coordinator's host.
+
+The coordinator's process appends; worker processes on the same host read at the same time.
+
+Invariants: an append is on disk when it returns; offsets count rows, without gaps; a bad row keeps its offset and is the same
+dead letter at every read (10); a push that a producer repeats is answered with its first position, across crashes, because
+the sequence number is written in the transaction of the rows; offsets of trimmed rows are never given again.
+
+**State** rows until they are trimmed; per table and producer the last sequence number for ever, the earlier ones until
+their rows are trimmed. Source: design section 7.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dbsp.circuit.nodes import Table
+from dbsp.errors import ConfigError, DataError
+from dbsp.io.chunk import CHUNK_BYTES_MAX, chunk_rows, decode_chunk, encode_chunk, join_pushes, slice_push, split_push
+from dbsp.io.environment import MAP_BYTES_START, Environment, open_environment, release_environment
+from dbsp.io.pushed import Incoming, Position, Producer, Push
+from dbsp.logs import Changes, DeadLetter, Range
+
+FORM = "dbsp input log 1"
+BYTES_PER_ROW_UNKNOWN = 64.0
+NAME_BYTES_MAX = 200
+
+_OFFSET = struct.Struct(">Q")
+_PARTITION = struct.Struct(">H")
+_SPAN = struct.Struct("<QQQQ")
+_PLACE = struct.Struct("<HQQ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    """What one partition holds: readable offsets `floor <= o < end`; rows and bytes ever appended."""
+
+    end: int = 0
+    floor: int = 0
+    rows: int = 0
+    size: int = 0
+
+
+class EmbeddedInputLog:
+    """The input log of one pipeline under `<directory>/input`; see `dbsp.logs.InputLog` for the reading side."""
+
+    def __init__(
+        self,
+        directory: Path | str,
+        tables: Sequence[Table],
+        *,
+        partitions: int = 1,
+        create: bool = False,
+        map_bytes: int = MAP_BYTES_START,
+        chunk_bytes_max: int = CHUNK_BYTES_MAX,
+    ) -> None:
+        """Open the log; `create` makes an absent one, otherwise absence is a `DataError`."""
+        self._tables = {table.name: table for table in tables}
+        self._partitions = partitions
+        self._chunk_bytes_max = chunk_bytes_max
+        for name in self._tables:
+            _check_name(name, "table")
+        self._env = open_environment(
+            Path(directory) / "input", form=FORM, names=("rows", "spans", "producers"), create=create, map_bytes=map_bytes
+        )
+
+    def partitions(self, table: str) -> int:
+        """How many partitions the table's input has."""
+        self._table(table)
+        return self._partitions
+
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """The offset after the last row, per (table, partition)."""
+        return {place: span.end for place, span in self._spans().items()}
+
+    def floors(self) -> Mapping[tuple[str, int], int]:
+        """The first offset that is still kept, per (table, partition)."""
+        return {place: span.floor for place, span in self._spans().items()}
+
+    def append(self, table: str, push: Push, producer: Producer | None = None, partition: int = 0) -> Position:
+        """Append one push; on disk on return."""
+        return self.append_many([Incoming(table=table, push=push, producer=producer, partition=partition)])[0]
+
+    def append_many(self, incoming: Sequence[Incoming]) -> list[Position]:
+        """Append many pushes in one synced transaction, those of one partition packed into common records.
+
+        **Errors** `DataError` if a producer repeats a sequence number with another number of rows: then nothing is appended.
+        """
+        for item in incoming:
+            self._check(item)
+        return self._env.write(lambda txn: self._append(txn, incoming))
+
+    def _append(self, txn: Any, incoming: Sequence[Incoming]) -> list[Position]:
+        spans: dict[tuple[str, int], _Span] = {}
+        fresh: dict[tuple[str, int], list[Push]] = {}
+        positions = []
+        for item in incoming:
+            place = (item.table, item.partition)
+            span = spans[place] if place in spans else self._span(txn, *place)
+            known = self._known(txn, item)
+            if known is not None:
+                positions.append(known)
+                continue
+            first = span.end
+            position = Position(table=item.table, partition=item.partition, first=first, last=first + item.push.rows)
+            spans[place] = _Span(end=position.last, floor=span.floor, rows=span.rows + item.push.rows, size=span.size)
+            fresh.setdefault(place, []).append(item.push)
+            self._remember(txn, item.producer, position)
+            positions.append(position)
+        for place, pushes in fresh.items():
+            self._put(txn, place, spans[place], join_pushes(pushes, self._table(place[0]).schema))
+        return positions
+
+    def _put(self, txn: Any, place: tuple[str, int], span: _Span, push: Push) -> None:
+        offset, size = span.end - push.rows, span.size
+        for piece in split_push(push, self._chunk_bytes_max):
+            if piece.rows:
+                data = encode_chunk(piece)
+                txn.put(_key(*place) + _OFFSET.pack(offset), data, db=self._env.db("rows"), append=False)
+                offset, size = offset + piece.rows, size + len(data)
+        txn.put(_key(*place), _SPAN.pack(span.end, span.floor, span.rows, size), db=self._env.db("spans"))
+
+    def _known(self, txn: Any, item: Incoming) -> Position | None:
+        """The first position of a push that this producer sent before, if it did."""
+        if item.producer is None:
+            return None
+        db, key = self._env.db("producers"), _producer_key(item.table, item.producer.id)
+        newest = txn.get(key, db=db)
+        if newest is None or item.producer.sequence > _OFFSET.unpack(newest)[0]:
+            return None
+        place = txn.get(key + _OFFSET.pack(item.producer.sequence), db=db)
+        if place is None:
+            floor = self._span(txn, item.table, item.partition).floor
+            return Position(table=item.table, partition=item.partition, first=floor, last=floor, repeated=True)
+        partition, first, last = _PLACE.unpack(place)
+        if last - first != item.push.rows:
+            raise DataError(
+                f"a producer repeats a sequence number with other rows: table={item.table} producer={item.producer.id}"
+                f" sequence={item.producer.sequence} rows={item.push.rows} rows_before={last - first}",
+                "give every new push a new sequence number",
+            )
+        return Position(table=item.table, partition=partition, first=first, last=last, repeated=True)
+
+    def _remember(self, txn: Any, producer: Producer | None, position: Position) -> None:
+        if producer is None:
+            return
+        db, key, number = self._env.db("producers"), _producer_key(position.table, producer.id), _OFFSET.pack(producer.sequence)
+        txn.put(key, number, db=db)
+        txn.put(key + number, _PLACE.pack(position.partition, position.first, position.last), db=db)
+
+    def last_sequence(self, table: str, producer: str) -> int | None:
+        """The newest sequence number this producer's pushes to the table have reached."""
+        with self._env.read() as txn:
+            newest = txn.get(_producer_key(table, producer), db=self._env.db("producers"))
+        return None if newest is None else int(_OFFSET.unpack(newest)[0])
+
+    def read(self, range_: Range, step: int) -> Sequence[Changes]:
+        """The changes of one range as one piece, its bad rows as dead letters of `step`.
+
+        **Cost** decodes the records that the range touches; nothing per row.
+        **Errors** `DataError` names the offsets if part of the range is trimmed, not written yet, or damaged.
+        """
+        table = self._table(range_.table)
+        with self._env.read() as txn:
+            self._check_range(range_, self._span(txn, range_.table, range_.partition))
+            records = list(self._records(txn, range_))
+        pieces: list[Push] = []
+        wanted = range_.first
+        for offset, data in records:
+            where = f"table={range_.table} partition={range_.partition} offset={offset}"
+            push = decode_chunk(data, table.schema, where)
+            low, high = wanted - offset, min(push.rows, range_.last - offset)
+            if low < 0 or low >= high:
+                raise DataError(f"input rows are missing: {where} wanted={wanted}")
+            pieces.append(slice_push(push, low, high))
+            wanted = offset + high
+        if wanted != range_.last:
+            raise DataError(
+                f"input rows are missing: table={range_.table} partition={range_.partition} first={wanted} last={range_.last}"
+            )
+        return [changes_of(join_pushes(pieces, table.schema), range_, step)] if pieces else []
+
+    def _records(self, txn: Any, range_: Range) -> Iterator[tuple[int, bytes]]:
+        """The records that hold the range, from the one with its first row on."""
+        prefix = _key(range_.table, range_.partition)
+        cursor = txn.cursor(db=self._env.db("rows"))
+        wanted = prefix + _OFFSET.pack(range_.first)
+        found = cursor.set_range(wanted)
+        if range_.first < range_.last and (not found or cursor.key() != wanted):
+            found = cursor.prev() if found else cursor.last()
+        while found and cursor.key().startswith(prefix):
+            offset = _OFFSET.unpack(cursor.key()[len(prefix) :])[0]
+            if offset >= range_.last:
+                return
+            yield offset, cursor.value()
+            found = cursor.next()
+
+    def bytes_per_row(self, table: str) -> float:
+        """The mean encoded size of all rows ever appended to the table."""
+        spans = [span for (name, _), span in self._spans().items() if name == table]
+        rows = sum(span.rows for span in spans)
+        return sum(span.size for span in spans) / rows if rows else BYTES_PER_ROW_UNKNOWN
+
+    def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Drop rows below these offsets; a record is deleted when its last row is below."""
+        self._env.write(lambda txn: [self._trim(txn, table, partition, to) for (table, partition), to in positions.items()])
+
+    def _trim(self, txn: Any, table: str, partition: int, to: int) -> None:
+        span = self._span(txn, table, partition)
+        floor = max(span.floor, min(to, span.end))
+        txn.put(_key(table, partition), _SPAN.pack(span.end, floor, span.rows, span.size), db=self._env.db("spans"))
+        prefix = _key(table, partition)
+        cursor = txn.cursor(db=self._env.db("rows"))
+        found = cursor.set_range(prefix)
+        while found and cursor.key().startswith(prefix):
+            offset = _OFFSET.unpack(cursor.key()[len(prefix) :])[0]
+            if offset + chunk_rows(cursor.value()) > floor:
+                break
+            found = cursor.delete()
+        self._forget(txn, table, partition, floor)
+
+    def _forget(self, txn: Any, table: str, partition: int, floor: int) -> None:
+        """Drop where trimmed pushes stood; what is left per producer is its newest sequence number."""
+        prefix = _table_prefix(table)
+        cursor = txn.cursor(db=self._env.db("producers"))
+        found = cursor.set_range(prefix)
+        while found and cursor.key().startswith(prefix):
+            value = cursor.value()
+            if len(value) == _PLACE.size and _PLACE.unpack(value)[0] == partition and _PLACE.unpack(value)[2] <= floor:
+                found = cursor.delete()
+            else:
+                found = cursor.next()
+
+    def close(self) -> None:
+        """Release the file."""
+        release_environment(self._env)
+
+    def _table(self, name: str) -> Table:
+        if name not in self._tables:
+            raise ConfigError(f"no such table: table={name} tables={sorted(self._tables)}")
+        return self._tables[name]
+
+    def _check(self, item: Incoming) -> None:
+        schema = self._table(item.table).schema
+        if not 0 <= item.partition < self._partitions:
+            raise ConfigError(f"no such partition: table={item.table} partition={item.partition} partitions={self._partitions}")
+        if item.push.batch.schema.to_arrow().types != schema.to_arrow().types or item.push.batch.schema.names != schema.names:
+            raise DataError(f"a push with another schema: table={item.table} found={item.push.batch.schema} expected={schema}")
+        if item.producer is not None:
+            _check_name(item.producer.id, "producer")
+            if not 0 <= item.producer.sequence < 1 << 63:
+                raise ConfigError(f"a producer's sequence number is out of range: sequence={item.producer.sequence}")
+
+    def _span(self, txn: Any, table: str, partition: int) -> _Span:
+        data = txn.get(_key(table, partition), db=self._env.db("spans"))
+        if data is None:
+            return _Span()
+        end, floor, rows, size = _SPAN.unpack(data)
+        return _Span(end=end, floor=floor, rows=rows, size=size)
+
+    def _spans(self) -> dict[tuple[str, int], _Span]:
+        places = [(table, partition) for table in self._tables for partition in range(self._partitions)]
+        with self._env.read() as txn:
+            return {place: self._span(txn, *place) for place in places}
+
+    @staticmethod
+    def _check_range(range_: Range, span: _Span) -> None:
+        where = f"table={range_.table} partition={range_.partition} first={range_.first} last={range_.last}"
+        if range_.first < span.floor:
+            raise DataError(f"input rows are trimmed: {where} first_kept={span.floor}")
+        if range_.last > span.end:
+            raise DataError(f"input rows are missing at the log's end: {where} end={span.end}")
+
+
+def changes_of(push: Push, range_: Range, step: int, offsets: np.ndarray[Any, np.dtype[np.int64]] | None = None) -> Changes:
+    """A push that stands at a range, as changes and dead letters; `offsets` of all its rows where they have gaps."""
+    if offsets is None:
+        offsets = np.arange(range_.first, range_.first + push.rows, dtype=np.int64)
+    dead = tuple(
+        DeadLetter(
+            step=step,
+            origin=range_.table,
+            partition=range_.partition,
+            offset=int(offsets[row.index]),
+            reason=row.reason,
+            payload=row.payload,
+        )
+        for row in push.bad
+    )
+    return Changes(
+        table=range_.table,
+        partition=range_.partition,
+        batch=push.batch,
+        operations=push.operations,
+        offsets=offsets[push.good_indices()],
+        dead=dead,
+    )
+
+
+def _check_name(name: str, what: str) -> None:
+    if not name or "\0" in name or len(name.encode()) > NAME_BYTES_MAX:
+        raise ConfigError(f"a {what} name must be 1 to {NAME_BYTES_MAX} bytes without NUL: name={name[:80]!r}")
+
+
+def _table_prefix(table: str) -> bytes:
+    return table.encode() + b"\0"
+
+
+def _key(table: str, partition: int) -> bytes:
+    return _table_prefix(table) + _PARTITION.pack(partition)
+
+
+def _producer_key(table: str, producer: str) -> bytes:
+    return _table_prefix(table) + producer.encode() + b"\0"

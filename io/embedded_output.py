@@ -1,0 +1,249 @@
+"""The embedded output log: one LMDB file per worker, with a reader for consumers.
+
+Invariants: a step's part appears whole and once (5), with its checksum and the worker's progress in the same transaction;
+progress and checksums outlive the data's trim, so a replayed step is recognised when its rows are long gone; an older epoch
+is refused in the transaction that would have written (6).
+
+**State** per step the views' rows until `trim`, 8 bytes of checksum until `trim_progress`. Source: design section 7.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dbsp.errors import ConfigError, DataError, FencedError
+from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
+from dbsp.io.output_part import Progress, Verdict, checksum_of, decide, encode_part, with_dead_letters
+from dbsp.logs import DeadLetter
+from dbsp.zset.batch import Batch
+
+FORM = "dbsp output log 1"
+VIEW_BYTES_MAX = 400
+_STEP = struct.Struct(">Q")
+_PLACE = struct.Struct(">QI")
+_PROGRESS = struct.Struct("<QQQ")
+_CHECKSUM = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+_KEY = b"progress"
+
+
+class ProgressStore:
+    """What one worker has written, in an LMDB file of its own or beside the data; used by embedded and file outputs."""
+
+    def __init__(self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START) -> None:
+        """Open; a worker that joins (again) at `first_step` starts there if it has not come so far."""
+        self.env = open_environment(path, form=form, names=("data", "checksums"), create=create, map_bytes=map_bytes)
+        self._first_step = first_step
+        with self.env.read() as txn:
+            known = self.progress(txn)
+        if known is None or known.last < first_step:
+            self.env.write(self._join)
+
+    def _join(self, txn: Any) -> None:
+        known = self.progress(txn)
+        if known is None or known.last < self._first_step:
+            epoch = 0 if known is None else known.epoch
+            self.put_progress(txn, Progress(first=self._first_step, last=self._first_step, epoch=epoch))
+
+    def progress(self, txn: Any) -> Progress | None:
+        """First, last and epoch; None before the first opening."""
+        data = txn.get(_KEY, db=self.env.db("meta"))
+        if data is None:
+            return None
+        first, last, epoch = _PROGRESS.unpack(data)
+        return Progress(first=first, last=last, epoch=epoch)
+
+    def known(self) -> Progress:
+        """The progress now."""
+        with self.env.read() as txn:
+            return self.need(txn)
+
+    def need(self, txn: Any) -> Progress:
+        """The progress as the transaction sees it."""
+        found = self.progress(txn)
+        if found is None:
+            raise DataError(f"the output log holds no progress: file={self.env.path / 'data.mdb'}")
+        return found
+
+    def put_progress(self, txn: Any, progress: Progress) -> None:
+        """Write first, last and epoch."""
+        txn.put(_KEY, _PROGRESS.pack(progress.first, progress.last, progress.epoch), db=self.env.db("meta"))
+
+    def admit(self, txn: Any, epoch: int, step: int, checksum: int) -> Verdict:
+        """Judge a write and, if it is next, note it as done; also notes a newer epoch."""
+        progress = self.need(txn)
+        data = txn.get(_STEP.pack(step), db=self.env.db("checksums"))
+        verdict = decide(progress, epoch, step, checksum, None if data is None else _CHECKSUM.unpack(data)[0])
+        last = progress.last
+        if verdict is Verdict.APPEND:
+            txn.put(_STEP.pack(step), _CHECKSUM.pack(checksum), db=self.env.db("checksums"))
+            last = step + 1
+        if (last, epoch) != (progress.last, progress.epoch):
+            self.put_progress(txn, Progress(first=progress.first, last=last, epoch=epoch))
+        return verdict
+
+    def fence(self, epoch: int) -> None:
+        """Refuse older epochs from now on."""
+
+        def action(txn: Any) -> None:
+            progress = self.need(txn)
+            if epoch < progress.epoch:
+                raise FencedError(f"a newer epoch writes these outputs: epoch={epoch} newest={progress.epoch}")
+            self.put_progress(txn, Progress(first=progress.first, last=progress.last, epoch=epoch))
+
+        self.env.write(action)
+
+    def trim(self, step: int) -> None:
+        """Forget the checksums of steps below `step`: no replay reaches them."""
+
+        def action(txn: Any) -> None:
+            cursor = txn.cursor(db=self.env.db("checksums"))
+            found = cursor.first()
+            while found and cursor.key() and _STEP.unpack(cursor.key())[0] < step:
+                found = cursor.delete()
+
+        self.env.write(action)
+
+
+class EmbeddedOutputLog:
+    """One worker's outputs under `<directory>/outputs/<worker>`; see `dbsp.logs.OutputLog`."""
+
+    def __init__(
+        self,
+        directory: Path | str,
+        worker: int,
+        *,
+        first_step: int = 0,
+        create: bool = False,
+        map_bytes: int = MAP_BYTES_START,
+    ) -> None:
+        """Open the log; `create` makes an absent one that begins at `first_step`, otherwise absence is a `DataError`."""
+        self._store = ProgressStore(
+            _folder(directory, worker), form=FORM, first_step=first_step, create=create, map_bytes=map_bytes
+        )
+        self._env = self._store.env
+
+    def bounds(self) -> tuple[int, int]:
+        """(first, last): steps first <= s < last have been written by this worker."""
+        progress = self._store.known()
+        return progress.first, progress.last
+
+    def fence(self, epoch: int) -> None:
+        """Refuse writers of an older epoch from now on."""
+        self._store.fence(epoch)
+
+    def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
+        """Write one step's part in one synced transaction; see `dbsp.logs.OutputLog.write`."""
+        full = with_dead_letters(parts, dead)
+        checksum = checksum_of(full)
+        records = [
+            (_view_key(view) + _PLACE.pack(step, number), _CRC.pack(zlib.crc32(data)) + data)
+            for view, batch in full.items()
+            for number, data in enumerate(encode_part(batch))
+        ]
+
+        def action(txn: Any) -> None:
+            if self._store.admit(txn, epoch, step, checksum) is Verdict.APPEND:
+                for key, value in records:
+                    txn.put(key, value, db=self._env.db("data"))
+
+        self._env.write(action)
+
+    def read(self, view: str, first: int, last: int | None = None) -> Iterator[tuple[int, pa.Table]]:
+        """(step, rows with weights) of the steps `first <= s < last` in which this worker has rows of the view."""
+        prefix = _view_key(view)
+        while True:
+            with self._env.read() as txn:
+                found = self._read_step(txn, prefix, first, last)
+            if found is None:
+                return
+            yield found
+            first = found[0] + 1
+
+    def _read_step(self, txn: Any, prefix: bytes, first: int, last: int | None) -> tuple[int, pa.Table] | None:
+        """The first step from `first` on that has rows; each step is read in a short transaction of its own."""
+        cursor = txn.cursor(db=self._env.db("data"))
+        if not cursor.set_range(prefix + _PLACE.pack(first, 0)) or not cursor.key().startswith(prefix):
+            return None
+        step = _PLACE.unpack(cursor.key()[len(prefix) :])[0]
+        if last is not None and step >= last:
+            return None
+        tables = []
+        while cursor.key().startswith(prefix) and _PLACE.unpack(cursor.key()[len(prefix) :])[0] == step:
+            tables.append(self._decode(cursor.value(), step))
+            if not cursor.next():
+                break
+        return step, pa.concat_tables(tables).combine_chunks()
+
+    def _decode(self, data: bytes, step: int) -> pa.Table:
+        if _CRC.unpack_from(data)[0] != zlib.crc32(memoryview(data)[_CRC.size :]):
+            raise DataError(f"an output record is damaged: file={self._env.path / 'data.mdb'} step={step}")
+        with pa.ipc.open_stream(pa.py_buffer(data[_CRC.size :])) as reader:
+            return reader.read_all()
+
+    def trim(self, step: int) -> None:
+        """Drop the rows of steps below `step`; progress and checksums stay."""
+        self._env.write(lambda txn: self._trim(txn, step))
+
+    def _trim(self, txn: Any, step: int) -> None:
+        cursor = txn.cursor(db=self._env.db("data"))
+        found = cursor.first()
+        while found and cursor.key():
+            view_end = cursor.key().index(b"\0") + 1
+            if _PLACE.unpack(cursor.key()[view_end:])[0] < step:
+                found = cursor.delete()
+            else:
+                found = cursor.set_range(cursor.key()[: view_end - 1] + b"\1")
+
+    def trim_progress(self, step: int) -> None:
+        """Forget the checksums of steps below `step`, which no replay can reach."""
+        self._store.trim(step)
+
+    def close(self) -> None:
+        """Release the file."""
+        release_environment(self._env)
+
+
+def output_workers(directory: Path | str) -> tuple[int, ...]:
+    """The workers that have an embedded output log in this pipeline's folder."""
+    folder = Path(directory) / "outputs"
+    return tuple(sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())) if folder.is_dir() else ()
+
+
+def read_outputs(
+    directory: Path | str, view: str, first: int = 0, last: int | None = None
+) -> Iterator[tuple[int, int, pa.Table]]:
+    """For consumers: (step, worker, rows with weights) of a view, by step, then worker; steps `first <= s < last`.
+
+    Every part that is there is final. With `last=None` the newest steps may still lack the part of a worker that has not
+    written yet: a consumer of whole steps passes the `last` that the coordinator reports as finished.
+    """
+    logs = {worker: EmbeddedOutputLog(directory, worker) for worker in output_workers(directory)}
+    try:
+        streams = {worker: log.read(view, first, last) for worker, log in logs.items()}
+        heads = {worker: head for worker, stream in streams.items() if (head := next(stream, None)) is not None}
+        while heads:
+            worker = min(heads, key=lambda number: (heads[number][0], number))
+            step, table = heads.pop(worker)
+            yield step, worker, table
+            if (following := next(streams[worker], None)) is not None:
+                heads[worker] = following
+    finally:
+        for log in logs.values():
+            log.close()
+
+
+def _folder(directory: Path | str, worker: int) -> Path:
+    return Path(directory) / "outputs" / str(worker)
+
+
+def _view_key(view: str) -> bytes:
+    if not view or "\0" in view or len(view.encode()) > VIEW_BYTES_MAX:
+        raise ConfigError(f"a view name must be 1 to {VIEW_BYTES_MAX} bytes without NUL: view={view[:80]!r}")
+    return view.encode() + b"\0"

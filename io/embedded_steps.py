@@ -1,0 +1,141 @@
+"""The embedded step log: one record per step in an LMDB file, owned by the newest epoch.
+
+Invariants: a record is on disk when `append` returns (4); the epoch is checked in the transaction that writes (6); steps
+are numbered without gaps and their input ranges follow each other (7), also across a trim. The newest record is never trimmed.
+Source: design sections 7 and 8.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dbsp.errors import DataError
+from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
+from dbsp.io.step_codec import (
+    Positions,
+    advance,
+    check_owner,
+    positions_from_json,
+    positions_to_json,
+    record_from_json,
+    record_to_json,
+    seal,
+    unseal,
+)
+from dbsp.logs import StepRecord
+
+FORM = "dbsp step log 1"
+_STEP = struct.Struct(">Q")
+_HEAD = b"head"
+
+
+class EmbeddedStepLog:
+    """The step log of one pipeline under `<directory>/steps`; see `dbsp.logs.StepLog`."""
+
+    def __init__(self, directory: Path | str, *, create: bool = False, map_bytes: int = MAP_BYTES_START) -> None:
+        """Open the log; `create` makes an absent one, otherwise absence is a `DataError`."""
+        self._env = open_environment(
+            Path(directory) / "steps", form=FORM, names=("records",), create=create, map_bytes=map_bytes
+        )
+
+    def claim(self, above: int = 0) -> int:
+        """Become the owner: a new epoch above `above` and every other, on disk; older owners are refused from now on."""
+        return self._env.write(lambda txn: self._claim(txn, above))
+
+    def _claim(self, txn: Any, above: int) -> int:
+        _, next_step, positions = self._head(txn)
+        epoch = max(self.epoch_in(txn), above) + 1
+        self._put_head(txn, epoch, next_step, positions)
+        return epoch
+
+    def epoch(self) -> int:
+        """The newest epoch; 0 before the first claim."""
+        with self._env.read() as txn:
+            return self.epoch_in(txn)
+
+    def epoch_in(self, txn: Any) -> int:
+        """The newest epoch as a transaction sees it."""
+        return self._head(txn)[0]
+
+    def append(self, record: StepRecord) -> None:
+        """Append the next record, on disk on return.
+
+        **Errors** `FencedError` if the record's epoch is not the newest; `DataError` if the step is not next or a range
+        does not follow.
+        """
+        self._env.write(lambda txn: self._append(txn, record))
+
+    def _append(self, txn: Any, record: StepRecord) -> None:
+        epoch, next_step, positions = self._head(txn)
+        check_owner(record, epoch)
+        after = advance(record, next_step, positions)
+        txn.put(_STEP.pack(record.step), seal(record_to_json(record)), db=self._env.db("records"))
+        self._put_head(txn, epoch, record.step + 1, after)
+
+    def read(self, first: int) -> Sequence[StepRecord]:
+        """Records from step `first` on; `DataError` if the first wanted is trimmed or lies behind the log's end."""
+        with self._env.read() as txn:
+            next_step = self._head(txn)[1]
+            cursor = txn.cursor(db=self._env.db("records"))
+            kept = _STEP.unpack(cursor.key())[0] if cursor.first() else next_step
+            if not kept <= first <= next_step:
+                raise DataError(f"step records are missing: first={first} first_kept={kept} next={next_step}")
+            cursor.set_range(_STEP.pack(first))
+            records = [self._decode(key, value) for key, value in cursor]
+        steps = [record.step for record in records]
+        if steps != list(range(first, next_step)):
+            raise DataError(f"step records are missing: first={first} next={next_step} found={len(steps)}")
+        return records
+
+    def last(self) -> StepRecord | None:
+        """The newest record."""
+        with self._env.read() as txn:
+            cursor = txn.cursor(db=self._env.db("records"))
+            return self._decode(cursor.key(), cursor.value()) if cursor.last() else None
+
+    def next_step(self) -> int:
+        """The step that the next record must have."""
+        with self._env.read() as txn:
+            return self._head(txn)[1]
+
+    def positions(self) -> Positions:
+        """The first offset that no step covers yet, for every partition that some step has read."""
+        with self._env.read() as txn:
+            return self._head(txn)[2]
+
+    def trim(self, step: int) -> None:
+        """Drop records below `step`, but never the newest."""
+        self._env.write(lambda txn: self._trim(txn, step))
+
+    def _trim(self, txn: Any, step: int) -> None:
+        limit = min(step, self._head(txn)[1] - 1)
+        cursor = txn.cursor(db=self._env.db("records"))
+        found = cursor.first()
+        while found and cursor.key() and _STEP.unpack(cursor.key())[0] < limit:
+            found = cursor.delete()
+
+    def close(self) -> None:
+        """Release the file."""
+        release_environment(self._env)
+
+    def _decode(self, key: bytes, value: bytes) -> StepRecord:
+        step = _STEP.unpack(key)[0]
+        record = record_from_json(unseal(value, f"file={self._env.path / 'data.mdb'} step={step}"))
+        if record.step != step:
+            raise DataError(f"a step log record is in the wrong place: step={step} found={record.step}")
+        return record
+
+    def _head(self, txn: Any) -> tuple[int, int, Positions]:
+        """(epoch, next step, positions)."""
+        data = txn.get(_HEAD, db=self._env.db("meta"))
+        if data is None:
+            return 0, 0, {}
+        head = unseal(data, f"file={self._env.path / 'data.mdb'} part=head")
+        return head["epoch"], head["next_step"], positions_from_json(head["positions"])
+
+    def _put_head(self, txn: Any, epoch: int, next_step: int, positions: Positions) -> None:
+        head = {"epoch": epoch, "next_step": next_step, "positions": positions_to_json(positions)}
+        txn.put(_HEAD, seal(head), db=self._env.db("meta"))

@@ -1,0 +1,260 @@
+"""One LMDB environment as the embedded logs use it: created whole or not at all, synced, grown on demand, shared in a process.
+
+Invariants kept here:
+- An environment appears under its name only when its first commit is on disk (temporary folder, commit, fsync, rename, fsync).
+- A missing, empty, truncated or foreign data file is a `DataError` that names it; nothing is ever started empty in its place.
+- Every commit is synced (LMDB's default flags); a reader in another process sees whole transactions only.
+
+LMDB forbids opening one file twice in a process, so handles are shared through a table keyed by process and file; that
+table is the only module-level state. Left out: what is stored (the logs' business). Source: design sections 6 and 7.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import lmdb
+import lmdb.verify
+
+from dbsp.errors import CapacityError, ConfigError, DataError
+
+MAP_BYTES_START = 1 << 28
+MAP_BYTES_MAX = 1 << 44
+LMDB_ENGINE = 0
+"""The LMDB engine all environments are made with: 0 is 0.9, whose format no other reads; fixed for every file."""
+
+_META = b"meta"
+_FORMAT = b"format"
+_PAGE = 4096
+_META_MAGIC = 0xBEEFC0DE
+_LAST_PAGE_AT, _TXN_AT, _MAGIC_AT = 136, 144, 16
+
+_Result = TypeVar("_Result")
+
+
+class Environment:
+    """One open environment with its named databases; `write` and `read` are safe from several threads.
+
+    **Limit** a thread must not write inside its own `read` block: growing the map waits until nobody reads.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str], map_bytes: int) -> None:
+        """Open what is there; use `open_environment`, which checks the file first and shares handles."""
+        self.path = path
+        self._turn = threading.Condition()
+        self._active = 0
+        self._resizing = False
+        self._env = lmdb.open(
+            str(path), max_dbs=len(names) + 2, map_size=max(map_bytes, _data_file(path).stat().st_size), lib_version=LMDB_ENGINE
+        )
+        self._dbs = {name: self._open_db(name) for name in (*names, _META.decode())}
+
+    def _open_db(self, name: str) -> object:
+        try:
+            return self._env.open_db(name.encode(), create=False)
+        except lmdb.Error as error:
+            raise DataError(f"a part of the log file is missing: file={_data_file(self.path)} part={name}") from error
+
+    def db(self, name: str) -> object:
+        """The named database, for `txn.get(key, db=...)` and cursors."""
+        return self._dbs[name]
+
+    @contextmanager
+    def read(self) -> Iterator[lmdb.Transaction]:
+        """A snapshot to read from; no buffer may be kept after it ends."""
+        with self._begun(write=False) as txn:
+            yield txn
+
+    def write(self, action: Callable[[lmdb.Transaction], _Result]) -> _Result:
+        """Run `action` in one synced transaction; when the map is full it grows and the whole action runs again."""
+        while True:
+            try:
+                with self._begun(write=True) as txn:
+                    return action(txn)
+            except lmdb.MapFullError:
+                self._resize(min(MAP_BYTES_MAX, 2 * self._env.info()["map_size"]))
+
+    @contextmanager
+    def _begun(self, *, write: bool) -> Iterator[lmdb.Transaction]:
+        txn = self._begin(write=write)
+        try:
+            with txn:
+                yield txn
+        finally:
+            self._leave()
+
+    def _begin(self, *, write: bool) -> lmdb.Transaction:
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: not self._resizing)
+                self._active += 1
+            try:
+                return self._env.begin(write=write)
+            except lmdb.MapResizedError:
+                self._leave()
+                self._resize(0)
+            except lmdb.Error as error:
+                self._leave()
+                raise DataError(f"the log file cannot be read: file={_data_file(self.path)} error={error}") from error
+
+    def _leave(self) -> None:
+        with self._turn:
+            self._active -= 1
+            self._turn.notify_all()
+
+    def _resize(self, size: int) -> None:
+        """Set the map's size (0: what another process made it) while no transaction of this process is open."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._resizing)
+            self._resizing = True
+            self._turn.wait_for(lambda: self._active == 0)
+            try:
+                if size and size <= self._env.info()["map_size"]:
+                    if size == MAP_BYTES_MAX:
+                        raise CapacityError(f"the log file is full: file={_data_file(self.path)} bytes={size}")
+                    return
+                self._env.set_mapsize(size)
+            finally:
+                self._resizing = False
+                self._turn.notify_all()
+
+    def close_handle(self) -> None:
+        """Close the file; called by the last `release`."""
+        self._env.close()
+
+
+_OPEN: dict[tuple[int, str], tuple[Environment, int]] = {}
+_OPEN_LOCK = threading.Lock()
+
+
+def open_environment(
+    path: Path, *, form: str, names: Sequence[str], create: bool = False, map_bytes: int = MAP_BYTES_START
+) -> Environment:
+    """The environment in folder `path`, shared with others of this process; hand it back with `release_environment`.
+
+    `form` is the format's name, checked against what the file says. With `create` an absent one is made.
+
+    **Errors** `DataError` names a missing, empty, truncated or foreign file.
+    """
+    key = (os.getpid(), os.path.realpath(path))
+    with _OPEN_LOCK:
+        if key in _OPEN:
+            env, count = _OPEN[key]
+            _OPEN[key] = (env, count + 1)
+            return env
+        if create and not path.exists():
+            _create(path, form, names)
+        check_data_file(_data_file(path))
+        try:
+            env = Environment(path, names, map_bytes)
+        except lmdb.Error as error:
+            raise DataError(f"the log file cannot be opened: file={_data_file(path)} error={error}") from error
+        try:
+            _check_form(env, form)
+        except DataError:
+            env.close_handle()
+            raise
+        _OPEN[key] = (env, 1)
+        return env
+
+
+def release_environment(env: Environment) -> None:
+    """Give a handle back; the last one closes the file."""
+    key = (os.getpid(), os.path.realpath(env.path))
+    with _OPEN_LOCK:
+        if key not in _OPEN:
+            return
+        _, count = _OPEN[key]
+        if count > 1:
+            _OPEN[key] = (env, count - 1)
+            return
+        del _OPEN[key]
+        env.close_handle()
+
+
+def check_data_file(file: Path) -> None:
+    """Refuse a data file that is missing, empty, cut short or not LMDB's, before LMDB maps it."""
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            head = stream.read(2 * _PAGE)
+    except FileNotFoundError as error:
+        hint = "restore it from a backup; an empty one is never put in its place"
+        raise DataError(f"the log file is missing: file={file}", hint) from error
+    if len(head) < 2 * _PAGE:
+        raise DataError(f"the log file is empty or truncated: file={file} bytes={size}", "restore it from a backup")
+    metas = [head[:_PAGE], head[_PAGE:]]
+    if any(struct.unpack_from("<I", meta, _MAGIC_AT)[0] != _META_MAGIC for meta in metas):
+        raise DataError(f"not a log file: file={file}", "restore it from a backup")
+    newest = max(metas, key=lambda meta: int(struct.unpack_from("<Q", meta, _TXN_AT)[0]))
+    wanted = (struct.unpack_from("<Q", newest, _LAST_PAGE_AT)[0] + 1) * _PAGE
+    if file.stat().st_size < wanted and not _live_pages_present(file):
+        raise DataError(f"the log file is truncated: file={file} bytes={size} expected={wanted}", "restore it from a backup")
+
+
+def _live_pages_present(file: Path) -> bool:
+    """Whether all pages in use are there: freed ones at the end of a sound file may never have been written."""
+    try:
+        return not lmdb.verify.verify(str(file))
+    except lmdb.verify.VerifyError:
+        return False
+
+
+def _data_file(path: Path) -> Path:
+    return path / "data.mdb"
+
+
+def _check_form(env: Environment, form: str) -> None:
+    with env.read() as txn:
+        found = txn.get(_FORMAT, db=env.db("meta"))
+    if found != form.encode():
+        raise DataError(f"the file is another kind of log: file={_data_file(env.path)} found={found!r} expected={form!r}")
+
+
+def _create(path: Path, form: str, names: Sequence[str]) -> None:
+    """Make a new environment under a temporary name and rename it into place when it is on disk."""
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.creating-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    env = lmdb.open(str(temporary), max_dbs=len(names) + 2, map_size=MAP_BYTES_START, lib_version=LMDB_ENGINE)
+    meta = env.open_db(_META)
+    for name in names:
+        env.open_db(name.encode())
+    with env.begin(write=True) as txn:
+        txn.put(_FORMAT, form.encode(), db=meta)
+    env.close()
+    sync_path(temporary / "data.mdb")
+    sync_path(temporary)
+    try:
+        temporary.rename(path)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not _data_file(path).exists():
+            raise ConfigError(f"the log's folder is in the way: folder={path}", "move it or name another") from None
+    sync_path(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents, each new name forced to disk."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_path(path.parent)
+
+
+def sync_path(path: Path) -> None:
+    """Force a file or a folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,129 @@
+"""One worker's part of one step's outputs: its checksum, the dead letters as a batch, and what a repeated write means.
+
+The checksum covers the rows and weights of every view by their row hashes, so it does not depend on row order, on Arrow's
+encoding or on which layout made the part, and sums over workers are comparable. `decide` is the whole of the source design's
+`write` rule and does no I/O; every output log uses it.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dbsp.errors import CircuitError, DataError, FencedError
+from dbsp.logs import DeadLetter
+from dbsp.zset.batch import Batch
+from dbsp.zset.hashing import hash_columns
+from dbsp.zset.schema import INT32, INT64, STRING, Column, Schema
+
+DEAD_LETTERS = "dead_letters"
+DEAD_LETTER_SCHEMA = Schema(
+    (
+        Column("step", INT64, nullable=False),
+        Column("origin", STRING, nullable=False),
+        Column("partition", INT32, nullable=False),
+        Column("offset", INT64, nullable=False),
+        Column("reason", STRING, nullable=False),
+        Column("payload", STRING, nullable=False),
+    )
+)
+PART_BYTES_MAX = 8 << 20
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Verdict(enum.Enum):
+    """What to do with a write."""
+
+    APPEND = "append"
+    DISCARD = "discard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a worker has written: steps `first <= s < last`, and the newest epoch seen."""
+
+    first: int
+    last: int
+    epoch: int = 0
+
+
+def decide(progress: Progress, epoch: int, step: int, checksum: int, stored: int | None) -> Verdict:
+    """Below `last` compare and discard, at `last` append, above is an error; an older epoch is refused first.
+
+    `stored` is the checksum kept for the step, None if none is kept any more.
+    """
+    if epoch < progress.epoch:
+        raise FencedError(f"a newer epoch writes these outputs: step={step} epoch={epoch} newest={progress.epoch}")
+    if step > progress.last:
+        raise DataError(f"an output step out of turn: step={step} next={progress.last}")
+    if step == progress.last:
+        return Verdict.APPEND
+    if stored is not None and stored != checksum:
+        raise DataError(
+            f"a replayed step gave another output than before: step={step} checksum={checksum:016x} before={stored:016x}",
+            "the step log, the state or the program is not what it was; compare with a replay from step 0",
+        )
+    return Verdict.DISCARD
+
+
+def with_dead_letters(parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> dict[str, Batch]:
+    """All non-empty parts by name, the dead letters as one more output."""
+    if DEAD_LETTERS in parts:
+        raise CircuitError(f"a view cannot be called {DEAD_LETTERS}: the pipeline has an output of that name", "rename the view")
+    full = {name: batch for name, batch in sorted(parts.items()) if len(batch)}
+    if dead:
+        full[DEAD_LETTERS] = dead_letter_batch(dead)
+    return full
+
+
+def dead_letter_batch(dead: Sequence[DeadLetter]) -> Batch:
+    """Dead letters as a loose batch, ordered by their fields."""
+    ordered = sorted(dead, key=lambda d: (d.origin, d.partition, d.offset, d.reason, d.payload, d.weight))
+    columns = [pa.array([getattr(d, column.name) for d in ordered], type=column.type) for column in DEAD_LETTER_SCHEMA]
+    weights = np.array([[d.weight] for d in ordered], dtype=np.int64).reshape(len(ordered), 1)
+    return Batch.of(DEAD_LETTER_SCHEMA, columns, weights)
+
+
+def checksum_of(parts: Mapping[str, Batch]) -> int:
+    """64 bits that two parts share only if they hold the same rows with the same weights.
+
+    **Law** independent of row order within a view; an empty view counts as an absent one.
+    """
+    total = 0
+    for name, batch in parts.items():
+        if len(batch):
+            salt = struct.unpack("<Q", struct.pack("<II", zlib.crc32(name.encode()), zlib.crc32(name.encode()[::-1], 1)))[0]
+            total += int(_row_sum(batch, np.uint64(salt)))
+    return total & ((1 << 64) - 1)
+
+
+def _row_sum(batch: Batch, salt: np.uint64) -> np.uint64:
+    """Sum over rows of weight times a mix of row hash and view; linear in weights, so unconsolidated parts agree too."""
+    hashes = hash_columns(batch.columns, len(batch))
+    with np.errstate(over="ignore"):
+        mixed = (hashes ^ salt) * _MIX
+        mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIX
+        return (mixed * batch.weight.astype(np.uint64)).sum(dtype=np.uint64)
+
+
+def to_table(batch: Batch) -> pa.Table:
+    """The rows with their weights in a last int64 column: `weight`, or `__weight` where the view has a `weight` of its own."""
+    return batch.to_arrow("__weight" if "weight" in batch.schema else "weight")
+
+
+def encode_part(batch: Batch, bytes_max: int = PART_BYTES_MAX) -> Iterator[bytes]:
+    """The batch as Arrow streams of about `bytes_max` or less."""
+    table = to_table(batch)
+    pieces = max(1, -(-batch.nbytes // bytes_max))
+    step = max(1, -(-len(batch) // pieces))
+    for first in range(0, len(batch), step):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table.slice(first, step))
+        yield sink.getvalue().to_pybytes()

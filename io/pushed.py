@@ -1,0 +1,85 @@
+"""Rows on their way into a table's input: a decoded push, who sent it, and the position it was given.
+
+A push keeps good and bad rows in one numbering: row i of the push gets offset `first + i`, whether it could be decoded or
+not, so a broken row has a position of its own and is the same at every replay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dbsp.errors import InternalError
+from dbsp.zset.batch import Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A row that could not be decoded: its number within the push, why, and the row as it came."""
+
+    index: int
+    reason: str
+    payload: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Push:
+    """Decoded rows of one table in order: `batch` (loose, weights +1), an operation per row, and the bad rows between them.
+
+    **Shape** `operations` is int8, INSERT or DELETE, one per row of `batch`; `bad` is ascending by `index`. The numbers that
+    bad rows leave free belong to the rows of `batch`, in order.
+    """
+
+    batch: Batch
+    operations: NDArray[np.int8]
+    bad: tuple[BadRow, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not fit together."""
+        if len(self.operations) != len(self.batch):
+            raise InternalError(f"a push with unequal parts: rows={len(self.batch)} operations={len(self.operations)}")
+        numbers = [row.index for row in self.bad]
+        if numbers != sorted(set(numbers)) or (numbers and not 0 <= numbers[0] <= numbers[-1] < self.rows):
+            raise InternalError(f"a push with wrong bad row numbers: rows={self.rows} bad={numbers[:8]}")
+
+    @property
+    def rows(self) -> int:
+        """How many offsets the push takes: good and bad rows."""
+        return len(self.batch) + len(self.bad)
+
+    def good_indices(self) -> NDArray[np.int64]:
+        """The number within the push of every row of `batch`."""
+        free = np.ones(self.rows, dtype=np.bool_)
+        free[[row.index for row in self.bad]] = False
+        return np.flatnonzero(free).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """Who sends, and the number of this push among its pushes to the table; numbers grow, gaps are allowed."""
+
+    id: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """A push on its way to one partition of a table."""
+
+    table: str
+    push: Push
+    producer: Producer | None = None
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a push stands in the log: offsets `first <= offset < last`; `repeated` if it had been appended before."""
+
+    table: str
+    partition: int
+    first: int
+    last: int
+    repeated: bool = field(default=False, compare=False)

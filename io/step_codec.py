@@ -1,0 +1,85 @@
+"""Step records as bytes (canonical JSON behind a checksum), and the two checks that every step log makes on an append.
+
+Equal records give equal bytes. Invariant 7 is checked here: a range begins where the partition's previous range ended.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from dbsp.errors import DataError, FencedError
+from dbsp.logs import Range, StepRecord
+
+_CHECKSUM = struct.Struct("<I")
+Positions = dict[tuple[str, int], int]
+"""The next offset to read, per (table, partition)."""
+
+
+def seal(value: Any) -> bytes:
+    """A JSON value in its one canonical form, behind its checksum."""
+    data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return _CHECKSUM.pack(zlib.crc32(data)) + data
+
+
+def unseal(data: bytes, where: str) -> Any:
+    """The JSON value again; `DataError` with `where` if the checksum does not fit."""
+    body = data[_CHECKSUM.size :]
+    if len(data) <= _CHECKSUM.size or _CHECKSUM.unpack_from(data)[0] != zlib.crc32(body):
+        raise DataError(f"a step log record is damaged: {where}")
+    return json.loads(body)
+
+
+def record_to_json(record: StepRecord) -> dict[str, Any]:
+    """A step record as a JSON object."""
+    return {
+        "epoch": record.epoch,
+        "step": record.step,
+        "layout_version": record.layout_version,
+        "ranges": [[r.table, r.partition, r.first, r.last] for r in record.ranges],
+        "clock_us": record.clock_us,
+        "engine": record.engine,
+        "commands": list(record.commands),
+    }
+
+
+def record_from_json(value: Mapping[str, Any]) -> StepRecord:
+    """The record again."""
+    ranges = tuple(Range(table=t, partition=p, first=f, last=e) for t, p, f, e in value["ranges"])
+    fields = {name: value[name] for name in ("epoch", "step", "layout_version", "clock_us", "engine")}
+    return StepRecord(ranges=ranges, commands=tuple(value["commands"]), **fields)
+
+
+def positions_to_json(positions: Positions) -> list[list[Any]]:
+    """Positions as a sorted list."""
+    return [[table, partition, offset] for (table, partition), offset in sorted(positions.items())]
+
+
+def positions_from_json(value: list[list[Any]]) -> Positions:
+    """Positions again."""
+    return {(table, partition): offset for table, partition, offset in value}
+
+
+def check_owner(record: StepRecord, newest: int) -> None:
+    """`FencedError` unless the record carries the newest epoch."""
+    if record.epoch != newest:
+        raise FencedError(f"another coordinator owns the step log: step={record.step} epoch={record.epoch} newest={newest}")
+
+
+def advance(record: StepRecord, next_step: int, positions: Positions) -> Positions:
+    """The positions after the record; `DataError` if its step is not next or a range leaves a gap or overlaps."""
+    if record.step != next_step:
+        raise DataError(f"a step record out of turn: step={record.step} next={next_step}")
+    after = dict(positions)
+    for range_ in record.ranges:
+        place = (range_.table, range_.partition)
+        where = f"step={record.step} table={range_.table} partition={range_.partition} first={range_.first} last={range_.last}"
+        if range_.first != after.get(place, range_.first):
+            raise DataError(f"a step's input range does not follow the one before: {where} expected_first={after[place]}")
+        if range_.last < range_.first or range_.first < 0:
+            raise DataError(f"a step's input range is backwards: {where}")
+        after[place] = range_.last
+    return after
