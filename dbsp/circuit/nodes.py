@@ -156,3 +156,26 @@ class Circuit:
     tables: tuple[Table, ...]
     materialized: frozenset[str]
     error_policy: str = "dead-letter"
+
+    def explain(self) -> str:
+        """The logical circuit as text: every view with the nodes below it."""
+        from dbsp.circuit.explain import explain_circuit  # noqa: PLC0415 (it imports the nodes)
+
+        return explain_circuit(self)
+
+    def drawing(self) -> str:
+        """The logical circuit as a Mermaid flow chart."""
+        from dbsp.circuit.drawing import drawing  # noqa: PLC0415 (it imports the nodes)
+
+        return drawing(self)
+
+    @property
+    def fingerprint(self) -> str:
+        """What the circuit computes, as 64 hexadecimal digits."""
+        from dbsp.circuit.fingerprint import fingerprint  # noqa: PLC0415 (it imports the nodes)
+
+        return fingerprint(self)
+
+    def _repr_markdown_(self) -> str:
+        """Drawn by a notebook."""
+        return f"```mermaid\n{self.drawing()}\n```"

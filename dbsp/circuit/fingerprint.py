@@ -1,0 +1,122 @@
+"""The fingerprint of a circuit: a hash of what it computes, stored in every checkpoint.
+
+It covers structure, schemas, parameters, expressions and the normalised source of user functions; not the circuit's name, file names, line numbers
+or the order in which streams were written. State made under one fingerprint is not opened under another, and the error names the
+first node that differs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Sequence
+from typing import assert_never
+
+from dbsp.circuit.explain import describe
+from dbsp.circuit.graph import inputs_of, nodes_of
+from dbsp.circuit.nodes import (
+    Circuit,
+    Difference,
+    Distinct,
+    Filter,
+    GroupBy,
+    Join,
+    MapRows,
+    Node,
+    Select,
+    Table,
+    TopK,
+    Union,
+)
+from dbsp.expr.expression import canonical
+
+FORMAT = "dbsp circuit 1"
+LABEL_LENGTH_MAX = 120
+NodeToken = tuple[str, str]
+
+
+def parameters(node: Node) -> str:
+    """Canonical text of a node's own parameters."""
+    match node:
+        case Table():
+            return f"table {node.name} key={canonical(node.primary_key)}"
+        case Select():
+            return "select " + " ".join(f"{canonical(name)}={value.token()}" for name, value in node.columns)
+        case Filter():
+            return f"filter {node.predicate.token()}"
+        case MapRows():
+            return f"map {node.function.token()}"
+        case Join():
+            columns = tuple((str(side), name, output) for side, name, output in node.columns)
+            return f"join {canonical(node.left_on)} {canonical(node.right_on)} {canonical(columns)}"
+        case GroupBy():
+            calls = tuple((call.name, call.function, call.column or "*") for call in node.aggregates)
+            return f"group {canonical(node.keys)} {canonical(calls)}"
+        case Union() | Distinct() | Difference():
+            return type(node).__name__.lower()
+        case TopK():
+            order = tuple((o.column, str(o.descending), str(o.nulls_first)) for o in node.order)
+            return f"top {node.k} {canonical(order)} per {canonical(node.partition)} rank={canonical(node.rank)}"
+        case _:
+            assert_never(node)
+
+
+def node_tokens(circuit: Circuit) -> list[NodeToken]:
+    """A (label, token) per node in order, then per view, then the error policy; the label is for people and not part of the fingerprint."""
+    nodes = nodes_of(circuit)
+    numbers = {id(node): index for index, node in enumerate(nodes)}
+    tokens = []
+    for node in nodes:
+        inputs = " ".join(str(numbers[id(child)]) for child in inputs_of(node))
+        where = f" at {node.source}" if node.source is not None else ""
+        tokens.append((_short(describe(node)) + where, f"{parameters(node)} schema={_schema(node)} inputs=[{inputs}]"))
+    for name, node in circuit.views:
+        kept = "materialized" if name in circuit.materialized else "deltas only"
+        tokens.append((f"view {name}", f"view {name} {kept} inputs=[{numbers[id(node)]}]"))
+    tokens.append(("error policy", f"error policy {circuit.error_policy} inputs=[]"))
+    return tokens
+
+
+def _schema(node: Node) -> str:
+    return "(" + ", ".join(f"{canonical(c.name)} {c.type}{'' if c.nullable else ' not null'}" for c in node.schema) + ")"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LABEL_LENGTH_MAX else text[: LABEL_LENGTH_MAX - 1] + "…"
+
+
+def fingerprint(circuit: Circuit) -> str:
+    """64 hexadecimal digits: SHA-256 of the tokens."""
+    text = "\n".join([FORMAT, *(token for _, token in node_tokens(circuit))])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def explain_difference(old: Sequence[NodeToken], new: Sequence[NodeToken]) -> str:
+    """What changed between two circuits, one line per node; empty if nothing did."""
+    before = [token.rsplit(" inputs=", 1)[0] for _, token in old]
+    after = [token.rsplit(" inputs=", 1)[0] for _, token in new]
+    lines = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind == "replace" and b - a == d - c:
+            pairs = zip(range(a, b), range(c, d), strict=True)
+            lines.extend(f"changed: {old[i][0]} -> {new[j][0]}{_detail(before[i], after[j], old[i], new[j])}" for i, j in pairs)
+        elif kind != "equal":
+            lines.extend(f"removed: {old[i][0]}" for i in range(a, b))
+            lines.extend(f"added: {new[j][0]}" for j in range(c, d))
+    if not lines and list(map(_token, old)) != list(map(_token, new)):
+        pairs_of = zip(old, new, strict=True)
+        lines.extend(f"reads other inputs: {b[0]}" for a, b in pairs_of if a[1] != b[1])
+    return "\n".join(lines)
+
+
+def _token(pair: NodeToken) -> str:
+    return pair[1]
+
+
+def _detail(before: str, after: str, old: NodeToken, new: NodeToken) -> str:
+    """Where the labels look alike, the part of the tokens that differs."""
+    if old[0].split(" at ")[0] != new[0].split(" at ")[0]:
+        return ""
+    start = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after)))
+    start = max(0, start - 20)
+    return f" ({before[start : start + 60]} -> {after[start : start + 60]})"

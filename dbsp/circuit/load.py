@@ -1,0 +1,92 @@
+"""Loading the circuit that a settings file or a command line names: `package.module:attribute` or `path/to/file.py:attribute`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from dbsp.circuit.nodes import Circuit
+from dbsp.errors import CircuitError, ConfigError
+from dbsp.expr.names import nearest
+
+FORM = 'write "path/to/file.py:attribute" or "package.module:attribute"'
+
+
+def load_circuit(spec: str, relative_to: Path | None = None) -> Circuit:
+    """The circuit that `spec` names; a relative file is looked up from `relative_to`, else from the working directory.
+
+    **Shape** The attribute is a `Circuit`, or a function without arguments that returns one.
+
+    **Errors** `ConfigError` when the file, module or attribute is not there or is no circuit, or its code raises (with the line);
+    `CircuitError` as the circuit's own code raised it.
+    """
+    place, separator, attribute = spec.rpartition(":")
+    if not separator or not place or not attribute:
+        raise ConfigError(f"not the name of a circuit: circuit={spec!r}", FORM)
+    is_file = place.endswith(".py") or "/" in place
+    module = _from_file((relative_to or Path()) / place) if is_file else _from_name(place)
+    if not hasattr(module, attribute):
+        known = [name for name, value in vars(module).items() if isinstance(value, Circuit)]
+        raise ConfigError(f"no such circuit: file={module.__file__} attribute={attribute}", nearest(attribute, known))
+    found = getattr(module, attribute)
+    if callable(found) and not isinstance(found, Circuit):
+        found = _run(found, f"{place}:{attribute}")
+    if not isinstance(found, Circuit):
+        hint = 'make it one with dbsp.circuit("name", {"view": stream})'
+        raise ConfigError(f"not a circuit: circuit={spec} type={type(found).__name__}", hint)
+    return found
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Run a file as a module; its folder is on the import path, as if it had been started there."""
+    path = path.resolve()
+    if not path.is_file():
+        raise ConfigError(f"the circuit's file does not exist: file={path}", FORM)
+    name = f"dbsp_user_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"not a Python file: file={path}", FORM)
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    sys.modules[name] = module
+    loader = spec.loader
+    try:
+        _run(lambda: loader.exec_module(module), str(path))
+    except (ConfigError, CircuitError):
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _from_name(name: str) -> ModuleType:
+    """Import a module by name."""
+    try:
+        missing = importlib.util.find_spec(name) is None
+    except (ModuleNotFoundError, ValueError):
+        missing = True
+    if missing:
+        raise ConfigError(f"the circuit's module cannot be found: module={name}", f"install it or set PYTHONPATH; or {FORM}")
+    return _run(lambda: importlib.import_module(name), name)  # type: ignore[no-any-return]
+
+
+def _run(action, where):  # type: ignore[no-untyped-def]  # user code: takes and gives anything
+    """Run user code; what it raises becomes a `ConfigError` with the user's line, except our own circuit errors."""
+    try:
+        return action()
+    except CircuitError:
+        raise
+    except SyntaxError as error:
+        raise ConfigError(f"syntax error in the circuit's file: {error.msg} at={error.filename}:{error.lineno}") from error
+    except Exception as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+        frames = [frame for frame in frames if "importlib" not in frame.filename] or frames
+        line = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else where
+        raise ConfigError(f"the circuit's code raised {type(error).__name__}: {error} at={line}") from error

@@ -1,0 +1,38 @@
+"""The user's own file and line: the nearest frame outside this project, and errors that name it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dbsp.circuit.nodes import SourceLine
+from dbsp.errors import CircuitError
+
+_OWN = str(Path(__file__).resolve().parents[1]) + "/"
+_BETWEEN = ("contextlib.py", "functools.py")
+
+
+def user_line() -> SourceLine | None:
+    """Where the code that called into `dbsp` stands; None if everything on the stack is ours."""
+    frame = sys._getframe(1)  # noqa: SLF001 (the documented way to look at callers)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OWN) and not file.endswith(_BETWEEN):
+            return SourceLine(file, frame.f_lineno)
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return None
+
+
+@contextmanager
+def located(source: SourceLine | None) -> Iterator[None]:
+    """Circuit errors raised inside name the user's file and line."""
+    try:
+        yield
+    except CircuitError as error:
+        if source is None or " at=" in error.message:
+            raise
+        raise CircuitError(f"{error.message} at={source}", error.hint) from error.__cause__

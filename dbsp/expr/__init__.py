@@ -1,0 +1,1 @@
+"""Expressions on columns, and functions on rows."""

@@ -1,0 +1,244 @@
+"""Arithmetic: integers checked, decimals exact, floats as IEEE; times and durations where the sum makes sense.
+
+A result that overflows, and any division by zero, fails its row. `/` is float64, or decimal between decimals (at least six digits
+after the point, rounded half away from zero); `//` and `%` are for integers and round down, as in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.expr.cast import cast_hint, convert, to_common, to_type
+from dbsp.expr.expression import Expression, Function, Literal, Operands
+from dbsp.expr.types import (
+    DECIMAL_DIGITS,
+    as_decimal,
+    common_type,
+    is_decimal,
+    is_float,
+    is_integer,
+    is_number,
+    is_timestamp,
+    meet,
+    typed,
+)
+from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, STRING, TIME, TIMESTAMP
+
+Types = tuple[pa.DataType, pa.DataType]
+DIVISION_SCALE_MIN = 6
+
+
+def _sum_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    left, right = as_decimal(left), as_decimal(right)
+    scale = max(left.scale, right.scale)
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    return pa.decimal128(min(DECIMAL_DIGITS, whole + scale + 1), scale)
+
+
+def _add_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if is_decimal(left):
+        return _sum_decimal(left, right)
+    if right == DURATION and left == DATE:
+        return TIMESTAMP
+    return left if right == DURATION else right if left == DURATION else left
+
+
+def _subtract_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if left == right and (is_timestamp(left) or left in (DATE, TIME)):
+        return DURATION
+    return _add_type(left, right)
+
+
+def _multiply_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if is_decimal(left):
+        left, right = as_decimal(left), as_decimal(right)
+        return pa.decimal128(min(DECIMAL_DIGITS, left.precision + right.precision), left.scale + right.scale)
+    return right if right == DURATION else left
+
+
+def _divide_type(left: pa.DataType, _right: pa.DataType) -> pa.DataType:
+    if is_decimal(left):
+        return pa.decimal128(DECIMAL_DIGITS, max(DIVISION_SCALE_MIN, left.scale))
+    return FLOAT64
+
+
+def _wide(function: Callable[..., pa.Array], result: Callable[..., pa.DataType]) -> Callable[..., pa.Array]:
+    """For decimals compute in 256 bits and check that the result fits; everything else goes straight to the function."""
+
+    def compute(left: Any, right: Any) -> pa.Array:
+        if not is_decimal(left.type):
+            return function(left, right)
+        target = result(left.type, right.type)
+        digits = [side.type.precision for side in (left, right)]
+        digits[1] = min(digits[1], 75 - digits[0])
+        wide = [side.cast(pa.decimal256(n, side.type.scale)) for side, n in zip((left, right), digits, strict=True)]
+        return function(*wide).cast(target)
+
+    return compute
+
+
+def _add(left: Any, right: Any) -> pa.Array:
+    if left.type == STRING:
+        return pc.binary_join_element_wise(left, right, "")
+    if DATE in (left.type, right.type):
+        left, right = (side.cast(TIMESTAMP) if side.type == DATE else side for side in (left, right))
+    return pc.add_checked(left, right)
+
+
+def _subtract(left: Any, right: Any) -> pa.Array:
+    left, right = (side.cast(TIMESTAMP) if side.type == DATE else side for side in (left, right))
+    return pc.subtract_checked(left, right)
+
+
+def _divide(left: Any, right: Any) -> pa.Array:
+    if not is_decimal(left.type):
+        return pc.divide_checked(left, right)
+    target = _divide_type(left.type, right.type)
+    shifted = left.cast(pa.decimal256(DECIMAL_DIGITS + target.scale + 1 - left.type.scale, target.scale + 1))
+    quotient = pc.divide_checked(shifted.cast(pa.decimal256(76 - DECIMAL_DIGITS + 1, shifted.type.scale)), right)
+    return pc.round(quotient, target.scale, round_mode="half_towards_infinity").cast(target)
+
+
+def _floor_divide(left: Any, right: Any) -> pa.Array:
+    quotient = pc.divide_checked(left, right)
+    remainder = pc.subtract(left, pc.multiply(quotient, right))
+    inexact = pc.and_(pc.not_equal(remainder, 0), pc.not_equal(pc.less(remainder, 0), pc.less(right, 0)))
+    return pc.subtract(quotient, inexact.cast(quotient.type))
+
+
+def _modulo(left: Any, right: Any) -> pa.Array:
+    left, right = (side.cast(INT64) if side.type != pa.uint64() else side for side in (left, right))
+    safe = pc.if_else(pc.equal(right, -1), 1, right) if right.type == INT64 else right
+    quotient = pc.divide_checked(left, safe)
+    remainder = pc.subtract(left, pc.multiply(quotient, safe))
+    wrong_sign = pc.and_(pc.not_equal(remainder, 0), pc.not_equal(pc.less(remainder, 0), pc.less(safe, 0)))
+    return pc.if_else(wrong_sign, pc.add(remainder, safe), remainder)
+
+
+def _fit_numbers(operands: Operands) -> tuple[Expression, ...] | None:
+    """Both numbers: one type, except that decimals keep their own scales; None if not both are numbers."""
+    known = [type_ for type_ in operands.types if type_ is not None]
+    if not all(is_number(type_) for type_ in known):
+        return None
+    args, target = meet(operands, cast_hint(operands))
+    if not is_number(target):
+        return None
+    if not is_decimal(target):
+        return to_common(operands, cast_hint(operands))
+    sources = [arg.dtype if isinstance(arg, Literal) else own for arg, own in zip(args, operands.types, strict=True)]
+    return tuple(to_type(arg, source, as_decimal(source)) for arg, source in zip(args, sources, strict=True))
+
+
+def _is_moment(type_: pa.DataType) -> bool:
+    return is_timestamp(type_) or type_ in (DATE, TIME, DURATION)
+
+
+def _known(operands: Operands) -> tuple[tuple[Expression, ...], Types]:
+    """The two arguments with constants typed: a constant beside a moment takes its type if it fits."""
+    beside = next((type_ for type_ in operands.types if type_ is not None), None)
+    args = typed(operands, beside)
+    left, right = (arg.dtype if isinstance(arg, Literal) else own for arg, own in zip(args, operands.types, strict=True))
+    return args, (left, right)
+
+
+def _fit_sum(operands: Operands) -> tuple[Expression, ...]:
+    numbers = _fit_numbers(operands)
+    if numbers is not None:
+        return numbers
+    args, (left, right) = _known(operands)
+    if operands.function == "add":
+        moments = (_is_moment(left) and right == DURATION) or (left == DURATION and _is_moment(right))
+        if moments or left == right == STRING:
+            return args
+    elif (_is_moment(left) and right == DURATION) or (left == right and _is_moment(left)):
+        return args
+    elif _is_moment(left) and common_type(left, right) == TIMESTAMP:
+        return to_common(operands, cast_hint(operands))
+    raise operands.refuse(cast_hint(operands))
+
+
+def _fit_product(operands: Operands) -> tuple[Expression, ...]:
+    numbers = _fit_numbers(operands)
+    if numbers is not None:
+        return numbers
+    if DURATION in operands.types:
+        args, (left, right) = _known(operands)
+        if {left, right} == {DURATION, INT64}:
+            return args
+    raise operands.refuse(cast_hint(operands))
+
+
+def _fit_quotient(operands: Operands) -> tuple[Expression, ...]:
+    if DURATION in operands.types:
+        args, (left, right) = _known(operands)
+        if left == right == DURATION:
+            return args
+    numbers = _fit_numbers(operands)
+    if numbers is None:
+        raise operands.refuse(cast_hint(operands))
+    decimals = [isinstance(arg, Literal) and is_decimal(arg.dtype) for arg in numbers]
+    if any(decimals) or any(type_ is not None and is_decimal(type_) for type_ in operands.types):
+        return numbers
+    _, target = meet(operands, cast_hint(operands))
+    return tuple(to_type(arg, target, FLOAT64) for arg in numbers)
+
+
+def _fit_integers(operands: Operands) -> tuple[Expression, ...]:
+    args, target = meet(operands, cast_hint(operands))
+    if not is_integer(target):
+        symbol = {"floor_divide": "//", "modulo": "%"}[operands.function]
+        raise operands.refuse(f"{symbol} is for integers: write (a / b).floor(), or cast both sides to dbsp.INT64")
+    return to_common(operands, cast_hint(operands))
+
+
+def _fit_number(operands: Operands) -> tuple[Expression, ...]:
+    args = typed(operands)
+    type_ = args[0].dtype if isinstance(args[0], Literal) else operands.types[0]
+    signed = type_ == DURATION and operands.function in ("negate", "abs")
+    if not (signed or is_number(type_)):
+        raise operands.refuse("it is for numbers")
+    if operands.function == "negate" and pa.types.is_unsigned_integer(type_):
+        raise operands.refuse(f"an unsigned integer has no negative: write {args[0]}.cast(dbsp.INT64)")
+    return args
+
+
+def _rounded(values: pa.Array, digits: int) -> pa.Array:
+    if is_integer(values.type):
+        return values if digits >= 0 else pc.round(values, digits, round_mode="half_towards_infinity")
+    return pc.round(values, digits, round_mode="half_towards_infinity")
+
+
+def _unless_integer(function: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
+    return lambda values: values if is_integer(values.type) else function(values)
+
+
+def _same(type_: pa.DataType, *_options: Any) -> pa.DataType:
+    return type_
+
+
+def _one(name: str, compute: Callable[..., pa.Array], text: str = "") -> Function:
+    return Function(name=name, fit=_fit_number, result=_same, compute=compute, text=text)
+
+
+def _two(name: str, fit: Any, result: Any, compute: Any, symbol: str) -> Function:
+    return Function(name=name, fit=fit, result=result, compute=compute, text=f"({{0}} {symbol} {{1}})")
+
+
+ADD = _two("add", _fit_sum, _add_type, _wide(_add, _add_type), "+")
+SUBTRACT = _two("subtract", _fit_sum, _subtract_type, _wide(_subtract, _subtract_type), "-")
+MULTIPLY = _two("multiply", _fit_product, _multiply_type, _wide(pc.multiply_checked, _multiply_type), "*")
+DIVIDE = _two("divide", _fit_quotient, _divide_type, _divide, "/")
+FLOOR_DIVIDE = _two("floor_divide", _fit_integers, _same, _floor_divide, "//")
+MODULO = _two("modulo", _fit_integers, _same, _modulo, "%")
+NEGATE = _one("negate", pc.negate_checked, "-{0}")
+ABS = _one("abs", pc.abs_checked)
+ROUND = _one("round", _rounded)
+FLOOR = _one("floor", _unless_integer(pc.floor))
+CEIL = _one("ceil", _unless_integer(pc.ceil))
+
+FUNCTIONS = (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, NEGATE, ABS, ROUND, FLOOR, CEIL)
+

@@ -1,0 +1,368 @@
+"""What a user writes: `dbsp.col("x") + 1`, `dbsp.when(...)`.
+
+`Expr` carries an `Expression` and overloads Python's operators; because its `==` builds a comparison it is no value, cannot be hashed and
+has no truth value. Streams take an `Expr`, resolve what it carries against their schema, and keep only that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from dbsp.errors import CircuitError
+from dbsp.expr import arithmetic, conditional, logic, strings, temporal
+from dbsp.expr.cast import CAST
+from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, natural_type
+from dbsp.expr.types import adopt, spelled
+
+
+class Expr:
+    """A column, a constant, or what operators make of them.
+
+    **Shape** One value per row; null in, null out, except where a method says otherwise. Types are checked by the stream that takes it.
+
+    **Errors** A row on which it cannot be computed (overflow, division by zero, a strict cast that does not fit) leaves by the error policy.
+
+    **Example**
+
+    >>> import dbsp
+    >>> (dbsp.col("dep_delay") > 15) & dbsp.col("origin").is_in(["JFK", "LGA"])
+    ((dep_delay > 15) & origin.is_in(["JFK" "LGA"]))
+    """
+
+    __slots__ = ("_expression",)
+
+    def __init__(self, expression: Expression) -> None:
+        """Made by `col`, `lit`, `when`, `coalesce` and by operators."""
+        self._expression = expression
+
+    def __repr__(self) -> str:
+        """The expression as text."""
+        return str(self._expression)
+
+    def __bool__(self) -> NoReturn:
+        """Refused: `and`, `or`, `not` and chained comparisons would silently drop a part."""
+        hint = "write & for and, | for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b"
+        raise CircuitError(f"an expression is not true or false by itself: expression={self}", hint)
+
+    __hash__ = None  # type: ignore[assignment]  # `==` builds an expression, so there is no equality to hash by
+
+    def _call(self, function: Function, *others: Any, options: tuple[Any, ...] = ()) -> Expr:
+        return Expr(Call(function, (self._expression, *map(unwrap, others)), options))
+
+    def _reversed(self, function: Function, other: Any) -> Expr:
+        return Expr(Call(function, (unwrap(other), self._expression)))
+
+    def __add__(self, other: Any) -> Expr:
+        """Sum; text is joined; a duration is added to a date or time."""
+        return self._call(arithmetic.ADD, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        """Sum with a constant on the left."""
+        return self._reversed(arithmetic.ADD, other)
+
+    def __sub__(self, other: Any) -> Expr:
+        """Difference; of two moments a duration."""
+        return self._call(arithmetic.SUBTRACT, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        """Difference from a constant."""
+        return self._reversed(arithmetic.SUBTRACT, other)
+
+    def __mul__(self, other: Any) -> Expr:
+        """Product."""
+        return self._call(arithmetic.MULTIPLY, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        """Product with a constant on the left."""
+        return self._reversed(arithmetic.MULTIPLY, other)
+
+    def __truediv__(self, other: Any) -> Expr:
+        """Quotient as float64, or decimal for decimals; a zero divisor fails the row."""
+        return self._call(arithmetic.DIVIDE, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        """Quotient of a constant."""
+        return self._reversed(arithmetic.DIVIDE, other)
+
+    def __floordiv__(self, other: Any) -> Expr:
+        """Integer quotient, rounded down as in Python."""
+        return self._call(arithmetic.FLOOR_DIVIDE, other)
+
+    def __rfloordiv__(self, other: Any) -> Expr:
+        """Integer quotient of a constant."""
+        return self._reversed(arithmetic.FLOOR_DIVIDE, other)
+
+    def __mod__(self, other: Any) -> Expr:
+        """Remainder with the sign of the divisor, as in Python."""
+        return self._call(arithmetic.MODULO, other)
+
+    def __rmod__(self, other: Any) -> Expr:
+        """Remainder of a constant."""
+        return self._reversed(arithmetic.MODULO, other)
+
+    def __neg__(self) -> Expr:
+        """Negative."""
+        return self._call(arithmetic.NEGATE)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        """Equal; null if a side is null."""
+        return self._call(logic.EQUAL, other)
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        """Not equal; null if a side is null."""
+        return self._call(logic.NOT_EQUAL, other)
+
+    def __lt__(self, other: Any) -> Expr:
+        """Less; NaN is above every number."""
+        return self._call(logic.LESS, other)
+
+    def __le__(self, other: Any) -> Expr:
+        """Less or equal."""
+        return self._call(logic.LESS_EQUAL, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        """Greater."""
+        return self._call(logic.GREATER, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        """Greater or equal."""
+        return self._call(logic.GREATER_EQUAL, other)
+
+    def __and__(self, other: Any) -> Expr:
+        """Both; false if one side is false, whatever the other is. The right side is only needed where the left is not false."""
+        return self._call(logic.AND, other)
+
+    def __rand__(self, other: Any) -> Expr:
+        """Both, with a constant on the left."""
+        return self._reversed(logic.AND, other)
+
+    def __or__(self, other: Any) -> Expr:
+        """Either; true if one side is true. The right side is only needed where the left is not true."""
+        return self._call(logic.OR, other)
+
+    def __ror__(self, other: Any) -> Expr:
+        """Either, with a constant on the left."""
+        return self._reversed(logic.OR, other)
+
+    def __invert__(self) -> Expr:
+        """Not; null stays null."""
+        return self._call(logic.NOT)
+
+    def is_null(self) -> Expr:
+        """Whether there is no value; never null itself."""
+        return self._call(logic.IS_NULL)
+
+    def is_not_null(self) -> Expr:
+        """Whether there is a value; never null itself."""
+        return self._call(logic.IS_NOT_NULL)
+
+    def between(self, low: Any, high: Any) -> Expr:
+        """`low <= x <= high`, both ends included."""
+        return (self >= low) & (self <= high)
+
+    def is_in(self, values: Iterable[Any]) -> Expr:
+        """Whether it equals one of these constants; with a None among them the answer is true or null, as in SQL."""
+        return self._call(logic.IS_IN, options=(tuple(values),))
+
+    def fill_null(self, value: Any) -> Expr:
+        """This, or `value` where it is null."""
+        return self._call(conditional.COALESCE, value)
+
+    def cast(self, type_: pa.DataType, strict: bool = True) -> Expr:
+        """In another type; a value that does not fit fails its row, or becomes null if not `strict`."""
+        return self._call(CAST, options=(type_, bool(strict)))
+
+    def abs(self) -> Expr:
+        """Without its sign."""
+        return self._call(arithmetic.ABS)
+
+    def round(self, digits: int = 0) -> Expr:
+        """To so many digits after the point, halves away from zero."""
+        return self._call(arithmetic.ROUND, options=(int(digits),))
+
+    def floor(self) -> Expr:
+        """The next whole number below, in the same type."""
+        return self._call(arithmetic.FLOOR)
+
+    def ceil(self) -> Expr:
+        """The next whole number above, in the same type."""
+        return self._call(arithmetic.CEIL)
+
+    def lower(self) -> Expr:
+        """In small letters."""
+        return self._call(strings.LOWER)
+
+    def upper(self) -> Expr:
+        """In capital letters."""
+        return self._call(strings.UPPER)
+
+    def trim(self) -> Expr:
+        """Without white space at both ends."""
+        return self._call(strings.TRIM)
+
+    def length(self) -> Expr:
+        """Number of characters."""
+        return self._call(strings.LENGTH)
+
+    def starts_with(self, text: str) -> Expr:
+        """Whether it begins with this text."""
+        return self._call(strings.STARTS_WITH, options=(text,))
+
+    def ends_with(self, text: str) -> Expr:
+        """Whether it ends with this text."""
+        return self._call(strings.ENDS_WITH, options=(text,))
+
+    def contains(self, text: str) -> Expr:
+        """Whether this text occurs in it."""
+        return self._call(strings.CONTAINS, options=(text,))
+
+    def like(self, pattern: str) -> Expr:
+        """SQL's LIKE: `%` any text, `_` any character."""
+        return self._call(strings.LIKE, options=(pattern,))
+
+    def regexp_match(self, pattern: str) -> Expr:
+        """Whether the regular expression (RE2) matches anywhere in it."""
+        return self._call(strings.REGEXP_MATCH, options=(pattern,))
+
+    def substr(self, start: int, length: int | None = None) -> Expr:
+        """`length` characters from position `start`; the first position is 1, as in SQL."""
+        return self._call(strings.SUBSTR, options=(int(start), None if length is None else int(length)))
+
+    def replace(self, old: str, new: str) -> Expr:
+        """With every `old` replaced."""
+        return self._call(strings.REPLACE, options=(str(old), str(new)))
+
+    def concat(self, *others: Any) -> Expr:
+        """Joined with other texts; null if one is null."""
+        return self._call(strings.CONCAT, *others)
+
+    def year(self) -> Expr:
+        """The year."""
+        return self._call(temporal.YEAR)
+
+    def quarter(self) -> Expr:
+        """1 to 4."""
+        return self._call(temporal.QUARTER)
+
+    def month(self) -> Expr:
+        """1 to 12."""
+        return self._call(temporal.MONTH)
+
+    def day(self) -> Expr:
+        """Day of the month, 1 to 31."""
+        return self._call(temporal.DAY)
+
+    def day_of_week(self) -> Expr:
+        """1 (Monday) to 7."""
+        return self._call(temporal.DAY_OF_WEEK)
+
+    def day_of_year(self) -> Expr:
+        """1 to 366."""
+        return self._call(temporal.DAY_OF_YEAR)
+
+    def hour(self) -> Expr:
+        """0 to 23."""
+        return self._call(temporal.HOUR)
+
+    def minute(self) -> Expr:
+        """0 to 59."""
+        return self._call(temporal.MINUTE)
+
+    def second(self) -> Expr:
+        """0 to 59."""
+        return self._call(temporal.SECOND)
+
+    def truncate(self, unit: str) -> Expr:
+        """The start of its year, quarter, month, week, day, hour, minute, second or millisecond."""
+        return self._call(temporal.TRUNCATE, options=(unit,))
+
+
+class When:
+    """The cases of a `when` so far; `otherwise` ends it. Without `otherwise` it cannot be used: write `otherwise(None)` for null."""
+
+    __slots__ = ("_cases",)
+
+    def __init__(self, cases: tuple[Expression, ...]) -> None:
+        """Made by `dbsp.when`."""
+        self._cases = cases
+
+    def when(self, condition: Any, value: Any) -> When:
+        """Another case, for rows that no case before has taken."""
+        return When((*self._cases, unwrap(condition), unwrap(value)))
+
+    def otherwise(self, value: Any) -> Expr:
+        """The value of all other rows."""
+        return Expr(Call(conditional.CASE, (*self._cases, unwrap(value))))
+
+
+def unwrap(value: Any) -> Expression:
+    """The expression that an `Expr` carries, or a literal of any other value."""
+    if isinstance(value, Expr):
+        return value._expression  # noqa: SLF001 (the other half of this module's type)
+    if isinstance(value, ColumnRef | Literal | Call):
+        return value
+    if isinstance(value, When):
+        raise CircuitError("a when() without otherwise()", "end it with .otherwise(value), or .otherwise(None) for null")
+    if value is not None:
+        natural_type(value)
+    return Literal(value)
+
+
+def col(name: str) -> Expr:
+    """The column of this name.
+
+    **Example**
+
+    >>> import dbsp
+    >>> dbsp.col("distance") * 2
+    (distance * 2)
+    """
+    if not isinstance(name, str):
+        raise CircuitError(f"a column name is a str: name={name!r}", "write dbsp.lit(value) for a constant")
+    return Expr(ColumnRef(name))
+
+
+def lit(value: Any, type_: pa.DataType | None = None) -> Expr:
+    """A constant; without a type it takes the one that its surroundings need.
+
+    **Example**
+
+    >>> import dbsp
+    >>> dbsp.lit(1, dbsp.INT8)
+    1
+    """
+    if type_ is None:
+        return Expr(unwrap(value))
+    literal = adopt(value, type_)
+    if literal is None:
+        raise CircuitError(f"the constant does not fit its type: value={value!r} type={spelled(type_)}", "give another type")
+    return Expr(literal)
+
+
+def when(condition: Any, value: Any) -> When:
+    """The first value whose condition is true; a null condition counts as not true.
+
+    **Example**
+
+    >>> import dbsp
+    >>> dbsp.when(dbsp.col("visib") < 3, "low").when(dbsp.col("visib") < 8, "fair").otherwise("good")
+    case((visib < 3), "low", (visib < 8), "fair", "good")
+    """
+    return When((unwrap(condition), unwrap(value)))
+
+
+def coalesce(*values: Any) -> Expr:
+    """The first value that is not null.
+
+    **Example**
+
+    >>> import dbsp
+    >>> dbsp.coalesce(dbsp.col("dep_delay"), 0)
+    coalesce(dep_delay, 0)
+    """
+    if not values:
+        raise CircuitError("coalesce needs at least one value")
+    return Expr(Call(conditional.COALESCE, tuple(map(unwrap, values))))

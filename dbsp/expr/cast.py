@@ -1,0 +1,134 @@
+"""Casts: from one type to another, strictly (a value that would change fails its row) or leniently (it becomes null).
+
+A strict cast to a narrower integer, from a float with a fraction, to a decimal with fewer digits, or of text that is no number fails.
+Rounding is asked for with `round`, not done by a cast. Integers become floats by the nearest value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.errors import CircuitError
+from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal, Operands
+from dbsp.expr.types import adopt, is_float, is_integer, is_timestamp, meet, spelled, typed
+from dbsp.zset.schema import DATE, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_supported
+
+
+def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """The values in another type; raises one of `ROW_ERRORS` if a value does not fit."""
+    source = values.type
+    if source == target:
+        return values
+    if is_integer(source) and is_float(target):
+        return values.cast(target, safe=False)
+    if is_integer(source) and pa.types.is_decimal(target):
+        return values.cast(pa.decimal256(76, target.scale)).cast(target)
+    if is_float(source) and target == STRING:
+        return pc.add(values, 0.0).cast(target)
+    if source == STRING and target == TIME:
+        return _time_of_text(values)
+    if source == TIMESTAMP and target == TIMESTAMP_UTC:
+        return values.cast(pa.int64()).cast(target)
+    if source == TIMESTAMP_UTC and target in (DATE, TIME):
+        return values.cast(TIMESTAMP).cast(target, safe=False)
+    if is_timestamp(source) and target in (DATE, TIME):
+        return values.cast(target, safe=False)
+    return values.cast(target)
+
+
+def _time_of_text(values: pa.Array) -> pa.Array:
+    """Text such as `10:30:00` or `10:30:00.25`, read as the time part of a moment, which Arrow can parse."""
+    return convert(pc.binary_join_element_wise("1970-01-01T", values, "").cast(TIMESTAMP), TIME)
+
+
+def convert_or_null(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """The values in another type, null where one does not fit."""
+    try:
+        return convert(values, target)
+    except ROW_ERRORS:
+        encoded = values.dictionary_encode()
+        fitting = _halve(encoded.dictionary, target)
+        return fitting.take(encoded.indices)
+
+
+def _halve(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert by halves until what fails stands alone."""
+    try:
+        return convert(values, target)
+    except ROW_ERRORS:
+        if len(values) == 1:
+            return pa.nulls(1, target)
+        middle = len(values) // 2
+        return pa.concat_arrays([_halve(values.slice(0, middle), target), _halve(values.slice(middle), target)])
+
+
+def _compute(values: pa.Array, target: pa.DataType, strict: bool) -> pa.Array:
+    return convert(values, target) if strict else convert_or_null(values, target)
+
+
+def castable(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether there is a cast between the two types at all."""
+    try:
+        convert(pa.array([], source), target)
+    except (pa.ArrowNotImplementedError, *ROW_ERRORS):
+        return False
+    return True
+
+
+def _fit(operands: Operands) -> tuple[Expression, ...]:
+    target, _ = operands.options
+    if not isinstance(target, pa.DataType) or not is_supported(target):
+        raise CircuitError(f"not a column type: type={target}", "cast to one of dbsp.INT64, dbsp.STRING, dbsp.decimal(12, 2), …")
+    (arg,), (source,) = typed(operands, target), operands.types
+    if isinstance(arg, Literal):
+        source = arg.dtype
+    if source is not None and not castable(source, target):
+        raise operands.refuse(f"there is no cast from {source} to {target}")
+    return (arg,)
+
+
+CAST = Function(
+    name="cast",
+    fit=_fit,
+    result=lambda _source, target, _strict: target,
+    compute=_compute,
+    nulls="cast",
+    text="{0}.cast({1})",
+)
+
+
+def to_type(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expression:
+    """The argument in the target type: itself, a constant of that type, or a cast."""
+    if source == target:
+        return arg
+    if isinstance(arg, Literal):
+        adopted = adopt(arg.value, target)
+        if adopted is not None:
+            return adopted
+    return Call(CAST, (arg,), (target, True))
+
+
+def to_common(operands: Operands, hint: str) -> tuple[Expression, ...]:
+    """All arguments in the one type in which they meet; `CircuitError` with the hint if there is none."""
+    args, target = meet(operands, hint)
+    sources = [
+        arg.dtype if isinstance(arg, Literal) else type_ for arg, type_ in zip(args, operands.types, strict=True)
+    ]
+    return tuple(to_type(arg, source, target) for arg, source in zip(args, sources, strict=True))
+
+
+def fit_same(hint: str) -> Callable[[Operands], tuple[Expression, ...]]:
+    """A rule for functions whose arguments must meet in one type."""
+    return lambda operands: to_common(operands, hint)
+
+
+def cast_hint(operands: Operands) -> str:
+    """The cast to write, for the first operand that could be turned into the type of another one."""
+    for position, source in enumerate(operands.types):
+        for target in operands.types:
+            if source is not None and target is not None and source != target and castable(source, target):
+                return f"write {operands.args[position]}.cast({spelled(target)})"
+    return "cast one side with .cast(type)"

@@ -1,0 +1,19 @@
+"""Every function that expressions can apply, by name. A new one is an entry in its module's `FUNCTIONS`."""
+
+from __future__ import annotations
+
+from dbsp.expr import arithmetic, conditional, logic, strings, temporal
+from dbsp.expr.cast import CAST
+from dbsp.expr.expression import Function
+
+FUNCTIONS: dict[str, Function] = {
+    function.name: function
+    for function in (
+        CAST,
+        *arithmetic.FUNCTIONS,
+        *logic.FUNCTIONS,
+        *conditional.FUNCTIONS,
+        *strings.FUNCTIONS,
+        *temporal.FUNCTIONS,
+    )
+}

@@ -1,0 +1,113 @@
+"""Choosing between values: `when … otherwise` and `coalesce`, both computing only what a row needs if anything fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.expr.cast import cast_hint, to_common
+from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, branch_values, broadcast
+from dbsp.expr.logic import scatter
+from dbsp.expr.types import typed
+from dbsp.zset.schema import BOOL
+
+
+def _part(operands: Operands, positions: list[int]) -> Operands:
+    args = tuple(operands.args[position] for position in positions)
+    return Operands(operands.function, args, tuple(operands.types[position] for position in positions), ())
+
+
+def _fit_case(operands: Operands) -> tuple[Expression, ...]:
+    """Conditions become booleans, values one type; the order condition, value, …, otherwise stays."""
+    last = len(operands.args) - 1
+    conditions = _part(operands, list(range(0, last, 2)))
+    values = _part(operands, [*range(1, last, 2), last])
+    fitted_conditions = typed(conditions, BOOL)
+    for arg, own in zip(fitted_conditions, conditions.types, strict=True):
+        if (arg.dtype if isinstance(arg, Literal) else own) != BOOL:
+            raise conditions.refuse("the first argument of when() is a condition, such as dbsp.col('x') > 0")
+    fitted_values = to_common(values, cast_hint(values))
+    pairs = zip(fitted_conditions, fitted_values[:-1], strict=True)
+    return (*(arg for pair in pairs for arg in pair), fitted_values[-1])
+
+
+def _case_type(*types: pa.DataType) -> pa.DataType:
+    return types[-1]
+
+
+def _case(*data: Any) -> pa.Array:
+    result = data[-1]
+    for position in range(len(data) - 3, -1, -2):
+        result = pc.if_else(_true(data[position]), data[position + 1], result)
+    if isinstance(result, pa.Scalar):
+        rows = next(len(datum) for datum in data if isinstance(datum, pa.Array))
+        result = broadcast(result, rows)
+    return result
+
+
+def _true(condition: Any) -> Any:
+    if isinstance(condition, pa.Scalar):
+        return pa.scalar(condition.as_py() is True)
+    return pc.fill_null(condition, False)
+
+
+def _case_by_need(call: Call, rows: Rows) -> pa.Array:
+    """Conditions and values only for rows that no earlier condition has taken."""
+    count = len(rows)
+    waiting: pa.Array = pa.repeat(True, count)
+    values: list[tuple[pa.Array, pa.Array]] = []
+    type_ = None
+    for condition, value in zip(call.args[:-1:2], branch_values(call.args)[:-1], strict=True):
+        holds = pc.fill_null(scatter(condition, rows, waiting, BOOL), False)
+        taken = pc.and_(waiting, holds)
+        values.append((taken, _value(value, rows, taken)))
+        waiting = pc.and_(waiting, pc.invert(holds))
+    result = _value(call.args[-1], rows, waiting)
+    type_ = result.type
+    for taken, chosen in values:
+        result = pc.if_else(taken, chosen.cast(type_), result)
+    return result
+
+
+def _value(expression: Expression, rows: Rows, needed: pa.Array) -> pa.Array:
+    from_none = expression.evaluate(_Nothing(rows))
+    return scatter(expression, rows, needed, from_none.type)
+
+
+class _Nothing:
+    """The columns of other rows, without any row: asks an expression for its type."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def column(self, name: str) -> pa.Array:
+        return self.rows.column(name).slice(0, 0)
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _fit_same(operands: Operands) -> tuple[Expression, ...]:
+    return to_common(operands, cast_hint(operands))
+
+
+def _first(*data: Any) -> pa.Array:
+    return pc.coalesce(*data)
+
+
+def _first_by_need(call: Call, rows: Rows) -> pa.Array:
+    """Each argument only for rows where all before it are null."""
+    result = broadcast(call.args[0].datum(rows), len(rows))
+    for arg in call.args[1:]:
+        result = pc.coalesce(result, scatter(arg, rows, pc.is_null(result), result.type))
+    return result
+
+
+CASE = Function(name="case", fit=_fit_case, result=_case_type, compute=_case, lazy=_case_by_need, nulls="case")
+COALESCE = Function(
+    name="coalesce", fit=_fit_same, result=lambda first, *_: first, compute=_first, lazy=_first_by_need, nulls="all"
+)
+
+FUNCTIONS = (CASE, COALESCE)

@@ -1,0 +1,391 @@
+"""Expressions: frozen values that compute one column from the columns of a batch.
+
+An expression is a column, a literal, or a function applied to expressions. Two are equal when their parts are equal, so the
+nodes of a circuit that hold them are too; the operators a user writes (`==`, `+`) live in `dbsp.expr.build.Expr` instead. A function says
+in one value (`Function`) how its arguments are fitted to each other, what type comes out, and how whole columns are computed.
+
+Invariants:
+1. An expression inside a node is resolved (`resolve`): every literal has a type and every conversion is a visible cast.
+2. `evaluate` returns exactly the type that `type` promised, one value per row.
+3. A row fails only if a branch it needs fails: a `when` or `&` never computes what its condition excludes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import importlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from dbsp.errors import CircuitError, InternalError
+from dbsp.expr.names import missing_column
+from dbsp.zset.schema import DATE, DURATION, TIME, TIMESTAMP, TIMESTAMP_UTC, Schema
+
+Datum = Any  # pa.Array | pa.Scalar; pyarrow has no type stubs
+ROW_ERRORS = (pa.ArrowInvalid, ArithmeticError, UnicodeError)
+
+
+class Rows(Protocol):
+    """What an expression reads: columns by name, all of one length. A `Batch` is one."""
+
+    def column(self, name: str) -> pa.Array:
+        """The values of one column."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subset:
+    """Some rows of other rows, taken column by column when asked."""
+
+    rows: Rows
+    positions: pa.Array
+    taken: dict[str, pa.Array] = field(default_factory=dict)
+
+    def column(self, name: str) -> pa.Array:
+        """The values of one column at the chosen positions."""
+        if name not in self.taken:
+            self.taken[name] = self.rows.column(name).take(self.positions)
+        return self.taken[name]
+
+    def __len__(self) -> int:
+        """How many rows were chosen."""
+        return len(self.positions)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    """The column of this name."""
+
+    name: str
+
+    def type(self, schema: Schema) -> pa.DataType:
+        """The column's type."""
+        if self.name not in schema:
+            raise missing_column(self.name, schema)
+        return schema[self.name].type
+
+    def nullable(self, schema: Schema) -> bool:
+        """Whether the schema allows nulls here."""
+        return schema[self.name].nullable
+
+    def columns(self) -> frozenset[str]:
+        """The columns that are read."""
+        return frozenset([self.name])
+
+    def substitute(self, mapping: Mapping[str, Expression]) -> Expression:
+        """What stands for this name in `mapping`, else the column itself."""
+        return mapping.get(self.name, self)
+
+    def datum(self, rows: Rows) -> Datum:
+        """The column."""
+        return rows.column(self.name)
+
+    def evaluate(self, rows: Rows) -> pa.Array:
+        """The column."""
+        return rows.column(self.name)
+
+    def token(self) -> str:
+        """Canonical text."""
+        return f"(col {json.dumps(self.name)})"
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A constant; `dtype` None until `resolve` has fitted it to its surroundings."""
+
+    value: Any
+    dtype: pa.DataType | None = None
+
+    def type(self, schema: Schema) -> pa.DataType:  # noqa: ARG002 (one signature for all expressions)
+        """Its type, or the natural one of the Python value."""
+        return self.dtype if self.dtype is not None else natural_type(self.value)
+
+    def nullable(self, schema: Schema) -> bool:  # noqa: ARG002 (one signature for all expressions)
+        """Whether it is null."""
+        return self.value is None
+
+    def columns(self) -> frozenset[str]:
+        """None are read."""
+        return frozenset()
+
+    def substitute(self, mapping: Mapping[str, Expression]) -> Expression:  # noqa: ARG002 (one signature for all expressions)
+        """Itself."""
+        return self
+
+    def datum(self, rows: Rows) -> Datum:  # noqa: ARG002 (one signature for all expressions)
+        """The constant as an Arrow scalar."""
+        return pa.scalar(self.value, self.type(Schema(())))
+
+    def evaluate(self, rows: Rows) -> pa.Array:
+        """The constant, once per row."""
+        return broadcast(self.datum(rows), len(rows))
+
+    def token(self) -> str:
+        """Canonical text: the type, then the value in a form that no Python version changes."""
+        return f"(lit {self.dtype if self.dtype is not None else type(self.value).__name__} {canonical(self.value)})"
+
+    def __eq__(self, other: object) -> bool:
+        """Equal text: unlike values, this tells 1 from True and knows that NaN is itself."""
+        return isinstance(other, Literal) and self.token() == other.token()
+
+    def __hash__(self) -> int:
+        """Hash of the text."""
+        return hash(self.token())
+
+    def __str__(self) -> str:
+        """As a reader would write it."""
+        value = self.value
+        return str(value) if isinstance(value, bool | int | float | decimal.Decimal | type(None)) else canonical(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """What can be applied to expressions: one value per function, listed in `dbsp.expr.catalog`.
+
+    `fit` receives the operands and returns them with literals typed and casts added, or raises `CircuitError`; `result` is the
+    type of the value for fitted argument types; `compute` works on whole columns (at least one argument is an array). `lazy`, where
+    given, computes row by need when `compute` failed on some row. `nulls`: the result may be null if "any" argument may, "never", "always", if "all" may, or by
+    the rule of "case" and "cast".
+    """
+
+    name: str
+    fit: Callable[[Operands], tuple[Expression, ...]]
+    result: Callable[..., pa.DataType]
+    compute: Callable[..., Datum]
+    lazy: Callable[[Call, Rows], pa.Array] | None = None
+    nulls: str = "any"
+    text: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        """One function has one name."""
+        return isinstance(other, Function) and self.name == other.name
+
+    def __hash__(self) -> int:
+        """Hash of the name."""
+        return hash(self.name)
+
+    def __reduce__(self) -> tuple[Callable[[str], Function], tuple[str]]:
+        """Pickled by name."""
+        return find_function, (self.name,)
+
+
+def find_function(name: str) -> Function:
+    """The function of this name in the catalog (imported late: the catalog is made of functions)."""
+    functions: dict[str, Function] = importlib.import_module("dbsp.expr.catalog").FUNCTIONS
+    return functions[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function applied to expressions; `options` are its constant parameters."""
+
+    function: Function
+    args: tuple[Expression, ...]
+    options: tuple[Any, ...] = ()
+
+    def type(self, schema: Schema) -> pa.DataType:
+        """The function's result type for these arguments."""
+        result: pa.DataType = self.function.result(*(arg.type(schema) for arg in self.args), *self.options)
+        return result
+
+    def nullable(self, schema: Schema) -> bool:
+        """By the function's rule, from its arguments."""
+        match self.function.nulls:
+            case "never":
+                return False
+            case "always":
+                return True
+            case "all":
+                return all(arg.nullable(schema) for arg in self.args)
+            case "case":
+                return any(arg.nullable(schema) for arg in branch_values(self.args))
+            case "cast":
+                return not self.options[1] or self.args[0].nullable(schema)
+            case _:
+                return any(arg.nullable(schema) for arg in self.args)
+
+    def columns(self) -> frozenset[str]:
+        """The columns that are read."""
+        return frozenset[str]().union(*(arg.columns() for arg in self.args))
+
+    def substitute(self, mapping: Mapping[str, Expression]) -> Expression:
+        """The same with columns replaced; replacements must have the types of what they replace."""
+        return Call(self.function, tuple(arg.substitute(mapping) for arg in self.args), self.options)
+
+    def datum(self, rows: Rows) -> Datum:
+        """The values: an array, or a scalar where no column is read."""
+        try:
+            return self._compute([arg.datum(rows) for arg in self.args])
+        except ROW_ERRORS:
+            if self.function.lazy is None:
+                raise
+            return self.function.lazy(self, rows)
+
+    def _compute(self, data: list[Datum]) -> Datum:
+        constant = all(isinstance(datum, pa.Scalar) for datum in data)
+        if constant:
+            data = [broadcast(datum, 1) for datum in data]
+        values = self.function.compute(*data, *self.options)
+        promised = self.function.result(*(datum.type for datum in data), *self.options)
+        if values.type != promised:
+            values = values.cast(promised)
+        return values[0] if constant else values
+
+    def evaluate(self, rows: Rows) -> pa.Array:
+        """One value per row; raises one of `ROW_ERRORS` when a row fails."""
+        if len(rows) == 0:
+            empty = self._compute([pa.array([], self._type_of(arg, rows)) for arg in self.args])
+            return empty.slice(0, 0)
+        return broadcast(self.datum(rows), len(rows))
+
+    @staticmethod
+    def _type_of(arg: Expression, rows: Rows) -> pa.DataType:
+        return arg.evaluate(rows).type
+
+    def token(self) -> str:
+        """Canonical text: name, options, arguments."""
+        options = "".join(f" {canonical(option)}" for option in self.options)
+        return f"({self.function.name}{options}{''.join(' ' + arg.token() for arg in self.args)})"
+
+    def __str__(self) -> str:
+        """As a reader would write it."""
+        args = [str(arg) for arg in self.args]
+        if self.function.text:
+            return self.function.text.format(*args, *map(canonical, self.options))
+        return f"{self.function.name}({', '.join(args + [canonical(option) for option in self.options])})"
+
+
+Expression = ColumnRef | Literal | Call
+
+
+def branch_values(args: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    """The values of a `case` call, whose arguments are condition, value, …, condition, value, otherwise."""
+    return (*args[1:-1:2], args[-1])
+
+
+def conjuncts(predicate: Expression) -> Iterator[Expression]:
+    """The parts that a chain of `&` joins, left to right."""
+    if isinstance(predicate, Call) and predicate.function.name == "and":
+        for arg in predicate.args:
+            yield from conjuncts(arg)
+    else:
+        yield predicate
+
+
+def broadcast(datum: Datum, rows: int) -> pa.Array:
+    """An array of `rows` values from a scalar or an array."""
+    if isinstance(datum, pa.ChunkedArray):
+        datum = datum.combine_chunks()
+    if isinstance(datum, pa.Scalar):
+        return pa.repeat(datum, rows)
+    if len(datum) != rows:
+        raise InternalError(f"an expression returned another number of rows: want={rows} got={len(datum)}")
+    return datum
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The arguments of a call while it is resolved: `types` holds None where a literal has not got its type yet."""
+
+    function: str
+    args: tuple[Expression, ...]
+    types: tuple[pa.DataType | None, ...]
+    options: tuple[Any, ...]
+
+    def refuse(self, hint: str) -> CircuitError:
+        """The error for arguments that do not fit; the hint says what to write."""
+        operands = " and ".join(
+            f"{arg} ({'constant' if type_ is None else type_})" for arg, type_ in zip(self.args, self.types, strict=True)
+        )
+        return CircuitError(f"{self.function} does not work on these types: operands={operands}", hint)
+
+
+def resolve(expression: Expression, schema: Schema) -> Expression:
+    """The same expression with every literal typed and every implicit conversion made a cast (invariant 1)."""
+    resolved = _resolve(expression, schema)
+    if isinstance(resolved, Literal) and resolved.dtype is None:
+        return Literal(resolved.value, natural_type(resolved.value))
+    return resolved
+
+
+def _resolve(expression: Expression, schema: Schema) -> Expression:
+    if isinstance(expression, ColumnRef):
+        expression.type(schema)
+    if not isinstance(expression, Call):
+        return expression
+    args = tuple(_resolve(arg, schema) for arg in expression.args)
+    types = tuple(arg.dtype if isinstance(arg, Literal) else arg.type(schema) for arg in args)
+    operands = Operands(expression.function.name, args, types, expression.options)
+    call = Call(expression.function, expression.function.fit(operands), expression.options)
+    call.type(schema)
+    return call
+
+
+_NATURAL: tuple[tuple[type, pa.DataType], ...] = (
+    (bool, pa.bool_()),
+    (int, pa.int64()),
+    (float, pa.float64()),
+    (str, pa.string()),
+    (bytes, pa.binary()),
+    (datetime.date, DATE),
+    (datetime.time, TIME),
+    (datetime.timedelta, DURATION),
+)
+
+
+def natural_type(value: Any) -> pa.DataType:
+    """The column type that a Python constant has on its own."""
+    if value is None:
+        raise CircuitError("a null constant has no type here", 'give it one, such as dbsp.lit(None, dbsp.INT64)')
+    if isinstance(value, datetime.datetime):
+        return TIMESTAMP if value.tzinfo is None else TIMESTAMP_UTC
+    if isinstance(value, decimal.Decimal):
+        return decimal_type(value)
+    for kind, type_ in _NATURAL:
+        if isinstance(value, kind):
+            if kind is int and not -(2**63) <= value < 2**63:
+                raise CircuitError(f"constant outside the range of int64: value={value}", "use dbsp.lit(value, dbsp.UINT64)")
+            return type_
+    hint = "use a bool, int, float, Decimal, str, bytes, date, time, datetime or timedelta"
+    raise CircuitError(f"not a constant that a column can hold: type={type(value).__name__}", hint)
+
+
+def decimal_type(value: decimal.Decimal) -> pa.DataType:
+    """The smallest decimal type that holds the value."""
+    if not value.is_finite():
+        raise CircuitError(f"a decimal column holds finite numbers only: value={value}")
+    _, digits, exponent = value.as_tuple()
+    scale = max(0, -int(exponent))
+    precision = max(len(digits) + max(0, int(exponent)), scale, 1)
+    if precision > 38:  # noqa: PLR2004 (the digits of a 128-bit decimal)
+        raise CircuitError(f"a decimal has at most 38 digits: value={value}")
+    return pa.decimal128(precision, scale)
+
+
+def canonical(value: Any) -> str:
+    """Text of a constant that is the same in every Python version, -0.0 as 0.0 and every NaN alike."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else repr(value + 0.0)
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if isinstance(value, datetime.timedelta):
+        return f"{value // datetime.timedelta(microseconds=1)}us"
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return "[" + " ".join(canonical(item) for item in value) + "]"
+    return str(value)

@@ -1,0 +1,169 @@
+"""User functions: Python code from a row (a dict) to a row, or to any number of rows.
+
+A user function must be pure: the same row gives the same rows, because the engine calls it again for a retraction and at every replay. Its
+identity is a hash of its source as a syntax tree, without positions, comments and docstrings, and of the plain constants and functions
+it refers to; never of bytecode, which changes with Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dbsp.errors import CircuitError, ConfigError
+from dbsp.expr.sources import source_text
+from dbsp.zset.schema import Schema
+
+Row = Mapping[str, Any]
+Failure = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserFunction:
+    """A Python function with the schema of what it returns.
+
+    **Shape** `flat` False: dict to dict; True: dict to an iterable of dicts. Each dict has exactly the columns of `schema`.
+
+    **Errors** A row on which it raises, or returns something that does not fit the schema, is a failure of that row alone.
+    """
+
+    name: str
+    callable: Callable[[dict[str, Any]], Any]
+    schema: Schema
+    flat: bool
+    source_hash: str
+
+    @staticmethod
+    def of(function: Callable[..., Any], schema: Schema, flat: bool, depends_on: Iterable[Any] = ()) -> UserFunction:
+        """Wrap a function; its source is read now."""
+        if not callable(function):
+            raise CircuitError(f"not a function: got={function!r}", "give a function from a row to a row")
+        text = source_text(function, tuple(depends_on))
+        name = getattr(function, "__name__", type(function).__name__)
+        return UserFunction(name, function, schema, flat, hashlib.sha256(text.encode()).hexdigest())
+
+    def token(self) -> str:
+        """Canonical text: name, shape, schema, hash of the source."""
+        return f"(function {self.name} {'flat' if self.flat else 'row'} {self.schema} {self.source_hash})"
+
+    def __eq__(self, other: object) -> bool:
+        """Equal source and schema."""
+        return isinstance(other, UserFunction) and self.token() == other.token()
+
+    def __hash__(self) -> int:
+        """Hash of the text."""
+        return hash(self.token())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with its code, because a worker may not be able to import the user's module."""
+        return _rebuild, (self.name, _dumps(self.callable), self.schema, self.flat, self.source_hash)
+
+    def apply(self, batch: Any) -> tuple[np.ndarray, list[pa.Array], list[Failure]]:
+        """Call it once per row.
+
+        **Shape** Returns for every row that came out the position of the row it came from (int64), the columns of `schema`, and the rows
+        that failed with their reasons; a failed row has no output, not even part of one.
+        """
+        names = batch.schema.names
+        columns = [batch.column(name).to_pylist() for name in names]
+        origin: list[int] = []
+        rows: list[tuple[Any, ...]] = []
+        failures: list[Failure] = []
+        for position, values in enumerate(zip(*columns, strict=True)):
+            try:
+                made = self._rows(dict(zip(names, values, strict=True)))
+            except Exception as error:  # noqa: BLE001 (user code may raise anything; the row fails, not the pipeline)
+                failures.append((position, f"{self.name} raised {type(error).__name__}: {error}"))
+                continue
+            origin.extend([position] * len(made))
+            rows.extend(made)
+        return self._columns(origin, rows, failures)
+
+    def _rows(self, row: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """The rows made of one row, as tuples in schema order."""
+        made = self.callable(row)
+        if not self.flat:
+            return [self._tuple(made)]
+        if isinstance(made, Mapping | str | bytes):
+            raise TypeError(f"a flat_map function returns an iterable of dicts, not a {type(made).__name__}")
+        return [self._tuple(item) for item in made or ()]
+
+    def _tuple(self, made: Any) -> tuple[Any, ...]:
+        """One returned dict, checked against the schema's names and nulls."""
+        if not isinstance(made, Mapping):
+            raise TypeError(f"the function returns a dict per row, not a {type(made).__name__}")
+        if made.keys() != set(self.schema.names):
+            missing = [name for name in self.schema.names if name not in made]
+            extra = [name for name in made if name not in self.schema.names]
+            raise KeyError(f"columns do not match the schema: missing={missing} extra={extra}")
+        for column in self.schema:
+            if made[column.name] is None and not column.nullable:
+                raise ValueError(f"null in a column that is not null: column={column.name}")
+        return tuple(made[name] for name in self.schema.names)
+
+    def _columns(
+        self, origin: list[int], rows: list[tuple[Any, ...]], failures: list[Failure]
+    ) -> tuple[np.ndarray, list[pa.Array], list[Failure]]:
+        """Arrow columns of the rows; when a value does not fit, the input rows it came from fail."""
+        try:
+            columns = self._arrays(rows)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            wrong = self._misfits(origin, rows)
+            failures = sorted(failures + list(wrong.items()))
+            kept = [index for index, position in enumerate(origin) if position not in wrong]
+            origin = [origin[index] for index in kept]
+            columns = self._arrays([rows[index] for index in kept])
+        return np.asarray(origin, dtype=np.int64), columns, failures
+
+    def _arrays(self, rows: list[tuple[Any, ...]]) -> list[pa.Array]:
+        by_column = list(zip(*rows, strict=True)) if rows else [()] * len(self.schema)
+        return [pa.array(values, column.type) for column, values in zip(self.schema, by_column, strict=True)]
+
+    def _misfits(self, origin: list[int], rows: list[tuple[Any, ...]]) -> dict[int, str]:
+        """The input rows some of whose output does not fit its column type, with the reason."""
+        wrong: dict[int, str] = {}
+        for position, row in zip(origin, rows, strict=True):
+            for column, value in zip(self.schema, row, strict=True):
+                try:
+                    pa.array([value], column.type)
+                except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                    reason = f"{self.name} returned a value that does not fit: column={column.name} type={column.type}"
+                    wrong.setdefault(position, f"{reason} reason={error}")
+        return wrong
+
+
+def _cloudpickle() -> Any:
+    """The pickler that can take code along: on its own, or the one inside PySpark."""
+    for name in ("cloudpickle", "pyspark.cloudpickle"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError:
+            continue
+    raise ConfigError("user functions need cloudpickle to travel to workers", "pip install cloudpickle")
+
+
+def _dumps(function: Callable[..., Any]) -> bytes:
+    """Pickle by value, with the helpers and constants of the function's own module."""
+    pickler = _cloudpickle()
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    by_value = module is not None and module.__name__ not in pickler.list_registry_pickle_by_value()
+    if module is None or module.__name__ in ("__main__", "builtins") or not by_value:
+        data: bytes = pickler.dumps(function)
+        return data
+    pickler.register_pickle_by_value(module)
+    try:
+        data = pickler.dumps(function)
+    finally:
+        pickler.unregister_pickle_by_value(module)
+    return data
+
+
+def _rebuild(name: str, code: bytes, schema: Schema, flat: bool, source_hash: str) -> UserFunction:
+    return UserFunction(name, _cloudpickle().loads(code), schema, flat, source_hash)

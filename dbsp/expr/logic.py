@@ -1,0 +1,154 @@
+"""Comparisons and three-valued logic, as in SQL: a comparison with null is null, `false & null` is false, `true | null` is true.
+
+A NaN equals itself and is greater than every other number, as in DuckDB and PostgreSQL, so that grouping, ordering and comparing agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.errors import CircuitError
+from dbsp.expr.cast import cast_hint, to_common, to_type
+from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, Subset, broadcast
+from dbsp.expr.types import adopt, is_float, spelled, typed
+from dbsp.zset.schema import BOOL
+
+
+def _bool(*_types: Any) -> pa.DataType:
+    return BOOL
+
+
+def _nan(values: Any) -> Any | None:
+    """Where the values are NaN, or None if nowhere."""
+    if not is_float(values.type):
+        return None
+    found = pc.is_nan(values)
+    some = found.as_py() if isinstance(found, pa.Scalar) else pc.any(found).as_py()
+    return found if some else None
+
+
+def _ordered(compare: Callable[..., pa.Array], left: Any, right: Any) -> pa.Array:
+    """Compare by (is NaN, value): two NaNs are equal, one is above every number."""
+    nan_left, nan_right = _nan(left), _nan(right)
+    if nan_left is None and nan_right is None:
+        return compare(left, right)
+    level = compare(pc.is_nan(left).cast(pa.int8()), pc.is_nan(right).cast(pa.int8()))
+    return pc.if_else(pc.or_(pc.is_nan(left), pc.is_nan(right)), level, compare(left, right))
+
+
+def _fit_comparison(operands: Operands) -> tuple[Expression, ...]:
+    return to_common(operands, cast_hint(operands))
+
+
+def _comparison(name: str, compare: Callable[..., pa.Array], symbol: str) -> Function:
+    return Function(
+        name=name,
+        fit=_fit_comparison,
+        result=_bool,
+        compute=lambda left, right: _ordered(compare, left, right),
+        text=f"({{0}} {symbol} {{1}})",
+    )
+
+
+EQUAL = _comparison("equal", pc.equal, "==")
+NOT_EQUAL = _comparison("not_equal", pc.not_equal, "!=")
+LESS = _comparison("less", pc.less, "<")
+LESS_EQUAL = _comparison("less_equal", pc.less_equal, "<=")
+GREATER = _comparison("greater", pc.greater, ">")
+GREATER_EQUAL = _comparison("greater_equal", pc.greater_equal, ">=")
+
+
+def _fit_bools(operands: Operands) -> tuple[Expression, ...]:
+    args = typed(operands, BOOL)
+    for arg, own in zip(args, operands.types, strict=True):
+        type_ = arg.dtype if isinstance(arg, Literal) else own
+        if type_ != BOOL:
+            raise operands.refuse(f"& | ~ join conditions: write a comparison, such as ({arg} != …), in brackets")
+    return args
+
+
+def _by_need(undecided: Callable[[pa.Array], pa.Array], combine: Callable[..., pa.Array]) -> Callable[[Call, Rows], pa.Array]:
+    """Compute the right side only for rows that the left side leaves undecided."""
+
+    def compute(call: Call, rows: Rows) -> pa.Array:
+        left = broadcast(call.args[0].datum(rows), len(rows))
+        needed = undecided(left)
+        right = scatter(call.args[1], rows, needed, BOOL)
+        return combine(left, right)
+
+    return compute
+
+
+def scatter(expression: Expression, rows: Rows, needed: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The expression computed for the rows where `needed` is true, null elsewhere."""
+    positions = pc.indices_nonzero(needed).cast(pa.int64())
+    values = expression.evaluate(Subset(rows, positions))
+    whole = pa.nulls(len(rows), type_)
+    return pc.replace_with_mask(whole, pc.fill_null(needed, False), values)
+
+
+AND = Function(
+    name="and",
+    fit=_fit_bools,
+    result=_bool,
+    compute=pc.and_kleene,
+    lazy=_by_need(lambda left: pc.fill_null(left, True), pc.and_kleene),
+    text="({0} & {1})",
+)
+OR = Function(
+    name="or",
+    fit=_fit_bools,
+    result=_bool,
+    compute=pc.or_kleene,
+    lazy=_by_need(lambda left: pc.invert(pc.fill_null(left, False)), pc.or_kleene),
+    text="({0} | {1})",
+)
+NOT = Function(name="not", fit=_fit_bools, result=_bool, compute=pc.invert, text="~{0}")
+IS_NULL = Function(name="is_null", fit=typed, result=_bool, compute=pc.is_null, nulls="never", text="{0}.is_null()")
+IS_NOT_NULL = Function(
+    name="is_not_null", fit=typed, result=_bool, compute=pc.is_valid, nulls="never", text="{0}.is_not_null()"
+)
+
+
+def _fit_is_in(operands: Operands) -> tuple[Expression, ...]:
+    (arg,) = typed(operands)
+    source = arg.dtype if isinstance(arg, Literal) else operands.types[0]
+    for value in operands.options[0]:
+        if adopt(value, source) is None:
+            raise CircuitError(
+                f"is_in compares with a constant of another type: column={arg} type={source} value={value!r}",
+                f"give constants of {spelled(source)}, or cast the column",
+            )
+    return (arg,)
+
+
+def _is_in(values: pa.Array, options: tuple[Any, ...]) -> pa.Array:
+    members = [adopt(value, values.type) for value in options if value is not None]
+    found = pc.is_in(values, value_set=pa.array([member.value for member in members if member], values.type))
+    found = pc.if_else(pc.is_valid(values), found, pa.scalar(None, BOOL))
+    if None in options:
+        found = pc.if_else(found, found, pa.scalar(None, BOOL))
+    return found
+
+
+IS_IN = Function(name="is_in", fit=_fit_is_in, result=_bool, compute=_is_in, nulls="always", text="{0}.is_in({1})")
+
+FUNCTIONS = (
+    EQUAL,
+    NOT_EQUAL,
+    LESS,
+    LESS_EQUAL,
+    GREATER,
+    GREATER_EQUAL,
+    AND,
+    OR,
+    NOT,
+    IS_NULL,
+    IS_NOT_NULL,
+    IS_IN,
+)
+

@@ -1,0 +1,77 @@
+"""Parts of dates and times, and cutting them down to a unit. Weeks start on Monday; time zones do not enter: UTC stays UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.errors import CircuitError
+from dbsp.expr.expression import Expression, Function, Literal, Operands
+from dbsp.expr.names import nearest
+from dbsp.expr.types import is_timestamp, typed
+from dbsp.zset.schema import DATE, INT64, TIME, TIMESTAMP, TIMESTAMP_UTC
+
+DATE_UNITS = ("year", "quarter", "month", "week", "day")
+TIME_UNITS = ("hour", "minute", "second", "millisecond")
+
+
+def _naive(values: pa.Array) -> pa.Array:
+    """A UTC timestamp without its zone, so that no time zone database is asked."""
+    return values.cast(TIMESTAMP) if values.type == TIMESTAMP_UTC else values
+
+
+def _fit_part(operands: Operands) -> tuple[Expression, ...]:
+    args = typed(operands)
+    type_ = args[0].dtype if isinstance(args[0], Literal) else operands.types[0]
+    of_date = operands.function not in ("hour", "minute", "second")
+    if not (is_timestamp(type_) or type_ == (DATE if of_date else TIME)):
+        kinds = "dates and timestamps" if of_date else "times and timestamps"
+        raise operands.refuse(f"it is for {kinds}: write {args[0]}.cast(dbsp.TIMESTAMP)")
+    return args
+
+
+def _fit_truncate(operands: Operands) -> tuple[Expression, ...]:
+    (unit,) = operands.options
+    args = typed(operands)
+    type_ = args[0].dtype if isinstance(args[0], Literal) else operands.types[0]
+    units = {DATE: DATE_UNITS, TIME: TIME_UNITS}.get(type_, (*DATE_UNITS, *TIME_UNITS) if is_timestamp(type_) else ())
+    if not units:
+        raise operands.refuse(f"it is for dates, times and timestamps: write {args[0]}.cast(dbsp.TIMESTAMP)")
+    if unit not in units:
+        raise CircuitError(f"no such unit for this type: unit={unit} type={type_}", nearest(str(unit), units))
+    return args
+
+
+def _truncate(values: pa.Array, unit: str) -> pa.Array:
+    if values.type == TIMESTAMP_UTC:
+        return pc.floor_temporal(_naive(values), unit=unit).cast(pa.int64()).cast(TIMESTAMP_UTC)
+    return pc.floor_temporal(values, unit=unit)
+
+
+def _part(name: str, compute: Callable[..., Any]) -> Function:
+    return Function(
+        name=name,
+        fit=_fit_part,
+        result=lambda _: INT64,
+        compute=lambda values: compute(_naive(values)),
+        text=f"{{0}}.{name}()",
+    )
+
+
+YEAR = _part("year", pc.year)
+QUARTER = _part("quarter", pc.quarter)
+MONTH = _part("month", pc.month)
+DAY = _part("day", pc.day)
+DAY_OF_WEEK = _part("day_of_week", lambda values: pc.day_of_week(values, count_from_zero=False))
+DAY_OF_YEAR = _part("day_of_year", pc.day_of_year)
+HOUR = _part("hour", pc.hour)
+MINUTE = _part("minute", pc.minute)
+SECOND = _part("second", pc.second)
+TRUNCATE = Function(
+    name="truncate", fit=_fit_truncate, result=lambda type_, _unit: type_, compute=_truncate, text="{0}.truncate({1})"
+)
+
+FUNCTIONS = (YEAR, QUARTER, MONTH, DAY, DAY_OF_WEEK, DAY_OF_YEAR, HOUR, MINUTE, SECOND, TRUNCATE)
