@@ -1,0 +1,188 @@
+"""Arrow arrays as numpy sees them: views without copying, and columns built from numpy arrays.
+
+1. A view respects the array's offset and length, and never copies; under a null it may hold anything.
+2. Gathering and joining return plain contiguous arrays of the same type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dbsp.errors import CapacityError
+from dbsp.zset.schema import (
+    BINARY,
+    BOOL,
+    DATE,
+    DURATION,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    decimal,
+)
+
+_STORAGE: dict[int, np.dtype[Any]] = {
+    INT8.id: np.dtype(np.int8),
+    INT16.id: np.dtype(np.int16),
+    INT32.id: np.dtype(np.int32),
+    INT64.id: np.dtype(np.int64),
+    UINT8.id: np.dtype(np.uint8),
+    UINT16.id: np.dtype(np.uint16),
+    UINT32.id: np.dtype(np.uint32),
+    UINT64.id: np.dtype(np.uint64),
+    FLOAT32.id: np.dtype(np.float32),
+    FLOAT64.id: np.dtype(np.float64),
+    DATE.id: np.dtype(np.int32),
+    TIME.id: np.dtype(np.int64),
+    TIMESTAMP.id: np.dtype(np.int64),
+    DURATION.id: np.dtype(np.int64),
+}
+_BOOL, _DECIMAL = BOOL.id, decimal(1, 0).id
+_BYTES = frozenset([STRING.id, BINARY.id])
+_FLOATS = frozenset([FLOAT32.id, FLOAT64.id])
+
+NAN = {np.dtype(np.float32): np.float32("nan"), np.dtype(np.float64): np.float64("nan")}
+"""The one NaN of each width: quiet, positive, no payload."""
+
+Positions = NDArray[np.int64]
+
+
+def is_bytes(array: pa.Array) -> bool:
+    """Whether the array holds strings or binary."""
+    return array.type.id in _BYTES
+
+
+def is_bool(array: pa.Array) -> bool:
+    """Whether the array holds booleans, one bit each."""
+    return array.type.id == _BOOL
+
+
+def is_decimal(array: pa.Array) -> bool:
+    """Whether the array holds decimals, two words each."""
+    return array.type.id == _DECIMAL
+
+
+def is_float(array: pa.Array) -> bool:
+    """Whether the array holds floats."""
+    return array.type.id in _FLOATS
+
+
+def storage_type(type_: pa.DataType) -> np.dtype[Any] | None:
+    """The numpy type of a value of this type; None for booleans, decimals, strings and binary."""
+    return _STORAGE.get(type_.id)
+
+
+def value_view(array: pa.Array) -> NDArray[Any]:
+    """The values of a column of at most 64 bits, without copying; not for booleans."""
+    return _view(array.buffers()[1], _STORAGE[array.type.id], array.offset, len(array))
+
+
+def pair_view(array: pa.Array) -> NDArray[np.uint64]:
+    """The values of a decimal column as (n, 2) words, low word first, without copying."""
+    words = _view(array.buffers()[1], np.dtype(np.uint64), 2 * array.offset, 2 * len(array))
+    return words.reshape(-1, 2)
+
+
+def bytes_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """The n + 1 offsets and the bytes of a string or binary column, without copying."""
+    _, offsets, data = array.buffers()
+    if offsets is None or offsets.size == 0:
+        return np.zeros(1, np.int32), np.empty(0, np.uint8)
+    bounds = _view(offsets, np.dtype(np.int32), array.offset, len(array) + 1)
+    return bounds, np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def bool_values(array: pa.Array, rows: Positions | None = None) -> NDArray[np.bool_]:
+    """The values of a boolean column, or of some of its rows; a copy."""
+    return _bits(array.buffers()[1], array.offset, len(array), rows)
+
+
+def valid_rows(array: pa.Array, rows: Positions | None = None) -> NDArray[np.bool_] | None:
+    """Which rows are not null; None where no row of the column is."""
+    if array.null_count == 0:
+        return None
+    return _bits(array.buffers()[0], array.offset, len(array), rows)
+
+
+def _view(buffer: pa.Buffer | None, dtype: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
+    """`count` values of a buffer from the value at `offset` on."""
+    if count == 0 or buffer is None:
+        return np.empty(0, dtype)
+    return np.frombuffer(buffer, dtype, count, offset * dtype.itemsize)
+
+
+def _bits(buffer: pa.Buffer | None, offset: int, count: int, rows: Positions | None) -> NDArray[np.bool_]:
+    """Bits of a bitmap, all from `offset` on or those of some rows."""
+    if buffer is None or count == 0:
+        return np.zeros(count if rows is None else len(rows), np.bool_)
+    packed = np.frombuffer(buffer, np.uint8)
+    if rows is None:
+        start = offset & 7
+        bits = np.unpackbits(packed[offset >> 3 : (offset + count + 7) >> 3], bitorder="little")
+        return bits[start : start + count].view(np.bool_)
+    at = rows + offset
+    return ((packed[at >> 3] >> (at & 7).astype(np.uint8)) & 1).view(np.bool_)
+
+
+def from_values(values: NDArray[Any], type_: pa.DataType) -> pa.Array:
+    """A null-free column of at most 64 bits, or of decimals as (n, 2) words, that shares the memory of `values`."""
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
+
+
+def is_plain(array: pa.Array) -> bool:
+    """Whether the column is null-free and of fixed width in whole bytes, so that numpy can gather it."""
+    return array.type.id not in _BYTES and array.type.id != _BOOL and array.null_count == 0
+
+
+def gather(array: pa.Array, rows: Positions) -> pa.Array:
+    """The rows at these positions, as a new column."""
+    if is_plain(array):
+        if array.type.id == _DECIMAL:
+            return from_values(pair_view(array)[rows], array.type)
+        return from_values(value_view(array)[rows], array.type)
+    return pc.take(array, pa.array(rows), boundscheck=False)
+
+
+def join(arrays: Sequence[pa.Array]) -> pa.Array:
+    """The columns one below the other; at least one."""
+    if len(arrays) == 1:
+        return arrays[0]
+    try:
+        return pa.concat_arrays(arrays)
+    except pa.ArrowInvalid as error:
+        hint = "a column of strings in one batch holds at most 2 GiB: lower max_step_bytes"
+        raise CapacityError(f"column too large: type={arrays[0].type} cause={error}", hint) from error
+
+
+def canonical_floats(array: pa.Array) -> pa.Array:
+    """The column with -0.0 as 0.0 and every NaN as one; other columns, and canonical ones, as they are."""
+    if array.type.id not in _FLOATS:
+        return array
+    values = value_view(array)
+    odd = np.isnan(values)
+    if not odd.any() and not ((values == 0) & np.signbit(values)).any():
+        return array
+    plain = np.where(odd, NAN[values.dtype], values + values.dtype.type(0))
+    buffers = [_shifted_bitmap(array), pa.py_buffer(plain)]
+    return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count)
+
+
+def _shifted_bitmap(array: pa.Array) -> pa.Buffer | None:
+    """The validity of the column as a bitmap that starts at bit 0."""
+    valid = valid_rows(array)
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

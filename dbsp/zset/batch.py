@@ -1,0 +1,390 @@
+"""Batches: Z-sets as columns, and the group they form.
+
+A batch is loose (any order, rows repeated, zero weights) or arranged. Invariants of an arranged batch:
+
+1. Rows are sorted by (key hash, order code, row hash), the words that are there; rows equal in all words are in the
+   canonical order of their columns (`order.sort_columns`).
+2. No row twice, no row whose weights are all zero. Equality is decided on the columns, never on hashes alone.
+3. Columns are plain Arrow arrays of exactly the schema's types; floats are canonical (no -0.0, one NaN).
+4. A batch is never changed; its arrays may be shared, and may lie in a memory map.
+
+The row hash covers the columns outside the key: (key hash, row hash) identifies the row up to collisions.
+
+Source: design section 3. Law of the group: `tests/zset/test_laws.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
+from dbsp.zset import kernels
+from dbsp.zset.arrays import Positions, canonical_floats, gather, join
+from dbsp.zset.consolidation import WordColumns, consolidate_sorted
+from dbsp.zset.equality import equal_keys, equal_rows
+from dbsp.zset.hashing import hash_columns, hash_decides
+from dbsp.zset.order import order_codes
+from dbsp.zset.schema import Arrangement, Column, Schema
+
+__all__ = ["Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "merge"]
+
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Rows as columns, with one or more int64 weights each.
+
+    **Shape** n rows; `weights` is (n, d), d = 1 for a Z-set; the three word columns are uint64 (n,) where present.
+
+    **Example**
+
+    >>> from dbsp.zset.schema import INT64, Schema
+    >>> batch = Batch.from_rows(Schema.of({"a": INT64}), [((1,), 2), ((3,), 1), ((1,), -2)])
+    >>> consolidate(batch).to_rows()
+    [((3,), 1)]
+    """
+
+    schema: Schema
+    columns: tuple[pa.Array, ...]
+    weights: NDArray[np.int64]
+    key_hash: Words | None = None
+    order_code: Words | None = None
+    row_hash: Words | None = None
+    arrangement: Arrangement | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse columns and weights of different lengths, and types other than the schema's."""
+        n = len(self.weights)
+        if self.weights.ndim != 2 or self.weights.dtype != np.int64:  # noqa: PLR2004  rows and weights per row
+            raise InternalError(f"weights must be int64 (n, d): got={self.weights.dtype} {self.weights.shape}")
+        if len(self.columns) != len(self.schema.columns):
+            raise InternalError(f"wrong number of columns: got={len(self.columns)} schema={self.schema}")
+        for column, array in zip(self.schema.columns, self.columns, strict=True):
+            if len(array) != n or array.type != column.type:
+                got = f"{array.type}[{len(array)}]"
+                raise InternalError(f"wrong column: column={column.name} got={got} want={column.type}[{n}]")
+
+    @staticmethod
+    def empty(schema: Schema, weights: int = 1) -> Batch:
+        """No rows, `weights` weights per row."""
+        columns = tuple(pa.array([], column.type) for column in schema)
+        return Batch(schema=schema, columns=columns, weights=np.empty((0, weights), np.int64))
+
+    @staticmethod
+    def of(schema: Schema, columns: Iterable[Any], weights: NDArray[np.int64] | None = None) -> Batch:
+        """A loose batch of columns as they come: Arrow arrays, plain, chunked or dictionary-encoded, or numpy arrays.
+
+        Floats become canonical. Without weights every row weighs 1; weights may be (n,) or (n, d).
+
+        **Errors** `DataError` where a column does not fit its type or holds a null that the schema rules out.
+        """
+        arrays = tuple(_column(column, value) for column, value in zip(schema, columns, strict=True))
+        if weights is None:
+            weights = np.ones(len(arrays[0]) if arrays else 0, np.int64)
+        shaped = np.ascontiguousarray(weights, np.int64).reshape(len(weights), -1 if len(weights) else _width(weights))
+        return Batch(schema=schema, columns=arrays, weights=shaped)
+
+    @staticmethod
+    def from_arrow(
+        data: pa.Table | pa.RecordBatch, schema: Schema | None = None, weights: NDArray[np.int64] | None = None
+    ) -> Batch:
+        """A loose batch of a table; its columns are found by name, the schema is the table's own unless given."""
+        schema = schema or schema_of(data.schema)
+        missing = [name for name in schema.names if name not in data.schema.names]
+        if missing:
+            raise DataError(f"missing columns: columns={missing} found={data.schema.names}")
+        if not len(schema) and weights is None:
+            weights = np.ones(data.num_rows, np.int64)
+        return Batch.of(schema, [data.column(name) for name in schema.names], weights)
+
+    @staticmethod
+    def from_rows(schema: Schema, rows: Iterable[tuple[Any, ...]]) -> Batch:
+        """A loose batch of Python rows, `(value, ...)` or `((value, ...), weight)`; for tests and small inputs."""
+        pairs = [row if row and isinstance(row[0], tuple) else (row, 1) for row in rows]
+        values = list(zip(*(row for row, _ in pairs), strict=True)) if pairs else list(repeat((), len(schema)))
+        columns = [pa.array(column, c.type) for column, c in zip(values, schema, strict=True)]
+        return Batch.of(schema, columns, np.array([weight for _, weight in pairs], np.int64))
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.weights)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.weights)
+
+    @property
+    def weight(self) -> NDArray[np.int64]:
+        """The weights of a Z-set, (n,)."""
+        if self.weights.shape[1] != 1:
+            raise InternalError(f"a batch with several weights per row has no single one: d={self.weights.shape[1]}")
+        return self.weights.reshape(-1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, of the rows in view only."""
+        words = sum(word.nbytes for word in (self.key_hash, self.order_code, self.row_hash) if word is not None)
+        return words + self.weights.nbytes + sum(array.nbytes for array in self.columns)
+
+    @property
+    def words(self) -> WordColumns:
+        """Key hash, order code and row hash of an arranged batch."""
+        if self.key_hash is None:
+            raise InternalError("a loose batch has no key hash: arrange it first")
+        return self.key_hash, self.order_code, self.row_hash
+
+    def column(self, name: str) -> pa.Array:
+        """The column of this name."""
+        return self.columns[self.schema.index(name)]
+
+    def take(self, rows: Positions, *, words: bool = False) -> Batch:
+        """The rows at these positions, as a loose batch; `words` keeps the hashes and the order code beside them."""
+        columns = tuple(gather(column, rows) for column in self.columns)
+        batch = Batch(schema=self.schema, columns=columns, weights=self.weights[rows])
+        return replace(batch, **self._words_at(rows)) if words else batch
+
+    def slice(self, lo: int, hi: int) -> Batch:
+        """The rows from `lo` up to before `hi`, without copying; stays arranged."""
+        columns = tuple(column.slice(lo, max(hi - lo, 0)) for column in self.columns)
+        return replace(self, columns=columns, weights=self.weights[lo:hi], **self._words_at(slice(lo, hi)))
+
+    def filter(self, mask: NDArray[np.bool_]) -> Batch:
+        """The rows where the mask is set; stays arranged."""
+        rows = np.flatnonzero(mask)
+        if len(rows) == len(self):
+            return self
+        columns = tuple(gather(column, rows) for column in self.columns)
+        return replace(self, columns=columns, weights=self.weights[rows], **self._words_at(rows))
+
+    def _words_at(self, rows: Positions | slice) -> dict[str, Words]:
+        """The words of some rows, by field name."""
+        words = {"key_hash": self.key_hash, "order_code": self.order_code, "row_hash": self.row_hash}
+        return {name: word[rows] for name, word in words.items() if word is not None}
+
+    def project(self, names: Iterable[str]) -> Batch:
+        """Only these columns, in this order; loose."""
+        schema = self.schema.select(names)
+        columns = tuple(self.column(name) for name in schema.names)
+        return Batch(schema=schema, columns=columns, weights=self.weights)
+
+    def with_columns(self, schema: Schema, columns: Iterable[pa.Array]) -> Batch:
+        """The same weights with other columns; loose, floats made canonical."""
+        return Batch(schema=schema, columns=tuple(canonical_floats(c) for c in columns), weights=self.weights)
+
+    def with_weights(self, weights: NDArray[np.int64]) -> Batch:
+        """The same columns with other weights, (n,) or (n, d); loose."""
+        shaped = np.ascontiguousarray(weights, np.int64).reshape(len(self), -1 if len(self) else _width(weights))
+        return Batch(schema=self.schema, columns=self.columns, weights=shaped)
+
+    def loose(self) -> Batch:
+        """The same rows without arrangement and hashes."""
+        return Batch(schema=self.schema, columns=self.columns, weights=self.weights)
+
+    def negate(self) -> Batch:
+        """The inverse in the group: every weight negated; stays arranged."""
+        if len(self) and self.weights.min() == np.iinfo(np.int64).min:
+            raise CapacityError("weight overflow: bits=64", kernels.OVERFLOW_HINT)
+        return replace(self, weights=-self.weights)
+
+    def to_arrow(self, weight_column: str | None = "weight") -> pa.Table:
+        """An Arrow table; with a weight column unless None is given."""
+        table = pa.Table.from_arrays(list(self.columns), schema=self.schema.to_arrow())
+        if weight_column is None:
+            return table
+        return table.append_column(pa.field(weight_column, pa.int64(), nullable=False), pa.array(self.weight))
+
+    def to_rows(self) -> list[tuple[tuple[Any, ...], Any]]:
+        """Python rows with their weights (a tuple where there are several), in batch order; for tests."""
+        values = [column.to_pylist() for column in self.columns]
+        rows = list(zip(*values, strict=True)) if values else [()] * len(self)
+        if self.weights.shape[1] == 1:
+            return list(zip(rows, self.weight.tolist(), strict=True))
+        return list(zip(rows, map(tuple, self.weights.tolist()), strict=True))
+
+
+def _width(weights: NDArray[np.int64]) -> int:
+    """Weights per row where there are no rows to tell."""
+    return weights.shape[1] if weights.ndim > 1 else 1
+
+
+def _column(column: Column, value: Any) -> pa.Array:
+    """One column as the schema wants it."""
+    array = value if isinstance(value, pa.Array | pa.ChunkedArray) else pa.array(value, column.type)
+    try:
+        if isinstance(array, pa.ChunkedArray):
+            array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if array.type != column.type:
+            array = array.cast(column.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"column does not fit: column={column.name} type={column.type} cause={error}") from error
+    if not column.nullable and array.null_count:
+        raise DataError(f"null in a column that rules it out: column={column.name} nulls={array.null_count}")
+    return canonical_floats(array)
+
+
+def schema_of(schema: pa.Schema) -> Schema:
+    """The schema that an Arrow schema stands for: wide strings narrow, dictionaries decode, times become microseconds."""
+    return Schema(tuple(Column(field.name, _plain_type(field.type), field.nullable) for field in schema))
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    """The supported type nearest to an Arrow type; an unsupported one as it is, for `Column` to refuse."""
+    match type_:
+        case pa.DictionaryType():
+            return _plain_type(type_.value_type)
+        case pa.TimestampType():
+            return pa.timestamp("us", tz=None if type_.tz is None else "UTC")
+        case pa.DurationType():
+            return pa.duration("us")
+        case pa.Time64Type() | pa.Time32Type():
+            return pa.time64("us")
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return pa.binary()
+    return type_
+
+
+def keys_of(batch: Batch, names: Sequence[str]) -> Words:
+    """The key hash of each row over these columns."""
+    return hash_columns([batch.column(name) for name in names], len(batch))
+
+
+def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: bool = False) -> Batch:
+    """The sum of Z-sets as a loose batch: all rows of all batches; `words` keeps hashes and order codes beside them.
+
+    **Errors** `CircuitError` for batches of different schemas, and for none at all without a schema.
+    """
+    schema = schema or (batches[0].schema if batches else None)
+    if schema is None:
+        raise CircuitError("nothing to concatenate", "give the schema of the empty result")
+    for batch in batches:
+        if batch.schema != schema and [c.type for c in batch.schema] != [c.type for c in schema]:
+            raise CircuitError(f"cannot add different schemas: left={schema} right={batch.schema}")
+    filled = [batch for batch in batches if len(batch)]
+    if not filled:
+        return Batch.empty(schema, batches[0].weights.shape[1] if batches else 1)
+    columns = tuple(join([batch.columns[i] for batch in filled]) for i in range(len(schema)))
+    weights = filled[0].weights if len(filled) == 1 else np.concatenate([batch.weights for batch in filled])
+    joined = Batch(schema=schema, columns=columns, weights=weights)
+    return replace(joined, **_joined_words(filled)) if words else joined
+
+
+def _joined_words(batches: Sequence[Batch]) -> dict[str, Words]:
+    """The words that all batches have, one below the other, by field name."""
+    joined = {}
+    for name in ("key_hash", "order_code", "row_hash"):
+        words = [getattr(batch, name) for batch in batches]
+        if all(word is not None for word in words):
+            joined[name] = words[0] if len(words) == 1 else np.concatenate(words)
+    return joined
+
+
+def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
+    """Sort a batch, add up equal rows and drop zeros.
+
+    **Law** the Z-set stays the same; arranging twice is arranging once.
+
+    **Shape** the batch's schema must be the arrangement's, its weights per row too.
+
+    **Cost** hashing, one bucket sort of the hashes, one gather of the columns.
+
+    **Errors** `CapacityError` where the weights of a row overflow.
+
+    **Example**
+
+    >>> from dbsp.zset.schema import INT64, Arrangement, Schema
+    >>> schema = Schema.of({"a": INT64, "b": INT64})
+    >>> loose = Batch.from_rows(schema, [((1, 7), 1), ((1, 8), 1), ((1, 7), -1)])
+    >>> arrange(loose, Arrangement(schema=schema, key=("a",))).to_rows()
+    [((1, 8), 1)]
+    """
+    if batch.arrangement == arrangement:
+        return batch
+    _check(batch, arrangement)
+    key, rest = _split(batch.columns, arrangement)
+    n = len(batch)
+    by = arrangement.order[0] if arrangement.order else None
+    code = None if by is None else order_codes(batch.column(by.column), by)
+    row_hash = None if arrangement.key_is_row else hash_columns(rest, n)
+    *words, order = kernels.sort_words(hash_columns(key, n), code, row_hash)
+    return _finish(batch.columns, batch.weights, order, tuple(words), arrangement)
+
+
+def merge(left: Batch, right: Batch) -> Batch:
+    """The sum of two batches that are arranged alike, arranged alike.
+
+    **Law** `merge(a, b)` is `arrange(concat([a, b]))`.
+
+    **Cost** one pass over both.
+
+    **Errors** `CapacityError` where the weights of a row overflow.
+    """
+    arrangement = left.arrangement
+    if arrangement is None or arrangement != right.arrangement:
+        raise InternalError(f"merge needs two batches arranged alike: left={arrangement} right={right.arrangement}")
+    if not len(left) or not len(right):
+        return right if len(right) else left
+    order = kernels.merge_positions(left.words, right.words)
+    both = concat([left, right], words=True)
+    words = tuple(None if word is None else word[order] for word in both.words)
+    return _finish(both.columns, both.weights, order, words, arrangement)
+
+
+def consolidate(batch: Batch) -> Batch:
+    """The batch arranged with the whole row, in schema order, as its key."""
+    width = batch.weights.shape[1]
+    return arrange(batch, Arrangement(schema=batch.schema, key=batch.schema.names, weights=width))
+
+
+def _check(batch: Batch, arrangement: Arrangement) -> None:
+    """Refuse an arrangement for another schema or another number of weights."""
+    if batch.schema != arrangement.schema:
+        raise InternalError(f"arrangement of another schema: batch={batch.schema} arrangement={arrangement.schema}")
+    if batch.weights.shape[1] != arrangement.weights:
+        raise InternalError(f"wrong weights per row: got={batch.weights.shape[1]} want={arrangement.weights}")
+
+
+def _split(columns: Sequence[pa.Array], arrangement: Arrangement) -> tuple[list[pa.Array], list[pa.Array]]:
+    """The key columns in key order, and the others in schema order."""
+    by_name = dict(zip(arrangement.schema.names, columns, strict=True))
+    key = [by_name[name] for name in arrangement.key]
+    return key, [array for name, array in by_name.items() if name not in arrangement.key]
+
+
+def _finish(
+    columns: Sequence[pa.Array],
+    weights: NDArray[np.int64],
+    order: Positions,
+    words: tuple[Words | None, ...],
+    arrangement: Arrangement,
+) -> Batch:
+    """Consolidate sorted rows and gather what stays."""
+    key_hash, order_code, row_hash = words
+    if key_hash is None:
+        raise InternalError("rows are sorted by their key hash")
+    key, rest = _split(columns, arrangement)
+    decided = hash_decides(key) and hash_decides(rest)
+    kept = consolidate_sorted(columns, order, (key_hash, order_code, row_hash), weights, decided=decided)
+    all_kept = len(kept.positions) == len(order)
+    at = [None if word is None else word if all_kept else word[kept.positions] for word in words]
+    return Batch(
+        schema=arrangement.schema,
+        columns=tuple(gather(column, kept.rows) for column in columns),
+        weights=kept.weights,
+        key_hash=at[0],
+        order_code=at[1],
+        row_hash=at[2],
+        arrangement=arrangement,
+    )

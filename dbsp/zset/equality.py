@@ -1,0 +1,98 @@
+"""Whether rows are the same: SQL's `is not distinct from`, column by column, many pairs at once.
+
+Null equals null and nothing else; -0.0 equals 0.0; every NaN equals every NaN; decimals and times by value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dbsp.zset import kernels
+from dbsp.zset.arrays import (
+    Positions,
+    bool_values,
+    bytes_view,
+    is_bool,
+    is_bytes,
+    is_decimal,
+    is_float,
+    pair_view,
+    valid_rows,
+    value_view,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dbsp.zset.batch import Batch
+
+
+def equal_keys(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
+    """Whether row `left_rows[i]` of the left column is the same value as row `right_rows[i]` of the right.
+
+    **Shape** two columns of one type, two int64 arrays of m positions; m booleans out.
+
+    **Example**
+
+    >>> import numpy as np, pyarrow as pa
+    >>> left, right = pa.array([1, None, 3]), pa.array([None, 3])
+    >>> equal_keys(left, np.array([0, 1, 2]), right, np.array([0, 0, 1])).tolist()
+    [False, True, True]
+    """
+    same = _equal_values(left, left_rows, right, right_rows)
+    left_valid, right_valid = valid_rows(left, left_rows), valid_rows(right, right_rows)
+    if left_valid is None and right_valid is None:
+        return same
+    if left_valid is None or right_valid is None:
+        return same & (left_valid if right_valid is None else right_valid)  # type: ignore[operator]  # one is there
+    return np.where(left_valid & right_valid, same, left_valid == right_valid)
+
+
+def _equal_values(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
+    """The same without regard to nulls."""
+    if is_bytes(left):
+        return kernels.equal_bytes(bytes_view(left), left_rows, bytes_view(right), right_rows)
+    if is_bool(left):
+        return bool_values(left, left_rows) == bool_values(right, right_rows)
+    if is_decimal(left):
+        return np.asarray((pair_view(left)[left_rows] == pair_view(right)[right_rows]).all(axis=1))
+    a, b = value_view(left)[left_rows], value_view(right)[right_rows]
+    if is_float(left):
+        return np.asarray((a == b) | ((a != a) & (b != b)))  # noqa: PLR0124  NaN differs from itself
+    return np.asarray(a == b)
+
+
+def equal_columns(
+    left: Sequence[pa.Array], left_rows: Positions, right: Sequence[pa.Array], right_rows: Positions
+) -> NDArray[np.bool_]:
+    """Whether pairs of rows agree in all columns, the left ones against the right ones in order."""
+    same = np.ones(len(left_rows), np.bool_)
+    for a, b in zip(left, right, strict=True):
+        same &= equal_keys(a, left_rows, b, right_rows)
+    return same
+
+
+def equal_rows(
+    left: Batch, left_rows: Positions, right: Batch, right_rows: Positions, columns: Sequence[str] | None = None
+) -> NDArray[np.bool_]:
+    """Whether pairs of rows of two batches agree in the named columns (None: in all).
+
+    **Shape** two batches that both have these columns, with one type each; two int64 arrays of m positions; m booleans.
+
+    **Example**
+
+    >>> import numpy as np
+    >>> from dbsp.zset.batch import Batch
+    >>> from dbsp.zset.schema import INT64, Schema
+    >>> batch = Batch.from_rows(Schema.of({"a": INT64}), [((1,), 1), ((2,), -1), ((1,), -1)])
+    >>> equal_rows(batch, np.array([0, 1]), batch, np.array([2, 2])).tolist()
+    [True, False]
+    """
+    names = left.schema.names if columns is None else tuple(columns)
+    return equal_columns(
+        [left.column(name) for name in names], left_rows, [right.column(name) for name in names], right_rows
+    )

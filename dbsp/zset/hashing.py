@@ -1,0 +1,125 @@
+"""The 64-bit hash of a key: stored on disk, and the shard of a row, so fixed for ever.
+
+1. A column hashes by value: integers of any width, booleans, dates, times and durations by their 64-bit integer, floats
+   by the bits of the canonical float64 (one NaN, one zero), decimals by the two words of the unscaled value, strings and
+   binary by their bytes, null as one constant.
+2. One null-free column of at most 64 bits hashes without collision.
+3. Several columns are combined in order, so that (a, b) and (b, a) differ; no column at all hashes to 0.
+4. The result is the same on every machine, in every process and version: golden values in the tests.
+
+Source: design section 3; `kernels.hashes` has the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dbsp.zset import kernels
+from dbsp.zset.arrays import (
+    NAN,
+    bool_values,
+    bytes_view,
+    is_bool,
+    is_bytes,
+    is_decimal,
+    is_float,
+    pair_view,
+    storage_type,
+    valid_rows,
+    value_view,
+)
+from dbsp.zset.schema import Arrangement
+
+NULL_HASH = np.uint64(0x5BD1E9955A3C9E37)
+"""The hash of a null in any column."""
+
+_bits_kept: ContextVar[int | None] = ContextVar("hash bits kept", default=None)
+
+
+@contextmanager
+def narrow_hash(bits: int) -> Iterator[None]:
+    """Keep only the top `bits` of every hash, in this thread: a test's way to make collisions certain."""
+    token = _bits_kept.set(bits)
+    try:
+        yield
+    finally:
+        _bits_kept.reset(token)
+
+
+def hash_columns(arrays: Sequence[pa.Array], n: int) -> NDArray[np.uint64]:
+    """The hash of each of n rows over these columns.
+
+    **Shape** columns of n rows each; n words.
+
+    **Example**
+
+    >>> import pyarrow as pa
+    >>> hash_columns([pa.array([5, None])], 2).tolist() == hash_columns([pa.array([5, None], pa.int8())], 2).tolist()
+    True
+    """
+    if not arrays:
+        return np.zeros(n, np.uint64)
+    hashed = hash_column(arrays[0])
+    for array in arrays[1:]:
+        hashed = kernels.combine_hashes(hashed, hash_column(array))
+    bits = _bits_kept.get()
+    return hashed if bits is None else hashed & np.uint64(((1 << bits) - 1) << (64 - bits))
+
+
+def hash_column(array: pa.Array) -> NDArray[np.uint64]:
+    """The hash of each value of one column."""
+    if is_bytes(array):
+        hashed = kernels.hash_bytes(*bytes_view(array))
+    elif is_decimal(array):
+        hashed = kernels.hash_word_pairs(pair_view(array))
+    else:
+        hashed = kernels.hash_words(_words(array))
+    valid = valid_rows(array)
+    if valid is not None:
+        hashed[~valid] = NULL_HASH
+    return hashed
+
+
+def _words(array: pa.Array) -> NDArray[np.uint64]:
+    """The 64-bit word that stands for each value of a column of at most 64 bits."""
+    if is_bool(array):
+        return bool_values(array).astype(np.uint64)
+    values: NDArray[Any] = value_view(array)
+    if is_float(array):
+        wide = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+        wide[np.isnan(wide)] = NAN[wide.dtype]
+        return wide.view(np.uint64)
+    if values.dtype.kind == "i":
+        return values.astype(np.int64, copy=False).view(np.uint64)
+    return values.astype(np.uint64, copy=False)
+
+
+def hash_decides(arrays: Sequence[pa.Array]) -> bool:
+    """Whether rows of these columns with one hash are certainly the same: one null-free column of at most 64 bits."""
+    if _bits_kept.get() is not None:
+        return False
+    return len(arrays) == 0 or (len(arrays) == 1 and _fits_a_word(arrays[0].type) and arrays[0].null_count == 0)
+
+
+def hash_is_injective(arrangement: Arrangement) -> bool:
+    """Whether the schema alone promises that keys with one hash are the same key.
+
+    True for a key of one column of at most 64 bits that holds no null by its schema (and for the empty key). A batch
+    whose column merely happens to hold no null may ask `hash_decides` with its arrays.
+    """
+    if _bits_kept.get() is not None:
+        return False
+    columns = [arrangement.schema[name] for name in arrangement.key]
+    return len(columns) == 0 or (len(columns) == 1 and _fits_a_word(columns[0].type) and not columns[0].nullable)
+
+
+def _fits_a_word(type_: pa.DataType) -> bool:
+    """Whether values of this type have at most 64 bits."""
+    return storage_type(type_) is not None or type_ == pa.bool_()

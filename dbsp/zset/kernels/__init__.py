@@ -1,0 +1,210 @@
+"""The inner loops of the engine, as functions on numpy arrays; `reference` holds the same in plain numpy.
+
+Every function here allocates its result, calls one numba kernel of this package, and turns a reported overflow into an
+error. Hashes, order codes and row hashes are contiguous uint64 arrays of one dimension, weights int64 of two (rows,
+weights per row), positions int64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dbsp.errors import CapacityError
+from dbsp.zset.kernels import bytestrings, hashes, merges, sorts, sums
+
+Words = NDArray[np.uint64]
+Positions = NDArray[np.int64]
+Weights = NDArray[np.int64]
+
+OVERFLOW_HINT = "a weight or a linear sum must stay within 64 signed bits"
+
+
+def _exact(exact: bool) -> None:
+    """Raise where a kernel reported an overflow."""
+    if not exact:
+        raise CapacityError("weight overflow: bits=64", OVERFLOW_HINT)
+
+
+# Hashes
+
+
+def hash_words(values: Words) -> Words:
+    """The hash of each word, a bijection."""
+    out = np.empty(len(values), np.uint64)
+    hashes.hash_words(values, out)
+    return out
+
+
+def hash_word_pairs(values: NDArray[np.uint64]) -> Words:
+    """The hash of each pair of words; `values` is (n, 2), low word first."""
+    out = np.empty(len(values), np.uint64)
+    hashes.hash_word_pairs(values, out)
+    return out
+
+
+def hash_bytes(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
+    """The hash of each byte string `data[offsets[i]:offsets[i + 1]]`."""
+    out = np.empty(len(offsets) - 1, np.uint64)
+    hashes.hash_bytes(offsets, data, out)
+    return out
+
+
+def combine_hashes(left: Words, right: Words) -> Words:
+    """One hash of two per row; the order of the two matters."""
+    out = left.copy()
+    hashes.combine_into(out, right)
+    return out
+
+
+# Sorting
+
+
+def sort_hash(key_hash: Words) -> tuple[Words, Positions]:
+    """The sorted hashes and the stable order that sorts them."""
+    n = len(key_hash)
+    words, rows = np.empty(n, np.uint64), np.empty(n, np.int64)
+    sorts.sort_words(key_hash.copy(), np.arange(n), words, rows)
+    return words, rows
+
+
+def argsort_hash(key_hash: Words) -> Positions:
+    """The stable order that sorts the hashes."""
+    return sort_hash(key_hash)[1]
+
+
+def sort_words(
+    key_hash: Words, order_code: Words | None, row_hash: Words | None
+) -> tuple[Words, Words | None, Words | None, Positions]:
+    """The three words of each row, sorted by all that are there, and the stable order that sorts them."""
+    key_hash, order = sort_hash(key_hash)
+    if order_code is None and row_hash is None:
+        return key_hash, None, None, order
+    fresh = np.zeros(len(order), np.uint8)
+    sorts.mark_changes(key_hash, fresh)
+    if order_code is not None:
+        order_code = order_code[order]
+        sorts.refine(fresh, order_code, order)
+        sorts.mark_changes(order_code, fresh)
+    if row_hash is not None:
+        row_hash = row_hash[order]
+        sorts.refine(fresh, row_hash, order)
+    return key_hash, order_code, row_hash, order
+
+
+def argsort3(key_hash: Words, order_code: Words | None, row_hash: Words | None) -> Positions:
+    """The stable order that sorts rows by (key hash, order code, row hash), as far as these are there."""
+    return sort_words(key_hash, order_code, row_hash)[3]
+
+
+def run_starts(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> Positions:
+    """Where rows that differ from their predecessor in some word start; 0 is one, if there are rows."""
+    fresh = np.zeros(len(key_hash), np.uint8)
+    fresh[:1] = 1
+    for words in (key_hash, order_code, row_hash):
+        if words is not None:
+            sorts.mark_changes(words, fresh)
+    return set_positions(fresh)
+
+
+def set_positions(flags: NDArray[np.uint8] | NDArray[np.bool_]) -> Positions:
+    """The positions of the flags that are 1."""
+    out = np.empty(len(flags) + 1, np.int64)
+    count = sorts.positions_of(flags.view(np.uint8), out)
+    return out[:count]
+
+
+def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Positions]:
+    """The stable order that sorts rows by destination in [0, parts), and the parts + 1 bounds of the destinations."""
+    order, offsets = np.empty(len(dest), np.int64), np.zeros(parts + 1, np.int64)
+    sorts.deal_by(np.ascontiguousarray(dest, np.int64), offsets, order)
+    return order, offsets
+
+
+# Merging and finding
+
+
+def merge_positions(
+    left: tuple[Words, Words | None, Words | None], right: tuple[Words, Words | None, Words | None]
+) -> Positions:
+    """The order that merges two sorted runs of words; right rows are numbered after the left ones, left first."""
+    order = np.empty(len(left[0]) + len(right[0]), np.int64)
+    match [words for words in left if words is not None], [words for words in right if words is not None]:
+        case [a], [x]:
+            merges.merge_one(a, x, order, np.empty(len(order), np.uint64))
+        case [a, b], [x, y]:
+            merges.merge_two(a, b, x, y, order)
+        case [a, b, c], [x, y, z]:
+            merges.merge_three(a, b, c, x, y, z, order)
+        case _:
+            raise ValueError("both sides need the same words")
+    return order
+
+
+def lower_bounds(queries: Words, hay: Words) -> Positions:
+    """For each query the first position in the sorted `hay` not below it; fastest when the queries are sorted."""
+    out = np.empty(len(queries), np.int64)
+    merges.find_lower(queries, hay, out)
+    return out
+
+
+def equal_ranges(queries: Words, hay: Words) -> tuple[Positions, Positions]:
+    """For each query the range [low, high) of the sorted `hay` that holds it; fastest when the queries are sorted."""
+    lows, highs = np.empty(len(queries), np.int64), np.empty(len(queries), np.int64)
+    merges.find_ranges(queries, hay, lows, highs)
+    return lows, highs
+
+
+def expand_ranges(lows: Positions, highs: Positions) -> tuple[Positions, Positions]:
+    """Every position of every range, with the number of its range."""
+    total = int((highs - lows).sum())
+    query_index, position = np.empty(total, np.int64), np.empty(total, np.int64)
+    merges.spread(lows, highs, query_index, position)
+    return query_index, position
+
+
+# Weights
+
+
+def sum_runs(weights: Weights, starts: Positions, order: Positions | None = None) -> Weights:
+    """The summed weights of each run, of the rows as they are or as `order` gives them; `CapacityError` on overflow."""
+    out = np.empty((len(starts), weights.shape[1]), np.int64)
+    if order is None:
+        _exact(sums.sum_runs(weights, starts, out))
+    else:
+        _exact(sums.sum_runs_at(weights, order, starts, out))
+    return out
+
+
+def scatter_add(out: Weights, rows: Positions, weights: Weights) -> None:
+    """Add `weights[i]` to `out[rows[i]]` in place; `CapacityError` on overflow."""
+    _exact(sums.scatter_add(out, rows, weights))
+
+
+def nonzero_rows(weights: Weights) -> Positions:
+    """The rows with some weight that is not zero."""
+    out = np.empty(len(weights) + 1, np.int64)
+    count = sums.nonzero_rows(weights, out)
+    return out[:count]
+
+
+# Byte strings
+
+
+def equal_bytes(
+    left: tuple[NDArray[np.int32], NDArray[np.uint8]],
+    left_rows: Positions,
+    right: tuple[NDArray[np.int32], NDArray[np.uint8]],
+    right_rows: Positions,
+) -> NDArray[np.bool_]:
+    """Whether the byte strings of two columns (offsets, data) are equal, pair by pair."""
+    out = np.empty(len(left_rows), np.bool_)
+    bytestrings.equal_bytes(*left, left_rows, *right, right_rows, out)
+    return out
+
+
+def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
+    """The first eight bytes of each byte string as one word that compares like them."""
+    out = np.empty(len(offsets) - 1, np.uint64)
+    bytestrings.leading_words(offsets, data, out)
+    return out

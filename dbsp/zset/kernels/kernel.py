@@ -1,0 +1,102 @@
+"""What a kernel is: one numba function with one fixed signature, compiled at its first call and cached on disk.
+
+Importing a module of kernels compiles nothing. Inputs are declared read-only, which accepts writable arrays too, so that
+a column read from a memory map and one just computed run the same machine code. Every kernel releases the GIL.
+
+The cache lies in `NUMBA_CACHE_DIR`, or else in the user's cache folder, or else, where that cannot be written, in a
+folder of this user under the system's temporary one. numba notices a changed file, but not a changed helper in another
+file: a helper lives in the module that uses it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def cache_folder() -> Path:
+    """The folder for compiled kernels that this user can write to."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    folder = base / "dbsp" / "numba"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError:
+        writable = False
+    return folder if writable else _temporary_folder()
+
+
+def _temporary_folder() -> Path:
+    """A private folder under the temporary one: compiled code that others could write must not be loaded."""
+    folder = Path(tempfile.gettempdir()) / f"dbsp-numba-{_user()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+        private = status.st_uid == os.getuid() and not status.st_mode & 0o022 and not folder.is_symlink()
+    except OSError:
+        private = False
+    return folder if private else Path(tempfile.mkdtemp(prefix="dbsp-numba-"))
+
+
+def _user() -> str:
+    """A name for this user, even where the user has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return str(os.getuid())
+
+
+if "NUMBA_CACHE_DIR" not in os.environ:
+    os.environ["NUMBA_CACHE_DIR"] = str(cache_folder())
+
+import numba  # noqa: E402  the cache folder must be set before numba reads its settings
+from numba import types  # noqa: E402
+
+if not numba.config.CACHE_DIR:
+    numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
+
+
+def reads(dtype: Any, dimensions: int = 1) -> Any:
+    """The type of a contiguous array that a kernel only reads."""
+    return types.Array(dtype, dimensions, "C", readonly=True)
+
+
+def writes(dtype: Any, dimensions: int = 1) -> Any:
+    """The type of a contiguous array that a kernel writes."""
+    return types.Array(dtype, dimensions, "C")
+
+
+helper = numba.njit(cache=True, nogil=True, error_model="numpy")
+"""Decorates a function that kernels of the same module call."""
+
+
+class Kernel:
+    """A function that is compiled for one signature when first called."""
+
+    __slots__ = ("_compiled", "function", "signature")
+
+    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
+        """Remember what to compile."""
+        self.function = function
+        self.signature = signature
+        self._compiled: Callable[..., Any] | None = None
+
+    def compile(self) -> Callable[..., Any]:
+        """Compile, or load from the cache; a second call returns the same."""
+        if self._compiled is None:
+            options = {"cache": True, "nogil": True, "error_model": "numpy"}
+            self._compiled = numba.njit(self.signature, **options)(self.function)
+        return self._compiled
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it."""
+        return (self._compiled or self.compile())(*arguments)
+
+
+def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
+    """Decorate a function as a kernel of this signature."""
+    return lambda function: Kernel(function, signature)

@@ -1,0 +1,196 @@
+"""Kernels over sorted runs: merging two, finding keys in one, spreading ranges.
+
+Finding uses that hashes are spread evenly: from the last hit the next position is guessed by the gap between the two
+keys, then bracketed by doubling steps and settled by bisection. The guess only saves time; unsorted queries and uneven
+runs are found too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
+
+_U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
+_I64, _I64_OUT = reads(types.int64), writes(types.int64)
+
+
+@kernel(types.void(_U64, _U64, _I64_OUT, _U64_OUT))
+def merge_one(left, right, order, words):  # type: ignore[no-untyped-def]
+    """Merge two sorted runs of one word; right rows are numbered after the left ones, left first where equal."""
+    n, m = len(left), len(right)
+    i, j, k = 0, 0, 0
+    while i < n and j < m:
+        a, b = left[i], right[j]
+        if b < a:
+            order[k] = n + j
+            words[k] = b
+            j += 1
+        else:
+            order[k] = i
+            words[k] = a
+            i += 1
+        k += 1
+    while i < n:
+        order[k] = i
+        words[k] = left[i]
+        i += 1
+        k += 1
+    while j < m:
+        order[k] = n + j
+        words[k] = right[j]
+        j += 1
+        k += 1
+
+
+@kernel(types.void(_U64, _U64, _U64, _U64, _I64_OUT))
+def merge_two(left, left_2, right, right_2, order):  # type: ignore[no-untyped-def]
+    """The same for two words."""
+    n, m = len(left), len(right)
+    i, j = 0, 0
+    for k in range(n + m):
+        if j >= m:
+            from_right = False
+        elif i >= n:
+            from_right = True
+        elif left[i] != right[j]:
+            from_right = right[j] < left[i]
+        else:
+            from_right = right_2[j] < left_2[i]
+        if from_right:
+            order[k] = n + j
+            j += 1
+        else:
+            order[k] = i
+            i += 1
+
+
+@kernel(types.void(_U64, _U64, _U64, _U64, _U64, _U64, _I64_OUT))
+def merge_three(left, left_2, left_3, right, right_2, right_3, order):  # type: ignore[no-untyped-def]
+    """The same for three words."""
+    n, m = len(left), len(right)
+    i, j = 0, 0
+    for k in range(n + m):
+        if j >= m:
+            from_right = False
+        elif i >= n:
+            from_right = True
+        elif left[i] != right[j]:
+            from_right = right[j] < left[i]
+        elif left_2[i] != right_2[j]:
+            from_right = right_2[j] < left_2[i]
+        else:
+            from_right = right_3[j] < left_3[i]
+        if from_right:
+            order[k] = n + j
+            j += 1
+        else:
+            order[k] = i
+            i += 1
+
+
+@helper
+def _bisect(hay, query, lo, hi):  # type: ignore[no-untyped-def]
+    """The first position in [lo, hi] whose word is not below the query."""
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if hay[middle] < query:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+@helper
+def _seek(hay, query, guess):  # type: ignore[no-untyped-def]
+    """The first position whose word is not below the query, looked for near `guess`."""
+    n = len(hay)
+    step = 1
+    if guess < n and hay[guess] < query:
+        lo = guess + 1
+        hi = lo
+        while hi < n and hay[hi] < query:
+            lo = hi + 1
+            hi += step
+            step *= 2
+        return _bisect(hay, query, lo, min(hi, n))
+    hi = min(guess, n)
+    lo = hi
+    while lo > 0 and hay[lo - 1] >= query:
+        hi = lo - 1
+        lo -= step
+        step *= 2
+        lo = max(lo, 0)
+    return _bisect(hay, query, lo, hi)
+
+
+@helper
+def _guess(hay, query, position, rows_per_unit):  # type: ignore[no-untyped-def]
+    """Where `query` should lie, from the word at `position`."""
+    n = len(hay)
+    here = hay[min(position, n - 1)]
+    if query >= here:
+        jump = min(np.float64(query - here) * rows_per_unit, np.float64(n))
+        return min(n - 1, position + np.int64(jump))
+    jump = min(np.float64(here - query) * rows_per_unit, np.float64(n))
+    return max(0, min(position, n - 1) - np.int64(jump))
+
+
+@kernel(types.void(_U64, _U64, _I64_OUT))
+def find_lower(queries, hay, out):  # type: ignore[no-untyped-def]
+    """For each query the first position in the sorted `hay` whose word is not below it."""
+    n = len(hay)
+    if n == 0:
+        out[:] = 0
+        return
+    rows_per_unit = np.float64(n - 1) / max(1.0, np.float64(hay[n - 1] - hay[0]))
+    position = 0
+    for q in range(len(queries)):
+        query = queries[q]
+        if q == 0 or query != queries[q - 1]:
+            position = _seek(hay, query, _guess(hay, query, position, rows_per_unit))
+        out[q] = position
+
+
+@kernel(types.void(_U64, _U64, _I64_OUT, _I64_OUT))
+def find_ranges(queries, hay, lows, highs):  # type: ignore[no-untyped-def]
+    """For each query the range of positions in the sorted `hay` that hold it."""
+    n = len(hay)
+    if n == 0:
+        lows[:] = 0
+        highs[:] = 0
+        return
+    rows_per_unit = np.float64(n - 1) / max(1.0, np.float64(hay[n - 1] - hay[0]))
+    lo, hi = 0, 0
+    for q in range(len(queries)):
+        query = queries[q]
+        if q == 0 or query != queries[q - 1]:
+            lo = _seek(hay, query, _guess(hay, query, hi, rows_per_unit))
+            hi = lo
+            if lo < n and hay[lo] == query:
+                step = 1
+                while hi + step < n and hay[hi + step] == query:
+                    hi += step
+                    step *= 2
+                end = min(n, hi + step)
+                hi += 1
+                while hi < end:
+                    middle = (hi + end) >> 1
+                    if hay[middle] == query:
+                        hi = middle + 1
+                    else:
+                        end = middle
+        lows[q] = lo
+        highs[q] = hi
+
+
+@kernel(types.void(_I64, _I64, _I64_OUT, _I64_OUT))
+def spread(lows, highs, query_index, position):  # type: ignore[no-untyped-def]
+    """List every position of every range with the number of its range."""
+    k = 0
+    for q in range(len(lows)):
+        for i in range(lows[q], highs[q]):
+            query_index[k] = q
+            position[k] = i
+            k += 1

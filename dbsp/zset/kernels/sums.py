@@ -1,0 +1,89 @@
+"""Kernels that add weights, exactly: a sum that leaves 64 bits is reported, never wrapped.
+
+Carries are counted, so that whether a sum overflows does not depend on the order of its terms.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
+
+_I64, _I64_OUT = reads(types.int64), writes(types.int64)
+_W, _W_OUT = reads(types.int64, 2), writes(types.int64, 2)
+
+
+@helper
+def _carry(left, right, total):  # type: ignore[no-untyped-def]
+    """The multiple of 2**64 that `total`, the wrapped sum of two, lacks."""
+    if ((left ^ total) & (right ^ total)) >= 0:
+        return 0
+    return 1 if right > 0 else -1
+
+
+@kernel(types.boolean(_W, _I64, _I64, _W_OUT))
+def sum_runs_at(weights, order, starts, out):  # type: ignore[no-untyped-def]
+    """Add the weights `weights[order[i]]` of each run; False where a sum overflows."""
+    runs = len(starts)
+    exact = True
+    for r in range(runs):
+        end = starts[r + 1] if r + 1 < runs else len(order)
+        for c in range(weights.shape[1]):
+            total = np.int64(0)
+            carry = 0
+            for i in range(starts[r], end):
+                term = weights[order[i], c]
+                after = total + term
+                carry += _carry(total, term, after)
+                total = after
+            out[r, c] = total
+            exact = exact and carry == 0
+    return exact
+
+
+@kernel(types.boolean(_W, _I64, _W_OUT))
+def sum_runs(weights, starts, out):  # type: ignore[no-untyped-def]
+    """Add the weights of each run of neighbours; False where a sum overflows."""
+    runs = len(starts)
+    exact = True
+    for r in range(runs):
+        end = starts[r + 1] if r + 1 < runs else len(weights)
+        for c in range(weights.shape[1]):
+            total = np.int64(0)
+            carry = 0
+            for i in range(starts[r], end):
+                term = weights[i, c]
+                after = total + term
+                carry += _carry(total, term, after)
+                total = after
+            out[r, c] = total
+            exact = exact and carry == 0
+    return exact
+
+
+@kernel(types.boolean(_W_OUT, _I64, _W))
+def scatter_add(out, rows, weights):  # type: ignore[no-untyped-def]
+    """Add `weights[i]` to `out[rows[i]]`; False where a sum overflows on the way."""
+    exact = True
+    for i in range(len(rows)):
+        row = rows[i]
+        for c in range(out.shape[1]):
+            before = out[row, c]
+            after = before + weights[i, c]
+            exact = exact and _carry(before, weights[i, c], after) == 0
+            out[row, c] = after
+    return exact
+
+
+@kernel(types.int64(_W, _I64_OUT))
+def nonzero_rows(weights, out):  # type: ignore[no-untyped-def]
+    """Write the numbers of the rows with a weight that is not zero; how many."""
+    count = 0
+    for i in range(len(weights)):
+        any_set = np.int64(0)
+        for c in range(weights.shape[1]):
+            any_set |= weights[i, c]
+        out[count] = i
+        count += any_set != 0
+    return count
