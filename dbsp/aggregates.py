@@ -1,6 +1,7 @@
 """Aggregates: what `group_by(...).aggregate(...)` computes per group. Nulls are left out, as in SQL.
 
-An aggregate of a group without any value (all null) is null, a count is 0. Sums of integers are int64 and checked; sums of floats are exact
+An aggregate of a group without any value (all null) is null, a count is 0. Sums of integers are int64 and checked;
+sums of floats are exact
 and rounded once, so they never drift.
 """
 

@@ -51,7 +51,9 @@ def _keys(on: On, left_on: Names, right_on: Names) -> tuple[tuple[str, ...], tup
         left, right = _names(left_on), _names(right_on)
     if not left or len(left) != len(right):
         hint = 'write on="key", on=["a", "b"] or on={"left column": "right column"}'
-        raise CircuitError(f"a join needs as many left as right keys, at least one: left={list(left)} right={list(right)}", hint)
+        raise CircuitError(
+            f"a join needs as many left as right keys, at least one: left={list(left)} right={list(right)}", hint
+        )
     if len(set(left)) != len(left) or len(set(right)) != len(right):
         raise CircuitError(f"a join names a key twice: left={list(left)} right={list(right)}")
     return left, right
@@ -74,7 +76,8 @@ def _cast(node: Node, key: str, type_: pa.DataType, source: SourceLine | None) -
     if own.type == type_:
         return node
     columns = tuple(
-        (name, to_type(ColumnRef(name), own.type, type_) if name == key else ColumnRef(name)) for name in node.schema.names
+        (name, to_type(ColumnRef(name), own.type, type_) if name == key else ColumnRef(name))
+        for name in node.schema.names
     )
     schema = Schema(tuple(Column(c.name, type_, c.nullable) if c.name == key else c for c in node.schema))
     return Select(input=node, columns=columns, schema=schema, source=source)

@@ -1,6 +1,7 @@
 """The DSL: streams of changing tables, and what can be made of them.
 
-A `Stream` is a thin handle on a logical node. Every method checks names and types at once and returns a new stream; errors name the user's
+A `Stream` is a thin handle on a logical node. Every method checks names and types at once and returns a new stream;
+errors name the user's
 file and line. What a stream means is a query over whole tables; the engine keeps its answer up to date.
 """
 
@@ -172,10 +173,14 @@ class Stream:
             condition = resolve(unwrap(predicate), self.schema)
             if condition.type(self.schema) != BOOL:
                 hint = f"write a comparison, such as ({condition}) != 0"
-                raise CircuitError(f"filter takes a condition: got={condition} type={condition.type(self.schema)}", hint)
+                raise CircuitError(
+                    f"filter takes a condition: got={condition} type={condition.type(self.schema)}", hint
+                )
             return Stream(Filter(input=self.node, predicate=condition, schema=self.schema, source=source))
 
-    def map(self, function: Callable[[dict[str, Any]], Mapping[str, Any]], schema: Columns, depends_on: Iterable[Any] = ()) -> Stream:
+    def map(
+        self, function: Callable[[dict[str, Any]], Mapping[str, Any]], schema: Columns, depends_on: Iterable[Any] = ()
+    ) -> Stream:
         """A Python function from a row (a dict) to a row (a dict with exactly the columns of `schema`).
 
         **Law** Linear. The function must be pure: it is called again for a retraction and at every replay.
@@ -187,7 +192,10 @@ class Stream:
         return self._map(function, schema, flat=False, depends_on=depends_on)
 
     def flat_map(
-        self, function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]], schema: Columns, depends_on: Iterable[Any] = ()
+        self,
+        function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]],
+        schema: Columns,
+        depends_on: Iterable[Any] = (),
     ) -> Stream:
         """A Python function (also a generator) from a row to any number of rows; otherwise like `map`."""
         return self._map(function, schema, flat=True, depends_on=depends_on)
@@ -211,7 +219,8 @@ class Stream:
 
         **Law** Bilinear: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before.
 
-        **Shape** All left columns, then the right ones without the right keys. A right column whose name is taken gets the suffix; with
+        **Shape** All left columns, then the right ones without the right keys. A right column whose name is taken
+        gets the suffix; with
         `suffix=None` it is refused. Integer keys of different widths meet in the wider type; other types must be equal.
 
         **Example**
@@ -228,7 +237,8 @@ class Stream:
             return Stream(join_node(self.node, other.node, on, left_on, right_on, suffix, source))
 
     def group_by(self, *keys: str | Expr, **named: Expr) -> Group:
-        """The groups of rows that agree on these columns; a null is a value like any other. `name=expression` groups by a computed column.
+        """The groups of rows that agree on these columns; a null is a value like any other. `name=expression` groups
+        by a computed column.
 
         **Example**
 
@@ -290,9 +300,11 @@ class Stream:
         partition_by: str | Sequence[str] = (),
         rank: str | None = None,
     ) -> Stream:
-        """The first `k` rows of each partition in this order; ties are broken by all columns, so the answer is always the same.
+        """The first `k` rows of each partition in this order; ties are broken by all columns, so the answer is always
+        the same.
 
-        **Shape** The input's columns, and a column `rank` (1 to k, int64) if it is named. A row of weight w takes w places.
+        **Shape** The input's columns, and a column `rank` (1 to k, int64) if it is named. A row of weight w takes w
+        places.
 
         **Example**
 
@@ -306,7 +318,9 @@ class Stream:
             if isinstance(k, bool) or not isinstance(k, int) or k < 1:
                 raise CircuitError(f"top_k needs a whole number of rows, at least one: k={k!r}")
             order = tuple(_order(item) for item in ([by] if isinstance(by, str | OrderBy | Expr) else by))
-            partition = (partition_by,) if isinstance(partition_by, str) else tuple(_plain_name(item) for item in partition_by)
+            partition = (
+                (partition_by,) if isinstance(partition_by, str) else tuple(_plain_name(item) for item in partition_by)
+            )
             for name in (*partition, *(item.column for item in order)):
                 if name not in self.schema:
                     raise missing_column(name, self.schema)
@@ -314,9 +328,7 @@ class Stream:
                 raise CircuitError("top_k needs an order", 'such as by=dbsp.desc("x")')
             added = (Column(rank, INT64, nullable=False),) if rank is not None else ()
             schema = Schema((*self.schema.columns, *added))
-            node = TopK(
-                input=self.node, partition=partition, order=order, k=k, rank=rank, schema=schema, source=source
-            )
+            node = TopK(input=self.node, partition=partition, order=order, k=k, rank=rank, schema=schema, source=source)
             return Stream(node)
 
 
@@ -330,7 +342,8 @@ class Group:
     def aggregate(self, **aggregates: Aggregate) -> Stream:
         """One row per group: the keys, then the aggregates under their names.
 
-        **Law** count, sum and avg are linear in the group's rows; min, max and count_distinct are kept from a sorted history.
+        **Law** count, sum and avg are linear in the group's rows; min, max and count_distinct are kept from a sorted
+        history.
 
         **Shape** A group without rows has no row; so has the whole, when there are no keys and no rows.
 
@@ -369,7 +382,8 @@ class Group:
 def table(name: str, columns: Columns, primary_key: str | Sequence[str] | None = None) -> Stream:
     """A table that the pipeline's inputs change.
 
-    **Shape** With a primary key an insert replaces the row of that key and a delete needs only the key; its columns are never null.
+    **Shape** With a primary key an insert replaces the row of that key and a delete needs only the key; its columns
+    are never null.
     Without one the table is a bag: a row may occur several times.
 
     **Example**
@@ -403,7 +417,9 @@ def as_schema(columns: Columns) -> Schema:
     if isinstance(columns, Mapping):
         for name, type_ in columns.items():
             if not isinstance(type_, pa.DataType):
-                raise CircuitError(f"not a column type: column={name} type={type_!r}", "write one such as dbsp.INT64 or dbsp.STRING")
+                raise CircuitError(
+                    f"not a column type: column={name} type={type_!r}", "write one such as dbsp.INT64 or dbsp.STRING"
+                )
     return Schema.of(columns)
 
 
@@ -453,7 +469,9 @@ def _order(item: Any) -> OrderBy:
 def _check_streams(what: str, others: Iterable[Any]) -> None:
     for other in others:
         if not isinstance(other, Stream):
-            raise CircuitError(f"{what} takes streams: got={type(other).__name__}", "give what dbsp.table or a method of it returned")
+            raise CircuitError(
+                f"{what} takes streams: got={type(other).__name__}", "give what dbsp.table or a method of it returned"
+            )
 
 
 def _aligned(streams: Sequence[Stream], source: SourceLine | None) -> tuple[Node, ...]:
@@ -469,14 +487,18 @@ def _aligned(streams: Sequence[Stream], source: SourceLine | None) -> tuple[Node
 def _widened(node: Node, schema: Schema, source: SourceLine | None) -> Node:
     if node.schema == schema:
         return node
-    return Select(input=node, columns=tuple((name, ColumnRef(name)) for name in schema.names), schema=schema, source=source)
+    return Select(
+        input=node, columns=tuple((name, ColumnRef(name)) for name in schema.names), schema=schema, source=source
+    )
 
 
 def _check_alike(first: Schema, other: Schema) -> None:
     if set(first.names) != set(other.names):
         missing = [name for name in first.names if name not in other]
         extra = [name for name in other.names if name not in first]
-        raise CircuitError(f"columns differ: missing={missing} extra={extra}", "bring them in line with .select or .rename")
+        raise CircuitError(
+            f"columns differ: missing={missing} extra={extra}", "bring them in line with .select or .rename"
+        )
     for column in first:
         type_ = other[column.name].type
         if type_ != column.type:

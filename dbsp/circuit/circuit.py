@@ -26,8 +26,10 @@ def circuit(
 ) -> Circuit:
     """A circuit that keeps these views up to date.
 
-    **Shape** `materialize` names the views whose whole content can be read (all, none, or some); the others only emit changes.
-    `error_policy` says what happens to a row on which an expression fails: it leaves to the dead-letter log, its failing value becomes null, or
+    **Shape** `materialize` names the views whose whole content can be read (all, none, or some); the others only emit
+    changes.
+    `error_policy` says what happens to a row on which an expression fails: it leaves to the dead-letter log, its
+    failing value becomes null, or
     the pipeline stops.
 
     **Example**
@@ -45,7 +47,9 @@ def circuit(
         check_name("circuit", name)
         roots = _roots(views)
         if error_policy not in ERROR_POLICIES:
-            raise CircuitError(f"no such error policy: error_policy={error_policy!r}", nearest(str(error_policy), ERROR_POLICIES))
+            raise CircuitError(
+                f"no such error policy: error_policy={error_policy!r}", nearest(str(error_policy), ERROR_POLICIES)
+            )
         nodes = shared(roots.values())
         return Circuit(
             name=name,
@@ -64,7 +68,11 @@ def _roots(views: Mapping[str, Stream]) -> dict[str, Node]:
         check_name("view", name)
         node = getattr(stream, "node", None)
         if not isinstance(node, Node):
-            hint = "finish it with .aggregate(…)" if type(stream).__name__ == "Group" else "give what dbsp.table or a method of it returned"
+            hint = (
+                "finish it with .aggregate(…)"
+                if type(stream).__name__ == "Group"
+                else "give what dbsp.table or a method of it returned"
+            )
             raise CircuitError(f"a view is a stream: view={name} got={type(stream).__name__}", hint)
         roots[name] = node
     return roots

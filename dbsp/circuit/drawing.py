@@ -29,7 +29,11 @@ def drawing(circuit: Circuit) -> str:
     lines = ["flowchart LR"]
     for node in nodes:
         number = numbers[id(node)]
-        lines.append(f'  n{number}[("table {node.name}")]' if isinstance(node, Table) else f'  n{number}["{_label(describe(node))}"]')
+        lines.append(
+            f'  n{number}[("table {node.name}")]'
+            if isinstance(node, Table)
+            else f'  n{number}["{_label(describe(node))}"]'
+        )
     lines.extend(f'  v{index}(["{_label(name)}"])' for index, (name, _) in enumerate(circuit.views))
     for node in nodes:
         lines.extend(f"  n{numbers[id(child)]} --> n{numbers[id(node)]}" for child in inputs_of(node))
@@ -40,4 +44,10 @@ def drawing(circuit: Circuit) -> str:
 def _label(text: str) -> str:
     """Text that Mermaid takes inside double quotes."""
     short = text if len(text) <= LABEL_LENGTH_MAX else text[: LABEL_LENGTH_MAX - 1] + "…"
-    return short.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;").replace("#", "&num;")
+    return (
+        short.replace("&", "&amp;")
+        .replace('"', "&quot;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+        .replace("#", "&num;")
+    )

@@ -24,7 +24,7 @@ from dbsp.expr.expression import ColumnRef
 from dbsp.zset.schema import OrderBy
 
 
-def describe(node: Node) -> str:
+def describe(node: Node) -> str:  # noqa: PLR0911 (one line per kind of node)
     """One node in one line, without its inputs."""
     match node:
         case Table():
@@ -70,34 +70,48 @@ def _order(order: OrderBy) -> str:
 
 def explain_node(node: Node) -> str:
     """A node and everything below it."""
-    return "\n".join(_lines([(0, node)], {}))
+    return "\n".join(_Writer([node]).lines(node, 0))
 
 
 def explain_circuit(circuit: Circuit) -> str:
     """All views of a circuit with what they are made of."""
-    numbers: dict[int, int] = {}
+    writer = _Writer([node for _, node in circuit.views])
     lines = [f"circuit {circuit.name}"]
     for name, node in circuit.views:
         kept = " (materialized)" if name in circuit.materialized else ""
         lines.append(f"view {name}{kept} {node.schema}")
-        lines.extend(_lines([(1, node)], numbers))
+        lines.extend(writer.lines(node, 1))
     return "\n".join(lines)
 
 
-def _lines(waiting: list[tuple[int, Node]], numbers: dict[int, int]) -> list[str]:
-    """Depth first; a node met again is only referred to."""
-    shared = _shared([node for _, node in waiting])
-    lines = []
-    while waiting:
-        depth, node = waiting.pop()
-        text = "  " * depth + describe(node)
-        if id(node) in numbers:
-            lines.append(f"{text} (see #{numbers[id(node)]})" if numbers[id(node)] else text)
-            continue
-        numbers[id(node)] = len([number for number in numbers.values() if number]) + 1 if id(node) in shared else 0
-        lines.append(f"{text} #{numbers[id(node)]}" if numbers[id(node)] else text)
-        waiting.extend((depth + 1, child) for child in reversed(inputs_of(node)))
-    return lines
+class _Writer:
+    """Writes nodes depth first; one that is read twice gets a number, and is only referred to when it is met again."""
+
+    def __init__(self, roots: list[Node]) -> None:
+        self.shared = _shared(roots)
+        self.numbers: dict[int, int] = {}
+        self.tables: set[int] = set()
+
+    def lines(self, root: Node, depth: int) -> list[str]:
+        """A node and what is below it, indented."""
+        lines = []
+        waiting = [(depth, root)]
+        while waiting:
+            depth, node = waiting.pop()
+            again = id(node) in self.numbers or id(node) in self.tables
+            lines.append("  " * depth + self._line(node, again))
+            if not again:
+                waiting.extend((depth + 1, child) for child in reversed(inputs_of(node)))
+        return lines
+
+    def _line(self, node: Node, again: bool) -> str:
+        if isinstance(node, Table):
+            self.tables.add(id(node))
+            return f"table {node.name}" if again else describe(node)
+        if id(node) not in self.shared:
+            return describe(node)
+        number = self.numbers.setdefault(id(node), len(self.numbers) + 1)
+        return f"#{number} again" if again else f"{describe(node)} #{number}"
 
 
 def _shared(roots: list[Node]) -> set[int]:
@@ -108,7 +122,7 @@ def _shared(roots: list[Node]) -> set[int]:
     while waiting:
         node = waiting.pop()
         if id(node) in met:
-            shared |= {id(node)} if inputs_of(node) else set()
+            shared.add(id(node))
             continue
         met.add(id(node))
         waiting.extend(inputs_of(node))

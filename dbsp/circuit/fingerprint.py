@@ -1,7 +1,9 @@
 """The fingerprint of a circuit: a hash of what it computes, stored in every checkpoint.
 
-It covers structure, schemas, parameters, expressions and the normalised source of user functions; not the circuit's name, file names, line numbers
-or the order in which streams were written. State made under one fingerprint is not opened under another, and the error names the
+It covers structure, schemas, parameters, expressions and the normalised source of user functions; not the circuit's
+name, file names, line numbers
+or the order in which streams were written. State made under one fingerprint is not opened under another, and the
+error names the
 first node that differs.
 """
 
@@ -62,7 +64,7 @@ def parameters(node: Node) -> str:
 
 
 def node_tokens(circuit: Circuit) -> list[NodeToken]:
-    """A (label, token) per node in order, then per view, then the error policy; the label is for people and not part of the fingerprint."""
+    """A (label, token) per node in order, then per view, then the error policy; labels are for people only."""
     nodes = nodes_of(circuit)
     numbers = {id(node): index for index, node in enumerate(nodes)}
     tokens = []
@@ -78,7 +80,9 @@ def node_tokens(circuit: Circuit) -> list[NodeToken]:
 
 
 def _schema(node: Node) -> str:
-    return "(" + ", ".join(f"{canonical(c.name)} {c.type}{'' if c.nullable else ' not null'}" for c in node.schema) + ")"
+    return (
+        "(" + ", ".join(f"{canonical(c.name)} {c.type}{'' if c.nullable else ' not null'}" for c in node.schema) + ")"
+    )
 
 
 def _short(text: str) -> str:
@@ -95,11 +99,13 @@ def explain_difference(old: Sequence[NodeToken], new: Sequence[NodeToken]) -> st
     """What changed between two circuits, one line per node; empty if nothing did."""
     before = [token.rsplit(" inputs=", 1)[0] for _, token in old]
     after = [token.rsplit(" inputs=", 1)[0] for _, token in new]
-    lines = []
+    lines: list[str] = []
     for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind == "replace" and b - a == d - c:
             pairs = zip(range(a, b), range(c, d), strict=True)
-            lines.extend(f"changed: {old[i][0]} -> {new[j][0]}{_detail(before[i], after[j], old[i], new[j])}" for i, j in pairs)
+            lines.extend(
+                f"changed: {old[i][0]} -> {new[j][0]}{_detail(before[i], after[j], old[i], new[j])}" for i, j in pairs
+            )
         elif kind != "equal":
             lines.extend(f"removed: {old[i][0]}" for i in range(a, b))
             lines.extend(f"added: {new[j][0]}" for j in range(c, d))
@@ -117,6 +123,8 @@ def _detail(before: str, after: str, old: NodeToken, new: NodeToken) -> str:
     """Where the labels look alike, the part of the tokens that differs."""
     if old[0].split(" at ")[0] != new[0].split(" at ")[0]:
         return ""
-    start = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after)))
+    start = next(
+        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
+    )
     start = max(0, start - 20)
     return f" ({before[start : start + 60]} -> {after[start : start + 60]})"

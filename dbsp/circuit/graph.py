@@ -1,6 +1,7 @@
 """The nodes of a circuit as a graph: inputs, order, and one object for equal nodes.
 
-Nodes compare by structure, which takes time exponential in the depth of a graph that shares nodes; so everything here goes bottom up and
+Nodes compare by structure, which takes time exponential in the depth of a graph that shares nodes; so everything here
+goes bottom up and
 compares a node only by its own parameters and the identity of its inputs.
 """
 

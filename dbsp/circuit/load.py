@@ -6,8 +6,10 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CircuitError, ConfigError
@@ -21,7 +23,8 @@ def load_circuit(spec: str, relative_to: Path | None = None) -> Circuit:
 
     **Shape** The attribute is a `Circuit`, or a function without arguments that returns one.
 
-    **Errors** `ConfigError` when the file, module or attribute is not there or is no circuit, or its code raises (with the line);
+    **Errors** `ConfigError` when the file, module or attribute is not there or is no circuit, or its code raises
+    (with the line);
     `CircuitError` as the circuit's own code raised it.
     """
     place, separator, attribute = spec.rpartition(":")
@@ -73,18 +76,22 @@ def _from_name(name: str) -> ModuleType:
     except (ModuleNotFoundError, ValueError):
         missing = True
     if missing:
-        raise ConfigError(f"the circuit's module cannot be found: module={name}", f"install it or set PYTHONPATH; or {FORM}")
+        raise ConfigError(
+            f"the circuit's module cannot be found: module={name}", f"install it or set PYTHONPATH; or {FORM}"
+        )
     return _run(lambda: importlib.import_module(name), name)  # type: ignore[no-any-return]
 
 
-def _run(action, where):  # type: ignore[no-untyped-def]  # user code: takes and gives anything
+def _run(action: Callable[[], Any], where: str) -> Any:
     """Run user code; what it raises becomes a `ConfigError` with the user's line, except our own circuit errors."""
     try:
         return action()
     except CircuitError:
         raise
     except SyntaxError as error:
-        raise ConfigError(f"syntax error in the circuit's file: {error.msg} at={error.filename}:{error.lineno}") from error
+        raise ConfigError(
+            f"syntax error in the circuit's file: {error.msg} at={error.filename}:{error.lineno}"
+        ) from error
     except Exception as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
         frames = [frame for frame in frames if "importlib" not in frame.filename] or frames

@@ -1,6 +1,7 @@
 """The logical nodes of a circuit: what the user asked for, before any plan.
 
-Nodes are frozen values that refer to their inputs directly, so a circuit is the set of nodes reachable from its views; two
+Nodes are frozen values that refer to their inputs directly, so a circuit is the set of nodes reachable from its
+views; two
 nodes built alike from the same inputs are equal. Every node knows its output schema. Types were checked when the node
 was made; `source` remembers the user's line and takes no part in equality.
 """

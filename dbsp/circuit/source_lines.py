@@ -16,7 +16,7 @@ _BETWEEN = ("contextlib.py", "functools.py")
 
 def user_line() -> SourceLine | None:
     """Where the code that called into `dbsp` stands; None if everything on the stack is ours."""
-    frame = sys._getframe(1)  # noqa: SLF001 (the documented way to look at callers)
+    frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_OWN) and not file.endswith(_BETWEEN):

@@ -1,6 +1,7 @@
 """Arithmetic: integers checked, decimals exact, floats as IEEE; times and durations where the sum makes sense.
 
-A result that overflows, and any division by zero, fails its row. `/` is float64, or decimal between decimals (at least six digits
+A result that overflows, and any division by zero, fails its row. `/` is float64, or decimal between decimals (at
+least six digits
 after the point, rounded half away from zero); `//` and `%` are for integers and round down, as in Python.
 """
 
@@ -12,14 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbsp.expr.cast import cast_hint, convert, to_common, to_type
+from dbsp.expr.cast import cast_hint, to_common, to_type
 from dbsp.expr.expression import Expression, Function, Literal, Operands
 from dbsp.expr.types import (
     DECIMAL_DIGITS,
     as_decimal,
     common_type,
     is_decimal,
-    is_float,
     is_integer,
     is_number,
     is_timestamp,
@@ -141,7 +141,9 @@ def _known(operands: Operands) -> tuple[tuple[Expression, ...], Types]:
     """The two arguments with constants typed: a constant beside a moment takes its type if it fits."""
     beside = next((type_ for type_ in operands.types if type_ is not None), None)
     args = typed(operands, beside)
-    left, right = (arg.dtype if isinstance(arg, Literal) else own for arg, own in zip(args, operands.types, strict=True))
+    left, right = (
+        arg.dtype if isinstance(arg, Literal) else own for arg, own in zip(args, operands.types, strict=True)
+    )
     return args, (left, right)
 
 
@@ -188,7 +190,7 @@ def _fit_quotient(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _fit_integers(operands: Operands) -> tuple[Expression, ...]:
-    args, target = meet(operands, cast_hint(operands))
+    _, target = meet(operands, cast_hint(operands))
     if not is_integer(target):
         symbol = {"floor_divide": "//", "modulo": "%"}[operands.function]
         raise operands.refuse(f"{symbol} is for integers: write (a / b).floor(), or cast both sides to dbsp.INT64")
@@ -241,4 +243,3 @@ FLOOR = _one("floor", _unless_integer(pc.floor))
 CEIL = _one("ceil", _unless_integer(pc.ceil))
 
 FUNCTIONS = (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, NEGATE, ABS, ROUND, FLOOR, CEIL)
-

@@ -1,6 +1,7 @@
 """What a user writes: `dbsp.col("x") + 1`, `dbsp.when(...)`.
 
-`Expr` carries an `Expression` and overloads Python's operators; because its `==` builds a comparison it is no value, cannot be hashed and
+`Expr` carries an `Expression` and overloads Python's operators; because its `==` builds a comparison it is no value,
+cannot be hashed and
 has no truth value. Streams take an `Expr`, resolve what it carries against their schema, and keep only that.
 """
 
@@ -21,9 +22,11 @@ from dbsp.expr.types import adopt, spelled
 class Expr:
     """A column, a constant, or what operators make of them.
 
-    **Shape** One value per row; null in, null out, except where a method says otherwise. Types are checked by the stream that takes it.
+    **Shape** One value per row; null in, null out, except where a method says otherwise. Types are checked by the
+    stream that takes it.
 
-    **Errors** A row on which it cannot be computed (overflow, division by zero, a strict cast that does not fit) leaves by the error policy.
+    **Errors** A row on which it cannot be computed (overflow, division by zero, a strict cast that does not fit)
+    leaves by the error policy.
 
     **Example**
 
@@ -132,7 +135,7 @@ class Expr:
         return self._call(logic.GREATER_EQUAL, other)
 
     def __and__(self, other: Any) -> Expr:
-        """Both; false if one side is false, whatever the other is. The right side is only needed where the left is not false."""
+        """Both; false if one side is false. The right side is only needed where the left is not false."""
         return self._call(logic.AND, other)
 
     def __rand__(self, other: Any) -> Expr:
@@ -161,7 +164,8 @@ class Expr:
 
     def between(self, low: Any, high: Any) -> Expr:
         """`low <= x <= high`, both ends included."""
-        return (self >= low) & (self <= high)
+        at_least: Expr = self >= low
+        return at_least & (self <= high)
 
     def is_in(self, values: Iterable[Any]) -> Expr:
         """Whether it equals one of these constants; with a None among them the answer is true or null, as in SQL."""
@@ -281,7 +285,7 @@ class Expr:
 
 
 class When:
-    """The cases of a `when` so far; `otherwise` ends it. Without `otherwise` it cannot be used: write `otherwise(None)` for null."""
+    """The cases of a `when` so far; `otherwise` ends it, with `otherwise(None)` for null."""
 
     __slots__ = ("_cases",)
 
@@ -301,11 +305,13 @@ class When:
 def unwrap(value: Any) -> Expression:
     """The expression that an `Expr` carries, or a literal of any other value."""
     if isinstance(value, Expr):
-        return value._expression  # noqa: SLF001 (the other half of this module's type)
+        return value._expression
     if isinstance(value, ColumnRef | Literal | Call):
         return value
     if isinstance(value, When):
-        raise CircuitError("a when() without otherwise()", "end it with .otherwise(value), or .otherwise(None) for null")
+        raise CircuitError(
+            "a when() without otherwise()", "end it with .otherwise(value), or .otherwise(None) for null"
+        )
     if value is not None:
         natural_type(value)
     return Literal(value)
@@ -338,7 +344,9 @@ def lit(value: Any, type_: pa.DataType | None = None) -> Expr:
         return Expr(unwrap(value))
     literal = adopt(value, type_)
     if literal is None:
-        raise CircuitError(f"the constant does not fit its type: value={value!r} type={spelled(type_)}", "give another type")
+        raise CircuitError(
+            f"the constant does not fit its type: value={value!r} type={spelled(type_)}", "give another type"
+        )
     return Expr(literal)
 
 

@@ -1,6 +1,7 @@
 """Casts: from one type to another, strictly (a value that would change fails its row) or leniently (it becomes null).
 
-A strict cast to a narrower integer, from a float with a fraction, to a decimal with fewer digits, or of text that is no number fails.
+A strict cast to a narrower integer, from a float with a fraction, to a decimal with fewer digits, or of text that is
+no number fails.
 Rounding is asked for with `round`, not done by a cast. Integers become floats by the nearest value.
 """
 
@@ -20,10 +21,6 @@ from dbsp.zset.schema import DATE, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_su
 def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     """The values in another type; raises one of `ROW_ERRORS` if a value does not fit."""
     source = values.type
-    if source == target:
-        return values
-    if is_integer(source) and is_float(target):
-        return values.cast(target, safe=False)
     if is_integer(source) and pa.types.is_decimal(target):
         return values.cast(pa.decimal256(76, target.scale)).cast(target)
     if is_float(source) and target == STRING:
@@ -33,10 +30,9 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     if source == TIMESTAMP and target == TIMESTAMP_UTC:
         return values.cast(pa.int64()).cast(target)
     if source == TIMESTAMP_UTC and target in (DATE, TIME):
-        return values.cast(TIMESTAMP).cast(target, safe=False)
-    if is_timestamp(source) and target in (DATE, TIME):
-        return values.cast(target, safe=False)
-    return values.cast(target)
+        values = values.cast(TIMESTAMP)
+    rounds = (is_integer(source) and is_float(target)) or (is_timestamp(source) and target in (DATE, TIME))
+    return values.cast(target, safe=not rounds)
 
 
 def _time_of_text(values: pa.Array) -> pa.Array:
@@ -81,7 +77,9 @@ def castable(source: pa.DataType, target: pa.DataType) -> bool:
 def _fit(operands: Operands) -> tuple[Expression, ...]:
     target, _ = operands.options
     if not isinstance(target, pa.DataType) or not is_supported(target):
-        raise CircuitError(f"not a column type: type={target}", "cast to one of dbsp.INT64, dbsp.STRING, dbsp.decimal(12, 2), …")
+        raise CircuitError(
+            f"not a column type: type={target}", "cast to one of dbsp.INT64, dbsp.STRING, dbsp.decimal(12, 2), …"
+        )
     (arg,), (source,) = typed(operands, target), operands.types
     if isinstance(arg, Literal):
         source = arg.dtype

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.cast import cast_hint, to_common
-from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, branch_values, broadcast
+from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, Subset, branch_values, broadcast
 from dbsp.expr.logic import scatter
 from dbsp.expr.types import typed
 from dbsp.zset.schema import BOOL
@@ -58,35 +58,21 @@ def _case_by_need(call: Call, rows: Rows) -> pa.Array:
     count = len(rows)
     waiting: pa.Array = pa.repeat(True, count)
     values: list[tuple[pa.Array, pa.Array]] = []
-    type_ = None
     for condition, value in zip(call.args[:-1:2], branch_values(call.args)[:-1], strict=True):
         holds = pc.fill_null(scatter(condition, rows, waiting, BOOL), False)
         taken = pc.and_(waiting, holds)
         values.append((taken, _value(value, rows, taken)))
         waiting = pc.and_(waiting, pc.invert(holds))
     result = _value(call.args[-1], rows, waiting)
-    type_ = result.type
     for taken, chosen in values:
-        result = pc.if_else(taken, chosen.cast(type_), result)
+        result = pc.if_else(taken, chosen, result)
     return result
 
 
 def _value(expression: Expression, rows: Rows, needed: pa.Array) -> pa.Array:
-    from_none = expression.evaluate(_Nothing(rows))
-    return scatter(expression, rows, needed, from_none.type)
-
-
-class _Nothing:
-    """The columns of other rows, without any row: asks an expression for its type."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-
-    def column(self, name: str) -> pa.Array:
-        return self.rows.column(name).slice(0, 0)
-
-    def __len__(self) -> int:
-        return 0
+    """The value where it is needed, null elsewhere; without rows it is asked for its type only."""
+    nothing = expression.evaluate(Subset(rows, pa.array([], pa.int64())))
+    return scatter(expression, rows, needed, nothing.type)
 
 
 def _fit_same(operands: Operands) -> tuple[Expression, ...]:

@@ -1,8 +1,11 @@
 """Expressions: frozen values that compute one column from the columns of a batch.
 
-An expression is a column, a literal, or a function applied to expressions. Two are equal when their parts are equal, so the
-nodes of a circuit that hold them are too; the operators a user writes (`==`, `+`) live in `dbsp.expr.build.Expr` instead. A function says
-in one value (`Function`) how its arguments are fitted to each other, what type comes out, and how whole columns are computed.
+An expression is a column, a literal, or a function applied to expressions. Two are equal when their parts are equal,
+so the
+nodes of a circuit that hold them are too; the operators a user writes (`==`, `+`) live in `dbsp.expr.build.Expr`
+instead. A function says
+in one value (`Function`) how its arguments are fitted to each other, what type comes out, and how whole columns are
+computed.
 
 Invariants:
 1. An expression inside a node is resolved (`resolve`): every literal has a type and every conversion is a visible cast.
@@ -154,9 +157,12 @@ class Literal:
 class Function:
     """What can be applied to expressions: one value per function, listed in `dbsp.expr.catalog`.
 
-    `fit` receives the operands and returns them with literals typed and casts added, or raises `CircuitError`; `result` is the
-    type of the value for fitted argument types; `compute` works on whole columns (at least one argument is an array). `lazy`, where
-    given, computes row by need when `compute` failed on some row. `nulls`: the result may be null if "any" argument may, "never", "always", if "all" may, or by
+    `fit` receives the operands and returns them with literals typed and casts added, or raises `CircuitError`;
+    `result` is the
+    type of the value for fitted argument types; `compute` works on whole columns (at least one argument is an array).
+    `lazy`, where
+    given, computes row by need when `compute` failed on some row. `nulls`: the result may be null if "any" argument
+    may, "never", "always", if "all" may, or by
     the rule of "case" and "cast".
     """
 
@@ -307,7 +313,8 @@ class Operands:
     def refuse(self, hint: str) -> CircuitError:
         """The error for arguments that do not fit; the hint says what to write."""
         operands = " and ".join(
-            f"{arg} ({'constant' if type_ is None else type_})" for arg, type_ in zip(self.args, self.types, strict=True)
+            f"{arg} ({'constant' if type_ is None else type_})"
+            for arg, type_ in zip(self.args, self.types, strict=True)
         )
         return CircuitError(f"{self.function} does not work on these types: operands={operands}", hint)
 
@@ -348,15 +355,17 @@ _NATURAL: tuple[tuple[type, pa.DataType], ...] = (
 def natural_type(value: Any) -> pa.DataType:
     """The column type that a Python constant has on its own."""
     if value is None:
-        raise CircuitError("a null constant has no type here", 'give it one, such as dbsp.lit(None, dbsp.INT64)')
+        raise CircuitError("a null constant has no type here", "give it one, such as dbsp.lit(None, dbsp.INT64)")
     if isinstance(value, datetime.datetime):
         return TIMESTAMP if value.tzinfo is None else TIMESTAMP_UTC
     if isinstance(value, decimal.Decimal):
         return decimal_type(value)
     for kind, type_ in _NATURAL:
         if isinstance(value, kind):
-            if kind is int and not -(2**63) <= value < 2**63:
-                raise CircuitError(f"constant outside the range of int64: value={value}", "use dbsp.lit(value, dbsp.UINT64)")
+            if kind is int and not -(2**63) <= int(value) < 2**63:
+                raise CircuitError(
+                    f"constant outside the range of int64: value={value}", "use dbsp.lit(value, dbsp.UINT64)"
+                )
             return type_
     hint = "use a bool, int, float, Decimal, str, bytes, date, time, datetime or timedelta"
     raise CircuitError(f"not a constant that a column can hold: type={type(value).__name__}", hint)

@@ -1,7 +1,9 @@
 """User functions: Python code from a row (a dict) to a row, or to any number of rows.
 
-A user function must be pure: the same row gives the same rows, because the engine calls it again for a retraction and at every replay. Its
-identity is a hash of its source as a syntax tree, without positions, comments and docstrings, and of the plain constants and functions
+A user function must be pure: the same row gives the same rows, because the engine calls it again for a retraction and
+at every replay. Its
+identity is a hash of its source as a syntax tree, without positions, comments and docstrings, and of the plain
+constants and functions
 it refers to; never of bytecode, which changes with Python.
 """
 
@@ -29,9 +31,11 @@ Failure = tuple[int, str]
 class UserFunction:
     """A Python function with the schema of what it returns.
 
-    **Shape** `flat` False: dict to dict; True: dict to an iterable of dicts. Each dict has exactly the columns of `schema`.
+    **Shape** `flat` False: dict to dict; True: dict to an iterable of dicts. Each dict has exactly the columns of
+    `schema`.
 
-    **Errors** A row on which it raises, or returns something that does not fit the schema, is a failure of that row alone.
+    **Errors** A row on which it raises, or returns something that does not fit the schema, is a failure of that row
+    alone.
     """
 
     name: str
@@ -68,7 +72,8 @@ class UserFunction:
     def apply(self, batch: Any) -> tuple[np.ndarray, list[pa.Array], list[Failure]]:
         """Call it once per row.
 
-        **Shape** Returns for every row that came out the position of the row it came from (int64), the columns of `schema`, and the rows
+        **Shape** Returns for every row that came out the position of the row it came from (int64), the columns of
+        `schema`, and the rows
         that failed with their reasons; a failed row has no output, not even part of one.
         """
         names = batch.schema.names

@@ -1,6 +1,8 @@
-"""Comparisons and three-valued logic, as in SQL: a comparison with null is null, `false & null` is false, `true | null` is true.
+"""Comparisons and three-valued logic, as in SQL: a comparison with null is null, `false & null` is false, `true |
+null` is true.
 
-A NaN equals itself and is greater than every other number, as in DuckDB and PostgreSQL, so that grouping, ordering and comparing agree.
+A NaN equals itself and is greater than every other number, as in DuckDB and PostgreSQL, so that grouping, ordering
+and comparing agree.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
-from dbsp.expr.cast import cast_hint, to_common, to_type
+from dbsp.expr.cast import cast_hint, to_common
 from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, Subset, broadcast
 from dbsp.expr.types import adopt, is_float, spelled, typed
 from dbsp.zset.schema import BOOL
@@ -71,7 +73,9 @@ def _fit_bools(operands: Operands) -> tuple[Expression, ...]:
     return args
 
 
-def _by_need(undecided: Callable[[pa.Array], pa.Array], combine: Callable[..., pa.Array]) -> Callable[[Call, Rows], pa.Array]:
+def _by_need(
+    undecided: Callable[[pa.Array], pa.Array], combine: Callable[..., pa.Array]
+) -> Callable[[Call, Rows], pa.Array]:
     """Compute the right side only for rows that the left side leaves undecided."""
 
     def compute(call: Call, rows: Rows) -> pa.Array:
@@ -151,4 +155,3 @@ FUNCTIONS = (
     IS_NOT_NULL,
     IS_IN,
 )
-

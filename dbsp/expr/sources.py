@@ -1,7 +1,9 @@
 """The source of a Python function as canonical text: its syntax tree without positions, comments and docstrings.
 
-The text also holds, in order of name, the plain constants it closes over or reads from its module, and the functions of its own module that
-it calls (each the same way), and whatever it says it depends on. It is the same in every version of Python and after moving the code.
+The text also holds, in order of name, the plain constants it closes over or reads from its module, and the functions
+of its own module that
+it calls (each the same way), and whatever it says it depends on. It is the same in every version of Python and after
+moving the code.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import ast
 import functools
 import inspect
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -35,8 +37,9 @@ def _describe(function: Any, seen: set[int]) -> str:
         return f"partial {_describe(function.func, seen)} {values}"
     function = inspect.unwrap(getattr(function, "__func__", function))
     if not isinstance(function, FunctionType):
-        if not inspect.isbuiltin(function) and isinstance(getattr(type(function), "__call__", None), FunctionType):
-            return f"object {_describe(type(function).__call__, seen)}{_attributes(function, seen)}"
+        method = type(function).__call__
+        if isinstance(method, FunctionType):
+            return f"object {_describe(method, seen)}{_attributes(function, seen)}"
         return f"named {getattr(function, '__module__', '')}.{getattr(function, '__qualname__', repr(type(function)))}"
     if id(function) in seen:
         return f"again {function.__name__}"
@@ -85,7 +88,7 @@ def _value(value: Any, seen: set[int], declared: bool = False) -> str | None:
         return _sequence("dict", [_sequence("pair", [_value(k, seen), _value(v, seen)]) for k, v in value.items()])
     if isinstance(value, set | frozenset):
         items = [_value(item, seen) for item in value]
-        return None if None in items else _sequence("set", sorted(item for item in items if item is not None))
+        return None if None in items else _sequence("set", [*sorted(item for item in items if item is not None)])
     if isinstance(value, list | tuple):
         return _sequence("list", [_value(item, seen, declared) for item in value])
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
@@ -93,14 +96,16 @@ def _value(value: Any, seen: set[int], declared: bool = False) -> str | None:
     if type(value).__module__ in ("datetime", "decimal", "fractions"):
         return f"{type(value).__name__} {canonical(value)}"
     if declared and isinstance(value, FunctionType | functools.partial | type):
-        return _describe(value, seen) if not isinstance(value, type) else f"type {value.__module__}.{value.__qualname__}"
+        return (
+            _describe(value, seen) if not isinstance(value, type) else f"type {value.__module__}.{value.__qualname__}"
+        )
     if declared:
         hint = "depends_on takes constants, containers of constants, and functions"
         raise CircuitError(f"cannot tell whether this value changed: type={type(value).__name__}", hint)
     return None
 
 
-def _sequence(kind: str, items: list[str | None]) -> str | None:
+def _sequence(kind: str, items: Sequence[str | None]) -> str | None:
     return None if None in items else f"{kind}[{' '.join(item or '' for item in items)}]"
 
 
@@ -129,7 +134,9 @@ def normalised(node: Any) -> Iterator[str]:
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     first = body[0] if body else None
-    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    documented = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
     return body[1:] if documented else body
 
 
@@ -142,7 +149,9 @@ def _tree(function: FunctionType) -> ast.AST:
     try:
         whole = ast.parse("".join(lines))
     except SyntaxError as error:
-        raise CircuitError(f"the source file has changed: function={function.__name__} file={code.co_filename}", _HINT) from error
+        raise CircuitError(
+            f"the source file has changed: function={function.__name__} file={code.co_filename}", _HINT
+        ) from error
     found = [node for node in ast.walk(whole) if _could_be(node, function.__name__, code)]
     if len(found) > 1:
         found = [node for node in found if _covers(node, code)] or found
@@ -166,13 +175,11 @@ def _could_be(node: ast.AST, name: str, code: CodeType) -> bool:
 
 def _covers(node: ast.AST, code: CodeType) -> bool:
     """Whether the columns of the compiled instructions lie in this lambda's body and nowhere wider."""
-    body = node.body if isinstance(node, ast.Lambda) else node
-    if isinstance(body, list):
+    if not isinstance(node, ast.Lambda):
         return True
+    body = node.body
     spans = [(line, column, end) for line, _, column, end in code.co_positions() if line and column is not None and end]
     on_line = [(column, end) for line, column, end in spans if line == body.lineno and end > column]
-    start, stop = getattr(body, "col_offset", 0), getattr(body, "end_col_offset", 0)
-    single = getattr(body, "end_lineno", 0) == getattr(body, "lineno", 0)
+    start, stop = body.col_offset, body.end_col_offset or 0
+    single = body.end_lineno == body.lineno
     return bool(on_line) and all(start <= column and (end <= stop or not single) for column, end in on_line)
-
-

@@ -40,7 +40,8 @@ def _fit_substr(operands: Operands) -> tuple[Expression, ...]:
     start, length = operands.options
     if start < 1 or (length is not None and length < 0):
         raise CircuitError(
-            f"positions count from 1 and lengths from 0: start={start} length={length}", "write .substr(1, 3) for the first three"
+            f"positions count from 1 and lengths from 0: start={start} length={length}",
+            "write .substr(1, 3) for the first three",
         )
     return _fit_text(operands)
 
@@ -63,16 +64,16 @@ LOWER = _function("lower", STRING, pc.utf8_lower)
 UPPER = _function("upper", STRING, pc.utf8_upper)
 TRIM = _function("trim", STRING, pc.utf8_trim_whitespace)
 LENGTH = _function("length", INT64, pc.utf8_length)
-STARTS_WITH = _search("starts_with", lambda values, pattern: pc.starts_with(values, pattern))
-ENDS_WITH = _search("ends_with", lambda values, pattern: pc.ends_with(values, pattern))
-CONTAINS = _search("contains", lambda values, pattern: pc.match_substring(values, pattern))
-LIKE = _search("like", lambda values, pattern: pc.match_like(values, pattern))
-REGEXP_MATCH = _search("regexp_match", lambda values, pattern: pc.match_substring_regex(values, pattern))
+STARTS_WITH = _search("starts_with", pc.starts_with)
+ENDS_WITH = _search("ends_with", pc.ends_with)
+CONTAINS = _search("contains", pc.match_substring)
+LIKE = _search("like", pc.match_like)
+REGEXP_MATCH = _search("regexp_match", pc.match_substring_regex)
 SUBSTR = _function("substr", STRING, _substr, _fit_substr, "{0}.substr({1}, {2})")
 REPLACE = _function(
     "replace",
     STRING,
-    lambda values, old, new: pc.replace_substring(values, old, new),
+    pc.replace_substring,
     _fit_text,
     "{0}.replace({1}, {2})",
 )

@@ -1,6 +1,7 @@
 """How types fit each other: what two operands become, and which constants may join them.
 
-Integers widen to the wider of the two; integers and floats meet in float64; decimals take integers in but no floats; a date meets a
+Integers widen to the wider of the two; integers and floats meet in float64; decimals take integers in but no floats;
+a date meets a
 timestamp as a timestamp. A Python constant takes the type of the other operand if its value fits unchanged.
 """
 
@@ -48,7 +49,13 @@ def spelled(type_: pa.DataType) -> str:
     """The type as a user writes it."""
     if is_decimal(type_):
         return f"dbsp.decimal({type_.precision}, {type_.scale})"
-    names = {DATE: "DATE", TIME: "TIME", TIMESTAMP: "TIMESTAMP", TIMESTAMP_UTC: "TIMESTAMP_UTC", pa.float64(): "FLOAT64"}
+    names = {
+        DATE: "DATE",
+        TIME: "TIME",
+        TIMESTAMP: "TIMESTAMP",
+        TIMESTAMP_UTC: "TIMESTAMP_UTC",
+        pa.float64(): "FLOAT64",
+    }
     names |= {pa.float32(): "FLOAT32", pa.bool_(): "BOOL", pa.duration("us"): "DURATION"}
     return "dbsp." + names.get(type_, str(type_).upper())
 
@@ -100,7 +107,7 @@ def adopt(value: Any, type_: pa.DataType) -> Literal | None:
     return Literal(converted, type_)
 
 
-def _convert(value: Any, type_: pa.DataType) -> Any:  # noqa: PLR0911 (one line per kind of type)
+def _convert(value: Any, type_: pa.DataType) -> Any:
     """The Python value that a column of this type would hold, or None."""
     kind = type(value)
     if kind is bool:
@@ -115,7 +122,7 @@ def _convert(value: Any, type_: pa.DataType) -> Any:  # noqa: PLR0911 (one line 
     if isinstance(value, str) and type_ != pa.string():
         return _parse(value, type_)
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime) and type_ == TIMESTAMP:
-        return datetime.datetime(value.year, value.month, value.day)  # noqa: DTZ001 (a timestamp without zone is meant)
+        return datetime.datetime(value.year, value.month, value.day)
     natural = natural_type(value)
     return value if natural == type_ else None
 
