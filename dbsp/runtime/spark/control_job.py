@@ -1,0 +1,78 @@
+"""The small jobs around steps: create, fence, list versions, open, commit, take over, read a view, delete.
+
+Each runs one function per worker, on the worker's host, and brings back a small value or a `Failure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dbsp.errors import DbspError
+from dbsp.runtime import tasks
+from dbsp.runtime.spark.failures import Failure, failure_of
+from dbsp.runtime.spark.shared import PackedWork, unpack
+from dbsp.store import CheckpointId
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast
+
+_IPC_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlTask:
+    """One function of (work, worker, *arguments), a module-level one, for every worker of a list."""
+
+    work: Broadcast[PackedWork]
+    workers: tuple[int, ...]
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+def partial_of(task: ControlTask) -> Callable[[int, Iterable[int]], Iterator[tuple[int, Any] | Failure]]:
+    """The job's function: `run_control` for this task."""
+    return partial(run_control, task)
+
+
+def run_control(task: ControlTask, index: int, _: Iterable[int]) -> Iterator[tuple[int, Any] | Failure]:
+    """The worker's number and what the function returned, or its failure."""
+    worker = task.workers[index]
+    try:
+        yield worker, task.function(unpack(task.work.value), worker, *task.arguments)
+    except DbspError as error:
+        yield failure_of(error, worker)
+
+
+def create(work: tasks.Work, worker: int, checkpoint: CheckpointId) -> None:
+    """Make version 0 where it is absent."""
+    work.site.database(worker, checkpoint)
+
+
+def fence(work: tasks.Work, worker: int, epoch: int) -> None:
+    """Raise the worker's epoch."""
+    work.site.database(worker).raise_epoch(epoch)
+
+
+def discard(work: tasks.Work, worker: int) -> None:
+    """Delete the worker's database."""
+    work.site.discard_database(worker)
+
+
+def view_bytes(work: tasks.Work, worker: int, view: str) -> bytes:
+    """The worker's rows of a view as an Arrow stream, with their weights."""
+    part = tasks.view_part(work, worker, tasks.materialized_view(work.plan, view))
+    table = part.to_arrow(weight_column="weight")
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=_IPC_ROWS)
+    return bytes(sink.getvalue())
+
+
+def warm(work: tasks.Work, worker: int) -> int:
+    """Load what a step needs into this process: the modules (by being called), the circuit, the compiled kernels."""
+    return len(work.plan.nodes) + worker

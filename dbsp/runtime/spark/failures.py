@@ -1,0 +1,111 @@
+"""Errors on their way from a task to the caller.
+
+A `DbspError` in a task is an answer, not an accident: it is the same at every retry, so the task returns it as a value and
+Spark does not run it again. It passes through later segments as a marked block of bytes in the place of a parcel. All
+other errors are raised in the task, so that Spark retries; what comes back when it gives up is told apart here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from dbsp.errors import (
+    CapacityError,
+    CircuitError,
+    ConfigError,
+    DataError,
+    DbspError,
+    FencedError,
+    InternalError,
+    UnavailableError,
+)
+
+MARK = b"DBSPFAIL"
+_KINDS: dict[str, type[DbspError]] = {
+    kind.code: kind
+    for kind in (CircuitError, ConfigError, DataError, UnavailableError, CapacityError, FencedError, InternalError)
+}
+_AGAIN = "start the same command again: it continues from its state"
+_PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*)$", re.MULTILINE)
+_STORY_CHARS_MAX = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A `DbspError` as a plain value, with the worker it happened on."""
+
+    worker: int
+    code: str
+    message: str
+    hint: str | None
+
+    def to_bytes(self) -> bytes:
+        """The failure as a block that is no parcel."""
+        return MARK + json.dumps([self.worker, self.code, self.message, self.hint]).encode()
+
+    def error(self) -> DbspError:
+        """The error again, of its own class, naming the worker."""
+        message = self.message if "worker=" in self.message else f"{self.message} worker={self.worker}"
+        return _KINDS.get(self.code, InternalError)(message, self.hint)
+
+
+def failure_of(error: DbspError, worker: int) -> Failure:
+    """The value that stands for an error."""
+    return Failure(worker=worker, code=error.code, message=error.message, hint=error.hint)
+
+
+def is_failure(block: bytes) -> bool:
+    """Whether a block that arrived is a failure, not a parcel."""
+    return block[: len(MARK)] == MARK
+
+
+def failure_from(block: bytes) -> Failure:
+    """The failure in a block."""
+    worker, code, message, hint = json.loads(block[len(MARK) :])
+    return Failure(worker=worker, code=code, message=message, hint=hint)
+
+
+def worst(failures: list[Failure]) -> Failure:
+    """The one to raise: a fenced worker first (the caller must stop), else the first reported."""
+    return min(failures, key=lambda failure: failure.code != FencedError.code)
+
+
+def jvm_lost(what: str) -> UnavailableError:
+    """The driver's JVM is gone; nothing in this process can go on with it."""
+    return UnavailableError(f"the Spark JVM died: while={what}", _AGAIN)
+
+
+def job_failed(what: str, text: str) -> DbspError:
+    """What a failed Spark job means, told from the text of its exception.
+
+    A Python traceback in it is a bug of this project, or memory; all else (a lost executor, a killed Python worker, a
+    cancelled job, a lost shuffle file) is an outage.
+    """
+    if "cancelled" in text:
+        return UnavailableError(f"the Spark job was cancelled: while={what}", _AGAIN)
+    if "Traceback (most recent call last)" in text:
+        story = _traceback(text)
+        last = _last_error(story)
+        if last.startswith(
+            ("MemoryError", "pyarrow.lib.ArrowMemoryError", "numpy._core._exceptions._ArrayMemoryError")
+        ):
+            return CapacityError(f"a worker ran out of memory: while={what} reason={last}", "lower max_rows_per_step")
+        return InternalError(f"a Spark task failed: while={what} reason={last}\n{story[-_STORY_CHARS_MAX:]}")
+    reason = next(
+        (line.strip() for line in text.splitlines() if "failed" in line or "lost" in line), text[:300].strip()
+    )
+    return UnavailableError(f"a Spark job failed: while={what} reason={reason[:600]}", _AGAIN)
+
+
+def _traceback(text: str) -> str:
+    """The last Python traceback of a JVM exception, without the JVM's frames."""
+    story = text[text.rindex("Traceback (most recent call last)") :]
+    end = re.search(r"\n\s*(at [\w.$]+\(|SQLSTATE)", story)
+    return story[: end.start()].strip() if end else story.strip()
+
+
+def _last_error(story: str) -> str:
+    found = _PYTHON_ERROR.findall(story)
+    return found[-1].strip() if found else story.splitlines()[-1].strip()

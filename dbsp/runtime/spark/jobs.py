@@ -1,0 +1,123 @@
+"""Runs Spark jobs from one thread of their own, and watches them.
+
+One thread, because PySpark pins a JVM thread to each Python one: starting a new one per step costs more than it gives. The
+caller waits with a limit, so that a job that makes no progress is cancelled and a JVM that died is noticed.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
+
+from dbsp.errors import DbspError, UnavailableError
+from dbsp.runtime.spark.failures import job_failed, jvm_lost
+
+_POLL_S = 2.0
+_CANCEL_WAIT_S = 10.0
+
+Job = Callable[[], Any]
+Order = tuple[Job, "Future[Any]"] | None
+
+
+class JobThread:
+    """A thread that runs jobs in one job group, one at a time."""
+
+    def __init__(self, context: SparkContext, group: str, silence_s: float, alive: Callable[[], bool]) -> None:
+        """`alive` tells whether the JVM's process is there."""
+        self._context = context
+        self._group = group
+        self._silence_s = silence_s
+        self._alive = alive
+        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name=f"spark-jobs-{group}", daemon=True)
+        self._thread.start()
+
+    def run(self, what: str, job: Job) -> Any:
+        """The result of a job; `DbspError` says why there is none."""
+        if self._closed:
+            raise UnavailableError(f"the Spark runtime is closed: while={what}")
+        if not self._alive():
+            raise jvm_lost(what)
+        future: Future[Any] = Future()
+        self._orders.put((job, future))
+        try:
+            return self._wait(what, future)
+        except DbspError:
+            raise
+        except (Py4JError, OSError, EOFError) as error:
+            raise self._translated(what, error) from error
+        except BaseException:
+            self.cancel()
+            raise
+
+    def _wait(self, what: str, future: Future[Any]) -> Any:
+        """Wait for the job; between looks it must have finished a task, at least every `silence_s`."""
+        poll_s = min(_POLL_S, self._silence_s / 4)
+        seen, since = None, time.monotonic()
+        while True:
+            with suppress(FutureTimeoutError):
+                return future.result(poll_s)
+            if future.done():
+                return future.result()
+            if not self._alive():
+                raise jvm_lost(what)
+            now, progress = time.monotonic(), self._progress()
+            if progress != seen:
+                seen, since = progress, now
+            elif now - since > self._silence_s:
+                self.cancel()
+                with suppress(Exception):
+                    future.result(_CANCEL_WAIT_S)
+                raise UnavailableError(
+                    f"no worker finished a task for too long: while={what} worker_silence_s={self._silence_s:g}",
+                    "raise `worker_silence_s` if steps may take that long",
+                )
+
+    def _progress(self) -> tuple[tuple[int, int], ...]:
+        """Finished tasks by active stage."""
+        tracker = self._context.statusTracker()
+        stages = {number: tracker.getStageInfo(number) for number in tracker.getActiveStageIds()}
+        return tuple((number, info.numCompletedTasks) for number, info in sorted(stages.items()) if info is not None)
+
+    def cancel(self) -> None:
+        """Cancel what runs; its Python side may go on for two seconds, which the epoch fences."""
+        with suppress(Py4JError, OSError):
+            self._context.cancelJobGroup(self._group)
+
+    def close(self) -> None:
+        """End the thread; a job in it is cancelled."""
+        self._closed = True
+        if self._alive():
+            self.cancel()
+        self._orders.put(None)
+        self._thread.join(_CANCEL_WAIT_S)
+
+    def _translated(self, what: str, error: Exception) -> DbspError:
+        """What an error of Spark, of the bridge to it or of its sockets means."""
+        if isinstance(error, Py4JJavaError):
+            return job_failed(what, str(error))
+        if isinstance(error, (Py4JNetworkError, OSError, EOFError)) or not self._alive():
+            return jvm_lost(what)
+        return job_failed(what, str(error))
+
+    def _loop(self) -> None:
+        with suppress(Py4JError, OSError):
+            self._context.setJobGroup(self._group, "dbsp", interruptOnCancel=False)
+        while (order := self._orders.get()) is not None:
+            job, future = order
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001  (handed to the thread that waits)
+                future.set_exception(error)
+            else:
+                future.set_result(result)

@@ -1,0 +1,228 @@
+"""The runtime on Spark: a step is one job, everything around it is one small job.
+
+Implements `dbsp.runtime.runtime.Runtime` with the functions that `dbsp.runtime.inprocess` calls, so that both give the
+same bytes. It decides nothing; the driver process holds no state but the epoch it was told. Python workers hold none at
+all: any of them may run any worker's next task.
+
+Source: design section 5. Faults 5 to 8 of the fault tests are its business.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from dbsp.errors import DataError, UnavailableError
+from dbsp.layout import Layout, moved_shards
+from dbsp.logs import StepRecord
+from dbsp.runtime import tasks
+from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
+from dbsp.runtime.spark import control_job, session
+from dbsp.runtime.spark.failures import Failure, worst
+from dbsp.runtime.spark.jobs import JobThread
+from dbsp.runtime.spark.placement import ground_rdd, live_hosts
+from dbsp.runtime.spark.shared import PackedWork, pack
+from dbsp.runtime.spark.step_job import StepTask, step_rdd
+from dbsp.store import CheckpointId, CommitReport, VersionInfo
+from dbsp.zset.batch import Batch, concat, consolidate
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast, SparkContext
+    from pyspark.core.rdd import RDD
+
+_GROUNDS_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stage:
+    """What all steps in one layout share."""
+
+    layout: Layout
+    ground: RDD[int]
+    broadcast: Broadcast[Layout]
+
+
+class SparkRuntime:
+    """Runs all workers as Spark tasks; implements `dbsp.runtime.runtime.Runtime`.
+
+    **State** the epoch; per layout a ground RDD and a broadcast. Nothing a restart would miss.
+    **Cost** a step is one Spark job of `plan.segments` stages.
+    **Errors** a `DbspError` of a task comes back as itself; a lost JVM, executor or worker is an `UnavailableError`.
+    """
+
+    def __init__(
+        self,
+        work: tasks.Work,
+        settings: session.SparkSettings | None = None,
+        *,
+        spark: session.SparkHandle | None = None,
+    ) -> None:
+        """Start Spark with `settings`, or use one that runs already (it is then left running by `close`)."""
+        self.work = work
+        self.settings = settings or session.SparkSettings()
+        self.epoch = 0
+        self._owned = spark is None
+        self._spark = spark if spark is not None else session.start(self.settings)
+        self._grounds: dict[tuple[str, ...], RDD[int]] = {}
+        self._stage: _Stage | None = None
+        self._packed: Broadcast[PackedWork] = self._context.broadcast(pack(work))
+        group = f"dbsp-{work.run}-{id(self):x}"
+        self._jobs = JobThread(self._context, group, self.settings.worker_silence_s, self._spark.alive)
+
+    @property
+    def _context(self) -> SparkContext:
+        return self._spark.context
+
+    def __enter__(self) -> Self:
+        """The runtime itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
+        """Make version 0 where it is absent."""
+        self._control("create", workers, control_job.create, checkpoint)
+
+    def fence(self, epoch: int, workers: Sequence[int]) -> None:
+        """Raise the epoch of every worker."""
+        self._control("fence", workers, control_job.fence, epoch)
+        self.epoch = epoch
+
+    def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
+        """What every worker can open."""
+        return self._control("versions", workers, tasks.versions)
+
+    def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
+        """Open all workers of the layout; they must agree on the checkpoint."""
+        self._check_hosts(layout)
+        found = set(self._control_in("open", layout, tasks.open_version, version, epoch).values())
+        if len(found) != 1:
+            raise DataError(f"workers hold different checkpoints under one version: version={version} found={found}")
+        self.epoch = epoch
+        checkpoint: CheckpointId = found.pop()
+        return checkpoint
+
+    def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
+        """Run the step as one job."""
+        started = time.perf_counter()
+        results = self._jobs.run(f"step {record.step}", lambda: self._step_rdd(record, layout).collect())
+        reports = sorted(_successes(results, WorkerReport), key=lambda report: report.worker)
+        if [report.worker for report in reports] != list(layout.workers):
+            raise UnavailableError(f"a step ended without all reports: step={record.step} reports={len(reports)}")
+        return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=tuple(reports))
+
+    def _step_rdd(self, record: StepRecord, layout: Layout) -> RDD[Any]:
+        stage = self._stage_of(layout)
+        task = StepTask(work=self._packed, layout=stage.broadcast, record=record, epoch=self.epoch)
+        return step_rdd(stage.ground, task, len(layout.workers), self.work.plan.segments)
+
+    def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
+        """Commit every worker."""
+        return self._control_in("commit", layout, tasks.commit, version, checkpoint)
+
+    def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
+        """Make `version` on every worker of the new layout by slicing the opened version of the old one's."""
+        taken = self._control_in("redistribute", new, tasks.take_over, version, checkpoint, old, new).values()
+        return MoveReport(
+            shards_moved=moved_shards(old, new),
+            shards=max(old.shards, new.shards),
+            bytes_moved=sum(report.bytes_moved for report in taken),
+            bytes_total=sum(report.bytes_total for report in taken),
+        )
+
+    def read_view(self, view: str, layout: Layout) -> pa.Table:
+        """All workers' rows of a view, consolidated."""
+        spec = tasks.materialized_view(self.work.plan, view)
+        streams = self._control_in(f"read view {view}", layout, control_job.view_bytes, view)
+        parts = [_batch(streams[worker], spec.schema) for worker in layout.workers]
+        return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
+
+    def discard(self, workers: Sequence[int]) -> None:
+        """Delete databases that no openable version names."""
+        self._control("discard", workers, control_job.discard)
+
+    def warm_up(self, layout: Layout, rounds: int = 1) -> None:
+        """Start the Python workers, import what a step needs, load the compiled kernels; a step then finds them ready."""
+        for _ in range(rounds):
+            self._control_in("warm up", layout, control_job.warm)
+
+    def cancel(self) -> None:
+        """Cancel the job that runs, from another thread; its caller gets an `UnavailableError`."""
+        self._jobs.cancel()
+
+    def close(self) -> None:
+        """Stop the jobs, and Spark if this runtime started it."""
+        self._jobs.close()
+        if self._owned:
+            self._spark.stop()
+
+    def _control(
+        self, what: str, workers: Sequence[int], function: Callable[..., Any], *arguments: Any
+    ) -> dict[int, Any]:
+        """One function per worker, anywhere."""
+        return self._control_at(what, tuple(workers), ("",) * len(workers), function, arguments)
+
+    def _control_in(self, what: str, layout: Layout, function: Callable[..., Any], *arguments: Any) -> dict[int, Any]:
+        """One function per worker of a layout, on the worker's host."""
+        return self._control_at(what, layout.workers, layout.hosts, function, arguments)
+
+    def _control_at(
+        self, what: str, workers: tuple[int, ...], hosts: tuple[str, ...], function: Callable[..., Any], arguments: Any
+    ) -> dict[int, Any]:
+        if not workers:
+            return {}
+        task = control_job.ControlTask(work=self._packed, workers=workers, function=function, arguments=arguments)
+        job = control_job.partial_of(task)
+        results = self._jobs.run(what, lambda: self._ground(hosts).mapPartitionsWithIndex(job).collect())
+        return dict(_successes(results, tuple))
+
+    def _ground(self, hosts: tuple[str, ...]) -> RDD[int]:
+        """The RDD for a list of hosts, made once."""
+        if hosts not in self._grounds:
+            while len(self._grounds) >= _GROUNDS_KEPT:
+                self._grounds.pop(next(iter(self._grounds)))
+            self._grounds[hosts] = ground_rdd(self._context, hosts)
+        return self._grounds[hosts]
+
+    def _stage_of(self, layout: Layout) -> _Stage:
+        """What steps in this layout share, made at its first step."""
+        stage = self._stage
+        if stage is None or (stage.layout is not layout and stage.layout != layout):
+            if stage is not None:
+                stage.broadcast.unpersist()
+            stage = _Stage(layout=layout, ground=self._ground(layout.hosts), broadcast=self._context.broadcast(layout))
+            self._stage = stage
+        return stage
+
+    def _check_hosts(self, layout: Layout) -> None:
+        """Refuse to wait for a host that has no executor."""
+        if not any(layout.hosts):
+            return
+        alive = self._jobs.run("look for executors", lambda: live_hosts(self._context))
+        for worker, host in zip(layout.workers, layout.hosts, strict=True):
+            if host and host not in alive:
+                raise UnavailableError(
+                    f"no Spark executor on the host of a worker: worker={worker} host={host} hosts={sorted(alive)}",
+                    "start a Spark worker there, or rescale to the hosts that are alive",
+                )
+
+
+def _successes(results: Sequence[Any], kind: type) -> list[Any]:
+    """The results that are no failure; the gravest failure is raised."""
+    failures = [result for result in results if isinstance(result, Failure)]
+    if failures:
+        raise worst(failures).error()
+    return [result for result in results if isinstance(result, kind)]
+
+
+def _batch(data: bytes, schema: Any) -> Batch:
+    """A worker's rows of a view, out of its Arrow stream."""
+    table = pa.ipc.open_stream(data).read_all()
+    weights = table.column("weight").to_numpy().reshape(-1, 1)
+    return Batch.from_arrow(table.drop_columns(["weight"]), schema, weights)

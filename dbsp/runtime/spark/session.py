@@ -1,0 +1,258 @@
+"""Starts Spark the way steps need it, and stops it without leaving anything behind.
+
+A step is one small job, so what is set here is what a job costs: unix domain sockets to the Python workers (a one-exchange
+job falls from 137 to 40-65 ms), no UI, no console progress, short memories of finished jobs. The rest keeps steps right:
+no speculation, no reduce locality (a task's place comes from the layout alone), retries also in `local[N]`, the driver's
+own interpreter in every worker.
+
+Left out: SQL sessions (only RDDs are used) and anything about steps (`dbsp.runtime.spark.runtime`).
+Source: design section 5; the figures and traps are those of PySpark 4.3.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+
+from dbsp.errors import ConfigError, UnavailableError
+from dbsp.runtime.spark.java import require_java
+
+TASK_FAILURES_MAX = 4
+_LOG_TAIL_BYTES = 2000
+_STOP_TIMEOUT_S = 10
+
+_CONF = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "40",
+    "spark.ui.retainedTasks": "400",
+    "spark.speculation": "false",
+    "spark.shuffle.reduceLocality.enabled": "false",
+    "spark.locality.wait": "30s",
+    "spark.cleaner.periodicGC.interval": "1min",
+    "spark.task.maxFailures": str(TASK_FAILURES_MAX),
+    "spark.driver.memory": "2g",
+    "spark.driver.maxResultSize": "1g",
+}
+_LOOPBACK = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.shuffle.compress": "false",
+}
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """How Spark is started.
+
+    `conf` overrides anything set here. `work_dir` holds Spark's scratch files and its log (emptied at start); without one
+    a temporary folder is made and removed. `environment` is for the Python workers. `worker_silence_s` is how long a job
+    may go without finishing a task before it is cancelled.
+    """
+
+    master: str = "local[2]"
+    app_name: str = "dbsp"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    work_dir: Path | None = None
+    worker_silence_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        """Refuse what could never finish a job."""
+        if self.worker_silence_s <= 0:
+            raise ConfigError(f"worker_silence_s must be positive: worker_silence_s={self.worker_silence_s}")
+
+
+def with_retries(master: str) -> str:
+    """A local master that runs failed tasks again, as every other master does.
+
+    >>> [with_retries(m) for m in ("local", "local[2]", "local[*]", "local[2,1]", "spark://host:7077")]
+    ['local[1,4]', 'local[2,4]', 'local[*,4]', 'local[2,1]', 'spark://host:7077']
+    """
+    if master == "local":
+        return f"local[1,{TASK_FAILURES_MAX}]"
+    return re.sub(r"^local\[([^,\]]+)\]$", rf"local[\1,{TASK_FAILURES_MAX}]", master)
+
+
+def is_local(master: str) -> bool:
+    """Whether everything runs on this machine (`local[...]`, `local-cluster[...]`)."""
+    return master.startswith("local")
+
+
+def configuration(settings: SparkSettings, work_dir: Path) -> dict[str, str]:
+    """All settings that Spark is started with; the user's own come last."""
+    logging = work_dir / "log4j2.properties"
+    conf = {
+        "spark.app.name": settings.app_name,
+        "spark.master": with_retries(settings.master),
+        "spark.local.dir": str(work_dir),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        **_CONF,
+        **(_LOOPBACK if is_local(settings.master) else {}),
+    }
+    environment = {**_worker_environment(is_local(settings.master)), **settings.environment}
+    conf.update({f"spark.executorEnv.{name}": value for name, value in environment.items()})
+    conf.update(settings.conf)
+    return conf
+
+
+def _worker_environment(local: bool) -> dict[str, str]:
+    """What a worker shares with the driver: where compiled kernels are kept and, on one machine, where modules are found."""
+    found = {name: os.environ[name] for name in ("NUMBA_CACHE_DIR",) if name in os.environ}
+    if local:
+        found["PYTHONPATH"] = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
+    return found
+
+
+@dataclass(slots=True)
+class SparkHandle:
+    """A running Spark: its context, the process of its JVM, its folder."""
+
+    context: SparkContext
+    process: subprocess.Popen[bytes]
+    work_dir: Path
+    temporary: bool
+
+    def alive(self) -> bool:
+        """Whether the JVM is still there."""
+        return self.process.poll() is None
+
+    def stop(self) -> None:
+        """Stop the context and its JVM, also a dead one, so that another can be started in this process."""
+        gateway: Any = self.context._gateway
+        if self.alive():
+            with suppress(Py4JError, OSError):
+                self.context.stop()
+        _forget(self.context)
+        with suppress(Py4JError, OSError):
+            gateway.shutdown()
+        end_process(self.process)
+        if self.temporary:
+            shutil.rmtree(self.work_dir, ignore_errors=True)
+
+
+def start(settings: SparkSettings) -> SparkHandle:
+    """Start a JVM and a context in it.
+
+    **Errors** `ConfigError` without Java, or when a context is running here already; `UnavailableError` with the end of
+    Spark's log when it does not come up.
+    """
+    require_java()
+    if SparkContext._active_spark_context is not None or SparkContext._gateway is not None:
+        raise ConfigError("a Spark context is running in this process", "stop it first, or hand it to SparkRuntime")
+    work_dir = _fresh(settings.work_dir)
+    (work_dir / "log4j2.properties").write_text(_LOG4J)
+    conf = SparkConf(loadDefaults=False).setAll(list(configuration(settings, work_dir).items()))
+    log = work_dir / "spark.log"
+    with _launch_environment(settings), log.open("ab") as sink:
+        try:
+            gateway = launch_gateway(conf, {"stdout": sink, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            raise UnavailableError(f"Spark did not start: log={log} tail={_tail(log)}") from error
+        try:
+            context = SparkContext(conf=conf, gateway=gateway)
+            context.setLogLevel("ERROR")
+        except Exception as error:
+            _forget(None)
+            end_process(gateway.proc)
+            raise UnavailableError(
+                f"Spark did not start: master={settings.master} log={log} tail={_tail(log)}"
+            ) from error
+    return SparkHandle(context=context, process=gateway.proc, work_dir=work_dir, temporary=settings.work_dir is None)
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """End the JVM: it leaves when its standard input closes; kill it if it does not."""
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+    process.terminate()
+    try:
+        process.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _forget(context: SparkContext | None) -> None:
+    """PySpark keeps its gateway in class attributes: a new start must not find the old one."""
+    if context is not None and getattr(context, "_accumulatorServer", None) is not None:
+        context._accumulatorServer.shutdown()
+        context._accumulatorServer = None  # type: ignore[assignment]
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+
+
+def _fresh(work_dir: Path | None) -> Path:
+    """An empty folder for Spark: what a killed one left there is removed."""
+    if work_dir is None:
+        return Path(tempfile.mkdtemp(prefix="dbsp-spark-"))
+    shutil.rmtree(work_dir, ignore_errors=True)
+    work_dir.mkdir(parents=True, exist_ok=True)
+    return work_dir.resolve()
+
+
+@contextmanager
+def _launch_environment(settings: SparkSettings) -> Iterator[None]:
+    """The variables that Spark's launcher and PySpark read from this process while they start.
+
+    Workers take the driver's own interpreter; only for a remote master may PYSPARK_PYTHON name another one.
+    """
+    package = str(Path(pyspark.__file__).parent)
+    wanted: dict[str, Any] = {
+        "SPARK_HOME": package,
+        "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
+        "PYSPARK_PIN_THREAD": "true",
+    }
+    if is_local(settings.master):
+        wanted |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": None}
+    else:
+        wanted |= {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    before = {name: os.environ.get(name) for name in wanted}
+    _put(wanted)
+    try:
+        yield
+    finally:
+        _put(before)
+
+
+def _put(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _tail(log: Path) -> str:
+    """The end of Spark's log, on one line."""
+    data = log.read_bytes()[-_LOG_TAIL_BYTES:] if log.exists() else b""
+    return " | ".join(line for line in data.decode(errors="replace").splitlines() if line.strip())

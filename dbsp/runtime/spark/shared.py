@@ -1,0 +1,38 @@
+"""What tasks share with the driver: the `Work` of a run, pickled once, broadcast once, unpickled once per Python process.
+
+The bytes travel from the driver to its own workers only; nothing that comes from Kafka or LMDB is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import pickle
+from dataclasses import dataclass
+
+from pyspark import cloudpickle
+
+from dbsp.runtime.tasks import Work
+
+_WORKS_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedWork:
+    """A `Work` as bytes (user functions included) and their digest, which names it in a process."""
+
+    digest: str
+    data: bytes
+
+
+def pack(work: Work) -> PackedWork:
+    """Pickle a work with the functions of its circuit; same work, same digest within one process."""
+    data: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+    return PackedWork(digest=hashlib.blake2b(data, digest_size=16).hexdigest(), data=data)
+
+
+@functools.lru_cache(maxsize=_WORKS_KEPT)
+def unpack(packed: PackedWork) -> Work:
+    """The work again, the same object for the same bytes: its site keeps open databases for the next task."""
+    work: Work = pickle.loads(packed.data)  # noqa: S301  (made by this project's driver)
+    return work
