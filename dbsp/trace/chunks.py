@@ -1,0 +1,158 @@
+"""Chunks: pieces of stored batches, bounded in bytes, immutable, known by a number.
+
+A run of any length is stored as chunks of at most `chunk_bytes_max` bytes, so that merging, copying to the durable side and
+slicing for a rescale are bounded pieces of work. A reference carries the fences (first and last key hash), so a reader
+touches only the chunks that can hold what it asks for.
+
+Invariants:
+1. A chunk is arranged, holds no zero weight and no row twice, and never changes (invariant 1 of the design).
+2. Rows that are equal in all three sort words (key hash, order code, row hash) are never divided between two chunks of one
+   batch, so that merging piece by piece consolidates exactly what merging whole batches would.
+
+Source: design, sections 3 and 6.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import InternalError
+from dbsp.trace.words import lower_bound, words_at
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import Arrangement
+
+CHUNK_BYTES_MAX_MEMORY = 32 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRef:
+    """Where a chunk is, and what can be known of it without reading it; `checksum` is 0 where chunks are not bytes."""
+
+    id: int
+    rows: int
+    first: int
+    last: int
+    nbytes: int
+    checksum: int
+
+
+class ChunkStore(Protocol):
+    """Keeps chunks; `get` may answer with views that live no longer than the transaction behind it."""
+
+    chunk_bytes_max: int
+
+    def put(self, chunk: Batch) -> ChunkRef:
+        """Store an arranged, non-empty batch of at most about `chunk_bytes_max` bytes."""
+        ...
+
+    def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
+        """The stored batch."""
+        ...
+
+
+def split(batch: Batch, chunk_bytes_max: int) -> Iterator[Batch]:
+    """Cut an arranged batch into pieces of at most `chunk_bytes_max` bytes, never inside equal sort words.
+
+    **Limit**: rows that share all sort words stay together however many they are.
+    """
+    if len(batch) == 0:
+        return
+    size = batch.nbytes
+    if size <= chunk_bytes_max or len(batch) == 1:
+        yield batch
+        return
+    rows = max(1, len(batch) * chunk_bytes_max // size)
+    pieces = -(-len(batch) // rows)
+    start = 0
+    for piece in range(1, pieces + 1):
+        stop = len(batch) if piece == pieces else cut_after(batch, len(batch) * piece // pieces)
+        if stop <= start:
+            continue
+        part = batch.slice(start, stop)
+        if start == 0 and stop == len(batch):
+            yield part
+        elif part.nbytes > chunk_bytes_max * 5 // 4 and len(part) > 1:
+            yield from _halves(part, chunk_bytes_max)
+        else:
+            yield part
+        start = stop
+
+
+def _halves(batch: Batch, chunk_bytes_max: int) -> Iterator[Batch]:
+    """Cut a batch whose rows differ much in size in two, as often as it takes."""
+    middle = cut_after(batch, len(batch) // 2)
+    if middle >= len(batch) or batch.nbytes <= chunk_bytes_max * 5 // 4:
+        yield batch
+        return
+    yield from _halves(batch.slice(0, middle), chunk_bytes_max)
+    yield from _halves(batch.slice(middle, len(batch)), chunk_bytes_max)
+
+
+def cut_after(batch: Batch, position: int) -> int:
+    """The first position from `position` on that starts other sort words than those of the row before it."""
+    if position <= 0 or position >= len(batch):
+        return max(0, min(position, len(batch)))
+    return lower_bound(batch, words_at(batch, position - 1), after=True)
+
+
+class MemoryChunks:
+    """Chunks as objects in this process.
+
+    **Cost**: `put` and `get` are one dictionary access; nothing is copied.
+    """
+
+    def __init__(self, chunk_bytes_max: int = CHUNK_BYTES_MAX_MEMORY) -> None:
+        """An empty store."""
+        self.chunk_bytes_max = chunk_bytes_max
+        self._chunks: dict[int, Batch] = {}
+        self._next = 1
+        self._fresh_bytes = 0
+        self._kept_bytes = 0
+        self._lock = threading.Lock()
+
+    def put(self, chunk: Batch) -> ChunkRef:
+        """Keep the batch."""
+        key_hash = chunk.key_hash
+        if key_hash is None or len(chunk) == 0:
+            raise InternalError(f"a chunk must be arranged and not empty: rows={len(chunk)}")
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._chunks[number] = chunk
+            size = chunk.nbytes
+            self._fresh_bytes += size
+        return ChunkRef(
+            id=number, rows=len(chunk), first=int(key_hash[0]), last=int(key_hash[-1]), nbytes=size, checksum=0
+        )
+
+    def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:  # noqa: ARG002 (the batch knows its own)
+        """The batch that was put."""
+        try:
+            return self._chunks[ref.id]
+        except KeyError:
+            raise InternalError(f"chunk is gone: chunk={ref.id} rows={ref.rows}") from None
+
+    def __len__(self) -> int:
+        """How many chunks are held."""
+        return len(self._chunks)
+
+    def due(self) -> bool:
+        """Whether so much was put since the last `keep` that looking for garbage pays."""
+        return self._fresh_bytes > max(16 << 20, self._kept_bytes // 4)
+
+    def keep(self, ids: Iterable[npt.NDArray[np.uint64]]) -> None:
+        """Let go of every chunk whose number is not among these."""
+        wanted: set[int] = set()
+        for some in ids:
+            wanted.update(some.tolist())
+        with self._lock:
+            for number in [n for n in self._chunks if n not in wanted]:
+                del self._chunks[number]
+            self._kept_bytes = sum(chunk.nbytes for chunk in self._chunks.values())
+            self._fresh_bytes = 0

@@ -1,0 +1,191 @@
+"""The first rows of many keys at once, out of several sorted runs.
+
+Each run gives its first m rows of each key. A run that has more is *truncated* there, and then only rows before its last
+given order code are known completely; so of all runs together only rows below the least such code are trusted. Where fewer
+than k trusted rows have a positive sum, m doubles for those keys alone.
+
+**Law**: the trusted rows of a key are exactly the rows of the consolidated trace that come before some order code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import InternalError
+from dbsp.trace.rows import empty
+from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.equality import equal_rows
+from dbsp.zset.hashing import hash_decides
+from dbsp.zset.kernels import equal_ranges, expand_ranges
+from dbsp.zset.schema import Arrangement
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_FIRST_ROWS_MIN = 4
+_NO_LIMIT = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One sorted run as readers see it: the fences of its chunks, and how to load one; reading begins at chunk `start`."""
+
+    first: U64
+    last: U64
+    start: int
+    load: Callable[[int], Batch]
+
+    @staticmethod
+    def of(batch: Batch) -> Source:
+        """A batch in memory, as a run of one chunk."""
+        key_hash = batch.key_hash if batch.key_hash is not None else np.empty(0, np.uint64)
+        return Source(first=key_hash[:1], last=key_hash[-1:], start=0, load=lambda _: batch)
+
+    def touched(self, key_hash: U64) -> Iterator[tuple[int, int, int]]:
+        """(begin, end, chunk) for every chunk that can hold the queries `key_hash[begin:end]`, in order."""
+        first, last = self.first[self.start :], self.last[self.start :]
+        if len(key_hash) < len(first):
+            low, high = last.searchsorted(key_hash, "left"), first.searchsorted(key_hash, "right")
+            chunks = np.unique(expand_ranges(low, np.maximum(low, high))[1])
+        else:
+            chunks = np.arange(len(first))
+        begin, end = key_hash.searchsorted(first[chunks], "left"), key_hash.searchsorted(last[chunks], "right")
+        some = np.flatnonzero(begin < end)
+        yield from zip(begin[some].tolist(), end[some].tolist(), (chunks[some] + self.start).tolist(), strict=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trusted:
+    """What one round knows: consolidated rows that are complete, the key each belongs to, which keys have more rows."""
+
+    rows: Batch
+    key: I64
+    truncated: Mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Queries:
+    """What is asked: distinct hashes, and for each the range of queries that share it."""
+
+    hashes: U64
+    low: I64
+    high: I64
+    keys: Batch | None
+
+
+def first_rows(
+    sources: Sequence[Source], arrangement: Arrangement, key_hash: U64, k: int, keys: Batch | None
+) -> tuple[I64, Batch]:
+    """See `Spine.heads`."""
+    if len(key_hash) == 0:
+        return np.empty(0, np.int64), empty(arrangement)
+    starts = np.flatnonzero(np.concatenate([[True], key_hash[1:] != key_hash[:-1]]))
+    ends = np.append(starts[1:], len(key_hash))
+    asked = _Queries(hashes=key_hash[starts], low=starts, high=ends, keys=keys)
+    active = np.arange(len(starts))
+    rows_max = max(_FIRST_ROWS_MIN, 2 * k)
+    found: list[Batch] = []
+    found_key: list[I64] = []
+    while len(active):
+        known = _round(sources, arrangement, asked.hashes[active], rows_max)
+        ready = ~known.truncated | _satisfied(known, arrangement, asked, active, k)
+        of_ready = np.flatnonzero(ready[known.key])
+        if len(of_ready):
+            found.append(known.rows.take(of_ready, words=True))
+            found_key.append(active[known.key[of_ready]])
+        active = active[~ready]
+        rows_max *= 4
+    return _in_query_order(found, found_key, asked, arrangement)
+
+
+def _round(sources: Sequence[Source], arrangement: Arrangement, hashes: U64, rows_max: int) -> _Trusted:
+    """Take at most `rows_max` rows per run and key, consolidate them, and keep those that are complete."""
+    truncated = np.zeros(len(hashes), np.bool_)
+    limit = np.full(len(hashes), _NO_LIMIT)
+    parts: list[Batch] = []
+    for source in sources:
+        parts += _take_first(source, hashes, rows_max, truncated, limit)
+    if not parts:
+        return _Trusted(rows=empty(arrangement), key=np.empty(0, np.int64), truncated=truncated)
+    rows = arrange(concat(parts), arrangement)
+    if rows.key_hash is None or rows.order_code is None:
+        raise InternalError("arranged rows carry their words")
+    key = hashes.searchsorted(rows.key_hash).astype(np.int64)
+    complete = np.flatnonzero(~truncated[key] | (rows.order_code < limit[key]))
+    return _Trusted(rows=rows.take(complete, words=True), key=key[complete], truncated=truncated)
+
+
+def _take_first(source: Source, hashes: U64, rows_max: int, truncated: Mask, limit: U64) -> Iterator[Batch]:
+    """The first rows of each key in one run; notes where there are more, and the order code of the last one given."""
+    taken = np.zeros(len(hashes), np.int64)
+    last_code = np.zeros(len(hashes), np.uint64)
+    cut = np.zeros(len(hashes), np.bool_)
+    for begin, end, index in source.touched(hashes):
+        room = rows_max - taken[begin:end]
+        if not room.any():
+            cut[begin:end] = True
+            continue
+        chunk = source.load(index)
+        if chunk.order_code is None:
+            raise InternalError("a trace with an order stores order codes")
+        low, high = equal_ranges(hashes[begin:end], chunk.key_hash)
+        use = np.minimum(high - low, room)
+        cut[begin:end] |= high - low > use
+        some = np.flatnonzero(use > 0)
+        if len(some) == 0:
+            continue
+        taken[begin:end] += use
+        last_code[begin + some] = chunk.order_code[low[some] + use[some] - 1]
+        yield chunk.take(expand_ranges(low[some], low[some] + use[some])[1])
+    truncated |= cut
+    limit[cut] = np.minimum(limit[cut], last_code[cut])
+
+
+def _satisfied(known: _Trusted, arrangement: Arrangement, asked: _Queries, active: I64, k: int) -> Mask:
+    """For which keys at least k trusted rows have a positive weight."""
+    positive = known.rows.weights[:, 0] > 0
+    enough: Mask = np.bincount(known.key[positive], minlength=len(active)) >= k
+    if hash_decides([known.rows.column(name) for name in arrangement.key]):
+        return enough
+    if asked.keys is None:
+        enough[_shared(known, arrangement.key)] = False
+        return enough
+    rows = np.flatnonzero(positive)
+    low, high = asked.low[active], asked.high[active]
+    pair, query = expand_ranges(low[known.key[rows]], high[known.key[rows]])
+    same = equal_rows(known.rows, rows[pair], asked.keys, query, arrangement.key)
+    count = np.bincount(query[same], minlength=int(asked.high[-1]))
+    short = np.add.reduceat((count < k).astype(np.int64), asked.low)
+    return short[active] == 0
+
+
+def _shared(known: _Trusted, names: Sequence[str]) -> I64:
+    """Keys of one hash whose trusted rows show more than one key."""
+    if len(known.key) == 0:
+        return np.empty(0, np.int64)
+    starts = np.flatnonzero(np.concatenate([[True], known.key[1:] != known.key[:-1]]))
+    lengths = np.diff(np.append(starts, len(known.key)))
+    leader = np.repeat(starts, lengths)
+    same = equal_rows(known.rows, leader, known.rows, np.arange(len(known.key)), names)
+    return np.unique(known.key[~same])
+
+
+def _in_query_order(
+    found: list[Batch], found_key: list[I64], asked: _Queries, arrangement: Arrangement
+) -> tuple[I64, Batch]:
+    """Rows of all rounds, ordered by query; repeated queries get the rows each."""
+    if not found:
+        return np.empty(0, np.int64), empty(arrangement)
+    rows, key = concat(found, words=True), np.concatenate(found_key)
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    queries = len(asked.hashes)
+    low, high = key.searchsorted(np.arange(queries), "left"), key.searchsorted(np.arange(queries), "right")
+    repeats = asked.high - asked.low
+    query, position = expand_ranges(np.repeat(low, repeats), np.repeat(high, repeats))
+    return query, rows.take(order[position], words=True)

@@ -1,0 +1,225 @@
+"""Manifests: which chunks a trace consists of, as values that can be stored.
+
+A `StoredBatch` is one sorted run, cut into chunks; a `PendingMerge` is two neighbouring runs on their way to becoming one,
+with what is done so far; a `SpineState` is the list of both, newest last. All are values and never change, so keeping an
+older state costs only the chunks it alone refers to.
+
+Chunk references are held as one structured array (48 bytes each), so that encoding, decoding and collecting numbers cost no
+Python work per chunk.
+
+Source: design, sections 5 (merge progress is part of the manifest) and 6.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import DataError
+from dbsp.trace.chunks import ChunkRef
+
+REF = np.dtype([(name, "<u8") for name in ("id", "rows", "first", "last", "nbytes", "checksum")])
+Refs = npt.NDArray[np.void]
+_NO_REFS: Refs = np.empty(0, REF)
+_NO_REFS.flags.writeable = False
+
+
+def refs_of(refs: Iterable[ChunkRef]) -> Refs:
+    """References as an array."""
+    rows = [(ref.id, ref.rows, ref.first, ref.last, ref.nbytes, ref.checksum) for ref in refs]
+    return np.array(rows, REF) if rows else _NO_REFS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredBatch:
+    """One sorted run: its chunks in order of their rows."""
+
+    refs: Refs = field(default_factory=lambda: _NO_REFS)
+    rows: int = field(init=False)
+    first: npt.NDArray[np.uint64] = field(init=False, repr=False)
+    last: npt.NDArray[np.uint64] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Lay the fences out for searching."""
+        object.__setattr__(self, "rows", int(self.refs["rows"].sum()))
+        object.__setattr__(self, "first", np.ascontiguousarray(self.refs["first"]))
+        object.__setattr__(self, "last", np.ascontiguousarray(self.refs["last"]))
+
+    @staticmethod
+    def of(refs: Iterable[ChunkRef]) -> StoredBatch:
+        """A run of these chunks."""
+        return StoredBatch(refs_of(refs))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when the chunks are."""
+        return isinstance(other, StoredBatch) and np.array_equal(self.refs, other.refs)
+
+    def __hash__(self) -> int:
+        """By the chunks."""
+        return hash(self.refs.tobytes())
+
+    def __len__(self) -> int:
+        """How many chunks there are."""
+        return len(self.refs)
+
+    def ref(self, index: int) -> ChunkRef:
+        """One reference."""
+        number, rows, first, last, nbytes, checksum = self.refs[index].item()
+        return ChunkRef(id=number, rows=rows, first=first, last=last, nbytes=nbytes, checksum=checksum)
+
+    def __iter__(self) -> Iterator[ChunkRef]:
+        """The references, in order."""
+        return (self.ref(index) for index in range(len(self.refs)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far a merge has read one side: chunk, and row inside it."""
+
+    chunk: int = 0
+    row: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingMerge:
+    """Two neighbouring runs being merged; readers read `done`, and left and right from their positions on.
+
+    `credit` is how many rows may be merged before the next piece must wait; a piece may overdraw it, later appends pay back.
+    """
+
+    left: StoredBatch
+    right: StoredBatch
+    done: StoredBatch = field(default_factory=StoredBatch)
+    left_pos: Cursor = field(default_factory=Cursor)
+    right_pos: Cursor = field(default_factory=Cursor)
+    credit: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows held by what readers read."""
+        return self.done.rows + rows_from(self.left, self.left_pos) + rows_from(self.right, self.right_pos)
+
+
+Entry = StoredBatch | PendingMerge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpineState:
+    """The runs of one trace, newest last."""
+
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Stored rows, counting a row once per run it is in."""
+        return sum(entry.rows for entry in self.entries)
+
+
+def rows_from(batch: StoredBatch, cursor: Cursor) -> int:
+    """Rows of a run from a position on."""
+    return int(batch.refs["rows"][cursor.chunk :].sum()) - cursor.row
+
+
+def _stored(state: SpineState) -> Iterator[StoredBatch]:
+    """Every run a state refers to; of a half-merged one only what is still to be read."""
+    for entry in state.entries:
+        if isinstance(entry, StoredBatch):
+            yield entry
+        else:
+            yield entry.done
+            yield StoredBatch(entry.left.refs[entry.left_pos.chunk :])
+            yield StoredBatch(entry.right.refs[entry.right_pos.chunk :])
+
+
+def refs(state: SpineState) -> Iterator[ChunkRef]:
+    """Every chunk that reading the state may touch."""
+    for batch in _stored(state):
+        yield from batch
+
+
+def chunk_refs(state: SpineState) -> Refs:
+    """The same as one array."""
+    parts = [batch.refs for batch in _stored(state)]
+    return np.concatenate(parts) if parts else _NO_REFS
+
+
+def chunk_ids(state: SpineState) -> npt.NDArray[np.uint64]:
+    """The numbers of those chunks."""
+    return np.ascontiguousarray(chunk_refs(state)["id"])
+
+
+def state_bytes(state: SpineState) -> int:
+    """Bytes of those chunks."""
+    return int(chunk_refs(state)["nbytes"].sum())
+
+
+_HEAD = struct.Struct("<4sHHI")
+_MAGIC = b"DSPN"
+_FORMAT = 1
+_RUN = struct.Struct("<BQ")
+_PENDING = struct.Struct("<BQQQQq")
+_COUNT = struct.Struct("<Q")
+
+
+def encode_state(state: SpineState) -> bytes:
+    """A state as bytes: little-endian, 48 bytes per chunk."""
+    parts = [_HEAD.pack(_MAGIC, _FORMAT, 0, len(state.entries))]
+    for entry in state.entries:
+        if isinstance(entry, StoredBatch):
+            parts += [_RUN.pack(0, len(entry)), entry.refs.tobytes()]
+            continue
+        left, right = entry.left_pos, entry.right_pos
+        parts.append(_PENDING.pack(1, 0, left.row, 0, right.row, entry.credit))
+        for refs_, start in ((entry.done.refs, 0), (entry.left.refs, left.chunk), (entry.right.refs, right.chunk)):
+            parts += [_COUNT.pack(len(refs_) - start), refs_[start:].tobytes()]
+    return b"".join(parts)
+
+
+def decode_state(data: bytes) -> SpineState:
+    """The state that `encode_state` wrote; chunks that a half-done merge has passed are dropped from it."""
+    try:
+        return _decode(data)
+    except (struct.error, ValueError, IndexError) as error:
+        raise DataError(f"broken trace manifest: bytes={len(data)}") from error
+
+
+def _decode(data: bytes) -> SpineState:
+    """Read head and entries; any shortage raises from `struct` or numpy."""
+    magic, version, _, count = _HEAD.unpack_from(data)
+    if magic != _MAGIC or version != _FORMAT:
+        raise DataError(f"not a trace manifest of a known format: magic={magic!r} format={version}")
+    place = _HEAD.size
+    entries: list[Entry] = []
+
+    def run(rows: int) -> StoredBatch:
+        nonlocal place
+        if place + rows * REF.itemsize > len(data):
+            raise DataError(f"trace manifest is cut short: bytes={len(data)}")
+        refs_ = np.frombuffer(data, REF, rows, place)
+        place += rows * REF.itemsize
+        return StoredBatch(refs_)
+
+    def counted() -> StoredBatch:
+        nonlocal place
+        (rows,) = _COUNT.unpack_from(data, place)
+        place += _COUNT.size
+        return run(rows)
+
+    for _ in range(count):
+        if data[place] == 0:
+            _, rows = _RUN.unpack_from(data, place)
+            place += _RUN.size
+            entries.append(run(rows))
+            continue
+        _, left_chunk, left_row, right_chunk, right_row, credit = _PENDING.unpack_from(data, place)
+        place += _PENDING.size
+        done, left, right = counted(), counted(), counted()
+        left_pos, right_pos = Cursor(chunk=left_chunk, row=left_row), Cursor(chunk=right_chunk, row=right_row)
+        entries.append(
+            PendingMerge(left=left, right=right, done=done, left_pos=left_pos, right_pos=right_pos, credit=credit)
+        )
+    return SpineState(entries=tuple(entries))

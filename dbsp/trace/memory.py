@@ -1,0 +1,370 @@
+"""The two-version database in memory: the twin of `dbsp.storage.WorkerDatabase` that forgets with its process.
+
+States are values, so a version is a dictionary of states and opening one is an assignment. Both pass the same contract tests.
+
+Invariants (of the design): 3, 6, 12; a (step, segment) is written once, and reads of it always see step - 1.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import FencedError, InternalError, UnavailableError
+from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionInfo
+from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkStore, MemoryChunks
+from dbsp.trace.manifest import SpineState, chunk_ids, chunk_refs, state_bytes
+from dbsp.trace.redistribute import VersionView
+from dbsp.trace.spine import Spine, append, fuel_for
+from dbsp.zset.batch import Batch
+
+States = Mapping[int, SpineState]
+Table = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Version:
+    """What a version holds."""
+
+    checkpoint: CheckpointId
+    step: int
+    traces: States = field(default_factory=dict)
+    table: Mapping[Table, bytes] = field(default_factory=dict)
+    report: CommitReport | None = None
+
+
+class MemoryDatabase:
+    """A worker's database in this process's memory.
+
+    **State**: the chunks that the versions, the last two steps of each segment and running transactions refer to.
+
+    **Cost**: a commit copies two dictionaries; a step costs what its appends cost.
+
+    **Example**
+
+    >>> from dbsp.store import CheckpointId, TraceSpec
+    >>> from dbsp.zset.batch import Batch, arrange
+    >>> from dbsp.zset.schema import INT64, Arrangement, Schema
+    >>> schema = Schema.of({"key": INT64})
+    >>> trace = TraceSpec(id=0, arrangement=Arrangement(schema=schema, key=("key",)))
+    >>> first = CheckpointId(run="r", epoch=1, step=0, layout_version=1, fingerprint="f")
+    >>> database = MemoryDatabase(first)
+    >>> database.open(0, epoch=1).step
+    0
+    >>> with database.begin(1, 0, 0, [trace]) as step:
+    ...     step.append(trace, arrange(Batch.from_rows(schema, [((7,), 2)]), trace.arrangement))
+    ...     step.finish()
+    >>> with database.read_trace(trace) as spine:
+    ...     [row for part in spine.parts() for row in part.to_rows()]
+    [((7,), 2)]
+    """
+
+    def __init__(
+        self, checkpoint: CheckpointId, version: int | None = 0, chunk_bytes_max: int = CHUNK_BYTES_MAX_MEMORY
+    ) -> None:
+        """A new database that holds `version`, empty (None: no version at all, for a worker that joins)."""
+        self.chunks = MemoryChunks(chunk_bytes_max)
+        self._lock = threading.RLock()
+        self._epoch = checkpoint.epoch
+        self._versions: dict[int, _Version] = {}
+        if version is not None:
+            self._versions[version] = _Version(checkpoint=checkpoint, step=checkpoint.step)
+        self._opened: tuple[int, int] | None = None
+        self._base_step = checkpoint.step
+        self._step = checkpoint.step
+        self._held: dict[int, dict[int, States]] = {}
+        self._table: dict[Table, bytes] = {}
+        self._leases: dict[int, list[SpineState]] = {}
+
+    def versions(self) -> tuple[VersionInfo, ...]:
+        """The versions that can be opened, oldest first."""
+        with self._lock:
+            held = sorted(self._versions.items())
+            return tuple(VersionInfo(version=number, checkpoint=version.checkpoint) for number, version in held)
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Make `epoch` the newest; `FencedError` if a newer one is there."""
+        with self._lock:
+            if epoch < self._epoch:
+                raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
+            self._epoch = epoch
+
+    def open(self, version: int, epoch: int) -> CheckpointId:
+        """Discard other versions and all steps since; the state is that of `version`."""
+        with self._lock:
+            self.raise_epoch(epoch)
+            if version not in self._versions:
+                raise UnavailableError(f"no such version: version={version} versions={sorted(self._versions)}")
+            kept = self._versions[version]
+            self._versions = {version: kept}
+            self._opened = (version, epoch)
+            self._base_step = kept.checkpoint.step
+            self._step, self._table, self._held = kept.step, dict(kept.table), {}
+            self._sweep(force=True)
+            return kept.checkpoint
+
+    def check(self, epoch: int) -> int:
+        """The opened version; refuses an epoch that is not the one this database was opened in."""
+        if epoch < self._epoch:
+            raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
+        if self._opened is None or self._opened[1] != epoch:
+            raise UnavailableError(f"the database was not opened in this epoch: epoch={epoch}")
+        return self._opened[0]
+
+    def begin(self, epoch: int, step: int, segment: int, traces: Sequence[TraceSpec]) -> MemoryTransaction:
+        """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
+        return MemoryTransaction(self, epoch, step, segment, tuple(traces))
+
+    def states_before(self, step: int, segment: int) -> States:
+        """The traces of a segment as of step-1."""
+        held = self._held.get(segment, {})
+        if step - 1 in held:
+            return held[step - 1]
+        if step == self._base_step and self._opened is not None:
+            return self._versions[self._opened[0]].traces
+        raise UnavailableError(
+            f"the state before this step is not held: step={step} segment={segment} held={sorted(held)}"
+        )
+
+    def _is_done(self, step: int, segment: int) -> bool:
+        """Whether (step, segment) was written."""
+        return step in self._held.get(segment, {})
+
+    def _write(self, epoch: int, step: int, segment: int, appended: Sequence[tuple[TraceSpec, Batch]]) -> None:
+        """What `finish` does: append everything, hold the result as `step`, let go of what is older than step-1."""
+        with self._lock:
+            self.check(epoch)
+            if self._is_done(step, segment):
+                return
+            states = dict(self.states_before(step, segment))
+            for trace, batch in appended:
+                old = states.get(trace.id, SpineState())
+                states[trace.id] = append(old, batch, trace.arrangement, self.chunks, fuel_for(len(batch)))
+            held = self._held.get(segment, {})
+            self._held[segment] = {number: kept for number, kept in held.items() if number == step - 1} | {step: states}
+            self._sweep()
+
+    def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
+        """Make the state after step `checkpoint.step - 1` version `version`; repeating it does nothing."""
+        with self._lock:
+            opened = self.check(checkpoint.epoch)
+            done = self._versions.get(version)
+            if done is not None and done.checkpoint == checkpoint and done.report is not None:
+                return done.report
+            if version != opened + 1:
+                raise UnavailableError(f"only the next version can be committed: version={version} opened={opened}")
+            traces = self._cut(checkpoint.step)
+            report = self._report(version, traces, before=self._versions[opened].traces)
+            made = _Version(
+                checkpoint=checkpoint,
+                step=self._step_of(checkpoint),
+                traces=traces,
+                table=dict(self._table),
+                report=report,
+            )
+            self._versions = {opened: self._versions[opened], version: made}
+            self._opened = (version, checkpoint.epoch)
+            self._base_step, self._step = checkpoint.step, made.step
+            self._sweep()
+            return report
+
+    def _step_of(self, checkpoint: CheckpointId) -> int:
+        """The next step as it was set, or the checkpoint's when steps have passed it."""
+        return max(self._step, checkpoint.step)
+
+    def _cut(self, step: int) -> States:
+        """All traces as of step-1."""
+        if self._opened is None:
+            raise InternalError("the database is not open")
+        states = dict(self._versions[self._opened[0]].traces)
+        for segment in self._held:
+            states.update(self.states_before(step, segment))
+        if not self._held and step != self._base_step:
+            raise UnavailableError(f"no step up to the checkpoint was run: step={step} base={self._base_step}")
+        return states
+
+    def _report(self, version: int, traces: States, before: States) -> CommitReport:
+        """Count the chunks that this version has and the one before it has not."""
+        now, old = _refs(traces), _refs(before)
+        fresh = now[~np.isin(now["id"], old["id"])]
+        return CommitReport(
+            version=version,
+            chunks_written=len(fresh),
+            bytes_written=int(fresh["nbytes"].sum()),
+            state_bytes=int(now["nbytes"].sum()),
+        )
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """A value of the small tables."""
+        return self._table.get((table, key))
+
+    def put(self, epoch: int, table: str, key: bytes, value: bytes | None) -> None:
+        """Write (None: delete) a small value; part of the next commit."""
+        with self._lock:
+            self.check(epoch)
+            if value is None:
+                self._table.pop((table, key), None)
+            else:
+                self._table[(table, key)] = bytes(value)
+
+    def get_step(self) -> int:
+        """The next step to apply."""
+        return self._step
+
+    def set_step(self, epoch: int, step: int) -> None:
+        """Set the next step to apply; part of the next commit."""
+        with self._lock:
+            self.check(epoch)
+            self._step = step
+
+    def _newest(self) -> States:
+        """Every trace as of the newest finished step of its segment."""
+        states = dict(self._versions[self._opened[0]].traces) if self._opened else {}
+        for held in self._held.values():
+            states.update(held[max(held)])
+        return states
+
+    def state_bytes(self) -> int:
+        """Bytes of all chunks the newest state refers to."""
+        with self._lock:
+            return sum(state_bytes(state) for state in self._newest().values())
+
+    @contextmanager
+    def read_trace(self, trace: TraceSpec) -> Iterator[Spine]:
+        """The trace as of the newest finished step of its segment."""
+        with self._lock:
+            state = self._newest().get(trace.id, SpineState())
+            lease = self._lease([state])
+        try:
+            yield Spine(trace.arrangement, state, self.chunks)
+        finally:
+            self._release(lease)
+
+    @contextmanager
+    def read_version(self, version: int) -> Iterator[VersionView]:
+        """The traces of a version, to be sliced."""
+        with self._lock:
+            if version not in self._versions:
+                raise UnavailableError(f"no such version: version={version} versions={sorted(self._versions)}")
+            found = self._versions[version]
+            lease = self._lease(list(found.traces.values()))
+        try:
+            yield VersionView(checkpoint=found.checkpoint, traces=found.traces, chunks=self.chunks)
+        finally:
+            self._release(lease)
+
+    def adopt(
+        self, version: int, checkpoint: CheckpointId, make: Callable[[ChunkStore], Mapping[int, SpineState]]
+    ) -> CommitReport:
+        """Make `version` out of states that `make` builds; what was there as version - 1 stays beside it."""
+        with self._lock:
+            self.raise_epoch(checkpoint.epoch)
+            done = self._versions.get(version)
+            if done is not None and done.checkpoint == checkpoint and done.report is not None:
+                return done.report
+            traces = dict(make(self.chunks))
+            kept = self._versions.get(version - 1)
+            report = self._report(version, traces, before=kept.traces if kept else {})
+            made = _Version(
+                checkpoint=checkpoint,
+                step=checkpoint.step,
+                traces=traces,
+                table=kept.table if kept else {},
+                report=report,
+            )
+            self._versions = ({version - 1: kept} if kept else {}) | {version: made}
+            self._opened, self._held = None, {}
+            self._sweep(force=True)
+            return report
+
+    def close(self) -> None:
+        """Forget the steps since the last commit."""
+        with self._lock:
+            self._opened, self._held = None, {}
+
+    def _lease(self, states: list[SpineState]) -> int:
+        """Keep the chunks of these states until released."""
+        number = max(self._leases, default=0) + 1
+        self._leases[number] = states
+        return number
+
+    def _release(self, number: int) -> None:
+        """End a lease."""
+        with self._lock:
+            self._leases.pop(number, None)
+
+    def _sweep(self, force: bool = False) -> None:
+        """Let go of chunks that nothing refers to, when enough has gathered (invariant 12)."""
+        if not (force or self.chunks.due()):
+            return
+        roots = [version.traces for version in self._versions.values()]
+        roots += [states for held in self._held.values() for states in held.values()]
+        ids = [chunk_ids(state) for states in roots for state in states.values()]
+        ids += [chunk_ids(state) for lease in self._leases.values() for state in lease]
+        self.chunks.keep(ids)
+
+
+def _refs(traces: States) -> npt.NDArray[np.void]:
+    """All chunk references of several traces."""
+    return np.concatenate([chunk_refs(SpineState()), *(chunk_refs(state) for state in traces.values())])
+
+
+class MemoryTransaction:
+    """See `dbsp.store.StepTransaction`."""
+
+    def __init__(
+        self, database: MemoryDatabase, epoch: int, step: int, segment: int, traces: tuple[TraceSpec, ...]
+    ) -> None:
+        """Look the states up; nothing is written before `finish`."""
+        self._database = database
+        self._key = (epoch, step, segment)
+        self._appended: dict[int, tuple[TraceSpec, Batch]] = {}
+        with database._lock:
+            database.check(epoch)
+            self.done = database._is_done(step, segment)
+            self._states = database.states_before(step, segment)
+        self._traces = {trace.id for trace in traces}
+        self._lease: int | None = None
+
+    def __enter__(self) -> Self:
+        """Begin reading."""
+        with self._database._lock:
+            self._lease = self._database._lease(list(self._states.values()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End reading; what was not finished is dropped."""
+        if self._lease is not None:
+            self._database._release(self._lease)
+        self._appended = {}
+
+    def spine(self, trace: TraceSpec) -> Spine:
+        """The trace as of step-1."""
+        return Spine(trace.arrangement, self._states.get(trace.id, SpineState()), self._database.chunks)
+
+    def append(self, trace: TraceSpec, batch: Batch) -> None:
+        """Add an arranged batch to the trace, seen from step+1 on."""
+        check_append(trace, batch, self._traces, self._appended)
+        self._appended[trace.id] = (trace, batch)
+
+    def finish(self) -> None:
+        """Write everything appended."""
+        epoch, step, segment = self._key
+        self._database._write(epoch, step, segment, list(self._appended.values()))
+
+
+def check_append(trace: TraceSpec, batch: Batch, traces: set[int], appended: Mapping[int, object]) -> None:
+    """Refuse an append that the contract rules out."""
+    if trace.id not in traces or trace.id in appended:
+        raise InternalError(f"a trace is appended to once per step, by its own segment: trace={trace.id}")
+    if batch.arrangement != trace.arrangement:
+        raise InternalError(f"the batch is not arranged as its trace: trace={trace.id} rows={len(batch)}")

@@ -1,0 +1,267 @@
+"""Spines: a trace as a short list of sorted runs, read as one and grown by appending.
+
+`append` adds one run and does a bounded amount of merging: two neighbouring runs merge when the older is less than twice as
+long as the newer, so lengths double from new to old and there are about log2(rows / rows of an append) runs. A merge that is
+not finished stays in the state and goes on at the next append; meanwhile readers read what is done and what is left.
+
+`Spine` is the reading view. All look-ups take a sorted array of key hashes and answer for all of them at once; Python works
+per chunk, never per row. What is read is not consolidated unless it says so: a row may come once per run it is in, and rows
+of another key with the same hash come too (callers decide by the columns).
+
+Leaves out: who stores chunks and states (`dbsp.trace.memory`, `dbsp.storage`).
+
+Invariants: 1 of the design (runs), and those of `merging`. A state is a value: appending makes a new one.
+
+Source: DBSP, section 4 (integration and delay are the trace); design, sections 3 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import InternalError
+from dbsp.trace.chunks import ChunkStore
+from dbsp.trace.heads import Source, first_rows
+from dbsp.trace.manifest import Entry, PendingMerge, SpineState, StoredBatch
+from dbsp.trace.merging import advance, read_all, store
+from dbsp.trace.rows import empty
+from dbsp.zset.batch import Batch, concat, merge
+from dbsp.zset.equality import equal_rows
+from dbsp.zset.hashing import hash_decides
+from dbsp.zset.kernels import equal_ranges, expand_ranges, scatter_add
+from dbsp.zset.schema import Arrangement
+
+__all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "fuel_for"]
+
+FUEL_PER_ROW = 4
+FUEL_FLOOR_ROWS = 8192
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+
+
+def fuel_for(rows: int) -> int:
+    """How many rows each merge may go forward when `rows` are appended.
+
+    **Law**: a merge of n rows is done before n / 4 more rows have arrived behind it, so runs never pile up.
+    """
+    return FUEL_PER_ROW * rows + FUEL_FLOOR_ROWS
+
+
+def append(
+    state: SpineState, batch: Batch, arrangement: Arrangement, chunks: ChunkStore, fuel_rows: int | None
+) -> SpineState:
+    """The state with one more run, after merging at most about `fuel_rows` rows per merge under way (None: all of it).
+
+    **Cost**: storing the batch, and a bounded number of merge pieces; a piece may overdraw the fuel by the size of a
+    chunk, which later appends pay back before the merge goes on.
+    """
+    entries = list(state.entries)
+    if len(batch):
+        spent, batch = _absorb(entries, batch, arrangement, chunks, fuel_rows)
+        run = StoredBatch.of(store(batch, chunks))
+        if len(run):
+            entries.append(run)
+        fuel_rows = None if fuel_rows is None else max(0, fuel_rows - spent)
+    fueled = [replace(e, credit=e.credit + (fuel_rows or 0)) if isinstance(e, PendingMerge) else e for e in entries]
+    entries = _work(fueled, arrangement, chunks, fuel_rows)
+    return SpineState(entries=tuple(entries))
+
+
+def _absorb(
+    entries: list[Entry], batch: Batch, arrangement: Arrangement, chunks: ChunkStore, fuel_rows: int | None
+) -> tuple[int, Batch]:
+    """Merge the newest runs into the batch while they are short, without storing what lies between."""
+    spent = 0
+    limit = max(FUEL_FLOOR_ROWS, fuel_rows or 0)
+    while entries and len(batch):
+        newest = entries[-1]
+        if not isinstance(newest, StoredBatch) or newest.rows >= 2 * len(batch):
+            break
+        rows = newest.rows + len(batch)
+        if spent + rows > limit or int(newest.refs["nbytes"].sum()) > chunks.chunk_bytes_max:
+            break
+        batch = merge(read_all(newest, arrangement, chunks), batch)
+        spent += rows
+        entries.pop()
+    return spent, batch
+
+
+def _work(entries: list[Entry], arrangement: Arrangement, chunks: ChunkStore, fuel: int | None) -> list[Entry]:
+    """Advance every merge as far as its credit goes, and begin the merges that are due, newest first."""
+    position = len(entries) - 1
+    while position >= 0:
+        entry: Entry = entries[position]
+        while isinstance(entry, PendingMerge) and (fuel is None or entry.credit > 0):
+            entry = advance(entry, arrangement, chunks)
+        if entry.rows == 0:
+            del entries[position]
+            position = min(position, len(entries) - 1)
+            continue
+        entries[position] = entry
+        if _due(entries, position):
+            entries[position : position + 2] = [_begin(entries[position], entries[position + 1], fuel)]
+        elif position and _due(entries, position - 1):
+            entries[position - 1 : position + 1] = [_begin(entries[position - 1], entries[position], fuel)]
+            position -= 1
+        else:
+            position -= 1
+    return entries
+
+
+def _due(entries: Sequence[Entry], position: int) -> bool:
+    """Whether this run and the next newer one must merge."""
+    if position + 1 >= len(entries):
+        return False
+    older, newer = entries[position], entries[position + 1]
+    return isinstance(older, StoredBatch) and isinstance(newer, StoredBatch) and older.rows < 2 * newer.rows
+
+
+def _begin(older: Entry, newer: Entry, fuel: int | None) -> PendingMerge:
+    """A merge with nothing done yet."""
+    if not isinstance(older, StoredBatch) or not isinstance(newer, StoredBatch):
+        raise InternalError("only finished runs can be merged")
+    return PendingMerge(left=older, right=newer, credit=fuel or 0)
+
+
+class Spine:
+    """The reading view of a trace: stored runs, and perhaps batches of the running step on top.
+
+    **Example**
+
+    >>> from dbsp.trace.chunks import MemoryChunks
+    >>> from dbsp.zset.batch import Batch, arrange
+    >>> from dbsp.zset.schema import INT64, STRING, Arrangement, Schema
+    >>> schema = Schema.of({"key": INT64, "name": STRING})
+    >>> by_key = Arrangement(schema=schema, key=("key",))
+    >>> chunks, state = MemoryChunks(), SpineState()
+    >>> first = arrange(Batch.from_rows(schema, [((1, "ann"), 1), ((2, "bob"), 1)]), by_key)
+    >>> state = append(state, first, by_key, chunks, fuel_rows=None)
+    >>> gone = arrange(Batch.from_rows(schema, [((1, "ann"), -1)]), by_key)
+    >>> state = append(state, gone, by_key, chunks, fuel_rows=None)
+    >>> [row for part in Spine(by_key, state, chunks).parts() for row in part.to_rows()]
+    [((2, 'bob'), 1)]
+    """
+
+    def __init__(
+        self, arrangement: Arrangement, state: SpineState, chunks: ChunkStore, extra: tuple[Batch, ...] = ()
+    ) -> None:
+        """View `state`, whose chunks are in `chunks`; `extra` are arranged batches in memory."""
+        self.arrangement = arrangement
+        self.state = state
+        self._chunks = chunks
+        self._extra = tuple(batch for batch in extra if len(batch))
+
+    @property
+    def rows(self) -> int:
+        """Stored rows, counting a row once per run it is in."""
+        return self.state.rows + sum(len(batch) for batch in self._extra)
+
+    def with_batch(self, batch: Batch) -> Spine:
+        """The same trace with one more arranged batch."""
+        view = Spine(self.arrangement, self.state, self._chunks, (*self._extra, batch))
+        view.__dict__["_stored_sources"] = self._stored_sources
+        return view
+
+    @cached_property
+    def _stored_sources(self) -> tuple[Source, ...]:
+        """Every sorted run that readers read, oldest first."""
+        found: list[Source] = []
+        for entry in self.state.entries:
+            if isinstance(entry, StoredBatch):
+                found.append(self._source(entry))
+            else:
+                found.append(self._source(entry.done))
+                found.append(self._source(entry.left, entry.left_pos.chunk, entry.left_pos.row))
+                found.append(self._source(entry.right, entry.right_pos.chunk, entry.right_pos.row))
+        return tuple(found)
+
+    def _source(self, run: StoredBatch, chunk: int = 0, row: int = 0) -> Source:
+        """A run from a position on."""
+
+        def load(index: int) -> Batch:
+            part = self._chunks.get(run.ref(index), self.arrangement)
+            return part.slice(row, len(part)) if row and index == chunk else part
+
+        return Source(first=run.first, last=run.last, start=chunk, load=load)
+
+    def _sources(self) -> Iterator[Source]:
+        """Stored runs, then the batches on top."""
+        yield from self._stored_sources
+        for batch in self._extra:
+            yield Source.of(batch)
+
+    def parts(self) -> Iterator[Batch]:
+        """Every stored chunk, run by run; together they are the trace, not consolidated across runs."""
+        for source in self._sources():
+            for index in range(source.start, len(source.first)):
+                yield source.load(index)
+
+    def matches(self, key_hash: U64) -> tuple[I64, Batch]:
+        """All rows whose key hash is among those asked for.
+
+        **Shape**: `key_hash` sorted, repeats allowed; answers (which query each row belongs to, the rows as a loose batch
+        with their hashes). Rows come once per run; equality is that of hashes only.
+
+        **Cost**: per run, a merge-like search of the chunks that can match, and one gather of what matched.
+        """
+        queries: list[I64] = []
+        found: list[Batch] = []
+        for source in self._sources():
+            for begin, end, index in source.touched(key_hash):
+                chunk = source.load(index)
+                low, high = equal_ranges(key_hash[begin:end], chunk.key_hash)
+                query, position = expand_ranges(low, high)
+                if len(query):
+                    queries.append(query + begin)
+                    found.append(chunk.take(position, words=True))
+        if not found:
+            return np.empty(0, np.int64), empty(self.arrangement)
+        return np.concatenate(queries), concat(found, words=True)
+
+    def sums(self, keys: Batch) -> npt.NDArray[np.int64]:
+        """The weights stored for exactly these rows, summed over all runs; zeros where there is none.
+
+        **Shape**: `keys` arranged as the trace is, whose key must be the whole row; answers int64 (n, d).
+
+        **Cost**: like `matches`, but rows are gathered only where the hash does not decide equality.
+        """
+        if not self.arrangement.key_is_row:
+            raise InternalError(f"sums needs a trace whose key is the whole row: key={list(self.arrangement.key)}")
+        key_hash = keys.key_hash
+        if key_hash is None:
+            raise InternalError("sums needs arranged rows")
+        total = np.zeros((len(keys), self.arrangement.weights), np.int64)
+        decided = hash_decides(keys.columns)
+        for source in self._sources():
+            for begin, end, index in source.touched(key_hash):
+                chunk = source.load(index)
+                low, high = equal_ranges(key_hash[begin:end], chunk.key_hash)
+                query, position = expand_ranges(low, high)
+                if len(query) == 0:
+                    continue
+                query += begin
+                if not (decided and hash_decides(chunk.columns)):
+                    same = equal_rows(keys, query, chunk, position)
+                    query, position = query[same], position[same]
+                scatter_add(total, query, chunk.weights[position])
+        return total
+
+    def heads(self, key_hash: U64, k: int, keys: Batch | None = None) -> tuple[I64, Batch]:
+        """The beginning of each key's rows by the arrangement's order: at least the `k` first rows of positive weight.
+
+        All rows that tie with the k-th in their order code are among them. Rows come consolidated over runs, ordered by
+        (query, sort words). Give the queries' key columns as `keys` (a batch with those columns, aligned with `key_hash`)
+        so that the count is that of the key itself where two keys share a hash; without it, a hash that is seen
+        to be shared is answered in full.
+
+        **Cost**: per run and key about k rows, more where the newest runs retract what the older ones hold first.
+        """
+        if not self.arrangement.order:
+            raise InternalError("heads needs a trace with an order")
+        return first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys)
