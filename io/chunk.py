@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.errors import DataError
-from dbsp.io.pushed import BadRow, Push
+from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.zset.batch import Batch, concat
 from dbsp.zset.schema import Schema
 
@@ -101,7 +101,7 @@ def decode_chunk(data: bytes, schema: Schema, where: str) -> Push:
     operations = columns.pop().to_numpy(zero_copy_only=True)
     bad = json.loads(data[_HEADER.size + size :] or b"[]")
     push = Push(
-        batch=Batch.of(schema, columns),
+        batch=loose_batch(schema, columns),
         operations=operations,
         bad=tuple(BadRow(index=index, reason=reason, payload=payload) for index, reason, payload in bad),
     )

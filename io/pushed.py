@@ -6,13 +6,22 @@ not, so a broken row has a position of its own and is the same at every replay.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dbsp.errors import InternalError
 from dbsp.zset.batch import Batch
+from dbsp.zset.schema import Column, Schema
+
+
+def loose_batch(schema: Schema, columns: Sequence[Any]) -> Batch:
+    """A loose batch of weights 1 that may hold nulls where the schema rules them out: deletes that give only the key."""
+    relaxed = Batch.of(Schema(tuple(Column(column.name, column.type) for column in schema)), columns)
+    return Batch(schema=schema, columns=relaxed.columns, weights=relaxed.weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

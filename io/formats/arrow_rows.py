@@ -1,0 +1,122 @@
+"""Arrow IPC streams into rows and back.
+
+In: the columns of the table by name, in any order, each of exactly the table's type (dictionary-encoded and large variants
+are unpacked); an optional int8 column `__op` says 0 for insert, 1 for delete; a table with a primary key may leave out other
+columns when every row is a delete. A stream that does not fit is one bad row as a whole; a null where none may be, or
+another `__op`, makes that row bad. Out: the columns and a last int64 column `weight`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dbsp.circuit.nodes import Table
+from dbsp.io.formats.wire import to_json_text
+from dbsp.io.pushed import BadRow, Push, loose_batch
+from dbsp.logs import DELETE, INSERT
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import BINARY, STRING, Column
+
+OPERATION = "__op"
+REASON_CHARS_MAX = 300
+
+
+class _StreamError(Exception):
+    """Why the whole stream cannot be used."""
+
+
+def decode_arrow(data: bytes, table: Table) -> Push:
+    """All rows of one IPC stream, good and bad, in order; never raises for what the bytes hold."""
+    try:
+        return _decode(_open(data), table)
+    except (_StreamError, pa.ArrowException, ValueError, OSError) as error:
+        payload = base64.b64encode(data).decode()
+        bad = BadRow(index=0, reason=f"not an Arrow stream of this table: {error}"[:REASON_CHARS_MAX], payload=payload)
+        return Push(batch=Batch.empty(table.schema), operations=np.empty(0, dtype=np.int8), bad=(bad,))
+
+
+def _open(data: bytes) -> pa.Table:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        found = reader.read_all()
+    found.validate(full=True)
+    return found.combine_chunks()
+
+
+def _decode(found: pa.Table, table: Table) -> Push:
+    names = found.schema.names
+    if len(set(names)) != len(names):
+        raise _StreamError(f"repeated columns: {names}")
+    unknown = [name for name in names if name not in table.schema and name != OPERATION]
+    if unknown:
+        raise _StreamError(f"unknown column: {unknown[0]}")
+    operations, bad_operation = _operations(found)
+    columns = [_column(found, column) for column in table.schema]
+    reasons: dict[int, str] = {int(row): f"{OPERATION} is neither 0 nor 1" for row in np.flatnonzero(bad_operation)}
+    for column, array in zip(table.schema, columns, strict=True):
+        for row in np.flatnonzero(_forbidden_null(array, column, operations, table)):
+            reasons.setdefault(int(row), f"column {column.name}: missing or null")
+    batch = loose_batch(table.schema, columns)
+    if not reasons:
+        return Push(batch=batch, operations=operations)
+    bad_rows = np.array(sorted(reasons), dtype=np.int64)
+    payloads = _payloads(batch.take(bad_rows))
+    bad = tuple(BadRow(index=int(row), reason=reasons[int(row)], payload=text) for row, text in zip(bad_rows, payloads, strict=True))
+    keep = np.ones(len(batch), dtype=np.bool_)
+    keep[bad_rows] = False
+    return Push(batch=batch.filter(keep), operations=operations[keep], bad=bad)
+
+
+def _operations(found: pa.Table) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
+    """INSERT or DELETE per row, and the rows that say neither."""
+    if OPERATION not in found.schema.names:
+        return np.full(found.num_rows, INSERT, dtype=np.int8), np.zeros(found.num_rows, dtype=np.bool_)
+    column = _plain(found.column(OPERATION))
+    if column.type != pa.int8():
+        raise _StreamError(f"column {OPERATION}: expected int8, found {column.type}")
+    operations = pc.fill_null(column, -1).to_numpy(zero_copy_only=False).astype(np.int8)
+    return operations, (operations != INSERT) & (operations != DELETE)
+
+
+def _column(found: pa.Table, column: Column) -> pa.Array:
+    if column.name not in found.schema.names:
+        return pa.nulls(found.num_rows, column.type)
+    array = _plain(found.column(column.name))
+    if array.type == column.type:
+        return array
+    if (array.type, column.type) in ((pa.large_string(), STRING), (pa.large_binary(), BINARY)):
+        return array.cast(column.type)
+    raise _StreamError(f"column {column.name}: expected {column.type}, found {array.type}")
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _forbidden_null(array: pa.Array, column: Column, operations: NDArray[np.int8], table: Table) -> NDArray[np.bool_]:
+    in_key = column.name in table.primary_key
+    if array.null_count == 0 or (column.nullable and not in_key):
+        return np.zeros(len(array), dtype=np.bool_)
+    null: NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    return null if in_key or not table.primary_key else null & (operations != DELETE)
+
+
+def _payloads(batch: Batch) -> list[str]:
+    texts = [to_json_text(array).to_pylist() for array in batch.columns]
+    names = [json.dumps(name) for name in batch.schema.names]
+    return ["{" + ", ".join(f"{n}: {t}" for n, t in zip(names, row, strict=True)) + "}" for row in zip(*texts, strict=True)]
+
+
+def encode_arrow(batch: Batch) -> bytes:
+    """The batch as one IPC stream, weights in the last column."""
+    table = batch.to_arrow("__weight" if "weight" in batch.schema else "weight")
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())

@@ -1,0 +1,61 @@
+"""Rows into JSON lines: `{"insert": {...}}` for positive weights, `{"delete": {...}}` for negative ones.
+
+A weight other than 1 or -1 is written beside the row, `{"insert": {...}, "weight": 3}`, and not as repeated lines: a weight can
+be a billion. Values have the forms of `dbsp.io.formats.wire`; decimals are strings, so that no reader rounds them. The
+lines of a batch are in its order. Text is built a column at a time.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.errors import DataError
+from dbsp.io.formats.wire import to_json_text
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import STRING
+
+SLICE_ROWS = 1 << 16
+
+
+def json_lines(batch: Batch) -> pa.Array:
+    """One JSON object per row, as a string array.
+
+    **Errors** `DataError` if a row has weight 0: such a row is no change.
+    """
+    weight = batch.weight
+    if not np.all(weight):
+        raise DataError(f"a row of weight 0 cannot be written: rows={int(np.sum(weight == 0))}")
+    parts: list[pa.Array | pa.Scalar] = []
+    for number, (column, array) in enumerate(zip(batch.schema, batch.columns, strict=True)):
+        parts.append(_text(("{" if number == 0 else ",") + json.dumps(column.name, ensure_ascii=False) + ":"))
+        parts.append(to_json_text(array))
+    sign = pc.if_else(pa.array(weight > 0), '{"insert":', '{"delete":')
+    return pc.binary_join_element_wise(sign, *parts, _text("}"), _tail(weight), _text(""))
+
+
+def encode_json(batch: Batch) -> bytes:
+    """The whole batch as JSON lines."""
+    pieces = []
+    for first in range(0, len(batch), SLICE_ROWS):
+        lines = json_lines(batch.slice(first, min(len(batch), first + SLICE_ROWS)))
+        ended = pc.binary_join_element_wise(lines, _text("\n"), _text(""))
+        offsets = np.frombuffer(ended.buffers()[1], dtype=np.int32)[ended.offset : ended.offset + len(ended) + 1]
+        pieces.append(ended.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0])).to_pybytes())
+    return b"".join(pieces)
+
+
+def _tail(weight: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> pa.Array:
+    """What closes a line: a brace, before it the weight if it is not 1 or -1."""
+    if np.all((weight == 1) | (weight == -1)):
+        return pa.array(["}"] * 1).take(pa.array(np.zeros(len(weight), dtype=np.int8)))
+    count = pa.array(np.abs(weight).astype(np.uint64))
+    written = pc.binary_join_element_wise(_text(',"weight":'), count.cast(STRING), _text("}"), _text(""))
+    return pc.if_else(pc.equal(count, pa.scalar(1, pa.uint64())), "}", written)
+
+
+def _text(text: str) -> pa.Scalar:
+    return pa.scalar(text, STRING)

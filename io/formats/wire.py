@@ -1,0 +1,136 @@
+"""How each column type is written in JSON, and the casts between that form and the column, on whole arrays.
+
+| type | JSON |
+| --- | --- |
+| bool | `true`, `false` |
+| integers | a number without point or exponent |
+| float32, float64 | a number, or `NaN`, `Infinity`, `-Infinity` |
+| decimal | a number or a string of one, within precision and scale |
+| string | a string |
+| binary | a string of hexadecimal digits |
+| date | `"YYYY-MM-DD"` |
+| time | `"HH:MM:SS.ffffff"`; the fraction and the seconds may be left out |
+| timestamp | `"YYYY-MM-DD HH:MM:SS.ffffff"`, `T` for the blank; fraction, seconds and time may be left out |
+| timestamp UTC | the same with `Z` or `+HH:MM` |
+| duration | a number of microseconds |
+
+Years are 0001 to 9999. Anything else is a bad row: nothing is rounded, cut or guessed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.errors import InternalError
+from dbsp.zset.schema import BINARY, DATE, DURATION, FLOAT32, FLOAT64, INT64, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC
+
+_FIRST_DAY = -719_162
+_DAY_US = 86_400_000_000
+_AS_TEXT = frozenset([STRING, BINARY, DATE, TIME, TIMESTAMP, TIMESTAMP_UTC])
+_HEX = "^([0-9a-fA-F]{2})*$"
+
+
+def wire_type(type_: pa.DataType) -> pa.DataType:
+    """The Arrow type a column has while it is JSON: what the parser is asked for."""
+    if type_ in _AS_TEXT:
+        return STRING
+    return {FLOAT32: FLOAT64, DURATION: INT64}.get(type_, type_)
+
+
+def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The column's own type from the wire type; `ArrowInvalid` if a value has not the form above."""
+    if array.type == type_:
+        return array
+    if type_ == BINARY:
+        return _binary_from_hex(array)
+    if type_ == FLOAT32:
+        return _to_float32(array)
+    if type_ == TIME:
+        prefix = pa.scalar("1970-01-01T", STRING)
+        return _checked(pc.binary_join_element_wise(prefix, array, ""), TIMESTAMP).cast(TIME)
+    if type_ in (DATE, TIMESTAMP, TIMESTAMP_UTC):
+        return _checked(array, type_)
+    return array.cast(type_)
+
+
+def _checked(text: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Parsed dates or timestamps, none before year 1."""
+    array = text.cast(type_)
+    least = pc.min(array.cast(pa.int32() if type_ == DATE else INT64)).as_py()
+    if least is not None and least < (_FIRST_DAY if type_ == DATE else _FIRST_DAY * _DAY_US):
+        raise pa.ArrowInvalid("the year is out of range")
+    return array
+
+
+def _to_float32(array: pa.Array) -> pa.Array:
+    narrow = pc.cast(array, FLOAT32, safe=False)
+    if not pc.all(pc.equal(pc.is_inf(narrow), pc.is_inf(array)), min_count=0).as_py():
+        raise pa.ArrowInvalid("out of range")
+    return narrow
+
+
+def _binary_from_hex(array: pa.Array) -> pa.Array:
+    valid = array.drop_null()
+    if not pc.all(pc.match_substring_regex(valid, _HEX), min_count=0).as_py():
+        raise pa.ArrowInvalid("not hexadecimal digits")
+    data = bytes.fromhex("".join(valid.to_pylist()))
+    lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False) // 2
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    mask = None if array.null_count == 0 else pc.invert(array.is_valid()).to_numpy(zero_copy_only=False)
+    validity = None if mask is None else pa.array(~mask).buffers()[1]
+    return pa.Array.from_buffers(BINARY, len(array), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def to_json_text(array: pa.Array) -> pa.Array:
+    """Each value as JSON text (`null` for a null), on the whole array."""
+    if array.type == STRING:
+        text = _quoted_strings(array)
+    elif array.type == BINARY:
+        text = _quoted(_hex_from_binary(array))
+    elif array.type in (DATE, TIME, TIMESTAMP, TIMESTAMP_UTC):
+        text = _quoted(array.cast(STRING))
+    elif array.type in (FLOAT32, FLOAT64):
+        text = _float_text(array)
+    elif pa.types.is_decimal128(array.type):
+        text = _quoted(array.cast(STRING))
+    else:
+        text = (array.cast(INT64) if array.type == DURATION else array).cast(STRING)
+    return pc.fill_null(text, "null")
+
+
+def _quoted(text: pa.Array) -> pa.Array:
+    quote = pa.scalar('"', STRING)
+    return pc.binary_join_element_wise(quote, text, quote, "")
+
+
+def _quoted_strings(array: pa.Array) -> pa.Array:
+    """Strings with JSON's escapes; most columns hold nothing to escape, and then nothing is searched twice."""
+    if pc.any(pc.match_substring_regex(array, r'["\\\x00-\x1f\x7f]'), min_count=0).as_py():
+        array = pc.replace_substring(array, "\\", "\\\\")
+        array = pc.replace_substring(array, '"', '\\"')
+        for code in range(32):
+            if pc.any(pc.match_substring(array, chr(code)), min_count=0).as_py():
+                array = pc.replace_substring(array, chr(code), f"\\u{code:04x}")
+    return _quoted(array)
+
+
+def _float_text(array: pa.Array) -> pa.Array:
+    """Shortest text that reads back as the same number."""
+    text = array.cast(STRING)
+    if not pc.all(pc.is_finite(array), min_count=0).as_py():
+        for name, json_name in (("nan", "NaN"), ("-inf", "-Infinity"), ("inf", "Infinity")):
+            text = pc.if_else(pc.equal(text, name), json_name, text)
+    return text
+
+
+def _hex_from_binary(array: pa.Array) -> pa.Array:
+    lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
+    digits = b"".join(array.drop_null().to_pylist()).hex().encode()
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64) * 2])
+    if offsets[-1] >= 1 << 31:
+        raise InternalError(f"a binary column too large to write as text: bytes={offsets[-1] // 2}")
+    validity = None if array.null_count == 0 else pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
+    parts = [validity, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(digits)]
+    return pa.Array.from_buffers(STRING, len(array), parts)
