@@ -1,0 +1,82 @@
+"""The wheel holds all four folders and runs outside the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {"dbsp": "dbsp", "storage": "dbsp/storage", "io": "dbsp/io", "coordinator": "dbsp/coordinator"}
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command that must succeed; its output."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's wheel, built from what git would carry."""
+    box = tmp_path_factory.mktemp("wheel")
+    listed = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            target = box / "source" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((ROOT / name).read_bytes())
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", box, box / "source", cwd=box)
+    return next(box.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel, beside the packages that are installed here (but not this checkout)."""
+    box = tmp_path_factory.mktemp("elsewhere")
+    run(sys.executable, "-m", "venv", box / "venv", cwd=box)
+    python = box / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=box)
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=box).strip())
+    # A path named in a .pth file is only searched: the links to this checkout in that folder are not followed.
+    (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def test_every_module_is_in_the_wheel(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    tracked = run("git", "ls-files", "--", *FOLDERS, cwd=ROOT).split()
+    for name in tracked:
+        folder, _, rest = name.partition("/")
+        if (ROOT / name).is_file() and name.endswith((".py", "py.typed")):
+            assert f"{FOLDERS[folder]}/{rest}" in names
+    assert not {name.split("/")[0] for name in names} & {"io", "storage", "coordinator", "examples", "tests"}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_it_runs_outside_the_checkout(python: Path, tmp_path: Path) -> None:
+    program = """
+import io, dbsp, dbsp.io, dbsp.storage, dbsp.coordinator
+assert io.StringIO and "site-packages" in dbsp.__file__, dbsp.__file__
+numbers = dbsp.table("numbers", {"x": dbsp.INT64})
+circuit = dbsp.circuit("sums", {"total": numbers.aggregate(total=dbsp.sum("x"))})
+with dbsp.open(circuit, workers=2) as run:
+    run.push("numbers", [{"x": 1}, {"x": 2}])
+    run.step()
+    print(run.view("total").to_pylist())
+"""
+    assert run(python, "-c", program, cwd=tmp_path) == "[{'total': 3}]\n"
+
+
+@pytest.mark.parametrize("script", ["dbsp-coordinator", "coordinator"])
+def test_its_commands_run_outside_the_checkout(python: Path, tmp_path: Path, script: str) -> None:
+    assert "Usage" in run(python.parent / script, "--help", cwd=tmp_path)
