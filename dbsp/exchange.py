@@ -16,6 +16,7 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from dbsp.errors import DataError
 from dbsp.layout import Layout
@@ -25,6 +26,7 @@ from dbsp.runtime.profile import NodeProfile
 from dbsp.zset.batch import Batch, concat, keys_of
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.kernels import partition_by
+from dbsp.zset.schema import Schema
 
 MAGIC = b"DBSPXCH1"
 _FRONT = struct.Struct("<8sII")
@@ -94,7 +96,9 @@ def gather(parcels: Sequence[Parcel], plan: Plan, depth: int) -> dict[int, Batch
     """What arrived for each exchange of a depth, as one loose batch each, ordered by source: no result depends on timing."""
     ordered = sorted(parcels, key=lambda parcel: parcel.address.source)
     specs = [spec for spec in plan.exchanges if spec.depth == depth]
-    return {spec.id: concat([p.batches[spec.id] for p in ordered if spec.id in p.batches], spec.schema) for spec in specs}
+    return {
+        spec.id: concat([p.batches[spec.id] for p in ordered if spec.id in p.batches], spec.schema) for spec in specs
+    }
 
 
 def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) -> None:
@@ -149,16 +153,15 @@ def from_bytes(data: bytes, plan: Plan) -> Parcel:
     return Parcel(address=Address(**index["address"]), batches=batches, carried=_carried(index["carried"], body, views))
 
 
-def _carried(index: dict[str, list[list[object]]] | None, body: memoryview, schemas: Mapping[str, object]) -> Carried | None:
+def _carried(index: dict[str, Any] | None, body: memoryview, schemas: Mapping[str, Schema]) -> Carried | None:
     if index is None:
         return None
-    fields: dict[str, object] = dict(index)
     return Carried(
-        parts={name: _read(body, first, size, schemas[name]) for name, first, size in index["parts"]},  # type: ignore[index]
-        dead=tuple(DeadLetter(**letter) for letter in index["dead"]),  # type: ignore[arg-type]
-        rows_in=fields["rows_in"],  # type: ignore[arg-type]
-        seconds=fields["seconds"],  # type: ignore[arg-type]
-        nodes=tuple(NodeProfile(**node) for node in index["nodes"]),  # type: ignore[arg-type]
+        parts={name: _read(body, first, size, schemas[name]) for name, first, size in index["parts"]},
+        dead=tuple(DeadLetter(**letter) for letter in index["dead"]),
+        rows_in=index["rows_in"],
+        seconds=index["seconds"],
+        nodes=tuple(NodeProfile(**node) for node in index["nodes"]),
     )
 
 
@@ -170,8 +173,8 @@ def _add(sections: list[bytes], batch: Batch) -> tuple[int, int]:
     return first, len(data)
 
 
-def _read(body: memoryview, first: int, size: int, schema: object) -> Batch:
-    return decode(body[first : first + size], schema, None)  # type: ignore[arg-type]
+def _read(body: memoryview, first: int, size: int, schema: Schema) -> Batch:
+    return decode(body[first : first + size], schema, None)
 
 
 def _padding(size: int) -> bytes:

@@ -137,7 +137,8 @@ def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
     base = _resized(old, workers)
     if workers > base.shards:
         raise ConfigError(
-            f"more workers than shards: workers={workers} shards={base.shards}", "fixed sharding cannot grow past its count"
+            f"more workers than shards: workers={workers} shards={base.shards}",
+            "fixed sharding cannot grow past its count",
         )
     kept = base.workers[:workers]
     new = _lowest_free(kept, workers - len(kept))

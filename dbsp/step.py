@@ -112,11 +112,18 @@ def _run_node(
         raise CapacityError(f"a number overflowed: {error} {_place(node, step)}") from error
     except Exception as error:
         raise InternalError(f"operator failed: {type(error).__name__}: {error} {_place(node, step)}") from error
-    for failure in context.failures:
-        dead.append(
-            DeadLetter(step=step, origin=node.name, partition=-1, offset=-1, reason=failure.reason,
-                       payload=failure.payload, weight=failure.weight)
-        )  # fmt: skip
+    dead.extend(
+        DeadLetter(
+            step=step,
+            origin=node.name,
+            partition=-1,
+            offset=-1,
+            reason=failure.reason,
+            payload=failure.payload,
+            weight=failure.weight,
+        )
+        for failure in context.failures
+    )
     return result
 
 

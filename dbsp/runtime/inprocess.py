@@ -68,9 +68,7 @@ class InProcessRuntime:
         reports = tuple(result for result in results.values() if isinstance(result, WorkerReport))
         return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=reports)
 
-    def _deliver(
-        self, results: Mapping[int, list[Parcel] | WorkerReport], layout: Layout
-    ) -> dict[int, list[Parcel]]:
+    def _deliver(self, results: Mapping[int, list[Parcel] | WorkerReport], layout: Layout) -> dict[int, list[Parcel]]:
         """Sort the parcels by destination."""
         arrived: dict[int, list[Parcel]] = {worker: [] for worker in layout.workers}
         for parcels in results.values():
@@ -90,7 +88,7 @@ class InProcessRuntime:
         moved = total = 0
         for worker in new.workers:
             report = tasks.take_over(self.work, worker, version, checkpoint, old, new)
-            moved, total = moved + report.bytes_moved, total + report.bytes_total
+            moved, total = moved + report.bytes_written, total + report.state_bytes
         shards = max(old.shards, new.shards)
         return MoveReport(shards_moved=moved_shards(old, new), shards=shards, bytes_moved=moved, bytes_total=total)
 

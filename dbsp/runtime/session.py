@@ -170,6 +170,16 @@ class Run:
         logs = (log.parts.get(step, {}) for log in self._site.outputs.values())
         return consolidate(concat([parts[view] for parts in logs if view in parts], schema))
 
+    def forget_outputs(self) -> None:
+        """Drop the outputs and the input rows of finished steps, so that a long run keeps only its state.
+
+        A `restart` afterwards needs a `checkpoint` after the last forgotten step.
+        """
+        for log in self._site.outputs.values():
+            log.parts.clear()
+            log.dead.clear()
+        self._inputs.trim(self._done)
+
     def _view_schema(self, name: str) -> Any:
         for view in self.plan.views:
             if view.name == name:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dbsp.errors import ConfigError, InternalError
 from dbsp.exchange import Address, Carried, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
 from dbsp.logs import DELETE, Changes, StepRecord
@@ -22,7 +23,9 @@ from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.runtime.runtime import Site, WorkerReport
 from dbsp.step import Arrived, SegmentResult, run_segment
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
+from dbsp.trace.redistribute import redistribute
 from dbsp.zset.batch import Batch, concat, consolidate
+from dbsp.zset.schema import Schema
 
 _PARTITION_SHIFT = 44
 
@@ -148,18 +151,18 @@ def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
     return found
 
 
-def _bare(change: Changes, schema: object) -> Batch:
+def _bare(change: Changes, schema: Schema) -> Batch:
     """Insert is +1, delete is -1."""
     weights = np.where(change.operations == DELETE, -1, 1).astype(np.int64).reshape(-1, 1)
-    return Batch(schema=change.batch.schema, columns=change.batch.columns, weights=weights).project(schema.names)  # type: ignore[attr-defined]
+    return Batch(schema=change.batch.schema, columns=change.batch.columns, weights=weights).project(schema.names)
 
 
-def _keyed(change: Changes, schema: object) -> Batch:
+def _keyed(change: Changes, schema: Schema) -> Batch:
     """The operation and the row's place in the step travel with the row to the owner of its key."""
     place = (np.int64(change.partition) << _PARTITION_SHIFT) + change.offsets.astype(np.int64)
     extra = {OPERATION: pa.array(change.operations.astype(np.int8)), POSITION: pa.array(place)}
-    columns = tuple(extra[name] if name in extra else change.batch.column(name) for name in schema.names)  # type: ignore[attr-defined]
-    return Batch(schema=schema, columns=columns, weights=np.ones((len(change.batch), 1), dtype=np.int64))  # type: ignore[arg-type]
+    columns = tuple(extra[name] if name in extra else change.batch.column(name) for name in schema.names)
+    return Batch(schema=schema, columns=columns, weights=np.ones((len(change.batch), 1), dtype=np.int64))
 
 
 def versions(work: Work, worker: int) -> tuple[VersionInfo, ...]:
@@ -179,7 +182,8 @@ def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> C
 
 def view_part(work: Work, worker: int, view: ViewSpec) -> Batch:
     """The worker's rows of a materialized view after its last finished step, consolidated."""
-    assert view.trace is not None
+    if view.trace is None:
+        raise InternalError(f"the view has no trace: view={view.name}")
     with work.site.database(worker).read_trace(view.trace) as spine:
         parts = list(spine.parts())
         return consolidate(concat(parts, view.schema)) if parts else Batch.empty(view.schema)
@@ -193,26 +197,26 @@ def materialized_view(plan: Plan, name: str) -> ViewSpec:
     return found[name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOver:
-    """What a worker of the new layout took from others, out of all it holds, in bytes."""
-
-    bytes_moved: int
-    bytes_total: int
-
-
 def take_over(
     work: Work, worker: int, version: int, checkpoint: CheckpointId, old: Layout, new: Layout
-) -> TakeOver:
-    """Make `version` in a worker of the new layout out of slices of the old one's opened version.
+) -> CommitReport:
+    """Make `version` in a worker of the new layout out of slices of the old one's version - 1.
 
-    **Law** invariant 2: the ranges taken from the old workers are disjoint and cover what the worker owns.
+    **Law** invariant 2: the ranges taken from the old workers are disjoint and together are what the worker owns.
+    **Cost** bytes copied in are those that move; what stays is referred to.
     """
-    target = work.site.database(worker, VERSION_ZERO_OF(checkpoint))
+    target = work.site.database(worker, checkpoint)
     wanted = new.ranges_of(worker)
-    sources = [
-        (work.site.database(giver), overlap)
-        for giver in old.workers
-        if (overlap := overlaps(wanted, old.ranges_of(giver)))
-    ]
-    raise NotImplementedError
+    taken = [(giver, shared_ranges(wanted, old.ranges_of(giver))) for giver in old.workers]
+    sources = [(work.site.database(giver), ranges) for giver, ranges in taken if ranges]
+    return redistribute(sources, target, version, checkpoint, work.plan.all_traces())
+
+
+def shared_ranges(left: Sequence[tuple[int, int]], right: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The hashes in both of two lists of disjoint ranges.
+
+    >>> shared_ranges([(0, 10), (20, 30)], [(5, 25)])
+    [(5, 10), (20, 25)]
+    """
+    pairs = ((max(a[0], b[0]), min(a[1], b[1])) for a in left for b in right)
+    return [(first, last) for first, last in pairs if first < last]
