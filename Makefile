@@ -10,6 +10,9 @@ FRESH ?=
 ARGS ?=
 PYTEST := $(PY) -m pytest
 
+KERNELS := $(wildcard dbsp/zset/kernels/*.py)
+
+.NOTPARALLEL:
 .PHONY: help run test quick soak bench check format lint types tests install wheel clean
 
 help:
@@ -22,19 +25,19 @@ help:
 	@echo "make wheel    build dist/*.whl"
 	@echo "make clean    remove .venv and everything built"
 
-run: need-java $(VENV)/.demo
+run: need-java $(VENV)/.demo $(VENV)/.kernels
 	@FRESH="$(FRESH)" $(PY) -m examples.flights.run $(ARGS)
 
-test: need-java need-fault $(VENV)/.test check
+test: need-java need-fault $(VENV)/.test $(VENV)/.kernels check
 	$(PYTEST) -m "not soak" $(ARGS)
 
-quick: need-fault $(VENV)/.test check
+quick: need-fault $(VENV)/.test $(VENV)/.kernels check
 	$(PYTEST) -m "not (spark or kafka or soak)" $(ARGS)
 
-soak: need-java need-fault $(VENV)/.test
+soak: need-java need-fault $(VENV)/.test $(VENV)/.kernels
 	$(PYTEST) -m soak --timeout 7200 $(ARGS)
 
-bench: need-java $(VENV)/.test
+bench: need-java $(VENV)/.test $(VENV)/.kernels
 	$(PY) -m benchmarks $(ARGS)
 
 check: lint types
@@ -77,3 +80,7 @@ $(VENV)/.demo: $(VENV)/.made pyproject.toml
 $(VENV)/.test: $(VENV)/.made pyproject.toml
 	@echo "installing into $(VENV) (the first time this fetches about 0.7 GB, most of it Spark)"
 	@$(PY) -m pip install -q --disable-pip-version-check -e '.[test]' && touch $@ $(VENV)/.demo
+
+# The kernels are compiled ahead, so that nothing stalls on it later; what is compiled already is only looked at.
+$(VENV)/.kernels: $(VENV)/.demo $(KERNELS)
+	@$(PY) -m dbsp.zset.kernels.compile && touch $@
