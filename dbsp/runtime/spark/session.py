@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -177,8 +178,7 @@ def start(settings: SparkSettings) -> SparkHandle:
         except PySparkRuntimeError as error:
             raise UnavailableError(f"Spark did not start: log={log} tail={_tail(log)}") from error
         try:
-            context = SparkContext(conf=conf, gateway=gateway)
-            context.setLogLevel("ERROR")
+            context = _context(conf, gateway)
         except Exception as error:
             _forget(None)
             end_process(gateway.proc)
@@ -186,6 +186,15 @@ def start(settings: SparkSettings) -> SparkHandle:
                 f"Spark did not start: master={settings.master} log={log} tail={_tail(log)}"
             ) from error
     return SparkHandle(context=context, process=gateway.proc, work_dir=work_dir, temporary=settings.work_dir is None)
+
+
+def _context(conf: SparkConf, gateway: Any) -> SparkContext:
+    """The context; PySpark's warning about the version of pandas, which nothing here uses, is kept to ourselves."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
+        context = SparkContext(conf=conf, gateway=gateway)
+        context.setLogLevel("ERROR")
+    return context
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
