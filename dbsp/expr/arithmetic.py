@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.cast import cast_hint, to_common, to_type
-from dbsp.expr.expression import Expression, Function, Literal, Operands
+from dbsp.expr.expression import Expression, Function, Literal, Operands, natural_type
 from dbsp.expr.types import (
     DECIMAL_DIGITS,
     as_decimal,
@@ -121,16 +121,21 @@ def _modulo(left: Any, right: Any) -> pa.Array:
 
 def _fit_numbers(operands: Operands) -> tuple[Expression, ...] | None:
     """Both numbers: one type, except that decimals keep their own scales; None if not both are numbers."""
-    known = [type_ for type_ in operands.types if type_ is not None]
-    if not all(is_number(type_) for type_ in known):
+    natural = [_natural(arg, type_) for arg, type_ in zip(operands.args, operands.types, strict=True)]
+    if not all(type_ is None or is_number(type_) for type_ in natural):
         return None
     args, target = meet(operands, cast_hint(operands))
-    if not is_number(target):
-        return None
     if not is_decimal(target):
         return to_common(operands, cast_hint(operands))
     sources = [arg.dtype if isinstance(arg, Literal) else own for arg, own in zip(args, operands.types, strict=True)]
     return tuple(to_type(arg, source, as_decimal(source)) for arg, source in zip(args, sources, strict=True))
+
+
+def _natural(arg: Expression, type_: pa.DataType | None) -> pa.DataType | None:
+    """The operand's type, for a constant the one it has by itself; None for a null constant."""
+    if type_ is None and isinstance(arg, Literal) and arg.value is not None:
+        return natural_type(arg.value)
+    return type_
 
 
 def _is_moment(type_: pa.DataType) -> bool:

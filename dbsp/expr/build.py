@@ -164,8 +164,7 @@ class Expr:
 
     def between(self, low: Any, high: Any) -> Expr:
         """`low <= x <= high`, both ends included."""
-        at_least: Expr = self >= low
-        return at_least & (self <= high)
+        return Expr(Call(logic.AND, (unwrap(self >= low), unwrap(self <= high))))
 
     def is_in(self, values: Iterable[Any]) -> Expr:
         """Whether it equals one of these constants; with a None among them the answer is true or null, as in SQL."""

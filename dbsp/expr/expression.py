@@ -362,13 +362,18 @@ def natural_type(value: Any) -> pa.DataType:
         return decimal_type(value)
     for kind, type_ in _NATURAL:
         if isinstance(value, kind):
-            if kind is int and not -(2**63) <= int(value) < 2**63:
+            if kind is int and not in_int64(value):
                 raise CircuitError(
                     f"constant outside the range of int64: value={value}", "use dbsp.lit(value, dbsp.UINT64)"
                 )
             return type_
     hint = "use a bool, int, float, Decimal, str, bytes, date, time, datetime or timedelta"
     raise CircuitError(f"not a constant that a column can hold: type={type(value).__name__}", hint)
+
+
+def in_int64(value: Any) -> bool:
+    """Whether a whole number fits a signed 64-bit integer."""
+    return -(2**63) <= int(value) < 2**63
 
 
 def decimal_type(value: decimal.Decimal) -> pa.DataType:
