@@ -58,26 +58,19 @@ class InProcessRuntime:
         """Run the segments in order, each on every worker, and pass the parcels on."""
         started = time.perf_counter()
         order = tasks.StepOrder(record=record, epoch=self.epoch, layout=layout)
-        results = {worker: tasks.run_first_segment(self.work, order, worker) for worker in layout.workers}
+        results = {worker: tasks.run_first_segment(self.work, order, worker, self._send) for worker in layout.workers}
         for segment in range(1, self.work.plan.segments):
-            arrived = self._deliver(results, layout)
+            arrived = _deliver(results, layout)
             results = {
-                worker: tasks.run_later_segment(self.work, order, segment, worker, arrived[worker])
+                worker: tasks.run_later_segment(self.work, order, segment, worker, arrived[worker], self._send)
                 for worker in layout.workers
             }
         reports = tuple(result for result in results.values() if isinstance(result, WorkerReport))
         return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=reports)
 
-    def _deliver(self, results: Mapping[int, list[Parcel] | WorkerReport], layout: Layout) -> dict[int, list[Parcel]]:
-        """Sort the parcels by destination."""
-        arrived: dict[int, list[Parcel]] = {worker: [] for worker in layout.workers}
-        for parcels in results.values():
-            if isinstance(parcels, WorkerReport):
-                continue
-            for parcel in parcels:
-                passed = from_bytes(to_bytes(parcel), self.work.plan) if self.encode_parcels else parcel
-                arrived[parcel.address.destination].append(passed)
-        return arrived
+    def _send(self, parcel: Parcel) -> Parcel:
+        """What the destination gets of a parcel."""
+        return from_bytes(to_bytes(parcel), self.work.plan) if self.encode_parcels else parcel
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
         """Commit every worker."""
@@ -105,3 +98,9 @@ class InProcessRuntime:
 
     def close(self) -> None:
         """The site's files close with their process."""
+
+
+def _deliver(results: Mapping[int, list[Parcel] | WorkerReport], layout: Layout) -> dict[int, list[Parcel]]:
+    """Sort the parcels by destination."""
+    sent = [parcels for parcels in results.values() if not isinstance(parcels, WorkerReport)]
+    return {worker: [parcels[slot] for parcels in sent] for slot, worker in enumerate(layout.workers)}

@@ -8,8 +8,9 @@ files and logs through its site, so a task can be run again anywhere that the si
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,8 @@ from dbsp.zset.batch import Batch, concat, consolidate
 from dbsp.zset.schema import Schema
 
 _PARTITION_SHIFT = 44
+
+Sent = TypeVar("Sent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,29 +51,41 @@ class StepOrder:
     layout: Layout
 
 
-def run_first_segment(work: Work, order: StepOrder, worker: int) -> list[Parcel] | WorkerReport:
-    """Segment 0: read the worker's input ranges, run up to the first exchange."""
+def run_first_segment(
+    work: Work, order: StepOrder, worker: int, send: Callable[[Parcel], Sent]
+) -> list[Sent] | WorkerReport:
+    """Segment 0: read the worker's input ranges, run up to the first exchange.
+
+    `send` makes of each parcel what leaves the segment, one per worker of the layout in order. It is called while the
+    database is still being read, because batches may lie in its memory.
+    """
     changes = read_changes(work, order, worker)
     tables = table_batches(work.plan, changes)
     dead = tuple(letter for change in changes for letter in change.dead)
     rows = sum(len(change.batch) for change in changes)
     carried = Carried(dead=dead, rows_in=rows)
-    return _run(work, order, 0, worker, Arrived(tables=tables, exchanges={}), carried)
+    return _run(work, order, 0, worker, Arrived(tables=tables, exchanges={}), carried, send)
 
 
 def run_later_segment(
-    work: Work, order: StepOrder, segment: int, worker: int, parcels: Sequence[Parcel]
-) -> list[Parcel] | WorkerReport:
+    work: Work, order: StepOrder, segment: int, worker: int, parcels: Sequence[Parcel], send: Callable[[Parcel], Sent]
+) -> list[Sent] | WorkerReport:
     """Segment s > 0: check what arrived, run up to the next exchange or to the end."""
     check_arrival(parcels, _address(work, order, segment - 1, worker, worker), order.layout)
     carried = next(p.carried for p in parcels if p.address.source == worker and p.carried is not None)
     arrived = Arrived(tables={}, exchanges=gather(parcels, work.plan, segment - 1))
-    return _run(work, order, segment, worker, arrived, carried)
+    return _run(work, order, segment, worker, arrived, carried, send)
 
 
 def _run(
-    work: Work, order: StepOrder, segment: int, worker: int, arrived: Arrived, carried: Carried
-) -> list[Parcel] | WorkerReport:
+    work: Work,
+    order: StepOrder,
+    segment: int,
+    worker: int,
+    arrived: Arrived,
+    carried: Carried,
+    send: Callable[[Parcel], Sent],
+) -> list[Sent] | WorkerReport:
     """Run a segment in one transaction; send its parcels, or write the outputs after the last one."""
     started = time.perf_counter()
     database = work.site.database(worker)
@@ -82,11 +97,11 @@ def _run(
         seconds = time.perf_counter() - started
         total = carried.plus(Carried(parts=result.views, dead=result.dead, nodes=result.nodes, seconds=seconds))
         last = segment == work.plan.segments - 1
-        parcels = [] if last else _parcels(work, order, segment, worker, result, total)
+        sent = [] if last else [send(parcel) for parcel in _parcels(work, order, segment, worker, result, total)]
         if last:
             _write_outputs(work, order, worker, total)
         transaction.finish()
-    return _report(worker, total, database) if last else parcels
+    return _report(worker, total, database) if last else sent
 
 
 def _parcels(

@@ -132,8 +132,8 @@ class SparkRuntime:
         return MoveReport(
             shards_moved=moved_shards(old, new),
             shards=max(old.shards, new.shards),
-            bytes_moved=sum(report.bytes_moved for report in taken),
-            bytes_total=sum(report.bytes_total for report in taken),
+            bytes_moved=sum(report.bytes_written for report in taken),
+            bytes_total=sum(report.state_bytes for report in taken),
         )
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:

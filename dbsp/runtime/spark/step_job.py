@@ -67,14 +67,14 @@ def only_segment(task: StepTask, index: int, _: Iterable[int]) -> Iterator[Resul
     """The whole step of one worker, without an exchange."""
     order = task.order()
     worker = order.layout.workers[index]
-    yield _report(worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker))
+    yield _report(worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block))
 
 
 def first_segment(task: StepTask, index: int, _: Iterable[int]) -> Iterator[Record]:
     """Segment 0 of one worker: its parcels, or its failure to everyone."""
     order = task.order()
     worker = order.layout.workers[index]
-    return _sent(order.layout, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker))
+    return _sent(order.layout, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block))
 
 
 def middle_segment(task: StepTask, segment: int, index: int, records: Iterable[Record]) -> Iterator[Record]:
@@ -84,7 +84,7 @@ def middle_segment(task: StepTask, segment: int, index: int, records: Iterable[R
     blocks = [block for _, block in records]
     failed = next(filter(is_failure, blocks), None)
     if failed is not None:
-        return iter([(place, failed) for place in range(len(order.layout.workers))])
+        return iter(enumerate([failed] * len(order.layout.workers)))
     return _sent(order.layout, worker, lambda: _later(task, order, segment, worker, blocks))
 
 
@@ -102,26 +102,24 @@ def last_segment(task: StepTask, segment: int, index: int, records: Iterable[Rec
 
 def _later(
     task: StepTask, order: tasks.StepOrder, segment: int, worker: int, blocks: list[bytes]
-) -> list[Parcel] | WorkerReport:
+) -> list[bytes] | WorkerReport:
     work = unpack(task.work.value)
     parcels = [from_bytes(block, work.plan) for block in blocks]
-    return tasks.run_later_segment(work, order, segment, worker, parcels)
+    return tasks.run_later_segment(work, order, segment, worker, parcels, _block)
 
 
-def _sent(layout: Layout, worker: int, run: Callable[[], list[Parcel] | WorkerReport]) -> Iterator[Record]:
+def _sent(layout: Layout, worker: int, run: Callable[[], list[bytes] | WorkerReport]) -> Iterator[Record]:
     """The records of a segment's parcels; of its failure, if it failed."""
-    slots = {number: place for place, number in enumerate(layout.workers)}
     try:
-        parcels = run()
-        if isinstance(parcels, WorkerReport):
+        blocks = run()
+        if isinstance(blocks, WorkerReport):
             raise InternalError(f"a segment before the last one ended its step: worker={worker}")
-        return iter([(slots[parcel.address.destination], _block(parcel)) for parcel in parcels])
     except DbspError as error:
-        block = failure_of(error, worker).to_bytes()
-        return iter([(place, block) for place in slots.values()])
+        blocks = [failure_of(error, worker).to_bytes()] * len(layout.workers)
+    return iter(enumerate(blocks))
 
 
-def _report(worker: int, run: Callable[[], list[Parcel] | WorkerReport]) -> Result:
+def _report(worker: int, run: Callable[[], list[bytes] | WorkerReport]) -> Result:
     try:
         report = run()
     except DbspError as error:
