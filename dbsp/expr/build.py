@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr import arithmetic, conditional, logic, strings, temporal
 from dbsp.expr.cast import CAST
-from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, natural_type
+from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, check_constant
 from dbsp.expr.types import adopt, spelled
 
 
@@ -48,7 +49,8 @@ class Expr:
     def __bool__(self) -> NoReturn:
         """Refused: `and`, `or`, `not` and chained comparisons would silently drop a part."""
         hint = "write & for and, | for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b"
-        raise CircuitError(f"an expression is not true or false by itself: expression={self}", hint)
+        with located(user_line()):
+            raise CircuitError(f"an expression is not true or false by itself: expression={self}", hint)
 
     __hash__ = None  # type: ignore[assignment]  # `==` builds an expression, so there is no equality to hash by
 
@@ -307,12 +309,11 @@ def unwrap(value: Any) -> Expression:
         return value._expression
     if isinstance(value, ColumnRef | Literal | Call):
         return value
-    if isinstance(value, When):
-        raise CircuitError(
-            "a when() without otherwise()", "end it with .otherwise(value), or .otherwise(None) for null"
-        )
-    if value is not None:
-        natural_type(value)
+    with located(user_line()):
+        if isinstance(value, When):
+            hint = "end it with .otherwise(value), or .otherwise(None) for null"
+            raise CircuitError("a when() without otherwise()", hint)
+        check_constant(value)
     return Literal(value)
 
 
@@ -343,9 +344,9 @@ def lit(value: Any, type_: pa.DataType | None = None) -> Expr:
         return Expr(unwrap(value))
     literal = adopt(value, type_)
     if literal is None:
-        raise CircuitError(
-            f"the constant does not fit its type: value={value!r} type={spelled(type_)}", "give another type"
-        )
+        with located(user_line()):
+            shown = f"value={value!r} type={spelled(type_)}"
+            raise CircuitError(f"the constant does not fit its type: {shown}", "give another type")
     return Expr(literal)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
-from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal, Operands
+from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal, Operands, natural_type
 from dbsp.expr.types import adopt, is_float, is_integer, is_timestamp, meet, spelled, typed
 from dbsp.zset.schema import DATE, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_supported
 
@@ -124,9 +124,21 @@ def fit_same(hint: str) -> Callable[[Operands], tuple[Expression, ...]]:
 
 
 def cast_hint(operands: Operands) -> str:
-    """The cast to write, for the first operand that could be turned into the type of another one."""
-    for position, source in enumerate(operands.types):
-        for target in operands.types:
-            if source is not None and target is not None and source != target and castable(source, target):
-                return f"write {operands.args[position]}.cast({spelled(target)})"
+    """The cast to write: of a column to the type of another operand, or what to write instead of a constant."""
+    types = [_alone(arg, own) for arg, own in zip(operands.args, operands.types, strict=True)]
+    for arg, source in zip(operands.args, types, strict=True):
+        for other, target in zip(operands.args, types, strict=True):
+            if source is None or target is None or source == target or isinstance(arg, Literal):
+                continue
+            if pa.types.is_decimal(source) and isinstance(other, Literal) and is_float(target):
+                return f'write Decimal("{other}") for the constant, or {arg}.cast({spelled(target)})'
+            if castable(source, target):
+                return f"write {arg}.cast({spelled(target)})"
     return "cast one side with .cast(type)"
+
+
+def _alone(arg: Expression, own: pa.DataType | None) -> pa.DataType | None:
+    """An operand's type, for a constant the one it has by itself."""
+    if own is None and isinstance(arg, Literal) and arg.value is not None:
+        return natural_type(arg.value)
+    return own

@@ -352,8 +352,17 @@ _NATURAL: tuple[tuple[type, pa.DataType], ...] = (
 )
 
 
+def check_constant(value: Any) -> None:
+    """Refuse a value of a kind that no column can hold."""
+    kinds = (*(kind for kind, _ in _NATURAL), decimal.Decimal, type(None))
+    if not isinstance(value, kinds):
+        hint = "use a bool, int, float, Decimal, str, bytes, date, time, datetime or timedelta"
+        raise CircuitError(f"not a constant that a column can hold: type={type(value).__name__}", hint)
+
+
 def natural_type(value: Any) -> pa.DataType:
     """The column type that a Python constant has on its own."""
+    check_constant(value)
     if value is None:
         raise CircuitError("a null constant has no type here", "give it one, such as dbsp.lit(None, dbsp.INT64)")
     if isinstance(value, datetime.datetime):
@@ -367,8 +376,7 @@ def natural_type(value: Any) -> pa.DataType:
                     f"constant outside the range of int64: value={value}", "use dbsp.lit(value, dbsp.UINT64)"
                 )
             return type_
-    hint = "use a bool, int, float, Decimal, str, bytes, date, time, datetime or timedelta"
-    raise CircuitError(f"not a constant that a column can hold: type={type(value).__name__}", hint)
+    raise InternalError(f"a constant without a type: type={type(value).__name__}")
 
 
 def in_int64(value: Any) -> bool:

@@ -103,14 +103,14 @@ def choice(condition: st.SearchStrategy[Pair], value: st.SearchStrategy[Pair]) -
 
 
 FLOOR = (
-    "CASE WHEN {y} = 0 THEN CAST(" + FAIL + " AS BIGINT) ELSE CAST((CAST({x} AS HUGEINT)"
+    "CASE WHEN {x} IS NOT NULL AND {y} = 0 THEN CAST(" + FAIL + " AS BIGINT) ELSE CAST((CAST({x} AS HUGEINT)"
     " - (CAST({x} AS HUGEINT) % {y} + {y}) % {y}) // {y} AS BIGINT) END"
 )
 MODULO = (
-    "CASE WHEN {y} = 0 THEN CAST(" + FAIL + " AS BIGINT) ELSE"
+    "CASE WHEN {x} IS NOT NULL AND {y} = 0 THEN CAST(" + FAIL + " AS BIGINT) ELSE"
     " CAST((CAST({x} AS HUGEINT) % {y} + {y}) % {y} AS BIGINT) END"
 )
-QUOTIENT = "CASE WHEN {y} = 0 THEN CAST(" + FAIL + " AS DOUBLE) ELSE CAST({x} AS DOUBLE) / {y} END"
+QUOTIENT = "CASE WHEN {x} IS NOT NULL AND {y} = 0 THEN CAST(" + FAIL + " AS DOUBLE) ELSE CAST({x} AS DOUBLE) / {y} END"
 COMPARE = {
     "({x} = {y})": lambda x, y: x == y,
     "({x} <> {y})": lambda x, y: x != y,

@@ -1,0 +1,204 @@
+"""Every mistake in a circuit is answered at the user's own line, with what to write instead."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import dbsp
+from dbsp.circuit.load import load_circuit
+from dbsp.errors import CircuitError
+
+HEAD = """\
+import dbsp
+from dbsp import col, lit
+t = dbsp.table("t", {"id": dbsp.INT64, "name": dbsp.STRING, "delay": dbsp.INT32, "price": dbsp.decimal(8, 2),
+                     "at": dbsp.TIMESTAMP, "day": dbsp.DATE, "size": dbsp.UINT64}, primary_key="id")
+u = dbsp.table("u", {"id": dbsp.STRING, "name": dbsp.STRING, "code": dbsp.INT16})
+"""
+LINE = HEAD.count("\n") + 1
+
+MISTAKES = {
+    't.filter(col("delai") > 3)': 'no such column: column="delai" at=circuit.py:LINE; did you mean "delay"?',
+    't["nme"]': 'no such column: column="nme" at=circuit.py:LINE; did you mean "name"?',
+    't.filter(col("delay") + 1)': (
+        "filter takes a condition: got=(delay + 1) type=int32 at=circuit.py:LINE; "
+        "write a comparison, such as ((delay + 1)) != 0"
+    ),
+    't.filter(lambda row: row["delay"] > 3)': (
+        'filter takes an expression: got=a function at=circuit.py:LINE; such as dbsp.col("x") > 0'
+    ),
+    't.filter(col("name") > 3)': (
+        "greater does not work on these types: operands=name (string) and 3 (constant) at=circuit.py:LINE; "
+        "write name.cast(dbsp.INT64)"
+    ),
+    't.filter(col("name") == col("delay"))': (
+        "equal does not work on these types: operands=name (string) and delay (int32) at=circuit.py:LINE; "
+        "write name.cast(dbsp.INT32)"
+    ),
+    't.filter(col("size") > col("id"))': (
+        "greater does not work on these types: operands=size (uint64) and id (int64) at=circuit.py:LINE; "
+        "write size.cast(dbsp.INT64)"
+    ),
+    't.filter(col("price") > 1.5)': (
+        "greater does not work on these types: operands=price (decimal128(8, 2)) and 1.5 (constant) "
+        'at=circuit.py:LINE; write Decimal("1.5") for the constant, or price.cast(dbsp.FLOAT64)'
+    ),
+    't.filter(col("delay") > 3 & col("id") > 4)': (
+        "an expression is not true or false by itself: expression=(delay > (3 & id)) at=circuit.py:LINE; write & for and, "
+        "| for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b"
+    ),
+    't.filter(col("delay") & True)': (
+        "and does not work on these types: operands=delay (int32) and True (constant) at=circuit.py:LINE; "
+        "& | ~ join conditions: write a comparison, such as (delay != …), in brackets"
+    ),
+    't.with_columns(x=col("delay") // 2.5)': (
+        "floor_divide does not work on these types: operands=delay (int32) and 2.5 (constant) at=circuit.py:LINE; "
+        "// is for integers: write (a / b).floor(), or cast both sides to dbsp.INT64"
+    ),
+    't.with_columns(x=-col("size"))': (
+        "negate does not work on these types: operands=size (uint64) at=circuit.py:LINE; "
+        "an unsigned integer has no negative: write size.cast(dbsp.INT64)"
+    ),
+    't.with_columns(x=col("delay").lower())': (
+        "lower does not work on these types: operands=delay (int32) at=circuit.py:LINE; "
+        "it is for text: write delay.cast(dbsp.STRING)"
+    ),
+    't.with_columns(x=col("name").hour())': (
+        "hour does not work on these types: operands=name (string) at=circuit.py:LINE; "
+        "it is for times and timestamps: write name.cast(dbsp.TIMESTAMP)"
+    ),
+    't.with_columns(x=col("at").truncate("hours"))': (
+        'no such unit for this type: unit=hours type=timestamp[us] at=circuit.py:LINE; did you mean "hour"?'
+    ),
+    't.with_columns(x=col("at").cast(dbsp.BOOL))': (
+        "cast does not work on these types: operands=at (timestamp[us]) at=circuit.py:LINE; "
+        "there is no cast from timestamp[us] to bool"
+    ),
+    't.with_columns(x=dbsp.when(col("delay") > 1, "a"))': (
+        "a when() without otherwise() at=circuit.py:LINE; end it with .otherwise(value), or .otherwise(None) for null"
+    ),
+    't.with_columns(x=dbsp.when(col("delay") > 1, "a").otherwise(2))': (
+        'case does not work on these types: operands="a" (constant) and 2 (constant) at=circuit.py:LINE; '
+        "cast one side with .cast(type)"
+    ),
+    't.with_columns(x="late")': (
+        'no such column: column="late" at=circuit.py:LINE; '
+        'did you mean "at"?; for the text itself write dbsp.lit("late")'
+    ),
+    "t.with_columns(x=None)": (
+        "a null constant has no type here at=circuit.py:LINE; give it one, such as dbsp.lit(None, dbsp.INT64)"
+    ),
+    "t.with_columns(x=[1])": (
+        "not a constant that a column can hold: type=list at=circuit.py:LINE; "
+        "use a bool, int, float, Decimal, str, bytes, date, time, datetime or timedelta"
+    ),
+    't.with_columns(x=col("name").substr(0, 2))': (
+        "positions count from 1 and lengths from 0: start=0 length=2 at=circuit.py:LINE; "
+        "write .substr(1, 3) for the first three"
+    ),
+    't.filter(col("name").is_in([1]))': (
+        "is_in compares with a constant of another type: column=name type=string value=1 at=circuit.py:LINE; "
+        "give constants of dbsp.STRING, or cast the column"
+    ),
+    't.select(col("delay") * 2)': (
+        "an expression needs a name: expression=(delay * 2) at=circuit.py:LINE; write name=(delay * 2)"
+    ),
+    't.rename({"nam": "x"})': 'no such column: column="nam" at=circuit.py:LINE; did you mean "name"?',
+    't.rename({"name": "delay"})': ("repeated column name: columns=['delay'] at=circuit.py:LINE; rename one of them"),
+    't.join(u, on="id")': (
+        "join keys have different types: id=int64 id=string at=circuit.py:LINE; "
+        'write .with_columns(id=dbsp.col("id").cast(dbsp.INT64)) on the right side'
+    ),
+    't.join(u, on={"delay": "code"}, suffix=None)': (
+        "both sides of a join have this column: column=id at=circuit.py:LINE; give a suffix=, or rename one side with .rename"
+    ),
+    "t.join(u)": (
+        "a join needs as many left as right keys, at least one: left=[] right=[] at=circuit.py:LINE; "
+        'write on="key", on=["a", "b"] or on={"left column": "right column"}'
+    ),
+    't.group_by("name").aggregate(x=dbsp.sum("name"))': (
+        "sum is for numbers: argument=name type=string at=circuit.py:LINE; "
+        'write dbsp.sum(dbsp.col("name").cast(dbsp.INT64))'
+    ),
+    't.group_by("name").aggregate(x=col("delay"))': (
+        "not an aggregate: name=x got=delay at=circuit.py:LINE; "
+        "write x=dbsp.max(…) or another of dbsp.count, sum, avg, min, max, count_distinct"
+    ),
+    't.group_by("nam")': 'no such column: column="nam" at=circuit.py:LINE; did you mean "name"?',
+    "t.union(u)": (
+        "columns differ: missing=['delay', 'price', 'at', 'day', 'size'] extra=['code'] at=circuit.py:LINE; "
+        "bring them in line with .select or .rename"
+    ),
+    't.select("id").union(u.select("id"))': (
+        "column types differ: column=id types=int64 and string at=circuit.py:LINE; "
+        'write .with_columns(id=dbsp.col("id").cast(dbsp.INT64)) on the second stream'
+    ),
+    't.top_k(0, by="delay")': "top_k needs a whole number of rows, at least one: k=0 at=circuit.py:LINE",
+    't.top_k(3, by=dbsp.desc("dely"))': 'no such column: column="dely" at=circuit.py:LINE; did you mean "delay"?',
+    't.map(lambda r: r, schema={"x": int})': (
+        "not a column type: column=x type=<class 'int'> at=circuit.py:LINE; write one such as dbsp.INT64 or dbsp.STRING"
+    ),
+    'dbsp.table("flight log", {"x": dbsp.INT64})': (
+        "not a name for a table: name='flight log' at=circuit.py:LINE; "
+        "use letters, digits and _, a letter first, at most 63 characters"
+    ),
+    'dbsp.table("x", {"x": dbsp.INT64}, primary_key="y")': 'no such column: column="y" at=circuit.py:LINE; there is "x"',
+    'dbsp.circuit("c", {"v": t.group_by("name")})': (
+        "a view is a stream: view=v got=Group at=circuit.py:LINE; finish it with .aggregate(…)"
+    ),
+    'dbsp.circuit("c", {"v": t}, materialize=["w"])': (
+        'no such view to materialize: view=w at=circuit.py:LINE; there is "v"'
+    ),
+    'dbsp.circuit("c", {"v": t}, error_policy="skip")': (
+        'no such error policy: error_policy=\'skip\' at=circuit.py:LINE; there is "dead-letter", "null", "stop"'
+    ),
+    "lit(300, dbsp.INT8)": (
+        "the constant does not fit its type: value=300 type=dbsp.INT8 at=circuit.py:LINE; give another type"
+    ),
+    "t.with_columns(x=2**63)": (
+        "constant outside the range of int64: value=9223372036854775808 at=circuit.py:LINE; use dbsp.lit(value, dbsp.UINT64)"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", MISTAKES)
+def test_the_message_names_the_line_and_the_cure(code: str, tmp_path: Path) -> None:
+    file = tmp_path / "circuit.py"
+    file.write_text(HEAD + code + "\n")
+    with pytest.raises(CircuitError) as caught:
+        load_circuit(f"{file}:circuit")
+    message = str(caught.value).replace(f"{tmp_path}/", "")
+    assert message == MISTAKES[code].replace("LINE", str(LINE))
+
+
+def test_two_tables_of_one_name_are_both_named(tmp_path: Path) -> None:
+    file = tmp_path / "circuit.py"
+    file.write_text(
+        textwrap.dedent("""\
+        import dbsp
+        a = dbsp.table("t", {"x": dbsp.INT64})
+        b = dbsp.table("t", {"x": dbsp.INT32})
+        circuit = dbsp.circuit("c", {"a": a, "b": b})
+        """)
+    )
+    with pytest.raises(CircuitError) as caught:
+        load_circuit(f"{file}:circuit")
+    message = str(caught.value).replace(f"{tmp_path}/", "")
+    assert message == (
+        "two tables have one name: table=t second=circuit.py:3 at=circuit.py:4; "
+        "use one dbsp.table value everywhere; the other is at circuit.py:2"
+    )
+
+
+def test_the_line_is_that_of_a_statement_inside_a_function() -> None:
+    def build() -> dbsp.Stream:
+        table = dbsp.table("t", {"x": dbsp.INT64})
+        return table.select(
+            "x",
+        ).filter(dbsp.col("y") > 1)
+
+    with pytest.raises(CircuitError, match=rf"at={__file__}:{build.__code__.co_firstlineno + 4}"):
+        build()
