@@ -56,7 +56,7 @@ _BOOL, _DECIMAL = BOOL.id, decimal(1, 0).id
 _BYTES = frozenset([STRING.id, BINARY.id])
 _FLOATS = frozenset([FLOAT32.id, FLOAT64.id])
 
-NAN = {np.dtype(np.float32): np.float32("nan"), np.dtype(np.float64): np.float64("nan")}
+NAN: dict[np.dtype[Any], Any] = {np.dtype(np.float32): np.float32("nan"), np.dtype(np.float64): np.float64("nan")}
 """The one NaN of each width: quiet, positive, no payload."""
 
 Positions = NDArray[np.int64]

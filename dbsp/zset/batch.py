@@ -165,7 +165,7 @@ class Batch:
         columns = tuple(gather(column, rows) for column in self.columns)
         return replace(self, columns=columns, weights=self.weights[rows], **self._words_at(rows))
 
-    def _words_at(self, rows: Positions | slice) -> dict[str, Words]:
+    def _words_at(self, rows: Any) -> dict[str, Any]:
         """The words of some rows, by field name."""
         words = {"key_hash": self.key_hash, "order_code": self.order_code, "row_hash": self.row_hash}
         return {name: word[rows] for name, word in words.items() if word is not None}
@@ -213,7 +213,7 @@ class Batch:
 
 def _width(weights: NDArray[np.int64]) -> int:
     """Weights per row where there are no rows to tell."""
-    return weights.shape[1] if weights.ndim > 1 else 1
+    return int(weights.shape[1]) if weights.ndim > 1 else 1
 
 
 def _column(column: Column, value: Any) -> pa.Array:
@@ -281,7 +281,7 @@ def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: boo
     return replace(joined, **_joined_words(filled)) if words else joined
 
 
-def _joined_words(batches: Sequence[Batch]) -> dict[str, Words]:
+def _joined_words(batches: Sequence[Batch]) -> dict[str, Any]:
     """The words that all batches have, one below the other, by field name."""
     joined = {}
     for name in ("key_hash", "order_code", "row_hash"):

@@ -215,6 +215,17 @@ def decode(buffer: Bytes, schema: Schema, arrangement: Arrangement | None = None
     return Batch(schema=schema, columns=columns, weights=weights, arrangement=arrangement, **words)
 
 
+def verify(buffer: Bytes) -> None:
+    """Check an encoded batch of any schema against all its checksums.
+
+    **Errors** `DataError` where the bytes are not a batch, or are damaged.
+    """
+    view = memoryview(buffer)
+    if len(view) < _HEADER.size:
+        raise DataError(f"not a batch: bytes={len(view)}")
+    _verify_blocks(view, _read_head(view, _HEADER.unpack_from(view)[5]))
+
+
 @dataclass(frozen=True, slots=True)
 class _Head:
     """What the header says."""

@@ -43,12 +43,13 @@ def equal_keys(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows
     >>> equal_keys(left, np.array([0, 1, 2]), right, np.array([0, 0, 1])).tolist()
     [False, True, True]
     """
-    same = _equal_values(left, left_rows, right, right_rows)
+    same: NDArray[np.bool_] = _equal_values(left, left_rows, right, right_rows)
     left_valid, right_valid = valid_rows(left, left_rows), valid_rows(right, right_rows)
     if left_valid is None and right_valid is None:
         return same
     if left_valid is None or right_valid is None:
-        return same & (left_valid if right_valid is None else right_valid)  # type: ignore[operator]  # one is there
+        one = left_valid if right_valid is None else right_valid
+        return np.asarray(same & one)
     return np.where(left_valid & right_valid, same, left_valid == right_valid)
 
 

@@ -1,8 +1,8 @@
 """Order on columns: codes that sort like values, and the exact order of rows.
 
-1. The code of a column is weakly monotone: a < b implies code(a) <= code(b). It is exact for types of at most 64 bits
-   without nulls; strings keep eight bytes, decimals are clamped to 64 bits. Who needs the exact order settles ties on
-   the columns.
+1. The code of a column is weakly monotone: a < b implies code(a) <= code(b). It is exact for types of less than 64 bits
+   and floats, and for those of 64 bits except that their extremes share the codes of null; strings keep eight bytes,
+   decimals are clamped to 64 bits. Who needs the exact order settles ties on the columns.
 2. Values sort like numbers, strings like their bytes, false before true, NaN above every number. Descending turns that
    around, so NaN comes first. Nulls come last unless `nulls_first`, whatever the direction.
 3. The codes are stored: fixed for ever, golden values in the tests.
@@ -64,7 +64,7 @@ def _ascending_codes(array: pa.Array) -> NDArray[np.uint64]:
     if is_bytes(array):
         return kernels.leading_words(*bytes_view(array))
     if is_bool(array):
-        return bool_values(array).astype(np.uint64)
+        return bool_values(array).astype(np.uint64) ^ _SIGN
     if is_decimal(array):
         return _clamped(pair_view(array))
     return _word_codes(value_view(array))
@@ -72,9 +72,9 @@ def _ascending_codes(array: pa.Array) -> NDArray[np.uint64]:
 
 def _word_codes(values: NDArray[Any]) -> NDArray[np.uint64]:
     """Exact codes of numbers of at most 64 bits."""
-    if values.dtype.kind == "u":
-        return values.astype(np.uint64)
-    if values.dtype.kind == "i":
+    if values.dtype == np.uint64:
+        return values.copy()
+    if values.dtype.kind in "iu":
         return values.astype(np.int64).view(np.uint64) ^ _SIGN
     wide = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
     wide[np.isnan(wide)] = NAN[wide.dtype]
@@ -134,7 +134,7 @@ def _exact_words(array: pa.Array, order_by: OrderBy) -> list[NDArray[Any]]:
     """Arrays that sort exactly like the column, most significant first."""
     if is_bytes(array):
         ranks = pc.rank(array, sort_keys="ascending", tiebreaker="dense")
-        words = [np.asarray(ranks).astype(np.uint64)]
+        words: list[NDArray[Any]] = [np.asarray(ranks).astype(np.uint64)]
     elif is_decimal(array):
         pairs = pair_view(array)
         words = [pairs[:, 1] ^ _SIGN, pairs[:, 0].copy()]

@@ -30,10 +30,9 @@ def decimal(precision: int, scale: int) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
-SCALARS = frozenset(
-    [BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT32, FLOAT64, STRING, BINARY, DATE, TIME]
-    + [TIMESTAMP, TIMESTAMP_UTC, DURATION]
-)
+INTEGERS = (INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64)
+TIMES = (DATE, TIME, TIMESTAMP, TIMESTAMP_UTC, DURATION)
+SCALARS = frozenset([BOOL, *INTEGERS, FLOAT32, FLOAT64, STRING, BINARY, *TIMES])
 
 
 def is_supported(type_: pa.DataType) -> bool:

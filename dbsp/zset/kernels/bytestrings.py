@@ -34,6 +34,4 @@ def leading_words(offsets, data, out):  # type: ignore[no-untyped-def]
         word = np.uint64(0)
         for k in range(length):
             word = (word << np.uint64(8)) | np.uint64(data[start + k])
-        if length < 8:
-            word <<= np.uint64(8 * (8 - length)) if length else np.uint64(0)
-        out[i] = word
+        out[i] = word << np.uint64(8 * (8 - length)) if length else np.uint64(0)

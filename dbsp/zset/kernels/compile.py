@@ -9,7 +9,7 @@ import sys
 import time
 
 from dbsp.zset.kernels import bytestrings, hashes, merges, sorts, sums
-from dbsp.zset.kernels.kernel import Kernel, numba
+from dbsp.zset.kernels.kernel import Kernel, code_folder
 
 
 def kernels() -> list[Kernel]:
@@ -31,7 +31,7 @@ def main() -> None:
     started = time.perf_counter()
     count = compile_all()
     took = time.perf_counter() - started
-    sys.stdout.write(f"kernels ready: count={count} seconds={took:.1f} folder={numba.config.CACHE_DIR}\n")
+    sys.stdout.write(f"kernels ready: count={count} seconds={took:.1f} folder={code_folder()}\n")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,9 @@ def _load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001  n
 def _tail_word(data, position, count):  # type: ignore[no-untyped-def]
     """The last one to seven bytes as one word, zeros above."""
     if position + 8 <= len(data):
-        return _load_word(data, position) & ((np.uint64(1) << np.uint64(8 * count)) - np.uint64(1))
+        return _load_word(data, position) & (  # type: ignore[call-arg]  # numba passes the first
+            (np.uint64(1) << np.uint64(8 * count)) - np.uint64(1)
+        )
     word = np.uint64(0)
     for k in range(count):
         word |= np.uint64(data[position + k]) << np.uint64(8 * k)
@@ -100,7 +102,7 @@ def hash_bytes(offsets, data, out):  # type: ignore[no-untyped-def]
         length = np.int64(offsets[i + 1]) - position
         state = BYTES_SEED
         for _ in range(length >> 3):
-            state = _absorb(state, _load_word(data, position))
+            state = _absorb(state, _load_word(data, position))  # type: ignore[call-arg]
             position += 8
         if length & 7:
             state = _absorb(state, _tail_word(data, position, length & 7))

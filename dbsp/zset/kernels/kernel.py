@@ -56,8 +56,14 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 import numba  # noqa: E402  the cache folder must be set before numba reads its settings
 from numba import types  # noqa: E402
 
-if not numba.config.CACHE_DIR:
-    numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
+_settings: Any = numba.config  # its names are made at run time
+if not _settings.CACHE_DIR:
+    _settings.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
+
+
+def code_folder() -> str:
+    """Where compiled kernels are kept."""
+    return str(_settings.CACHE_DIR)
 
 
 def reads(dtype: Any, dimensions: int = 1) -> Any:
@@ -88,7 +94,7 @@ class Kernel:
     def compile(self) -> Callable[..., Any]:
         """Compile, or load from the cache; a second call returns the same."""
         if self._compiled is None:
-            options = {"cache": True, "nogil": True, "error_model": "numpy"}
+            options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
             self._compiled = numba.njit(self.signature, **options)(self.function)
         return self._compiled
 

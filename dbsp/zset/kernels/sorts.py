@@ -79,7 +79,7 @@ def _merge_sort(keys, rows, spare_keys, spare_rows, lo, hi):  # type: ignore[no-
 
 
 @helper
-def _deal(keys, rows, out_keys, out_rows, ends, lo, hi, bits):  # type: ignore[no-untyped-def]
+def _deal(keys, rows, out_keys, out_rows, ends, lo, hi, bits):  # type: ignore[no-untyped-def]  # noqa: PLR0917  a kernel has no structs
     """Deal rows into at most 2**bits buckets by their leading bits; `ends[b]` becomes where bucket b ends; how many."""
     least, most = keys[lo], keys[lo]
     for i in range(lo + 1, hi):

@@ -1,0 +1,194 @@
+"""The kernels once more in plain numpy (and, where numpy has no word for it, plain Python): the specification.
+
+Same names, arguments and results as in `dbsp.zset.kernels`; the tests compare the two, the benchmarks measure the ratio.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dbsp.errors import CapacityError
+from dbsp.zset.kernels import OVERFLOW_HINT, Positions, Weights, Words
+from dbsp.zset.kernels.hashes import BYTES_SEED, COMBINE, GAMMA, MIX_1, MIX_2, WORD
+
+_MASK = (1 << 64) - 1
+
+
+def _shift(bits: int) -> np.uint64:
+    """A shift by a number of bits."""
+    return np.uint64(bits)
+
+
+def _mix(words: Words) -> Words:
+    """The finaliser of splitmix64."""
+    words = (words ^ (words >> _shift(30))) * MIX_1
+    words = (words ^ (words >> _shift(27))) * MIX_2
+    return words ^ (words >> _shift(31))
+
+
+def hash_words(values: Words) -> Words:
+    """The hash of each word, a bijection."""
+    return _mix(values + GAMMA)
+
+
+def hash_word_pairs(values: NDArray[np.uint64]) -> Words:
+    """The hash of each pair of words."""
+    return combine_hashes(hash_words(values[:, 0]), hash_words(values[:, 1]))
+
+
+def combine_hashes(left: Words, right: Words) -> Words:
+    """One hash of two per row."""
+    left = left * COMBINE
+    return _mix(((left << _shift(23)) | (left >> _shift(41))) + right)
+
+
+def hash_bytes(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
+    """The hash of each byte string, in integers without bound."""
+    strings = [data[lo:hi].tobytes() for lo, hi in pairwise(offsets)]
+    return np.array([_hash_one(each) for each in strings], np.uint64)
+
+
+def _hash_one(string: bytes) -> int:
+    """The hash of one byte string."""
+    state = int(BYTES_SEED)
+    for start in range(0, len(string), 8):
+        word = int.from_bytes(string[start : start + 8], "little") * int(WORD) & _MASK
+        state ^= _rotate(word, 29)
+        state = (_rotate(state, 27) * int(MIX_1) + int(GAMMA)) & _MASK
+    state ^= len(string) * int(MIX_2) & _MASK
+    state = (state ^ state >> 30) * int(MIX_1) & _MASK
+    state = (state ^ state >> 27) * int(MIX_2) & _MASK
+    return state ^ state >> 31
+
+
+def _rotate(word: int, bits: int) -> int:
+    """Rotate 64 bits to the left."""
+    return (word << bits | word >> (64 - bits)) & _MASK
+
+
+def sort_hash(key_hash: Words) -> tuple[Words, Positions]:
+    """The sorted hashes and the stable order that sorts them."""
+    order = argsort_hash(key_hash)
+    return key_hash[order], order
+
+
+def argsort_hash(key_hash: Words) -> Positions:
+    """The stable order that sorts the hashes."""
+    return np.argsort(key_hash, kind="stable")
+
+
+def argsort3(key_hash: Words, order_code: Words | None, row_hash: Words | None) -> Positions:
+    """The stable order that sorts rows by the words that are there."""
+    return np.lexsort([word for word in (row_hash, order_code, key_hash) if word is not None])
+
+
+def sort_words(
+    key_hash: Words, order_code: Words | None, row_hash: Words | None
+) -> tuple[Words, Words | None, Words | None, Positions]:
+    """The words, sorted, and the stable order that sorts them."""
+    order = argsort3(key_hash, order_code, row_hash)
+    rest = [None if word is None else word[order] for word in (order_code, row_hash)]
+    return key_hash[order], rest[0], rest[1], order
+
+
+def run_starts(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> Positions:
+    """Where rows that differ from their predecessor in some word start."""
+    fresh = np.zeros(len(key_hash), np.bool_)
+    fresh[:1] = True
+    for word in (key_hash, order_code, row_hash):
+        if word is not None:
+            fresh[1:] |= word[1:] != word[:-1]
+    return np.flatnonzero(fresh)
+
+
+def set_positions(flags: NDArray[np.uint8] | NDArray[np.bool_]) -> Positions:
+    """The positions of the flags that are 1."""
+    return np.flatnonzero(flags)
+
+
+def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Positions]:
+    """The stable order by destination, and the bounds of the destinations."""
+    order = np.argsort(dest, kind="stable")
+    return order, np.concatenate([[0], np.cumsum(np.bincount(dest, minlength=parts))]).astype(np.int64)
+
+
+def merge_positions(
+    left: tuple[Words, Words | None, Words | None], right: tuple[Words, Words | None, Words | None]
+) -> Positions:
+    """The order that merges two sorted runs."""
+    both = [None if a is None or b is None else np.concatenate([a, b]) for a, b in zip(left, right, strict=True)]
+    if both[1] is None and both[2] is None and both[0] is not None:
+        return np.argsort(both[0], kind="stable")
+    return np.lexsort([word for word in reversed(both) if word is not None])
+
+
+def lower_bounds(queries: Words, hay: Words) -> Positions:
+    """For each query the first position in the sorted `hay` not below it."""
+    return np.searchsorted(hay, queries, "left").astype(np.int64)
+
+
+def equal_ranges(queries: Words, hay: Words) -> tuple[Positions, Positions]:
+    """For each query the range of the sorted `hay` that holds it."""
+    return lower_bounds(queries, hay), np.searchsorted(hay, queries, "right").astype(np.int64)
+
+
+def expand_ranges(lows: Positions, highs: Positions) -> tuple[Positions, Positions]:
+    """Every position of every range, with the number of its range."""
+    counts = highs - lows
+    query_index = np.repeat(np.arange(len(lows)), counts)
+    first = np.cumsum(counts) - counts
+    return query_index, np.arange(len(query_index)) - first[query_index] + lows[query_index]
+
+
+def sum_runs(weights: Weights, starts: Positions, order: Positions | None = None) -> Weights:
+    """The summed weights of each run; the high and the low halves are added apart, to see an overflow."""
+    if not len(starts):
+        return np.empty((0, weights.shape[1]), np.int64)
+    ordered = weights if order is None else weights[order]
+    return _whole(np.add.reduceat(ordered >> 32, starts), np.add.reduceat(ordered & 0xFFFFFFFF, starts))
+
+
+def _whole(high: Weights, low: Weights) -> Weights:
+    """The sums from those of the halves."""
+    high = high + (low >> 32)
+    if ((high < -(1 << 31)) | (high >= 1 << 31)).any():
+        raise CapacityError("weight overflow: bits=64", OVERFLOW_HINT)
+    return (high << 32) | (low & 0xFFFFFFFF)
+
+
+def scatter_add(out: Weights, rows: Positions, weights: Weights) -> None:
+    """Add `weights[i]` to `out[rows[i]]` in place."""
+    high, low = out >> 32, out & 0xFFFFFFFF
+    np.add.at(high, rows, weights >> 32)
+    np.add.at(low, rows, weights & 0xFFFFFFFF)
+    out[:] = _whole(high, low)
+
+
+def nonzero_rows(weights: Weights) -> Positions:
+    """The rows with some weight that is not zero."""
+    return np.flatnonzero(weights.any(axis=1))
+
+
+def equal_bytes(
+    left: tuple[NDArray[np.int32], NDArray[np.uint8]],
+    left_rows: Positions,
+    right: tuple[NDArray[np.int32], NDArray[np.uint8]],
+    right_rows: Positions,
+) -> NDArray[np.bool_]:
+    """Whether the byte strings are equal, pair by pair."""
+    pairs = zip(_strings(*left, left_rows), _strings(*right, right_rows), strict=True)
+    return np.array([a == b for a, b in pairs], np.bool_)
+
+
+def _strings(offsets: NDArray[np.int32], data: NDArray[np.uint8], rows: Positions) -> list[bytes]:
+    """The byte strings of some rows."""
+    return [data[offsets[row] : offsets[row + 1]].tobytes() for row in rows]
+
+
+def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
+    """The first eight bytes of each byte string as one word that compares like them."""
+    strings = _strings(offsets, data, np.arange(len(offsets) - 1))
+    return np.array([int.from_bytes(string[:8].ljust(8, b"\0"), "big") for string in strings], np.uint64)

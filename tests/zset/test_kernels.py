@@ -1,0 +1,221 @@
+"""Every kernel against its plain numpy twin, and what the twins cannot say."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dbsp.errors import CapacityError
+from dbsp.zset import kernels
+from dbsp.zset.arrays import bytes_view
+from dbsp.zset.kernels import reference
+from dbsp.zset.kernels.compile import kernels as all_kernels
+
+QUICK = settings(max_examples=80, deadline=None)
+words = st.integers(0, 2**64 - 1) | st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
+
+
+def word_arrays(size: int | None = None) -> st.SearchStrategy[Any]:
+    """Arrays of words with many repeats, of this size or of any."""
+    return hnp.arrays(np.uint64, st.integers(0, 60) if size is None else size, elements=words)
+
+
+def agree(name: str, *arguments: Any) -> None:
+    """Kernel and twin return the same."""
+    ours, theirs = getattr(kernels, name)(*arguments), getattr(reference, name)(*arguments)
+    if not isinstance(ours, tuple):
+        ours, theirs = (ours,), (theirs,)
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a, b)
+
+
+def test_every_kernel_has_a_twin() -> None:
+    """Same names, same arguments."""
+    public = {n for n, f in vars(kernels).items() if inspect.isfunction(f) and not n.startswith("_")}
+    for name in public:
+        ours, theirs = inspect.signature(getattr(kernels, name)), inspect.signature(getattr(reference, name))
+        assert list(ours.parameters) == list(theirs.parameters), name
+
+
+@QUICK
+@given(a=word_arrays(), data=st.data())
+def test_hashes(a: Any, data: st.DataObject) -> None:
+    """Words, pairs, combinations."""
+    agree("hash_words", a)
+    b = data.draw(word_arrays(len(a)))
+    agree("combine_hashes", a, b)
+    agree("hash_word_pairs", np.stack([a, b], axis=1))
+
+
+@QUICK
+@given(strings=st.lists(st.binary(max_size=40), max_size=20), skip=st.integers(0, 3))
+def test_byte_strings(strings: list[bytes], skip: int) -> None:
+    """Hash, order and equality of slices of byte strings."""
+    view = bytes_view(pa.array(strings, pa.binary()).slice(skip))
+    agree("hash_bytes", *view)
+    agree("leading_words", *view)
+    rows = np.arange(len(view[0]) - 1)
+    agree("equal_bytes", view, rows, view, rows[::-1].copy())
+
+
+@QUICK
+@given(data=st.data(), kinds=st.sampled_from(["k", "ko", "kr", "kor"]))
+def test_sorting(data: st.DataObject, kinds: str) -> None:
+    """All combinations of words."""
+    key = data.draw(word_arrays())
+    code = data.draw(word_arrays(len(key))) if "o" in kinds else None
+    row = data.draw(word_arrays(len(key))) if "r" in kinds else None
+    agree("argsort_hash", key)
+    agree("sort_hash", key)
+    agree("argsort3", key, code, row)
+    agree("sort_words", key, code, row)
+    agree("run_starts", *reference.sort_words(key, code, row)[:3])
+
+
+def spread_keys(rng: np.random.Generator, n: int) -> dict[str, Any]:
+    """Large inputs of every shape."""
+    even = rng.integers(0, 2**64 - 1, n, np.uint64)
+    return {
+        "even": even,
+        "one value": np.full(n, 7, np.uint64),
+        "few values": even[rng.integers(0, 5, n)],
+        "one crowded": np.where(rng.random(n) < 0.5, np.uint64(1 << 60), even),
+        "narrow": even >> np.uint64(50),
+        "sorted": np.sort(even),
+        "reversed": np.sort(even)[::-1].copy(),
+        "two ends": np.where(rng.random(n) < 0.5, np.uint64(0), np.uint64(2**64 - 1)),
+        "geometric": even >> rng.integers(0, 64, n).astype(np.uint64),
+    }
+
+
+@pytest.mark.parametrize("n", [25, 1000, 20_000, 200_000])
+@pytest.mark.parametrize("shape", spread_keys(np.random.default_rng(0), 10))
+def test_large_inputs(n: int, shape: str) -> None:
+    """Blocks, crowded buckets, merges and searches of many rows."""
+    rng = np.random.default_rng(n)
+    keys = spread_keys(rng, n)[shape]
+    agree("argsort_hash", keys)
+    agree("argsort3", keys, None, keys[::-1].copy())
+    agree("argsort3", keys, keys >> np.uint64(60), spread_keys(rng, n)["few values"])
+    left, right = np.sort(keys), np.sort(spread_keys(rng, n)["few values"])
+    agree("merge_positions", (left, None, None), (right, None, None))
+    for queries in (right, left[::3].copy(), np.sort(spread_keys(rng, 500)["even"])):
+        agree("lower_bounds", queries, left)
+        agree("equal_ranges", queries, left)
+
+
+@QUICK
+@given(data=st.data(), kinds=st.sampled_from(["k", "kr", "kor"]))
+def test_merging(data: st.DataObject, kinds: str) -> None:
+    """Two runs, left first where equal."""
+    sides = []
+    for _ in range(2):
+        key = data.draw(word_arrays())
+        code = data.draw(word_arrays(len(key))) if "o" in kinds else None
+        row = data.draw(word_arrays(len(key))) if "r" in kinds else None
+        sides.append(reference.sort_words(key, code, row)[:3])
+    agree("merge_positions", *sides)
+
+
+@QUICK
+@given(hay=word_arrays(), queries=word_arrays())
+def test_finding(hay: Any, queries: Any) -> None:
+    """Sorted and unsorted queries, and the ranges spread out."""
+    hay = np.sort(hay)
+    for asked in (queries, np.sort(queries), hay):
+        agree("lower_bounds", asked, hay)
+        agree("equal_ranges", asked, hay)
+        agree("expand_ranges", *reference.equal_ranges(asked, hay))
+
+
+@QUICK
+@given(dest=hnp.arrays(np.uint32, st.integers(0, 50), elements=st.integers(0, 4)))
+def test_partition(dest: Any) -> None:
+    """Stable, with the bounds of all destinations."""
+    agree("partition_by", dest, 5)
+
+
+weights = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)])
+
+
+@QUICK
+@given(data=st.data(), width=st.integers(1, 3))
+def test_sums(data: st.DataObject, width: int) -> None:
+    """Sums are exact, or the overflow is reported; the order of the terms does not matter."""
+    n = data.draw(st.integers(1, 12))
+    w = data.draw(hnp.arrays(np.int64, (n, width), elements=weights))
+    starts = np.unique(data.draw(hnp.arrays(np.int64, 3, elements=st.integers(0, n - 1))))
+    starts[0] = 0
+    order = np.array(data.draw(st.permutations(range(n))))
+    exact = [
+        [sum(map(int, w[lo:hi, c])) for c in range(width)] for lo, hi in zip(starts, [*starts[1:], n], strict=True)
+    ]
+    agree("nonzero_rows", w * (w > 0))
+    if all(-(2**63) <= total < 2**63 for row in exact for total in row):
+        assert kernels.sum_runs(w, starts).tolist() == exact
+        agree("sum_runs", w, starts)
+        assert kernels.sum_runs(w[np.argsort(order)], starts, order).tolist() == exact
+    else:
+        for module in (kernels, reference):
+            with pytest.raises(CapacityError, match="weight overflow"):
+                module.sum_runs(w, starts)
+
+
+@QUICK
+@given(data=st.data())
+def test_scatter_add(data: st.DataObject) -> None:
+    """Repeated positions add up."""
+    rows = data.draw(hnp.arrays(np.int64, st.integers(0, 20), elements=st.integers(0, 3)))
+    w = data.draw(hnp.arrays(np.int64, (len(rows), 2), elements=st.integers(-5, 5)))
+    ours, theirs = np.zeros((4, 2), np.int64), np.zeros((4, 2), np.int64)
+    kernels.scatter_add(ours, rows, w)
+    reference.scatter_add(theirs, rows, w)
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_scatter_add_reports_overflow() -> None:
+    """The sum is never wrapped."""
+    out = np.array([[2**63 - 1]])
+    for module in (kernels, reference):
+        with pytest.raises(CapacityError, match="weight overflow"):
+            module.scatter_add(out.copy(), np.array([0]), np.array([[1]]))
+
+
+def test_read_only_arrays_need_no_other_code() -> None:
+    """A kernel has one signature for arrays from a memory map and from numpy."""
+    frozen = np.arange(5, dtype=np.uint64)
+    frozen.flags.writeable = False
+    assert kernels.lower_bounds(frozen, frozen).tolist() == [0, 1, 2, 3, 4]
+    assert all(len(each.compile().signatures) == 1 for each in all_kernels())
+
+
+def test_importing_compiles_nothing(tmp_path: Any) -> None:
+    """With an empty cache folder an import writes no code."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    program = "import dbsp.zset.batch, dbsp.zset.encoding"
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+    assert list(tmp_path.rglob("*.nb*")) == []
+
+
+def test_cache_folder_falls_back(tmp_path: Any) -> None:
+    """Where the user's cache folder cannot be made, a private temporary one is used."""
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file, not a folder")
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    environment |= {"XDG_CACHE_HOME": str(blocked), "TMPDIR": str(tmp_path)}
+    program = "from dbsp.zset.kernels.kernel import code_folder; print(code_folder())"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.startswith(str(tmp_path / "dbsp-numba-"))
