@@ -133,7 +133,7 @@ def _take_first(source: Source, hashes: U64, rows_max: int, truncated: Mask, lim
         chunk = source.load(index)
         if chunk.order_code is None:
             raise InternalError("a trace with an order stores order codes")
-        low, high = equal_ranges(hashes[begin:end], chunk.key_hash)
+        low, high = equal_ranges(hashes[begin:end], chunk.words[0])
         use = np.minimum(high - low, room)
         cut[begin:end] |= high - low > use
         some = np.flatnonzero(use > 0)
@@ -161,7 +161,7 @@ def _satisfied(known: _Trusted, arrangement: Arrangement, asked: _Queries, activ
     same = equal_rows(known.rows, rows[pair], asked.keys, query, arrangement.key)
     count = np.bincount(query[same], minlength=int(asked.high[-1]))
     short = np.add.reduceat((count < k).astype(np.int64), asked.low)
-    return short[active] == 0
+    return np.asarray(short[active] == 0)
 
 
 def _shared(known: _Trusted, names: Sequence[str]) -> I64:

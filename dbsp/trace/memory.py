@@ -8,7 +8,7 @@ Invariants (of the design): 3, 6, 12; a (step, segment) is written once, and rea
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -122,13 +122,15 @@ class MemoryDatabase:
         """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
         return MemoryTransaction(self, epoch, step, segment, tuple(traces))
 
-    def states_before(self, step: int, segment: int) -> States:
+    def states_before(self, step: int, segment: int, traces: Collection[int]) -> States:
         """The traces of a segment as of step-1."""
         held = self._held.get(segment, {})
+        opened = self._versions[self._opened[0]].traces if self._opened else {}
+        base = {number: state for number, state in opened.items() if number in traces}
         if step - 1 in held:
-            return held[step - 1]
+            return base | dict(held[step - 1])
         if step == self._base_step and self._opened is not None:
-            return self._versions[self._opened[0]].traces
+            return base
         raise UnavailableError(
             f"the state before this step is not held: step={step} segment={segment} held={sorted(held)}"
         )
@@ -137,13 +139,15 @@ class MemoryDatabase:
         """Whether (step, segment) was written."""
         return step in self._held.get(segment, {})
 
-    def _write(self, epoch: int, step: int, segment: int, appended: Sequence[tuple[TraceSpec, Batch]]) -> None:
+    def _write(
+        self, epoch: int, step: int, segment: int, traces: set[int], appended: Sequence[tuple[TraceSpec, Batch]]
+    ) -> None:
         """What `finish` does: append everything, hold the result as `step`, let go of what is older than step-1."""
         with self._lock:
             self.check(epoch)
             if self._is_done(step, segment):
                 return
-            states = dict(self.states_before(step, segment))
+            states = dict(self.states_before(step, segment, traces))
             for trace, batch in appended:
                 old = states.get(trace.id, SpineState())
                 states[trace.id] = append(old, batch, trace.arrangement, self.chunks, fuel_for(len(batch)))
@@ -185,7 +189,7 @@ class MemoryDatabase:
             raise InternalError("the database is not open")
         states = dict(self._versions[self._opened[0]].traces)
         for segment in self._held:
-            states.update(self.states_before(step, segment))
+            states.update(self.states_before(step, segment, ()))
         if not self._held and step != self._base_step:
             raise UnavailableError(f"no step up to the checkpoint was run: step={step} base={self._base_step}")
         return states
@@ -326,11 +330,11 @@ class MemoryTransaction:
         self._database = database
         self._key = (epoch, step, segment)
         self._appended: dict[int, tuple[TraceSpec, Batch]] = {}
+        self._traces = {trace.id for trace in traces}
         with database._lock:
             database.check(epoch)
             self.done = database._is_done(step, segment)
-            self._states = database.states_before(step, segment)
-        self._traces = {trace.id for trace in traces}
+            self._states = database.states_before(step, segment, self._traces)
         self._lease: int | None = None
 
     def __enter__(self) -> Self:
@@ -359,7 +363,7 @@ class MemoryTransaction:
     def finish(self) -> None:
         """Write everything appended."""
         epoch, step, segment = self._key
-        self._database._write(epoch, step, segment, list(self._appended.values()))
+        self._database._write(epoch, step, segment, self._traces, list(self._appended.values()))
 
 
 def check_append(trace: TraceSpec, batch: Batch, traces: set[int], appended: Mapping[int, object]) -> None:

@@ -1,0 +1,79 @@
+"""Giving a database a version made of pieces of others, for a rescale.
+
+Chunks are copied in by bounded transactions and listed as loose; one last transaction adds the version, beside the one
+before it if that is here. Until then the database does not hold the new version; dying and doing it again ends the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from dbsp.storage.chunkfile import ReadChunks, WriteChunks
+from dbsp.storage.durable import COPY_BYTES, Durable, Root, refs_of_states
+from dbsp.storage.records import Record
+
+from dbsp.store import CheckpointId, CommitReport
+from dbsp.trace.chunks import ChunkRef, ChunkStore
+from dbsp.trace.manifest import SpineState
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import Arrangement
+
+
+class _Incoming:
+    """Chunks on their way into the durable side, written when some have gathered."""
+
+    def __init__(self, durable: Durable, epoch: int, chunk_bytes_max: int) -> None:
+        """Nothing written yet."""
+        self.chunk_bytes_max = chunk_bytes_max
+        self.count = self.size = 0
+        self._durable, self._epoch = durable, epoch
+        with durable.environment.reading() as txn:
+            self._next = durable.next_chunk(txn)
+        self._waiting = WriteChunks(ReadChunks((), chunk_bytes_max), self._number)
+
+    def _number(self) -> int:
+        """The next chunk number."""
+        self._next += 1
+        return self._next - 1
+
+    def put(self, chunk: Batch) -> ChunkRef:
+        """Take a chunk in."""
+        ref = self._waiting.put(chunk)
+        if self._waiting.fresh_bytes() >= COPY_BYTES:
+            self.flush()
+        return ref
+
+    def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
+        """A chunk that still waits."""
+        return self._waiting.get(ref, arrangement)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        count, size = self._durable.copy_in(self._epoch, self._waiting.take().items())
+        self.count, self.size = self.count + count, self.size + size
+
+
+def adopt_version(
+    durable: Durable,
+    version: int,
+    checkpoint: CheckpointId,
+    make: Callable[[ChunkStore], Mapping[int, SpineState]],
+    chunk_bytes_max: int,
+) -> CommitReport:
+    """See `WorkerDatabase.adopt`."""
+    durable.raise_epoch(checkpoint.epoch)
+    with durable.environment.reading() as txn:
+        found = durable.find(txn, version)
+    if found is not None and found.checkpoint == checkpoint and found.report is not None:
+        return found.report
+    incoming = _Incoming(durable, checkpoint.epoch, chunk_bytes_max)
+    traces = dict(make(incoming))
+    incoming.flush()
+    state = int(refs_of_states(traces.values())["nbytes"].sum())
+    report = CommitReport(
+        version=version, chunks_written=incoming.count, bytes_written=incoming.size, state_bytes=state
+    )
+    record = Record(checkpoint=checkpoint, step=checkpoint.step, traces=traces, report=report)
+    durable.land(Root(version=version, record=record, values={}, keep=np.empty(0, np.uint64)))
+    return report

@@ -1,0 +1,173 @@
+"""Chunks as LMDB values: 48 bytes of our own header, then the encoded batch.
+
+LMDB 0.9 puts a large value 16 bytes behind the start of a page; 16 + 48 = 64, so the columns, which the encoding aligns to
+64 bytes, lie on 64-byte boundaries of the map and numpy reads them where they are.
+
+Invariants:
+1. A value is used only if its header names the chunk and checksum that the manifest asked for, so a chunk of another
+   version or another file is never taken for it.
+2. The checksums of a durable chunk are computed when the chunk is first touched by a process, before any row is read.
+   (They are per block of 64 KiB, inside the encoding; the chunk's own checksum is that of the encoding's head, which
+   holds the block checksums, so it stands for the whole content.)
+3. Arrays over a chunk are dead when the transaction they were read in has ended.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dbsp.storage.environment import Environment, data_file
+from dbsp.storage.records import number_key
+
+from dbsp.errors import DataError, InternalError
+from dbsp.trace.chunks import ChunkRef
+from dbsp.zset.batch import Batch
+from dbsp.zset.encoding import decode, encode
+from dbsp.zset.schema import Arrangement
+
+CHUNK_BYTES_MAX = 2 << 20
+_HEADER = struct.Struct("<4sHHQQQ16x")
+_MAGIC = b"DBCH"
+_FORMAT = 1
+HEADER_BYTES = _HEADER.size
+_BODY_BYTES_AT = 48
+
+
+def pack_chunk(number: int, batch: Batch) -> tuple[bytes, int]:
+    """A chunk's value and its checksum."""
+    payload = encode(batch)
+    checksum = zlib.crc32(_head(memoryview(payload)))
+    return b"".join([_HEADER.pack(_MAGIC, _FORMAT, 0, number, len(payload), checksum), payload]), checksum
+
+
+def _head(payload: memoryview) -> memoryview:
+    """The part of an encoded batch before its body: it ends with the checksums of the body's blocks."""
+    (body_bytes,) = struct.unpack_from("<Q", payload, _BODY_BYTES_AT)
+    return payload[: max(0, len(payload) - body_bytes)]
+
+
+def payload_of(value: Any, ref: ChunkRef, file: Path) -> memoryview:
+    """The encoded batch inside a value; `DataError` names the file and the chunk if it is not the one asked for."""
+    view = memoryview(value)
+    if len(view) < HEADER_BYTES + _BODY_BYTES_AT + 8:
+        raise DataError(f"a chunk is cut short: file={file} chunk={ref.id} bytes={len(view)}", _REMEDY)
+    magic, version, _, number, length, checksum = _HEADER.unpack_from(view)
+    expected = (_MAGIC, _FORMAT, ref.id, len(view) - HEADER_BYTES, ref.checksum)
+    if (magic, version, number, length, checksum) != expected:
+        raise DataError(f"a chunk is not the one its manifest names: file={file} chunk={ref.id}", _REMEDY)
+    payload = view[HEADER_BYTES:]
+    if zlib.crc32(_head(payload)) != checksum:
+        raise DataError(f"a chunk fails its checksum: file={file} chunk={ref.id} bytes={length}", _REMEDY)
+    return payload
+
+
+_REMEDY = "restore this worker's database from a backup or a standby, or roll back to an older checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """A place to read chunks from: an environment, a transaction on it, and whether its bytes must be checked."""
+
+    environment: Environment
+    txn: Any
+    check: bool
+
+    def raw(self, ref: ChunkRef) -> Any:
+        """The whole value, if it is here."""
+        return self.txn.get(number_key(ref.id), db=self.environment.table("chunks"))
+
+    def batch(self, ref: ChunkRef, arrangement: Arrangement) -> Batch | None:
+        """The chunk, if it is here."""
+        value = self.raw(ref)
+        if value is None:
+            return None
+        file, verified = data_file(self.environment.folder), self.environment.verified
+        verify = self.check and ref.id not in verified
+        payload = payload_of(value, ref, file)
+        try:
+            batch = decode(payload, arrangement.schema, arrangement, verify=verify)
+        except DataError as error:
+            raise DataError(f"a chunk is broken: file={file} chunk={ref.id} cause={error.message}", _REMEDY) from error
+        if verify:
+            verified.add(ref.id)
+        return batch
+
+
+class ReadChunks:
+    """Chunks read where they lie: the scratch side first, then the durable one."""
+
+    def __init__(self, shelves: tuple[Shelf, ...], chunk_bytes_max: int = CHUNK_BYTES_MAX) -> None:
+        """Read through these transactions."""
+        self.chunk_bytes_max = chunk_bytes_max
+        self._shelves: tuple[Shelf, ...] | None = shelves
+        self._decoded: dict[int, Batch] = {}
+
+    def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
+        """The chunk, as views of the map."""
+        if self._shelves is None:
+            raise InternalError(f"a trace is read after its transaction has ended: chunk={ref.id}")
+        found = self._decoded.get(ref.id)
+        if found is not None:
+            return found
+        for shelf in self._shelves:
+            batch = shelf.batch(ref, arrangement)
+            if batch is not None:
+                self._decoded[ref.id] = batch
+                return batch
+        files = [str(data_file(shelf.environment.folder)) for shelf in self._shelves]
+        raise DataError(f"a chunk is missing: chunk={ref.id} files={files}", _REMEDY)
+
+    def put(self, chunk: Batch) -> ChunkRef:
+        """Reading only."""
+        raise InternalError(f"this trace is only read: rows={len(chunk)}")
+
+    def end(self, shelves: tuple[Shelf, ...] | None = None) -> None:
+        """Forget what was read; go on with other transactions, or refuse all reading."""
+        self._decoded = {}
+        self._shelves = shelves
+
+
+class WriteChunks:
+    """Chunks to be written: kept as bytes until `take` says which of them are still wanted.
+
+    A step may make a chunk and merge it away again; such a chunk is never written.
+    """
+
+    def __init__(self, reading: ReadChunks, next_number: Callable[[], int]) -> None:
+        """Read old chunks through `reading`; number new ones with `next_number`."""
+        self.chunk_bytes_max = reading.chunk_bytes_max
+        self._reading = reading
+        self._next_number = next_number
+        self._fresh: dict[int, tuple[bytes, Batch]] = {}
+
+    def put(self, chunk: Batch) -> ChunkRef:
+        """Encode a chunk."""
+        if chunk.key_hash is None or len(chunk) == 0:
+            raise InternalError(f"a chunk must be arranged and not empty: rows={len(chunk)}")
+        number = self._next_number()
+        value, checksum = pack_chunk(number, chunk)
+        self._fresh[number] = (value, chunk)
+        first, last = int(chunk.key_hash[0]), int(chunk.key_hash[-1])
+        return ChunkRef(
+            id=number, rows=len(chunk), first=first, last=last, nbytes=len(value) - HEADER_BYTES, checksum=checksum
+        )
+
+    def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
+        """A chunk made just now, or an older one."""
+        fresh = self._fresh.get(ref.id)
+        return fresh[1] if fresh is not None else self._reading.get(ref, arrangement)
+
+    def fresh_bytes(self) -> int:
+        """Bytes waiting to be written."""
+        return sum(len(value) for value, _ in self._fresh.values())
+
+    def take(self, wanted: set[int] | None = None) -> dict[int, bytes]:
+        """The values to write (only the `wanted` ones), after which nothing waits any more."""
+        out = {number: value for number, (value, _) in self._fresh.items() if wanted is None or number in wanted}
+        self._fresh = {}
+        return out

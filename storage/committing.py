@@ -1,0 +1,117 @@
+"""Committing a version: pin the cut, copy what is new in bounded transactions, then one small transaction that counts.
+
+1. *Pin* (scratch): the cut and its small values are kept, so that steps may go on while it is copied.
+2. *Copy* (durable): chunks of the cut that the durable side has not, some at a time; listed as loose, swept if we die.
+3. *Land* (durable): the version with its id, its small values, the deletion of the version before the last. Before this the
+   database holds v, from here on v and v + 1.
+4. *Release* (scratch): the new version is the opened one; the scratch forgets what the durable side has.
+
+Dying between any two and doing it again, in this process or another, ends in the same state.
+
+**Cost**: bytes of the chunks made since the last version that are still referred to, not of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from dbsp.storage import writers
+from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
+from dbsp.storage.environment import Txn, data_file
+from dbsp.storage.records import Record, number_key
+from dbsp.storage.scratch import Scratch
+
+from dbsp.errors import DataError, UnavailableError
+from dbsp.store import CheckpointId, CommitReport
+
+
+def commit_version(scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId) -> CommitReport:
+    """See `dbsp.store.Database.commit`."""
+    with durable.environment.reading() as txn:
+        durable.check_epoch(txn, checkpoint.epoch)
+        found = durable.find(txn, version)
+    if found is not None and found.checkpoint == checkpoint and found.report is not None:
+        _release(scratch, durable, version, found)
+        return found.report
+    cut = _pin(scratch, durable, version, checkpoint)
+    written, size = durable.copy_in(checkpoint.epoch, _fresh(scratch, durable, cut))
+    refs = refs_of_states(cut.traces.values())
+    report = CommitReport(
+        version=version, chunks_written=written, bytes_written=size, state_bytes=int(refs["nbytes"].sum())
+    )
+    record = replace(cut, report=report)
+    with scratch.environment.reading() as txn:
+        values, keep = scratch.pinned_values(txn, version), ids_of(scratch.all_records(txn))
+    durable.land(Root(version=version, record=record, values=values, keep=keep))
+    _release(scratch, durable, version, record)
+    return report
+
+
+def _pin(scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId) -> Record:
+    """The cut, kept until the commit has landed; one that is there already is taken."""
+
+    def pinned(txn: Txn) -> Record:
+        there = scratch.pin(txn, version)
+        if there is not None and there.checkpoint == checkpoint:
+            return there
+        opened = scratch.opened(txn)
+        if version != opened + 1:
+            raise UnavailableError(f"only the next version can be committed: version={version} opened={opened}")
+        with durable.environment.reading() as durable_txn:
+            base = durable.record(durable_txn, opened)
+        traces = dict(base.traces)
+        held = scratch.held_steps(txn)
+        if not held and checkpoint.step != scratch.base_step(txn):
+            raise UnavailableError(f"no step up to the checkpoint was run: step={checkpoint.step} version={version}")
+        for segment, steps in held.items():
+            record = scratch.held(txn, segment, checkpoint.step - 1)
+            if record is None and checkpoint.step != scratch.base_step(txn):
+                story = f"step={checkpoint.step} segment={segment} held={steps}"
+                raise UnavailableError(f"the state before the checkpoint is not held: {story}")
+            traces.update(record.traces if record else {})
+        cut = Record(checkpoint=checkpoint, step=max(checkpoint.step, scratch.step(txn)), traces=traces)
+        scratch.set_pin(txn, version, cut)
+        return cut
+
+    with writers.noted(durable.writers_folder, checkpoint.epoch):
+        return scratch.environment.write(pinned)
+
+
+def _fresh(scratch: Scratch, durable: Durable, cut: Record) -> Iterator[tuple[int, Any]]:
+    """The chunks of the cut that the durable side has not, read from the scratch."""
+    numbers = ids_of([cut]).tolist()
+    with scratch.environment.reading() as txn:
+        for number in numbers:
+            with durable.environment.reading() as durable_txn:
+                if durable.has_chunk(durable_txn, number):
+                    continue
+            value = txn.get(number_key(number), db=scratch.environment.table("chunks"))
+            if value is None:
+                raise DataError(f"a chunk is missing: chunk={number} file={data_file(scratch.folder)}")
+            yield number, value
+
+
+def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -> None:
+    """Go on from the new version; what the durable side holds now need not lie in the scratch."""
+
+    def released(txn: Txn) -> None:
+        if scratch.opened(txn) == version:
+            return
+        scratch.landed(txn, version, _durable_of_held(scratch, txn, record))
+        scratch.set_base(txn, version, record.checkpoint.step, max(record.step, scratch.step(txn)))
+
+    with writers.noted(durable.writers_folder, record.checkpoint.epoch):
+        scratch.environment.write(released)
+
+
+def _durable_of_held(scratch: Scratch, txn: Txn, record: Record) -> npt.NDArray[np.uint64]:
+    """Chunks in the scratch that the version has made durable, plus those that nothing in the scratch refers to."""
+    with txn.cursor(db=scratch.environment.table("chunks")) as cursor:
+        there = np.array([int.from_bytes(key, "big") for key in cursor.iternext(keys=True, values=False)], np.uint64)
+    durable = ids_of([record])
+    held = ids_of([found for found in scratch.all_records(txn) if found.checkpoint != record.checkpoint])
+    return np.union1d(np.intersect1d(there, durable), np.setdiff1d(there, np.union1d(held, durable)))

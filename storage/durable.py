@@ -1,0 +1,349 @@
+"""The durable environment of a worker: epoch, versions, their chunks, small values. Every commit is synced.
+
+Tables: `meta` (epoch, next chunk number), `versions` (version -> record), `chunks`, `values` (small values, one entry per
+version in which they changed), `changed` (version -> the keys that changed in it), `loose` (chunks copied in that no version
+refers to yet, or any more).
+
+Invariants:
+1. At most two versions. A commit adds chunks in bounded transactions; nobody refers to them until one last small
+   transaction adds the version, drops the one before the last, and deletes what only that one referred to (invariants 8, 12).
+2. The epoch is compared inside each write transaction (invariant 6).
+3. Before a writer begins, it notes itself (`writers`); raising the epoch first ends noted writers of older ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from dbsp.storage import records, registry, writers
+from dbsp.storage.chunkfile import ReadChunks, Shelf
+from dbsp.storage.environment import Environment, Txn, check_file, create_environment, data_file
+from dbsp.storage.records import Record, number_key, number_of
+
+from dbsp.errors import DataError, FencedError, UnavailableError
+from dbsp.store import CheckpointId, VersionInfo
+from dbsp.trace.manifest import SpineState, chunk_refs
+
+T = TypeVar("T")
+Refs = npt.NDArray[np.void]
+
+TABLES = ("meta", "versions", "chunks", "values", "changed", "loose")
+COPY_BYTES = 16 << 20
+"""How much one transaction copies in, unless a single chunk is larger."""
+
+_EPOCH, _NEXT_CHUNK = b"epoch", b"next chunk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """What the last transaction of a commit does besides adding the version itself."""
+
+    version: int
+    record: Record
+    values: Mapping[bytes, bytes | None]
+    keep: npt.NDArray[np.uint64]
+
+
+def fill_new(checkpoint: CheckpointId, version: int | None) -> Callable[[Txn, dict[str, Any]], None]:
+    """The first content of a durable environment: the epoch, and an empty version unless None."""
+
+    def fill(txn: Txn, tables: dict[str, Any]) -> None:
+        txn.put(_EPOCH, number_key(checkpoint.epoch), db=tables["meta"])
+        txn.put(_NEXT_CHUNK, number_key(1), db=tables["meta"])
+        if version is not None:
+            record = Record(checkpoint=checkpoint, step=checkpoint.step, traces={})
+            txn.put(number_key(version), records.encode_record(record), db=tables["versions"])
+
+    return fill
+
+
+class Durable:
+    """A worker's durable side, opened in this process."""
+
+    def __init__(self, folder: Path, writers_folder: Path, map_size_bytes: int) -> None:
+        """Open it; `DataError` if it is missing, broken or cut short."""
+        check_file(folder)
+        self.folder = folder
+        self.writers_folder = writers_folder
+        self.environment = registry.acquire(folder, lambda: Environment(folder, TABLES, map_size_bytes, sync=True))
+
+    @staticmethod
+    def create(folder: Path, checkpoint: CheckpointId, version: int | None, map_size_bytes: int) -> None:
+        """Make a new one (not atomic: the caller renames)."""
+        create_environment(folder, TABLES, map_size_bytes, sync=True, fill=fill_new(checkpoint, version))
+
+    def close(self) -> None:
+        """Give the files back."""
+        registry.release(self.environment)
+
+    # ---- epoch
+
+    def epoch(self, txn: Txn) -> int:
+        """The newest epoch this database has seen."""
+        value = txn.get(_EPOCH, db=self.environment.table("meta"))
+        if value is None:
+            raise DataError(f"the database has no epoch: file={data_file(self.folder)}", "restore it from a backup")
+        return number_of(value)
+
+    def check_epoch(self, txn: Txn, epoch: int) -> None:
+        """Refuse an epoch that is not the newest."""
+        newest = self.epoch(txn)
+        if epoch < newest:
+            raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={newest} folder={self.folder}")
+        if epoch > newest:
+            raise UnavailableError(f"this epoch was not announced to the database: epoch={epoch} newest={newest}")
+
+    def write(self, epoch: int, work: Callable[[Txn], T]) -> T:
+        """Run `work` in one synced transaction of the newest epoch."""
+
+        def checked(txn: Txn) -> T:
+            self.check_epoch(txn, epoch)
+            return work(txn)
+
+        with writers.noted(self.writers_folder, epoch):
+            return self.environment.write(checked)
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Make `epoch` the newest, after ending writers of older ones."""
+        with self.environment.reading() as txn:
+            newest = self.epoch(txn)
+        if epoch < newest:
+            raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={newest} folder={self.folder}")
+        writers.end_older(self.writers_folder, epoch)
+        if epoch == newest:
+            return
+
+        def raised(txn: Txn) -> None:
+            if epoch < self.epoch(txn):
+                raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self.epoch(txn)}")
+            txn.put(_EPOCH, number_key(epoch), db=self.environment.table("meta"))
+
+        with writers.noted(self.writers_folder, epoch):
+            self.environment.write(raised)
+
+    # ---- versions
+
+    def versions(self, txn: Txn) -> tuple[VersionInfo, ...]:
+        """The versions held, oldest first."""
+        found = []
+        with txn.cursor(db=self.environment.table("versions")) as cursor:
+            for key, value in cursor:
+                record = records.decode_record(bytes(value), self._where(number_of(key)))
+                found.append(VersionInfo(version=number_of(key), checkpoint=record.checkpoint))
+        return tuple(found)
+
+    def find(self, txn: Txn, version: int) -> Record | None:
+        """A version's record, if it is held."""
+        value = txn.get(number_key(version), db=self.environment.table("versions"))
+        return None if value is None else records.decode_record(bytes(value), self._where(version))
+
+    def record(self, txn: Txn, version: int) -> Record:
+        """A version's record; `UnavailableError` if it is not held."""
+        found = self.find(txn, version)
+        if found is None:
+            held = [info.version for info in self.versions(txn)]
+            raise UnavailableError(f"no such version: version={version} versions={held} folder={self.folder}")
+        return found
+
+    def _where(self, version: int) -> str:
+        """How errors name a record."""
+        return f"file={data_file(self.folder)} version={version}"
+
+    def chunks(self, txn: Txn) -> ReadChunks:
+        """Chunks of any version, checked when first touched."""
+        return ReadChunks((self.shelf(txn),))
+
+    def shelf(self, txn: Txn) -> Shelf:
+        """The durable side as a place to read chunks from."""
+        return Shelf(environment=self.environment, txn=txn, check=True)
+
+    # ---- committing
+
+    def has_chunk(self, txn: Txn, number: int) -> bool:
+        """Whether a chunk was copied in."""
+        return txn.get(number_key(number), db=self.environment.table("chunks")) is not None
+
+    def copy_in(self, epoch: int, values: Iterable[tuple[int, Any]]) -> tuple[int, int]:
+        """Add chunks that no version refers to yet, in bounded transactions; (chunks, bytes) written."""
+        count = size = 0
+        group: list[tuple[int, Any]] = []
+        waiting = 0
+        for number, value in values:
+            group.append((number, value))
+            waiting += len(value)
+            if waiting >= COPY_BYTES:
+                self._copy_group(epoch, group)
+                count, size, group, waiting = count + len(group), size + waiting, [], 0
+        if group:
+            self._copy_group(epoch, group)
+        return count + len(group), size + waiting
+
+    def _copy_group(self, epoch: int, group: list[tuple[int, Any]]) -> None:
+        """One bounded transaction of a commit."""
+        chunks, loose = self.environment.table("chunks"), self.environment.table("loose")
+
+        def copied(txn: Txn) -> None:
+            for number, value in group:
+                txn.put(number_key(number), value, db=chunks)
+                txn.put(number_key(number), b"", db=loose)
+
+        self.write(epoch, copied)
+
+    def land(self, root: Root) -> None:
+        """The last transaction of a commit: the new version is there when it is."""
+        self.write(root.record.checkpoint.epoch, lambda txn: self._land(txn, root))
+
+    def _land(self, txn: Txn, root: Root) -> None:
+        """Add the version, drop all but the one before it, delete what nobody refers to any more."""
+        version, tables = root.version, self.environment
+        dropped = [info.version for info in self.versions(txn) if info.version != version - 1]
+        gone = [self.record(txn, number) for number in dropped]
+        kept = self.find(txn, version - 1)
+        txn.put(number_key(version), records.encode_record(root.record), db=tables.table("versions"))
+        for number in dropped:
+            txn.delete(number_key(number), db=tables.table("versions"))
+        self._put_values(txn, version, root.values)
+        for number in (info.version for info in self.versions(txn)):
+            if number < version:
+                self._forget_values(txn, number)
+        referred = ids_of([root.record, *([kept] if kept else [])])
+        self._settle_loose(txn, referred, root.keep, ids_of(gone))
+        txn.put(_NEXT_CHUNK, number_key(self._next_number(txn, referred)), db=tables.table("meta"))
+
+    def _next_number(self, txn: Txn, referred: npt.NDArray[np.uint64]) -> int:
+        """A chunk number above all used so far."""
+        return max(self.next_chunk(txn), int(referred.max()) + 1 if len(referred) else 1)
+
+    def next_chunk(self, txn: Txn) -> int:
+        """The first chunk number that no version has used."""
+        stored = txn.get(_NEXT_CHUNK, db=self.environment.table("meta"))
+        with txn.cursor(db=self.environment.table("chunks")) as cursor:
+            last = number_of(cursor.key()) if cursor.last() else 0
+        return max(number_of(stored) if stored is not None else 1, last + 1)
+
+    def _settle_loose(
+        self,
+        txn: Txn,
+        referred: npt.NDArray[np.uint64],
+        keep: npt.NDArray[np.uint64],
+        gone: npt.NDArray[np.uint64],
+    ) -> None:
+        """Delete loose and dropped chunks that nobody refers to; what only running steps refer to stays loose."""
+        loose, chunks = self.environment.table("loose"), self.environment.table("chunks")
+        with txn.cursor(db=loose) as cursor:
+            listed = np.array([number_of(key) for key in cursor.iternext(keys=True, values=False)], np.uint64)
+        candidates = np.setdiff1d(np.union1d(listed, gone), referred)
+        wanted = set(keep.tolist())
+        for number in candidates.tolist():
+            key = number_key(number)
+            if number in wanted:
+                txn.put(key, b"", db=loose)
+            else:
+                txn.delete(key, db=chunks)
+                txn.delete(key, db=loose)
+        for number in np.intersect1d(listed, referred).tolist():
+            txn.delete(number_key(number), db=loose)
+
+    def keep_only(self, epoch: int, version: int) -> Record:
+        """Discard other versions and every chunk that this one does not refer to."""
+
+        def kept(txn: Txn) -> Record:
+            record = self.record(txn, version)
+            for info in self.versions(txn):
+                if info.version > version:
+                    self._drop_values(txn, info.version)
+                if info.version != version:
+                    txn.delete(number_key(info.version), db=self.environment.table("versions"))
+            self._forget_values(txn, version)
+            referred = set(ids_of([record]).tolist())
+            chunks, loose = self.environment.table("chunks"), self.environment.table("loose")
+            with txn.cursor(db=chunks) as cursor:
+                found = [number_of(key) for key in cursor.iternext(keys=True, values=False)]
+            for number in found:
+                if number not in referred:
+                    txn.delete(number_key(number), db=chunks)
+            txn.drop(loose, delete=False)
+            txn.put(_NEXT_CHUNK, number_key(max([self.next_chunk(txn), *(n + 1 for n in found)])), db=self._meta)
+            return record
+
+        return self.write(epoch, kept)
+
+    @property
+    def _meta(self) -> object:
+        """The table of single values."""
+        return self.environment.table("meta")
+
+    # ---- small values
+
+    def value(self, txn: Txn, version: int, key: bytes) -> bytes | None:
+        """A small value as of a version."""
+        wanted = key + number_key(version)
+        with txn.cursor(db=self.environment.table("values")) as cursor:
+            if not cursor.set_range(wanted):
+                if not cursor.last():
+                    return None
+            elif bytes(cursor.key()) != wanted and not cursor.prev():
+                return None
+            if bytes(cursor.key())[:-8] != key:
+                return None
+            found = bytes(cursor.value())
+        return found[1:] if found[:1] == b"\x01" else None
+
+    def _put_values(self, txn: Txn, version: int, values: Mapping[bytes, bytes | None]) -> None:
+        """Write the small values that changed since the version before."""
+        table, changed = self.environment.table("values"), self.environment.table("changed")
+        for key, value in values.items():
+            txn.put(key + number_key(version), b"\x00" if value is None else b"\x01" + value, db=table)
+            txn.put(number_key(version) + key, b"", db=changed)
+
+    def _changed(self, txn: Txn, version: int) -> list[bytes]:
+        """The keys that changed in a version."""
+        prefix = number_key(version)
+        keys = []
+        with txn.cursor(db=self.environment.table("changed")) as cursor:
+            found = cursor.set_range(prefix)
+            while found and bytes(cursor.key()[:8]) == prefix:
+                keys.append(bytes(cursor.key())[8:])
+                found = cursor.next()
+        return keys
+
+    def _drop_values(self, txn: Txn, version: int) -> None:
+        """Undo what a discarded version wrote."""
+        for key in self._changed(txn, version):
+            txn.delete(key + number_key(version), db=self.environment.table("values"))
+            txn.delete(number_key(version) + key, db=self.environment.table("changed"))
+
+    def _forget_values(self, txn: Txn, version: int) -> None:
+        """Delete entries that this version, now the oldest, has overwritten."""
+        values, changed = self.environment.table("values"), self.environment.table("changed")
+        for key in self._changed(txn, version):
+            older: list[bytes] = []
+            with txn.cursor(db=values) as cursor:
+                found = cursor.set_range(key + number_key(0))
+                while found and bytes(cursor.key()[:-8]) == key and number_of(cursor.key()[-8:]) < version:
+                    older.append(bytes(cursor.key()))
+                    found = cursor.next()
+            for entry in older:
+                txn.delete(entry, db=values)
+            now = txn.get(key + number_key(version), db=values)
+            if now is not None and bytes(now) == b"\x00":
+                txn.delete(key + number_key(version), db=values)
+            txn.delete(number_key(version) + key, db=changed)
+
+
+def ids_of(of: Iterable[Record]) -> npt.NDArray[np.uint64]:
+    """The numbers of all chunks that these records refer to."""
+    parts = [chunk_refs(state)["id"] for record in of for state in record.traces.values()]
+    return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint64)
+
+
+def refs_of_states(states: Iterable[SpineState]) -> Refs:
+    """All chunk references of several states, each once."""
+    parts = [chunk_refs(SpineState()), *(chunk_refs(state) for state in states)]
+    together = np.concatenate(parts)
+    return together[np.unique(together["id"], return_index=True)[1]]

@@ -1,0 +1,311 @@
+"""LMDB environments: opening them safely, one per file and process, and turning LMDB's errors into ours.
+
+Invariants:
+1. A missing, empty or cut-short file is a `DataError` that names it; LMDB alone would make an empty database of the first
+   two and answer reads of the third with SIGBUS.
+2. An environment is opened once per process (LMDB refuses a second time), shared by whoever asks, and never used in a
+   process that inherited it by fork.
+3. After a commit failed for any reason but a full map the environment is dead in this process: what the disk holds is then
+   unknown, and a repeated fsync may lie (Rebello et al., ATC 2020), so nothing more is written or read through it.
+4. A full map is never an error of the caller: the transaction is given up whole, the map doubled, and all of it run again.
+
+Limit: LMDB counts the readers of one environment; `READERS_MAX` transactions may be open at once on all processes.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lmdb
+from lmdb.verify import verify as verify_structure
+
+from dbsp.errors import CapacityError, DataError, DbspError, InternalError, UnavailableError
+
+LMDB_MAJOR = 0
+"""The engine's major version: 0 stands for 0.9, whose files 1.0 cannot read. Stored in every version's record."""
+
+MAP_SIZE_BYTES = 1 << 40
+READERS_MAX = 510
+_TABLES_MAX = 8
+_PAGE = 4096
+_LMDB_0_9 = (0xBEEFC0DE, 1)
+
+T = TypeVar("T")
+Txn = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """What LMDB's newer meta page says: pages in use up to `last_page`, and the transaction that wrote it."""
+
+    last_page: int
+    transaction: int
+
+
+def data_file(folder: Path) -> Path:
+    """The file LMDB keeps its data in."""
+    return folder / "data.mdb"
+
+
+def read_meta(file: Path) -> Meta:
+    """Read both meta pages without opening the file through LMDB; `DataError` if it cannot be an LMDB 0.9 file."""
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(2 * _PAGE)
+    except OSError as error:
+        raise DataError(
+            f"the database file is missing: file={file}", "restore it from a backup or a standby"
+        ) from error
+    if len(head) < 2 * _PAGE:
+        raise DataError(f"the database file is cut short: file={file} bytes={len(head)}", "restore it from a backup")
+    found = []
+    for page in (0, _PAGE):
+        magic, version = struct.unpack_from("<II", head, page + 16)
+        if (magic, version) != _LMDB_0_9:
+            raise DataError(f"not an LMDB 0.9 file: file={file} meta page={page // _PAGE}", "restore it from a backup")
+        last_page, transaction = struct.unpack_from("<QQ", head, page + 136)
+        found.append(Meta(last_page=last_page, transaction=transaction))
+    return max(found, key=lambda meta: meta.transaction)
+
+
+def check_file(folder: Path) -> None:
+    """Refuse a file that is missing, empty, not LMDB's, or shorter than its content.
+
+    **Cost**: two pages are read. Only where the file is shorter than its last page number says is its structure walked,
+    because LMDB may leave unused pages at the end unwritten.
+    """
+    file = data_file(folder)
+    meta = read_meta(file)
+    size = file.stat().st_size
+    if size < (meta.last_page + 1) * _PAGE:
+        problems = structure_problems(file)
+        if any("trunc" in problem or "short" in problem or "beyond" in problem for problem in problems):
+            raise DataError(f"the database file is cut short: file={file} bytes={size}", "restore it from a backup")
+
+
+def structure_problems(file: Path) -> list[str]:
+    """What is wrong with the structure of an LMDB file; walks all its pages without the engine."""
+    return [str(problem) for problem in verify_structure(str(file))]  # type: ignore[no-untyped-call]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Environment:
+    """One LMDB environment of this process, with its named tables."""
+
+    def __init__(self, folder: Path, tables: tuple[str, ...], map_size_bytes: int, sync: bool) -> None:
+        """Open an environment that exists; `create_environment` makes new ones."""
+        check_file(folder)
+        self.folder = folder
+        self.inode = data_file(folder).stat().st_ino
+        self.users = 0
+        self.verified: set[int] = set()
+        self._pid = os.getpid()
+        self._active = 0
+        self._lock = threading.Lock()
+        self._writer = threading.Lock()
+        self._dead: str | None = None
+        try:
+            self._env = _open(folder, map_size_bytes, sync)
+            self._env.reader_check()
+            self._dbs = {name: self._env.open_db(name.encode(), create=False) for name in tables}
+        except lmdb.Error as error:
+            raise translate(error, folder) from error
+
+    def table(self, name: str) -> object:
+        """The handle of a named table."""
+        return self._dbs[name]
+
+    def _check_usable(self) -> None:
+        """Refuse use after a fork, or after a failed commit."""
+        if self._pid != os.getpid():
+            hint = "open the database in the process that uses it, after the fork"
+            raise InternalError(
+                f"a database opened before a fork is used after it: file={data_file(self.folder)}", hint
+            )
+        if self._dead is not None:
+            hint = "free the disk or replace it, then start this process again: it goes on from the last checkpoint"
+            raise UnavailableError(f"an earlier write failed: file={data_file(self.folder)} cause={self._dead}", hint)
+
+    @contextmanager
+    def reading(self) -> Iterator[Txn]:
+        """A read transaction; every buffer it hands out dies with it."""
+        txn = self.begin_read()
+        try:
+            yield txn
+        finally:
+            self.end_read(txn)
+
+    def begin_read(self) -> Txn:
+        """Begin a read transaction, to be ended with `end_read`."""
+        self._check_usable()
+        with self._lock:
+            try:
+                txn = self._begin(write=False)
+            except lmdb.ReadersFullError as error:
+                raise CapacityError(
+                    f"too many readers: file={data_file(self.folder)} readers_max={READERS_MAX}"
+                ) from error
+            except lmdb.Error as error:
+                raise translate(error, self.folder) from error
+            self._active += 1
+        return txn
+
+    def end_read(self, txn: Txn) -> None:
+        """End a read transaction."""
+        with self._lock:
+            self._active -= 1
+        if self._pid == os.getpid():
+            txn.abort()
+
+    def _begin(self, write: bool) -> Txn:
+        """Begin, taking over a map that another process made larger."""
+        try:
+            return self._env.begin(write=write, buffers=True)
+        except lmdb.MapResizedError:
+            if self._active:
+                raise
+            self._env.set_mapsize(0)
+            return self._env.begin(write=write, buffers=True)
+
+    def write(self, work: Callable[[Txn], T], grow: Callable[[], None] | None = None) -> T:
+        """Run `work` in a write transaction and commit it; again from the start if the map had to grow.
+
+        Growing moves the map under whoever reads: a caller that reads gives its own `grow`, which stops reading first.
+        """
+        while True:
+            self._check_usable()
+            try:
+                with self._writer:
+                    return self._write_once(work)
+            except lmdb.MapFullError:
+                (grow or self.grow)()
+
+    def _write_once(self, work: Callable[[Txn], T]) -> T:
+        """One attempt; `MapFullError` passes through, any other failure of the engine is final."""
+        try:
+            txn = self._begin(write=True)
+        except lmdb.MapFullError:
+            raise
+        except lmdb.Error as error:
+            raise translate(error, self.folder) from error
+        try:
+            result = work(txn)
+            txn.commit()
+        except lmdb.MapFullError:
+            txn.abort()
+            raise
+        except lmdb.Error as error:
+            self._dead = str(error)
+            _abort(txn)
+            raise translate(error, self.folder) from error
+        except BaseException:
+            _abort(txn)
+            raise
+        return result
+
+    def grow(self, bytes_min: int = 0) -> None:
+        """Double the map, or more, to at least `bytes_min`."""
+        with self._writer, self._lock:
+            if self._active:
+                hint = "raise map_size_bytes: the map cannot grow while this process reads"
+                size = self._env.info()["map_size"]
+                raise CapacityError(f"the database map is full: file={data_file(self.folder)} bytes={size}", hint)
+            size = self._env.info()["map_size"] * 2
+            self._env.set_mapsize(max(size, bytes_min))
+
+    def make_room(self) -> None:
+        """Double the map when it is more than half used and nobody reads."""
+        info = self._env.info()
+        if (info["last_pgno"] + 1) * _PAGE * 2 > info["map_size"] and self._active == 0:
+            self.grow()
+
+    def file_bytes(self) -> int:
+        """The size of the file; far above `state_bytes` it means that a reader holds old pages."""
+        return data_file(self.folder).stat().st_size
+
+    def sync(self) -> None:
+        """Force what is written to disk."""
+        self._env.sync(True)
+
+    def close(self) -> None:
+        """Close the files, unless this process only inherited them."""
+        if self._pid == os.getpid():
+            self._env.close()
+
+
+def _abort(txn: Txn) -> None:
+    """Abort what may be broken already."""
+    try:
+        txn.abort()
+    except lmdb.Error:
+        return
+
+
+def _open(folder: Path, map_size_bytes: int, sync: bool) -> Any:
+    """Open with the settings that every environment of ours has."""
+    return lmdb.open(
+        str(folder),
+        map_size=max(map_size_bytes, data_file(folder).stat().st_size if data_file(folder).exists() else 0),
+        max_dbs=_TABLES_MAX,
+        max_readers=READERS_MAX,
+        sync=sync,
+        metasync=sync,
+        readahead=False,
+        lib_version=LMDB_MAJOR,
+    )
+
+
+def create_environment(
+    folder: Path, tables: tuple[str, ...], map_size_bytes: int, sync: bool, fill: Callable[[Txn, dict[str, Any]], None]
+) -> None:
+    """Make an environment with its tables and first content in a new folder, synced and closed.
+
+    Creating one is not atomic in LMDB (its first meta pages are not synced), so the caller renames the folder into place.
+    """
+    folder.mkdir(parents=True)
+    try:
+        env = _open(folder, map_size_bytes, sync)
+        try:
+            handles = {name: env.open_db(name.encode()) for name in tables}
+            with env.begin(write=True) as txn:
+                fill(txn, handles)
+            env.sync(True)
+        finally:
+            env.close()
+    except lmdb.Error as error:
+        raise translate(error, folder) from error
+    sync_folder(folder)
+
+
+def translate(error: lmdb.Error, folder: Path) -> DbspError:
+    """LMDB's error as one of ours, naming the file."""
+    file = data_file(folder)
+    broken = (
+        lmdb.CorruptedError,
+        lmdb.InvalidError,
+        lmdb.PageNotFoundError,
+        lmdb.VersionMismatchError,
+        lmdb.NotFoundError,
+        lmdb.IncompatibleError,
+    )
+    if isinstance(error, broken):
+        return DataError(f"the database file is broken: file={file} cause={error}", "restore it from a backup")
+    if isinstance(error, lmdb.ReadersFullError):
+        return CapacityError(f"too many readers: file={file} readers_max={READERS_MAX}")
+    hint = "free space or mend the disk, then start again: the last checkpoint is intact"
+    return UnavailableError(f"the database cannot be used: file={file} cause={error}", hint)

@@ -1,0 +1,101 @@
+"""What is written beside the chunks: version records, step records, keys. All integers in keys are big-endian, to sort.
+
+Format 1 of a record: magic, format, length of a JSON head, the head, the trace states one after another, CRC-32 of it all.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dbsp.storage.environment import LMDB_MAJOR
+
+from dbsp.errors import CapacityError, DataError
+from dbsp.store import CheckpointId, CommitReport
+from dbsp.trace.manifest import SpineState, decode_state, encode_state
+
+States = Mapping[int, SpineState]
+
+KEY_BYTES_MAX = 511
+_HEAD = struct.Struct("<4sHHI")
+_MAGIC = b"DBVR"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The traces as of a step, and what they belong to; `report` is there once a version is committed."""
+
+    checkpoint: CheckpointId
+    step: int
+    traces: States
+    report: CommitReport | None = None
+
+
+def encode_record(record: Record) -> bytes:
+    """A record as bytes."""
+    states = {number: encode_state(state) for number, state in sorted(record.traces.items())}
+    head = json.dumps(
+        {
+            "checkpoint": asdict(record.checkpoint),
+            "step": record.step,
+            "traces": [[number, len(data)] for number, data in states.items()],
+            "report": asdict(record.report) if record.report else None,
+            "lmdb": LMDB_MAJOR,
+        },
+        sort_keys=True,
+    ).encode()
+    body = b"".join([_HEAD.pack(_MAGIC, FORMAT, 0, len(head)), head, *states.values()])
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def decode_record(data: bytes, where: str) -> Record:
+    """The record that `encode_record` wrote; `DataError` names `where` it was."""
+    body = data[:-4]
+    if len(data) < _HEAD.size + 4 or data[-4:] != struct.pack("<I", zlib.crc32(body)):
+        raise DataError(f"a record fails its checksum: {where} bytes={len(data)}", "restore it from a backup")
+    magic, version, _, length = _HEAD.unpack_from(body)
+    if magic != _MAGIC or version != FORMAT:
+        raise DataError(f"a record has an unknown format: {where} magic={magic!r} format={version}")
+    head: dict[str, Any] = json.loads(body[_HEAD.size : _HEAD.size + length])
+    place, traces = _HEAD.size + length, {}
+    for number, size in head["traces"]:
+        traces[int(number)] = decode_state(body[place : place + size])
+        place += size
+    report = CommitReport(**head["report"]) if head["report"] else None
+    return Record(checkpoint=CheckpointId(**head["checkpoint"]), step=head["step"], traces=traces, report=report)
+
+
+def number_key(number: int) -> bytes:
+    """A number as a key that sorts."""
+    return struct.pack(">Q", number)
+
+
+def number_of(key: bytes | memoryview) -> int:
+    """The number in such a key."""
+    return int(struct.unpack(">Q", key)[0])
+
+
+def held_key(segment: int, step: int) -> bytes:
+    """The key of what a segment holds of a step; the step before the first is -1."""
+    return struct.pack(">IQ", segment, step + 1)
+
+
+def held_of(key: bytes | memoryview) -> tuple[int, int]:
+    """(segment, step) of such a key."""
+    segment, step = struct.unpack(">IQ", key)
+    return segment, step - 1
+
+
+def table_key(table: str, key: bytes) -> bytes:
+    """The key of a small value; its length is part of it, so that no key is the beginning of another."""
+    name = table.encode()
+    out = struct.pack(">HH", len(name), len(key)) + name + key
+    if len(out) > KEY_BYTES_MAX - 16:
+        limit = KEY_BYTES_MAX - 20
+        raise CapacityError(f"the key of a small value is too long: table={table} bytes={len(key)} bytes_max={limit}")
+    return out

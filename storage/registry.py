@@ -1,0 +1,55 @@
+"""The environments that this process has open.
+
+LMDB allows one opening of a file per process, and several databases, threads and tasks want the same one. This is the one
+piece of module state in the project: what it mirrors, LMDB's own table of open files, is process-wide too. An entry made
+before a fork belongs to the parent and is not used by the child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from dbsp.storage.environment import Environment, data_file
+
+_open_environments: dict[tuple[int, str], Environment] = {}
+_guard = threading.Lock()
+
+
+def acquire(folder: Path, make: Callable[[], Environment]) -> Environment:
+    """The environment of this folder, opened if it is not; to be handed back with `release`.
+
+    A folder that was replaced since (another inode) is opened anew; who holds the old one keeps it.
+    """
+    key = (os.getpid(), str(folder.resolve()))
+    with _guard:
+        found = _open_environments.get(key)
+        if found is not None and not _is_current(found, folder):
+            del _open_environments[key]
+            found = None
+        if found is None:
+            found = make()
+            _open_environments[key] = found
+        found.users += 1
+        return found
+
+
+def _is_current(environment: Environment, folder: Path) -> bool:
+    """Whether the folder still holds the file that was opened."""
+    try:
+        return data_file(folder).stat().st_ino == environment.inode
+    except OSError:
+        return False
+
+
+def release(environment: Environment) -> None:
+    """Give an environment back; the last one to do so closes it."""
+    with _guard:
+        environment.users -= 1
+        if environment.users > 0:
+            return
+        for key in [key for key, value in _open_environments.items() if value is environment]:
+            del _open_environments[key]
+        environment.close()

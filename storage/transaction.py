@@ -1,0 +1,205 @@
+"""One step's transaction on a worker's database.
+
+Reading begins with the scratch side, then the durable one: a commit that lands in between may have moved a chunk from the
+first to the second, never the other way. Everything a step writes appears in one write transaction on the scratch, in which
+the epoch is compared with the durable side's, so a task of an older epoch is refused by the transaction that would have
+written (invariant 6).
+
+A step that was written already runs again on the same state (step - 1) and writes nothing: Spark may run a task twice, at
+once, or again after its success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from dbsp.storage import writers
+from dbsp.storage.chunkfile import ReadChunks, WriteChunks
+from dbsp.storage.durable import Durable
+from dbsp.storage.environment import Txn
+from dbsp.storage.records import Record
+from dbsp.storage.scratch import Scratch
+
+from dbsp.errors import InternalError, UnavailableError
+from dbsp.store import TraceSpec
+from dbsp.trace.manifest import SpineState, chunk_ids
+from dbsp.trace.memory import check_append
+from dbsp.trace.spine import Spine, append, fuel_for
+from dbsp.zset.batch import Batch
+
+
+class Reading:
+    """Read transactions on both sides, scratch first, and the chunks seen through them."""
+
+    def __init__(self, scratch: Scratch, durable: Durable, chunk_bytes_max: int) -> None:
+        """Begin reading."""
+        self._scratch, self._durable = scratch, durable
+        self.chunks = ReadChunks((), chunk_bytes_max)
+        self.scratch_txn: Txn = None
+        self.durable_txn: Txn = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin both transactions."""
+        self.scratch_txn = self._scratch.environment.begin_read()
+        try:
+            self.durable_txn = self._durable.environment.begin_read()
+        except BaseException:
+            self._scratch.environment.end_read(self.scratch_txn)
+            raise
+        self.chunks.end((self._scratch.shelf(self.scratch_txn), self._durable.shelf(self.durable_txn)))
+
+    def end(self) -> None:
+        """End both; nothing read through them may be touched any more."""
+        self.chunks.end()
+        if self.scratch_txn is not None:
+            self._durable.environment.end_read(self.durable_txn)
+            self._scratch.environment.end_read(self.scratch_txn)
+        self.scratch_txn = self.durable_txn = None
+
+    def before(self, step: int, segment: int, traces: set[int]) -> dict[int, SpineState]:
+        """The traces of a segment as of step - 1."""
+        base = {number: state for number, state in self.base().traces.items() if number in traces}
+        found = self._scratch.held(self.scratch_txn, segment, step - 1)
+        if found is not None:
+            return base | dict(found.traces)
+        if step == self._scratch.base_step(self.scratch_txn):
+            return base
+        held = self._scratch.held_steps(self.scratch_txn).get(segment, [])
+        raise UnavailableError(f"the state before this step is not held: step={step} segment={segment} held={held}")
+
+    def base(self) -> Record:
+        """The opened version."""
+        return self._durable.record(self.durable_txn, self._scratch.opened(self.scratch_txn))
+
+    def newest(self) -> dict[int, SpineState]:
+        """Every trace as of the newest finished step of its segment."""
+        traces = dict(self.base().traces)
+        for segment, steps in self._scratch.held_steps(self.scratch_txn).items():
+            record = self._scratch.held(self.scratch_txn, segment, steps[-1])
+            traces.update(record.traces if record else {})
+        return traces
+
+
+class Transaction:
+    """See `dbsp.store.StepTransaction`.
+
+    **Cost**: reads copy nothing; `finish` copies what is new once more, into LMDB's pages.
+    """
+
+    def __init__(
+        self,
+        scratch: Scratch,
+        durable: Durable,
+        step: int,
+        segment: int,
+        traces: Sequence[TraceSpec],
+        chunk_bytes_max: int,
+    ) -> None:
+        """Prepare (step, segment); reading begins when it is entered."""
+        self._scratch, self._durable = scratch, durable
+        self._step, self._segment = step, segment
+        self._chunk_bytes_max = chunk_bytes_max
+        self._trace_ids = {trace.id for trace in traces}
+        self._appended: dict[int, tuple[TraceSpec, Batch]] = {}
+        self._reading: Reading | None = None
+        self._before: Mapping[int, SpineState] = {}
+        self.done = False
+        with scratch.environment.reading() as txn, durable.environment.reading() as durable_txn:
+            durable.check_epoch(durable_txn, scratch.epoch)
+            self.done = scratch.held(txn, segment, step) is not None
+            steps = scratch.held_steps(txn).get(segment, [])
+            if step - 1 not in steps and step != scratch.base_step(txn):
+                story = f"step={step} segment={segment} held={steps}"
+                raise UnavailableError(f"the state before this step is not held: {story}")
+
+    def __enter__(self) -> Self:
+        """Begin reading."""
+        self._scratch.environment.make_room()
+        self._reading = Reading(self._scratch, self._durable, self._chunk_bytes_max)
+        try:
+            self._before = self._reading.before(self._step, self._segment, self._trace_ids)
+        except BaseException:
+            self._reading.end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End reading; what was not finished is dropped."""
+        self._appended = {}
+        if self._reading is not None:
+            self._reading.end()
+            self._reading = None
+
+    def _entered(self) -> Reading:
+        """The reading side; it exists between entering and leaving."""
+        if self._reading is None:
+            raise InternalError(f"the transaction is not entered: step={self._step} segment={self._segment}")
+        return self._reading
+
+    def spine(self, trace: TraceSpec) -> Spine:
+        """The trace as of step - 1."""
+        return Spine(trace.arrangement, self._before.get(trace.id, SpineState()), self._entered().chunks)
+
+    def append(self, trace: TraceSpec, batch: Batch) -> None:
+        """Add an arranged batch to the trace, seen from step + 1 on."""
+        check_append(trace, batch, self._trace_ids, self._appended)
+        self._appended[trace.id] = (trace, batch)
+
+    def finish(self) -> None:
+        """Write everything appended; afterwards nothing may be read through this transaction any more."""
+        self._entered()
+        with writers.noted(self._durable.writers_folder, self._scratch.epoch):
+            self._scratch.environment.write(self._write, self._grow)
+
+    def _grow(self) -> None:
+        """The map of the scratch will move: take the appended batches out of it, and read anew."""
+        reading = self._entered()
+        self._appended = {number: (trace, in_memory(batch)) for number, (trace, batch) in self._appended.items()}
+        reading.end()
+        self._scratch.environment.grow()
+        reading.begin()
+
+    def _write(self, txn: Txn) -> None:
+        """The write transaction of (step, segment)."""
+        with self._durable.environment.reading() as durable_txn:
+            self._durable.check_epoch(durable_txn, self._scratch.epoch)
+            checkpoint = self._durable.record(durable_txn, self._scratch.opened(txn)).checkpoint
+        if self._scratch.held(txn, self._segment, self._step) is not None:
+            return
+        numbers = _Counter(self._scratch.next_chunk(txn))
+        chunks = WriteChunks(self._entered().chunks, numbers.next)
+        states, written = dict(self._before), dict[int, bytes]()
+        for trace, batch in self._appended.values():
+            old = states.get(trace.id, SpineState())
+            new = append(old, batch, trace.arrangement, chunks, fuel_for(len(batch)))
+            states[trace.id] = new
+            written |= chunks.take(set(chunk_ids(new).tolist()))
+        self._scratch.set_next_chunk(txn, numbers.value)
+        record = Record(checkpoint=checkpoint, step=self._step + 1, traces=states)
+        self._scratch.hold(txn, self._segment, self._step, record, written)
+
+
+class _Counter:
+    """Numbers, one after the other."""
+
+    def __init__(self, value: int) -> None:
+        """Begin with `value`."""
+        self.value = value
+
+    def next(self) -> int:
+        """The next number."""
+        self.value += 1
+        return self.value - 1
+
+
+def in_memory(batch: Batch) -> Batch:
+    """A copy of a batch that owns its memory."""
+    rows = np.arange(len(batch), dtype=np.int64)
+    return replace(batch.take(rows, words=True), arrangement=batch.arrangement)

@@ -1,0 +1,295 @@
+"""The two-version database of one worker, on LMDB: what `dbsp.store.Database` promises, durable.
+
+On disk, in the worker's folder: `durable/` (versions, synced), `scratch-<epoch>-<boot>/` (steps since the opened version, never
+synced), `writers/` (who is inside a write transaction). Many processes use one folder, one after another or at once:
+one of them opens a version, which makes the scratch of its epoch; the others attach to that scratch.
+
+Invariants: 1, 3, 6, 8, 12 of the design; at most two versions; a crash at any moment leaves v, or v and v + 1.
+
+**Example**
+
+>>> import tempfile
+>>> from pathlib import Path
+>>> from dbsp.store import CheckpointId, TraceSpec
+>>> from dbsp.zset.batch import Batch, arrange
+>>> from dbsp.zset.schema import INT64, Arrangement, Schema
+>>> schema = Schema.of({"key": INT64})
+>>> trace = TraceSpec(id=0, arrangement=Arrangement(schema=schema, key=("key",)))
+>>> empty = CheckpointId(run="r", epoch=1, step=0, layout_version=1, fingerprint="f")
+>>> home = Path(tempfile.mkdtemp()) / "worker-0"
+>>> database = WorkerDatabase.create(home, empty)
+>>> database.open(0, epoch=1).step
+0
+>>> with database.begin(1, 0, 0, [trace]) as step:
+...     step.append(trace, arrange(Batch.from_rows(schema, [((7,), 2)]), trace.arrangement))
+...     step.finish()
+>>> later = CheckpointId(run="r", epoch=1, step=1, layout_version=1, fingerprint="f")
+>>> database.commit(1, later).chunks_written
+1
+>>> database.close()
+>>> [info.version for info in WorkerDatabase(home).versions()]
+[0, 1]
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from dbsp.storage import writers
+from dbsp.storage.adopting import adopt_version
+from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
+from dbsp.storage.committing import commit_version
+from dbsp.storage.durable import Durable
+from dbsp.storage.environment import MAP_SIZE_BYTES, Txn, sync_folder
+from dbsp.storage.records import table_key
+from dbsp.storage.scratch import Scratch, Start, discard_all
+from dbsp.storage.transaction import Reading, Transaction
+from dbsp.storage.verify import VerifyReport, verify_database
+
+from dbsp.errors import ConfigError, DataError, UnavailableError
+from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionInfo
+from dbsp.trace.chunks import ChunkStore
+from dbsp.trace.manifest import SpineState, state_bytes
+from dbsp.trace.redistribute import VersionView
+from dbsp.trace.spine import Spine
+
+DURABLE, WRITERS = "durable", "writers"
+
+
+class WorkerDatabase:
+    """One worker's database in a folder.
+
+    **State**: two environments, opened when first needed; any number of these objects may exist for one folder.
+
+    **Cost**: opening a version costs nothing per row; a commit copies the chunks made since the last one; reading copies
+    nothing, and only touched pages are read from disk.
+
+    **Limit**: `map_size_bytes` is address space, not disk; the map doubles when it is full, if nobody reads at that moment.
+    """
+
+    def __init__(
+        self, path: Path | str, map_size_bytes: int = MAP_SIZE_BYTES, chunk_bytes_max: int = CHUNK_BYTES_MAX
+    ) -> None:
+        """Use the database in this folder; `DataError` if there is none, or its file is broken."""
+        self.path = Path(path)
+        self._map_size_bytes = map_size_bytes
+        self._chunk_bytes_max = chunk_bytes_max
+        if not (self.path / DURABLE).is_dir():
+            hint = "create it, or restore it from a standby or a backup"
+            raise DataError(f"there is no database here: folder={self.path / DURABLE}", hint)
+        (self.path / WRITERS).mkdir(exist_ok=True)
+        self._durable: Durable | None = Durable(self.path / DURABLE, self.path / WRITERS, map_size_bytes)
+        self._scratch: Scratch | None = None
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str,
+        checkpoint: CheckpointId,
+        version: int | None = 0,
+        map_size_bytes: int = MAP_SIZE_BYTES,
+        chunk_bytes_max: int = CHUNK_BYTES_MAX,
+        replace: bool = False,
+    ) -> WorkerDatabase:
+        """Make a database that holds `version`, empty (None: no version at all, for a worker that joins).
+
+        Atomic: made aside, synced, then renamed into place. `replace` wipes what is there, which otherwise is refused.
+        """
+        home = Path(path)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        if home.exists() and not replace and any(home.iterdir()):
+            hint = "use the database that is there, or remove the folder"
+            raise ConfigError(f"the folder of a new database is not empty: folder={home}", hint)
+        temporary = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
+        temporary.mkdir()
+        Durable.create(temporary / DURABLE, checkpoint, version, map_size_bytes)
+        (temporary / WRITERS).mkdir()
+        sync_folder(temporary)
+        if home.exists():
+            old = home.with_name(f"{home.name}.old-{uuid.uuid4().hex}")
+            home.rename(old)
+            temporary.rename(home)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            temporary.rename(home)
+        sync_folder(home.parent)
+        return cls(home, map_size_bytes=map_size_bytes, chunk_bytes_max=chunk_bytes_max)
+
+    @classmethod
+    def create_at(cls, path: Path | str, version: int, checkpoint: CheckpointId) -> WorkerDatabase:
+        """Make a database that holds `version`, empty, with this id, in place of whatever is there."""
+        return cls.create(path, checkpoint, version, replace=True)
+
+    def _both(self) -> tuple[Scratch, Durable]:
+        """Both sides; `UnavailableError` before a version is opened or a scratch attached to."""
+        if self._scratch is None:
+            raise UnavailableError(f"no version is open: folder={self.path}", "open a version, or attach to its epoch")
+        return self._scratch, self._disk()
+
+    def _disk(self) -> Durable:
+        """The durable side; it is there until `close`."""
+        if self._durable is None:
+            raise UnavailableError(f"the database is closed: folder={self.path}")
+        return self._durable
+
+    def versions(self) -> tuple[VersionInfo, ...]:
+        """The versions that can be opened, oldest first."""
+        durable = self._disk()
+        with durable.environment.reading() as txn:
+            return durable.versions(txn)
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Make `epoch` the newest, durably; ends writers of older epochs that are stopped in the middle."""
+        self._disk().raise_epoch(epoch)
+
+    def open(self, version: int, epoch: int) -> CheckpointId:
+        """Discard other versions and all steps since; the state is that of `version`."""
+        durable = self._disk()
+        durable.raise_epoch(epoch)
+        self._detach()
+        record = durable.keep_only(epoch, version)
+        with durable.environment.reading() as txn:
+            next_chunk = durable.next_chunk(txn)
+        start = Start(
+            epoch=epoch,
+            version=version,
+            base_step=record.checkpoint.step,
+            step=record.step,
+            next_chunk=next_chunk,
+        )
+        Scratch.create(self.path, start, self._map_size_bytes)
+        self.attach(epoch)
+        return record.checkpoint
+
+    def attach(self, epoch: int) -> None:
+        """Use the scratch that another process (or this one) opened in `epoch`."""
+        self._detach()
+        self._scratch = Scratch(self.path, epoch, self._map_size_bytes)
+
+    def _detach(self) -> None:
+        """Let go of the scratch."""
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+
+    def _of_epoch(self, epoch: int) -> tuple[Scratch, Durable]:
+        """Both sides, for a caller of this epoch; the scratch of another epoch is let go of."""
+        if self._scratch is not None and self._scratch.epoch != epoch:
+            durable = self._disk()
+            with durable.environment.reading() as txn:
+                durable.check_epoch(txn, epoch)
+            self.attach(epoch)
+        return self._both()
+
+    def begin(self, epoch: int, step: int, segment: int, traces: Sequence[TraceSpec]) -> Transaction:
+        """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
+        scratch, durable = self._of_epoch(epoch)
+        return Transaction(scratch, durable, step, segment, traces, self._chunk_bytes_max)
+
+    def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
+        """Make the state after step `checkpoint.step - 1` version `version`; repeating it does nothing."""
+        scratch, durable = self._of_epoch(checkpoint.epoch)
+        return commit_version(scratch, durable, version, checkpoint)
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """A value of the small tables, as put since the opened version or before."""
+        scratch, durable = self._both()
+        name = table_key(table, key)
+        with scratch.environment.reading() as txn, durable.environment.reading() as durable_txn:
+            there, value = scratch.value(txn, name)
+            return value if there else durable.value(durable_txn, scratch.opened(txn), name)
+
+    def put(self, epoch: int, table: str, key: bytes, value: bytes | None) -> None:
+        """Write (None: delete) a small value; part of the next commit."""
+        name = table_key(table, key)
+        self._write_scratch(epoch, lambda scratch, txn: scratch.put_value(txn, name, value))
+
+    def get_step(self) -> int:
+        """The next step to apply."""
+        scratch, _ = self._both()
+        with scratch.environment.reading() as txn:
+            return scratch.step(txn)
+
+    def set_step(self, epoch: int, step: int) -> None:
+        """Set the next step to apply; part of the next commit."""
+        self._write_scratch(epoch, lambda scratch, txn: scratch.set_step(txn, step))
+
+    def _write_scratch(self, epoch: int, work: Callable[[Scratch, Txn], None]) -> None:
+        """A small write on the scratch, fenced."""
+        scratch, durable = self._of_epoch(epoch)
+
+        def checked(txn: Txn) -> None:
+            with durable.environment.reading() as durable_txn:
+                durable.check_epoch(durable_txn, epoch)
+            work(scratch, txn)
+
+        with writers.noted(durable.writers_folder, epoch):
+            scratch.environment.write(checked)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Reading]:
+        """Read transactions on both sides."""
+        scratch, durable = self._both()
+        reading = Reading(scratch, durable, self._chunk_bytes_max)
+        try:
+            yield reading
+        finally:
+            reading.end()
+
+    def state_bytes(self) -> int:
+        """Bytes of all chunks the newest state refers to."""
+        with self._reading() as reading:
+            return sum(state_bytes(state) for state in reading.newest().values())
+
+    def file_bytes(self) -> Mapping[str, int]:
+        """The sizes of the files; far above `state_bytes` they mean that some reader holds old pages."""
+        sizes = {DURABLE: self._disk().environment.file_bytes()}
+        return sizes if self._scratch is None else sizes | {"scratch": self._scratch.environment.file_bytes()}
+
+    @contextmanager
+    def read_trace(self, trace: TraceSpec) -> Iterator[Spine]:
+        """The trace as of the newest finished step of its segment; nothing of it may be kept after the block."""
+        with self._reading() as reading:
+            yield Spine(trace.arrangement, reading.newest().get(trace.id, SpineState()), reading.chunks)
+
+    @contextmanager
+    def read_version(self, version: int) -> Iterator[VersionView]:
+        """The traces of a version, to be sliced; nothing of them may be kept after the block."""
+        durable = self._disk()
+        with durable.environment.reading() as txn:
+            record = durable.record(txn, version)
+            chunks = durable.chunks(txn)
+            try:
+                yield VersionView(checkpoint=record.checkpoint, traces=record.traces, chunks=chunks)
+            finally:
+                chunks.end()
+
+    def adopt(
+        self, version: int, checkpoint: CheckpointId, make: Callable[[ChunkStore], Mapping[int, SpineState]]
+    ) -> CommitReport:
+        """Make `version` out of states that `make` builds; what was there as version - 1 stays beside it.
+
+        Until the last transaction has landed the database does not hold `version`. Open a version afterwards.
+        """
+        self._detach()
+        return adopt_version(self._disk(), version, checkpoint, make, self._chunk_bytes_max)
+
+    def verify(self) -> VerifyReport:
+        """Read every chunk of every version and compare all checksums; `DataError` names the first broken one."""
+        return verify_database(self._disk())
+
+    def close(self) -> None:
+        """Give the files back; what was not committed is gone when the next epoch opens a version."""
+        self._detach()
+        if self._durable is not None:
+            self._durable.close()
+            self._durable = None
+
+    def discard_scratch(self) -> None:
+        """Throw the steps since the opened version away."""
+        self._detach()
+        discard_all(self.path)
