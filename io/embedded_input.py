@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dbsp.circuit.nodes import Table
 from dbsp.errors import ConfigError, DataError
+from dbsp.io.changes import changes_of
 from dbsp.io.chunk import CHUNK_BYTES_MAX, chunk_rows, decode_chunk, encode_chunk, join_pushes, slice_push, split_push
 from dbsp.io.environment import MAP_BYTES_START, Environment, open_environment, release_environment
 from dbsp.io.pushed import Incoming, Position, Producer, Push
-from dbsp.logs import Changes, DeadLetter, Range
+from dbsp.logs import Changes, Range
 
 FORM = "dbsp input log 1"
 BYTES_PER_ROW_UNKNOWN = 64.0
@@ -276,31 +275,6 @@ class EmbeddedInputLog:
             raise DataError(f"input rows are trimmed: {where} first_kept={span.floor}")
         if range_.last > span.end:
             raise DataError(f"input rows are missing at the log's end: {where} end={span.end}")
-
-
-def changes_of(push: Push, range_: Range, step: int, offsets: np.ndarray[Any, np.dtype[np.int64]] | None = None) -> Changes:
-    """A push that stands at a range, as changes and dead letters; `offsets` of all its rows where they have gaps."""
-    if offsets is None:
-        offsets = np.arange(range_.first, range_.first + push.rows, dtype=np.int64)
-    dead = tuple(
-        DeadLetter(
-            step=step,
-            origin=range_.table,
-            partition=range_.partition,
-            offset=int(offsets[row.index]),
-            reason=row.reason,
-            payload=row.payload,
-        )
-        for row in push.bad
-    )
-    return Changes(
-        table=range_.table,
-        partition=range_.partition,
-        batch=push.batch,
-        operations=push.operations,
-        offsets=offsets[push.good_indices()],
-        dead=dead,
-    )
 
 
 def _check_name(name: str, what: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 
 from dbsp.circuit.nodes import Table
 from dbsp.io import BadRow, Push
@@ -34,9 +33,3 @@ def make_record(step: int, *, epoch: int = 1, ranges: Sequence[tuple[str, int, i
 def make_part(rows: Sequence[tuple[tuple[int, str], int]]) -> Batch:
     """A consolidated batch of weighted rows."""
     return consolidate(Batch.from_rows(SCHEMA, rows))
-
-
-@pytest.fixture
-def table() -> Table:
-    """The table the tests push to."""
-    return TABLE

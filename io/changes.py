@@ -1,0 +1,34 @@
+"""Decoded pushes as the changes a step reads."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dbsp.io.pushed import Push
+from dbsp.logs import Changes, DeadLetter, Range
+
+
+def changes_of(push: Push, range_: Range, step: int, offsets: NDArray[np.int64] | None = None) -> Changes:
+    """A push that stands at a range, as changes and dead letters; `offsets` of all its rows where they have gaps."""
+    if offsets is None:
+        offsets = np.arange(range_.first, range_.first + push.rows, dtype=np.int64)
+    dead = tuple(
+        DeadLetter(
+            step=step,
+            origin=range_.table,
+            partition=range_.partition,
+            offset=int(offsets[row.index]),
+            reason=row.reason,
+            payload=row.payload,
+        )
+        for row in push.bad
+    )
+    return Changes(
+        table=range_.table,
+        partition=range_.partition,
+        batch=push.batch,
+        operations=push.operations,
+        offsets=offsets[push.good_indices()],
+        dead=dead,
+    )

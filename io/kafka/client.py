@@ -1,0 +1,255 @@
+"""Kafka clients with the settings that correctness needs, and the reads the logs are made of.
+
+No reader here ever starts "wherever": partitions are assigned to explicit offsets, an offset that is gone is a `DataError` that
+names it, and only committed records up to the last stable offset are seen. Transaction markers take offsets too, so offsets
+have gaps and the highest one is usually not a record: ends are found by reading to the end-of-partition event.
+`confluent_kafka` is imported on first use: the package is optional, and a client must be made in the process that uses it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, FencedError, UnavailableError
+
+FETCH_MESSAGES = 10_000
+TRANSACTION_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """Where the brokers are and what the pipeline's own topics and transactional ids begin with.
+
+    `properties` are further librdkafka settings (security, for one); those that correctness rests on cannot be changed.
+    `timeout_s` bounds every wait for a broker: after it an `UnavailableError` says what was waited for.
+    """
+
+    brokers: str
+    pipeline: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 30.0
+    replication_factor: int = 1
+
+    def topic(self, name: str) -> str:
+        """The pipeline's own topic of this name."""
+        return f"{self.pipeline}.{name}"
+
+
+def kafka() -> Any:
+    """The `confluent_kafka` module; `ConfigError` with the command that installs it."""
+    try:
+        return importlib.import_module("confluent_kafka")
+    except ImportError as error:
+        raise ConfigError("Kafka needs the package confluent-kafka", "pip install 'dbsp[kafka]'") from error
+
+
+def translate(error: Any, doing: str) -> DbspError:
+    """Our error for one of Kafka's: who reads it must stop, raise a limit, mend data, or try again."""
+    module = kafka()
+    cause = error.args[0] if isinstance(error, module.KafkaException) else error
+    code = cause.code() if isinstance(cause, module.KafkaError) else None
+    codes = module.KafkaError
+    text = f"{doing}: {cause}"
+    if code in (codes._FENCED, codes.INVALID_PRODUCER_EPOCH, codes.PRODUCER_FENCED):
+        return FencedError(f"another owner has taken over: {text}")
+    if code in (codes.MSG_SIZE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE):
+        return CapacityError(f"a message is too large for Kafka: {text}", "raise message.max.bytes of client and topic")
+    if code in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE, codes._BAD_MSG, codes.CORRUPT_MESSAGE):
+        return DataError(f"Kafka does not have what was asked for: {text}")
+    if code in (codes.TOPIC_AUTHORIZATION_FAILED, codes._UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_OR_PART):
+        return ConfigError(f"no such topic, or no right to it: {text}")
+    return UnavailableError(f"Kafka does not answer: {text}")
+
+
+def make_admin(settings: KafkaSettings) -> Any:
+    """An admin client."""
+    admin = importlib.import_module("confluent_kafka.admin") if kafka() else None
+    return admin.AdminClient(_base(settings))  # type: ignore[union-attr]
+
+
+def make_producer(settings: KafkaSettings, transactional_id: str) -> Any:
+    """A transactional producer; the caller calls `init_transactions`."""
+    fixed = {
+        "transactional.id": transactional_id,
+        "enable.idempotence": True,
+        "acks": "all",
+        "transaction.timeout.ms": int(1000 * TRANSACTION_TIMEOUT_S),
+        "message.timeout.ms": int(1000 * min(TRANSACTION_TIMEOUT_S, settings.timeout_s)),
+        "linger.ms": 1,
+    }
+    return kafka().Producer(_base(settings) | fixed)
+
+
+def _base(settings: KafkaSettings) -> dict[str, Any]:
+    quiet = {"log_level": 2, "socket.timeout.ms": int(1000 * settings.timeout_s)}
+    return quiet | dict(settings.properties) | {"bootstrap.servers": settings.brokers}
+
+
+class Reader:
+    """Reads committed records of explicit ranges; makes its consumer in the process that uses it, again after a fork."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        """Nothing is connected before the first read."""
+        self._settings = settings
+        self._consumer: Any = None
+        self._process = 0
+
+    def consumer(self) -> Any:
+        """The consumer of this process."""
+        if self._consumer is None or self._process != os.getpid():
+            fixed = {
+                "group.id": f"{self._settings.pipeline}-reader",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "check.crcs": True,
+                "fetch.wait.max.ms": 50,
+                "fetch.queue.backoff.ms": 10,
+            }
+            self._consumer = kafka().Consumer(_base(self._settings) | fixed)
+            self._process = os.getpid()
+        return self._consumer
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; `ConfigError` if there is no such topic."""
+        try:
+            metadata = self.consumer().list_topics(topic, timeout=self._settings.timeout_s)
+        except kafka().KafkaException as error:
+            raise translate(error, f"asking for topic={topic}") from error
+        found = metadata.topics.get(topic)
+        if found is None or found.error is not None or not found.partitions:
+            raise ConfigError(f"no such topic: topic={topic}", "create it, or mend its name")
+        return len(found.partitions)
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """(first kept offset, last stable offset)."""
+        place = kafka().TopicPartition(topic, partition)
+        try:
+            found = self.consumer().get_watermark_offsets(place, timeout=self._settings.timeout_s, cached=False)
+        except kafka().KafkaException as error:
+            raise translate(error, f"asking for offsets of topic={topic} partition={partition}") from error
+        if found is None:
+            raise UnavailableError(f"Kafka does not answer: asking for offsets of topic={topic} partition={partition}")
+        return int(found[0]), int(found[1])
+
+    def read(self, topic: str, partition: int, first: int, last: int) -> Iterator[Any]:
+        """The committed messages with `first <= offset < last`, where `last` is at most the last stable offset.
+
+        **Errors** `DataError` names the offsets if some are gone; `UnavailableError` if nothing comes for `timeout_s`.
+        """
+        if first >= last:
+            return
+        where = f"topic={topic} partition={partition} first={first} last={last}"
+        low, high = self.bounds(topic, partition)
+        if first < low or last > high:
+            raise DataError(f"input offsets are missing from Kafka: {where} kept={low}..{high}", "restore the topic")
+        consumer = self.consumer()
+        consumer.assign([kafka().TopicPartition(topic, partition, first)])
+        try:
+            yield from self._until(last, where)
+        except kafka().KafkaException as error:
+            raise translate(error, f"reading {where}") from error
+        finally:
+            consumer.unassign()
+
+    def _until(self, last: int, where: str) -> Iterator[Any]:
+        deadline = time.monotonic() + self._settings.timeout_s
+        while True:
+            messages = self.consumer().consume(FETCH_MESSAGES, timeout=0.2)
+            for message in messages:
+                error = message.error()
+                if error is not None:
+                    if error.code() == kafka().KafkaError._PARTITION_EOF:
+                        return
+                    if error.retriable() or error.code() in (kafka().KafkaError._TRANSPORT, kafka().KafkaError._ALL_BROKERS_DOWN):
+                        continue
+                    raise translate(error, f"reading {where}")
+                if message.offset() >= last:
+                    return
+                yield message
+                if message.offset() == last - 1:
+                    return
+            if any(message.error() is None for message in messages):
+                deadline = time.monotonic() + self._settings.timeout_s
+            elif time.monotonic() > deadline:
+                raise UnavailableError(f"Kafka does not answer: reading {where}")
+
+    def last_message(self, topic: str, partition: int) -> Any:
+        """The newest committed message, None if there is none; markers at the end are stepped over."""
+        low, high = self.bounds(topic, partition)
+        step = 2
+        while high > low:
+            first = max(low, high - step)
+            messages = list(self.read(topic, partition, first, high))
+            if messages:
+                return messages[-1]
+            if first == low:
+                return None
+            step *= 4
+        return None
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        if self._consumer is not None and self._process == os.getpid():
+            self._consumer.close()
+        self._consumer = None
+
+
+def ensure_topic(settings: KafkaSettings, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+    """Make a topic if it is absent, and give it more partitions if it has fewer."""
+    module = importlib.import_module("confluent_kafka.admin") if kafka() else None
+    admin, wait = make_admin(settings), settings.timeout_s
+    new = module.NewTopic(topic, partitions, settings.replication_factor, config=dict(config or {}))  # type: ignore[union-attr]
+    codes = kafka().KafkaError
+    try:
+        admin.create_topics([new], operation_timeout=wait)[topic].result(timeout=wait)
+    except kafka().KafkaException as error:
+        if error.args[0].code() != codes.TOPIC_ALREADY_EXISTS:
+            raise translate(error, f"creating topic={topic}") from error
+        _widen(settings, admin, module, topic, partitions)
+
+
+def _widen(settings: KafkaSettings, admin: Any, module: Any, topic: str, partitions: int) -> None:
+    wait = settings.timeout_s
+    try:
+        if len(admin.list_topics(topic, timeout=wait).topics[topic].partitions) < partitions:
+            more = module.NewPartitions(topic, partitions)
+            admin.create_partitions([more], operation_timeout=wait)[topic].result(timeout=wait)
+    except kafka().KafkaException as error:
+        if error.args[0].code() != kafka().KafkaError.INVALID_PARTITIONS:
+            raise translate(error, f"adding partitions to topic={topic}") from error
+
+
+def topic_config(settings: KafkaSettings, topic: str) -> dict[str, str]:
+    """The topic's settings on the broker."""
+    module = importlib.import_module("confluent_kafka.admin") if kafka() else None
+    resource = module.ConfigResource(module.ConfigResource.Type.TOPIC, topic)  # type: ignore[union-attr]
+    try:
+        found = make_admin(settings).describe_configs([resource])[resource].result(timeout=settings.timeout_s)
+    except kafka().KafkaException as error:
+        raise translate(error, f"asking for the settings of topic={topic}") from error
+    return {name: entry.value for name, entry in found.items()}
+
+
+def refuse_compaction(settings: KafkaSettings, topic: str) -> None:
+    """`ConfigError` if the broker may drop single records of the topic: offsets read once could not be read again."""
+    policy = topic_config(settings, topic).get("cleanup.policy") or ""
+    if "compact" in policy:
+        hint = "set cleanup.policy=delete, or copy the topic into one that is not compacted"
+        raise ConfigError(f"a compacted topic cannot be replayed: topic={topic} cleanup.policy={policy}", hint)
+
+
+def delete_below(settings: KafkaSettings, topic: str, partition: int, offset: int) -> None:
+    """Delete the records below an offset."""
+    place = kafka().TopicPartition(topic, partition, offset)
+    try:
+        make_admin(settings).delete_records([place])[place].result(timeout=settings.timeout_s)
+    except kafka().KafkaException as error:
+        raise translate(error, f"trimming topic={topic} partition={partition} offset={offset}") from error

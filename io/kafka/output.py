@@ -1,0 +1,196 @@
+"""Outputs on Kafka: per worker and step one transaction with the rows of every view and a progress record.
+
+A plain `read_committed` consumer of a view's topic sees each step's rows once. Every record has the headers `step` and `worker`;
+the key is the user's to choose. A progress topic has one partition per worker: (epoch, step, checksum) for every step, also
+an empty one, so a worker's `last` and the checksums can be read back when data has been deleted.
+
+Invariants: rows and progress appear together or not at all (5); after every take-over of the producer the progress tail is
+read and the epoch compared (6), because Kafka fences the earlier comer, not the older epoch; a commit in doubt is settled by
+taking over again and reading the tail, never by hoping. Source: design section 7, `components.md` on librdkafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dbsp.errors import ConfigError, DataError, FencedError
+from dbsp.io.formats import encode_arrow, json_lines
+from dbsp.io.formats.wire import to_json_text
+from dbsp.io.kafka.client import KafkaSettings, Reader, delete_below, ensure_topic
+from dbsp.io.kafka.transaction import Record, TransactionalWriter
+from dbsp.io.output_part import DEAD_LETTERS, Progress, Verdict, checksum_of, decide, with_dead_letters
+from dbsp.io.step_codec import seal, unseal
+from dbsp.logs import DeadLetter
+from dbsp.zset.batch import Batch
+
+PROGRESS = "progress"
+ARROW_BYTES_MAX = 1 << 19
+_KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+class KafkaOutputLog:
+    """One worker's outputs on Kafka; see `dbsp.logs.OutputLog`.
+
+    `topics` maps views to topics (`<pipeline>.<view>` where it does not); `keys` maps views to the column whose JSON text is
+    the message key: without one a worker writes to partition `worker` modulo the topic's partitions.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        worker: int,
+        *,
+        topics: Mapping[str, str] | None = None,
+        keys: Mapping[str, str] | None = None,
+        format: str = "json",  # noqa: A002  the setting's name
+        first_step: int = 0,
+        create: bool = False,
+    ) -> None:
+        """Connect; `create` makes the progress topic wide enough, and topics of views when they are first written."""
+        if format not in ("json", "arrow"):
+            raise ConfigError(f"unknown output format: format={format}", "use json or arrow")
+        self._settings, self._worker, self._format, self._create = settings, worker, format, create
+        self._topics, self._keys = dict(topics or {}), dict(keys or {})
+        self._first_step = first_step
+        self._reader = Reader(settings)
+        self._writer = TransactionalWriter(settings, f"{settings.pipeline}-output-{worker}")
+        self._progress_topic = settings.topic(PROGRESS)
+        self._widths: dict[str, int] = {}
+        self._checksums: dict[int, int] | None = None
+        self._progress: Progress | None = None
+        if create:
+            ensure_topic(settings, self._progress_topic, worker + 1, _KEEP_ALL)
+        if self._reader.partitions(self._progress_topic) <= worker:
+            raise ConfigError(f"the progress topic has no partition for this worker: topic={self._progress_topic} worker={worker}")
+
+    def bounds(self) -> tuple[int, int]:
+        """(first, last) as the progress topic says now; a write settles what a crash left in doubt."""
+        progress = self._read_progress()
+        return progress.first, progress.last
+
+    def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
+        """Write one step's part in one transaction; see `dbsp.logs.OutputLog.write`."""
+        full = with_dead_letters(parts, dead)
+        checksum = checksum_of(full)
+        progress = self._own(epoch)
+        stored = self._checksum(step) if progress.first <= step < progress.last else None
+        if decide(progress, epoch, step, checksum, stored) is Verdict.DISCARD:
+            return
+        first = progress.first
+        mark = seal({"epoch": epoch, "step": step, "checksum": f"{checksum:016x}", "first": first, "worker": self._worker})
+        records = [record for view, batch in full.items() for record in self._records(view, batch, step)]
+        records.append(Record(topic=self._progress_topic, partition=self._worker, value=mark))
+        self._writer.write(records, lambda: self._settle(epoch, step, checksum))
+        self._progress = Progress(first=first, last=step + 1, epoch=epoch)
+        if self._checksums is not None:
+            self._checksums[step] = checksum
+
+    def _own(self, epoch: int) -> Progress:
+        """The progress, read behind our own fence: epoch compared before and after taking over."""
+        if self._progress is not None and self._writer.ready and epoch == self._progress.epoch:
+            return self._progress
+        if self._progress is not None and epoch < self._progress.epoch:
+            raise FencedError(f"a newer epoch writes these outputs: epoch={epoch} newest={self._progress.epoch}")
+        self._refuse_newer(epoch)
+        self._writer.take_over()
+        self._checksums = None
+        found = self._refuse_newer(epoch)
+        self._progress = Progress(first=found.first, last=found.last, epoch=epoch)
+        return self._progress
+
+    def _refuse_newer(self, epoch: int) -> Progress:
+        progress = self._read_progress()
+        if progress.epoch > epoch:
+            raise FencedError(f"a newer epoch writes these outputs: epoch={epoch} newest={progress.epoch}")
+        return progress
+
+    def _settle(self, epoch: int, step: int, checksum: int) -> bool:
+        """After a failed transaction: whether the step is in the log; a newer epoch there means stop."""
+        self._refuse_newer(epoch)
+        self._writer.take_over()
+        progress = self._refuse_newer(epoch)
+        if progress.last == step:
+            return False
+        self._checksums = None
+        if progress.last != step + 1 or self._checksum(step) != checksum:
+            raise FencedError(f"another writer wrote this worker's outputs: worker={self._worker} step={step} last={progress.last}")
+        return True
+
+    def _read_progress(self) -> Progress:
+        """The newest progress record of this worker's partition; where there is none, the worker starts at its first step."""
+        message = self._reader.last_message(self._progress_topic, self._worker)
+        if message is None:
+            if self._reader.bounds(self._progress_topic, self._worker)[0] > 0:
+                raise DataError(f"the progress of a worker is lost: topic={self._progress_topic} partition={self._worker}")
+            return Progress(first=self._first_step, last=self._first_step)
+        mark = self._mark(message)
+        last = mark["step"] + 1
+        return Progress(first=mark["first"], last=max(last, self._first_step), epoch=mark["epoch"])
+
+    def _checksum(self, step: int) -> int | None:
+        """The checksum kept for a step; the partition is read once per take-over, when a step is first repeated."""
+        if self._checksums is None:
+            marks = [self._mark(message) for message in self._messages()]
+            self._checksums = {mark["step"]: int(mark["checksum"], 16) for mark in marks}
+        return self._checksums.get(step)
+
+    def _messages(self) -> Iterator[Any]:
+        low, high = self._reader.bounds(self._progress_topic, self._worker)
+        return self._reader.read(self._progress_topic, self._worker, low, high)
+
+    def _mark(self, message: Any) -> Any:
+        where = f"topic={self._progress_topic} partition={self._worker} offset={message.offset()}"
+        mark = unseal(message.value(), where)
+        if mark["worker"] != self._worker:
+            raise DataError(f"a progress record of another worker: {where} worker={mark['worker']}")
+        return mark
+
+    def _records(self, view: str, batch: Batch, step: int) -> Iterator[Record]:
+        topic = self.topic_of(view)
+        headers = (("step", str(step).encode()), ("worker", str(self._worker).encode()))
+        key = self._keys.get(view) if view != DEAD_LETTERS else None
+        partition = None if key is not None else self._worker % self._width(topic)
+        if self._format == "arrow":
+            for piece in _pieces(batch, ARROW_BYTES_MAX):
+                yield Record(
+                    topic=topic, partition=self._worker % self._width(topic), value=encode_arrow(piece), headers=headers
+                )
+            return
+        values = json_lines(batch).to_pylist()
+        self._width(topic)
+        keys = to_json_text(batch.column(key)).to_pylist() if key is not None else [None] * len(values)
+        for value, text in zip(values, keys, strict=True):
+            message_key = None if text is None else text.encode()
+            yield Record(topic=topic, partition=partition, key=message_key, value=value.encode(), headers=headers)
+
+    def topic_of(self, view: str) -> str:
+        """The topic a view, or the dead letters, are written to."""
+        return self._topics.get(view) or self._settings.topic(view)
+
+    def _width(self, topic: str) -> int:
+        if topic not in self._widths:
+            if self._create:
+                ensure_topic(self._settings, topic, 1)
+            self._widths[topic] = self._reader.partitions(topic)
+        return self._widths[topic]
+
+    def trim_progress(self, step: int) -> None:
+        """Delete the progress records of steps below `step`, but never the newest: no replay reaches them."""
+        below = [message.offset() for message in self._messages() if self._mark(message)["step"] >= step]
+        newest = self._reader.last_message(self._progress_topic, self._worker)
+        if newest is not None:
+            offset = min([newest.offset(), *below])
+            delete_below(self._settings, self._progress_topic, self._worker, offset)
+            self._checksums = None
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._writer.discard()
+        self._reader.close()
+
+
+def _pieces(batch: Batch, bytes_max: int) -> Iterator[Batch]:
+    step = max(1, -(-len(batch) // max(1, -(-batch.nbytes // bytes_max))))
+    for first in range(0, len(batch), step):
+        yield batch.slice(first, min(len(batch), first + step))

@@ -1,0 +1,190 @@
+"""The step log on Kafka: a topic of one partition, written by one transactional producer that fences an older coordinator.
+
+Two kinds of records: `step`, and `head` (epoch, next step, positions), written by each claim and each trim, so that what
+the trimmed records said about positions and epochs is still in the log. The state is the fold of all records, in order.
+
+Invariants: a record is committed when `append` returns (4); the epoch is compared with the newest in the log after every
+take-over of the producer (6); steps have no gaps and their ranges follow each other (7). Source: design sections 7 and 8.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dbsp.errors import ConfigError, DataError, FencedError
+from dbsp.io.kafka.client import KafkaSettings, Reader, delete_below, ensure_topic, refuse_compaction
+from dbsp.io.kafka.transaction import Record, TransactionalWriter
+from dbsp.io.step_codec import (
+    Positions,
+    advance,
+    check_owner,
+    positions_from_json,
+    positions_to_json,
+    record_from_json,
+    record_to_json,
+    seal,
+    unseal,
+)
+from dbsp.logs import StepRecord
+
+TOPIC = "steps"
+_KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+@dataclass(slots=True)
+class _State:
+    """The fold of the log's records; `offsets` says where the kept ones stand, `end` where to read on."""
+
+    epoch: int = 0
+    claim: str = ""
+    next_step: int = 0
+    positions: Positions = field(default_factory=dict)
+    records: dict[int, StepRecord] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)
+    end: int = -1
+    empty: bool = True
+
+    def take(self, value: dict[str, Any], offset: int) -> None:
+        """Fold in one record."""
+        if value["kind"] == "head":
+            self.epoch, self.next_step = value["epoch"], value["next_step"]
+            self.positions, self.claim = positions_from_json(value["positions"]), value["claim"]
+        else:
+            record = record_from_json(value["record"])
+            first_kept = self.empty
+            self.positions = advance(record, record.step if first_kept else self.next_step, self.positions)
+            self.records[record.step], self.offsets[record.step] = record, offset
+            self.epoch, self.next_step = max(self.epoch, record.epoch), record.step + 1
+        self.empty = False
+
+
+class KafkaStepLog:
+    """The step log of one pipeline on Kafka; see `dbsp.logs.StepLog`."""
+
+    def __init__(self, settings: KafkaSettings, *, create: bool = False) -> None:
+        """Connect; `create` makes an absent topic, otherwise absence is a `ConfigError` and an empty one a `DataError`."""
+        self._settings = settings
+        self._topic = settings.topic(TOPIC)
+        self._reader = Reader(settings)
+        self._writer = TransactionalWriter(settings, f"{settings.pipeline}-steps")
+        self._state = _State()
+        self._epoch, self._claim = 0, ""
+        self._create = create
+        if create:
+            ensure_topic(settings, self._topic, 1, _KEEP_ALL)
+        if self._reader.partitions(self._topic) != 1:
+            raise ConfigError(f"the step log's topic must have one partition: topic={self._topic}")
+        refuse_compaction(settings, self._topic)
+
+    def claim(self, above: int = 0) -> int:
+        """Become the owner: fence older producers, read the log, write a new epoch above `above` and every other."""
+        self._writer.take_over()
+        self._catch_up()
+        if self._state.empty and not self._create:
+            raise DataError(f"the step log is empty: topic={self._topic}", "restore the topic; an empty one is never taken over")
+        epoch = max(self._state.epoch, above) + 1
+        self._claim = uuid.uuid4().hex
+        self._write_head(epoch)
+        self._epoch = epoch
+        return epoch
+
+    def epoch(self) -> int:
+        """The newest epoch; 0 before the first claim."""
+        return self._catch_up().epoch
+
+    def append(self, record: StepRecord) -> None:
+        """Append the next record in a transaction of its own, committed on return.
+
+        **Errors** as the embedded log's; what a broken connection left in doubt is settled by reading the log's tail.
+        """
+        if self._epoch == 0:
+            raise FencedError(f"the step log is not claimed: step={record.step} epoch={record.epoch}")
+        check_owner(record, self._epoch)
+        check_owner(record, self._state.epoch)
+        advance(record, self._state.next_step, self._state.positions)
+        self._write({"kind": "step", "record": record_to_json(record)}, lambda: self._has(record))
+
+    def _has(self, record: StepRecord) -> bool:
+        known = self._state.records.get(record.step)
+        if known is not None and known != record:
+            raise FencedError(f"another coordinator wrote this step: step={record.step} epoch={known.epoch}")
+        return known is not None
+
+    def _write_head(self, epoch: int) -> None:
+        """Write epoch, next step and positions; the claim's own name tells it from a rival's head of the same epoch."""
+        state, before = self._state, self._state.claim
+        head = {"kind": "head", "epoch": epoch, "claim": self._claim, "next_step": state.next_step}
+        head["positions"] = positions_to_json(state.positions)
+        self._write(head, lambda: self._state.claim == self._claim != before)
+
+    def _write(self, value: dict[str, Any], present: Callable[[], bool]) -> None:
+        epoch_before = self._state.epoch
+
+        def settle() -> bool:
+            """After a failure: a newer epoch in the log means stop; else take over again and look for the record."""
+            self._refuse_newer(epoch_before, present)
+            self._writer.take_over()
+            self._refuse_newer(epoch_before, present)
+            return present()
+
+        self._writer.write([Record(topic=self._topic, partition=0, value=seal(value))], settle)
+        self._catch_up()
+        self._refuse_newer(epoch_before, present)
+
+    def _refuse_newer(self, epoch: int, present: Callable[[], bool]) -> None:
+        newest = self._catch_up().epoch
+        if newest != epoch and not present():
+            raise FencedError(f"another coordinator owns the step log: epoch={epoch} newest={newest}")
+
+    def _catch_up(self) -> _State:
+        """Fold what has been written since the last look; trimmed records are forgotten."""
+        state = self._state
+        low, high = self._reader.bounds(self._topic, 0)
+        if 0 <= state.end < low or state.end > high:
+            raise DataError(f"the step log lost records: topic={self._topic} read_to={state.end} kept={low}..{high}")
+        for message in self._reader.read(self._topic, 0, max(low, state.end), high):
+            state.take(unseal(message.value(), f"topic={self._topic} offset={message.offset()}"), message.offset())
+        state.end = high
+        for step in [step for step, offset in state.offsets.items() if offset < low]:
+            del state.records[step], state.offsets[step]
+        return state
+
+    def read(self, first: int) -> Sequence[StepRecord]:
+        """Records from step `first` on; `DataError` if the first wanted is trimmed or lies behind the log's end."""
+        state = self._catch_up()
+        kept = min(state.records, default=state.next_step)
+        if not kept <= first <= state.next_step:
+            raise DataError(f"step records are missing: first={first} first_kept={kept} next={state.next_step}")
+        return [state.records[step] for step in range(first, state.next_step)]
+
+    def last(self) -> StepRecord | None:
+        """The newest record."""
+        state = self._catch_up()
+        return state.records.get(state.next_step - 1)
+
+    def next_step(self) -> int:
+        """The step that the next record must have."""
+        return self._catch_up().next_step
+
+    def positions(self) -> Positions:
+        """The first offset that no step covers yet, for every partition that some step has read."""
+        return dict(self._catch_up().positions)
+
+    def trim(self, step: int) -> None:
+        """Drop records below `step`, but never the newest; only the owner may."""
+        if self._epoch == 0:
+            raise FencedError(f"the step log is not claimed: trim={step}")
+        state = self._catch_up()
+        check = min(step, state.next_step - 1)
+        if check not in state.offsets or check == min(state.offsets):
+            return
+        self._write_head(self._epoch)
+        delete_below(self._settings, self._topic, 0, state.offsets[check])
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._writer.discard()
+        self._reader.close()

@@ -1,0 +1,119 @@
+"""One transactional producer that survives its own failures: every transaction is known to be committed, or not.
+
+librdkafka has no KIP-890: a commit that timed out may still be applied later, into the next transaction of the same
+producer. So after any error the producer is thrown away, a new one with the same transactional id is made (the broker aborts
+or finishes the old transaction and refuses the old producer), and the log's tail is read to learn what happened. Fencing on
+Kafka is last come, first served, not by our epochs: `owner` hooks let a log check its epoch before and after taking over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dbsp.errors import CapacityError, FencedError, UnavailableError
+from dbsp.io.kafka.client import KafkaSettings, kafka, make_producer, translate
+
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One message to write; `partition` None leaves the choice to the key."""
+
+    topic: str
+    value: bytes
+    partition: int | None = None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = field(default=())
+
+
+class TransactionalWriter:
+    """Writes sets of records, each set in one transaction."""
+
+    def __init__(self, settings: KafkaSettings, transactional_id: str) -> None:
+        """Nothing is connected before the first take-over."""
+        self._settings = settings
+        self._id = transactional_id
+        self._producer: Any = None
+        self._process = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether this process holds a producer that has taken over and has not failed since."""
+        return self._producer is not None and self._process == os.getpid()
+
+    def take_over(self) -> None:
+        """Become the only producer of this transactional id: older ones are fenced, an open transaction is aborted."""
+        self._producer = None
+        producer = make_producer(self._settings, self._id)
+        try:
+            producer.init_transactions(self._settings.timeout_s)
+        except kafka().KafkaException as error:
+            raise translate(error, f"taking over transactional.id={self._id}") from error
+        self._producer, self._process = producer, os.getpid()
+
+    def write(self, records: Iterable[Record], settle: Callable[[], bool]) -> None:
+        """Write all records in one transaction; on return it is committed.
+
+        `settle` is called after a failure, when nothing of the failed attempt can be applied any more except what already is:
+        it takes over again, checks the owner (raising `FencedError`), and says whether the records are in the log.
+        """
+        rows = list(records)
+        failure: Exception | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                if not self.ready:
+                    self.take_over()
+                self._attempt(rows)
+                return
+            except CapacityError:
+                self.discard()
+                raise
+            except (UnavailableError, FencedError) as error:
+                failure = error
+                self.discard()
+                if settle():
+                    return
+        raise UnavailableError(f"a Kafka transaction failed again and again: transactional.id={self._id}") from failure
+
+    def _attempt(self, rows: list[Record]) -> None:
+        errors: list[Any] = []
+
+        def delivered(error: Any, _message: Any) -> None:
+            if error is not None:
+                errors.append(error)
+
+        try:
+            self._producer.begin_transaction()
+            for row in rows:
+                self._produce(row, delivered)
+            self._producer.commit_transaction(self._settings.timeout_s)
+        except kafka().KafkaException as error:
+            raise translate(errors[0] if errors else error, f"transactional.id={self._id}") from error
+
+    def _produce(self, row: Record, delivered: Callable[[Any, Any], None]) -> None:
+        """Queue one message, waiting while the queue is full."""
+        place = {} if row.partition is None else {"partition": row.partition}
+        waited = 0.0
+        while True:
+            try:
+                self._producer.produce(
+                    row.topic, row.value, key=row.key, headers=list(row.headers), on_delivery=delivered, **place
+                )
+                return
+            except BufferError as error:
+                if waited > self._settings.timeout_s:
+                    raise UnavailableError(f"Kafka takes no more messages: topic={row.topic}") from error
+                self._producer.poll(0.1)
+                waited += 0.1
+
+    def discard(self) -> None:
+        """Drop the producer; what it left open is settled by the next take-over or by the broker's timeout."""
+        if self._producer is not None and self._process == os.getpid():
+            with_purge = getattr(self._producer, "purge", None)
+            if with_purge is not None:
+                with_purge()
+        self._producer = None

@@ -1,0 +1,135 @@
+"""A real Kafka broker for the tests: jars through Ivy (PySpark brings it), one KRaft process on loopback, killed with its parent."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka.admin
+import pyspark
+
+VERSION = "4.1.0"
+PR_SET_PDEATHSIG = 1
+CACHE = Path(os.environ.get("DBSP_CACHE", Path.home() / ".cache" / "dbsp"))
+
+
+def jars() -> Path:
+    """The folder with Kafka's jars, fetched once."""
+    folder = CACHE / f"kafka-{VERSION}"
+    if (folder / f"kafka_2.13-{VERSION}.jar").exists():
+        return folder
+    fetched = CACHE / f"kafka-{VERSION}.{os.getpid()}"
+    ivy = Path(pyspark.__file__).parent / "jars" / "*"
+    command = ["java", "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(CACHE / "ivy"), "-confs", "default"]
+    command += ["-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-types", "jar", "bundle"]
+    command += ["-retrieve", f"{fetched}/[artifact]-[revision].[ext]"]
+    subprocess.run(command, check=True, capture_output=True, timeout=280)
+    if not folder.exists():
+        fetched.rename(folder)
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Broker:
+    """Start, stop, kill and restart one broker; its data stays in `folder` until the end."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="dbsp-kafka-", ignore_cleanup_errors=True)
+        self.folder = folder or Path(self._temporary.name)  # type: ignore[union-attr]
+        self.port, self._controller = free_port(), free_port()
+        self.brokers = f"127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._properties = self.folder / "server.properties"
+
+    def start(self) -> Broker:
+        if not self._properties.exists():
+            self._format()
+        log = (self.folder / "broker.log").open("ab")
+        self._process = subprocess.Popen(
+            [*self._java("-Xmx512m"), "kafka.Kafka", str(self._properties)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        log.close()
+        atexit.register(self.kill)
+        self.admin().list_topics(timeout=60)
+        return self
+
+    def admin(self) -> Any:
+        return confluent_kafka.admin.AdminClient({"bootstrap.servers": self.brokers, "log_level": 2})
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(timeout=30)
+            self._process = None
+        atexit.unregister(self.kill)
+
+    def pause(self) -> None:
+        os.kill(self._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
+
+    def resume(self) -> None:
+        os.kill(self._process.pid, signal.SIGCONT)  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        self.kill()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _java(self, *options: str) -> list[str]:
+        logging = f"-Dlog4j2.configurationFile={self._log4j()}"
+        return ["java", *options, logging, "-cp", f"{jars()}/*"]
+
+    def _log4j(self) -> Path:
+        path = self.folder / "log4j2.properties"
+        if not path.exists():
+            path.write_text(
+                "rootLogger.level=WARN\nrootLogger.appenderRefs=c\nrootLogger.appenderRef.c.ref=c\n"
+                "appender.c.type=Console\nappender.c.name=c\nappender.c.layout.type=PatternLayout\n"
+                "appender.c.layout.pattern=%d %p %c %m%n\n"
+            )
+        return path
+
+    def _format(self) -> None:
+        self._properties.write_text(
+            f"""process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{self._controller}
+listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}
+controller.listener.names=CONTROLLER
+log.dirs={self.folder / "data"}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=2
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+"""
+        )
+        cluster = base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")
+        command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
