@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from dbsp.errors import InternalError, UnavailableError
 from dbsp.runtime.spark.jobs import JobThread
-from dbsp.runtime.spark.placement import ground_rdd, live_hosts
+from dbsp.runtime.spark.placement import drain, ground_rdd, live_hosts
 from dbsp.runtime.spark.session import SparkHandle
 
 pytestmark = pytest.mark.spark
@@ -30,11 +30,28 @@ def jobs(spark: SparkHandle) -> Iterator[JobThread]:
 
 def _run(spark: SparkHandle, jobs: JobThread, function: Callable[[int], object], count: int = 2) -> list[object]:
     ground = ground_rdd(spark.context, ("",) * count)
-    return jobs.run("test", lambda: ground.mapPartitionsWithIndex(lambda i, _: [function(i)]).collect())
+
+    def task(index: int, nothing: Iterable[int]) -> list[object]:
+        drain(nothing)
+        return [function(index)]
+
+    return jobs.run("test", lambda: ground.mapPartitionsWithIndex(task).collect())
 
 
 def test_results_come_in_the_order_of_workers(spark: SparkHandle, jobs: JobThread) -> None:
     assert _run(spark, jobs, lambda index: index * 10, 5) == [0, 10, 20, 30, 40]
+
+
+@pytest.mark.parametrize("hosts", [("", ""), ("127.0.0.1", "127.0.0.1")])
+def test_python_workers_are_used_again(spark: SparkHandle, jobs: JobThread, hosts: tuple[str, ...]) -> None:
+    ground = ground_rdd(spark.context, hosts)
+
+    def pid(_: int, nothing: Iterable[int]) -> list[int]:
+        drain(nothing)
+        return [os.getpid()]
+
+    seen = [set(jobs.run("test", lambda: ground.mapPartitionsWithIndex(pid).collect())) for _ in range(4)]
+    assert len(set.union(*seen)) <= 2
 
 
 def test_a_bug_in_a_task_is_told_without_the_jvm(spark: SparkHandle, jobs: JobThread) -> None:
@@ -116,7 +133,11 @@ def test_a_closed_thread_refuses(spark: SparkHandle) -> None:
 def test_tasks_may_prefer_hosts(spark: SparkHandle, jobs: JobThread) -> None:
     assert live_hosts(spark.context) == {"127.0.0.1"}
     ground = ground_rdd(spark.context, ("127.0.0.1", "", "elsewhere"))
-    assert jobs.run("test", lambda: ground.mapPartitionsWithIndex(lambda i, _: [i]).collect()) == [0, 1, 2]
+    assert jobs.run("test", lambda: ground.mapPartitionsWithIndex(lambda i, it: [(i, list(it))]).collect()) == [
+        (0, []),
+        (1, []),
+        (2, []),
+    ]
     java = ground._jrdd.rdd()
     places = [java.preferredLocations(part).mkString(",") for part in java.partitions()]
     assert places == ["127.0.0.1", "", "elsewhere"]

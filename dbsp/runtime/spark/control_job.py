@@ -15,6 +15,7 @@ import pyarrow as pa
 from dbsp.errors import DbspError
 from dbsp.runtime import tasks
 from dbsp.runtime.spark.failures import Failure, failure_of
+from dbsp.runtime.spark.placement import drain
 from dbsp.runtime.spark.shared import PackedWork, unpack
 from dbsp.store import CheckpointId
 
@@ -39,8 +40,9 @@ def partial_of(task: ControlTask) -> Callable[[int, Iterable[int]], Iterator[tup
     return partial(run_control, task)
 
 
-def run_control(task: ControlTask, index: int, _: Iterable[int]) -> Iterator[tuple[int, Any] | Failure]:
+def run_control(task: ControlTask, index: int, nothing: Iterable[int]) -> Iterator[tuple[int, Any] | Failure]:
     """The worker's number and what the function returned, or its failure."""
+    drain(nothing)
     worker = task.workers[index]
     try:
         yield worker, task.function(unpack(task.work.value), worker, *task.arguments)

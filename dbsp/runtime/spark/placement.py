@@ -6,23 +6,32 @@ would pull every later step to the wrong host. It stays a hint to Spark; no answ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pickle
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyspark import SparkContext
 from pyspark.core.rdd import RDD
 
+_NOTHING = pickle.dumps([])
+
 
 def ground_rdd(context: SparkContext, hosts: Sequence[str]) -> RDD[int]:
     """An RDD whose partition i is empty and prefers `hosts[i]`; an empty name means anywhere."""
     if not any(hosts):
-        return context.parallelize(range(len(hosts)), len(hosts))
+        return context.parallelize([], len(hosts))
     jvm: Any = context._jvm
-    places = [jvm.scala.Tuple2(bytearray(b""), _sequence(context, [host] if host else [])) for host in hosts]
+    places = [jvm.scala.Tuple2(bytearray(_NOTHING), _sequence(context, [host] if host else [])) for host in hosts]
     tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
     placed = context._jsc.sc().makeRDD(_sequence(context, places), tag)
     java = jvm.org.apache.spark.api.java.JavaRDD.fromRDD(placed, tag)
     return RDD(java, context)
+
+
+def drain(records: Iterable[int]) -> None:
+    """Read an empty partition to its end: a Python worker whose input was not read is not used again."""
+    deque(records, maxlen=0)
 
 
 def _sequence(context: SparkContext, items: list[object]) -> Any:

@@ -21,6 +21,7 @@ from dbsp.logs import StepRecord
 from dbsp.runtime import tasks
 from dbsp.runtime.runtime import WorkerReport
 from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure
+from dbsp.runtime.spark.placement import drain
 from dbsp.runtime.spark.shared import PackedWork, unpack
 
 if TYPE_CHECKING:
@@ -63,15 +64,17 @@ def step_rdd(ground: RDD[int], task: StepTask, workers: int, segments: int) -> R
     return records.partitionBy(workers, slot).mapPartitionsWithIndex(partial(last_segment, task, segments - 1))
 
 
-def only_segment(task: StepTask, index: int, _: Iterable[int]) -> Iterator[Result]:
+def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Result]:
     """The whole step of one worker, without an exchange."""
+    drain(nothing)
     order = task.order()
     worker = order.layout.workers[index]
     yield _report(worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block))
 
 
-def first_segment(task: StepTask, index: int, _: Iterable[int]) -> Iterator[Record]:
+def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Record]:
     """Segment 0 of one worker: its parcels, or its failure to everyone."""
+    drain(nothing)
     order = task.order()
     worker = order.layout.workers[index]
     return _sent(order.layout, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block))
