@@ -72,10 +72,12 @@ class Plan:
         return tuple(node for node in self.nodes if node.segment == index)
 
     def traces(self, segment: int) -> tuple[TraceSpec, ...]:
-        """The traces that one segment reads and writes."""
+        """The traces that one segment reads and writes: those of its nodes and of the views made in it."""
         own = [trace for node in self.segment(segment) for trace in node.traces]
+        own += [view.trace for view in self.views if view.trace is not None and self.nodes[view.node].segment == segment]
         return tuple(sorted(own, key=lambda trace: trace.id))
 
     def all_traces(self) -> tuple[TraceSpec, ...]:
         """Every trace of the plan, by number."""
-        return tuple(trace for index in range(self.segments) for trace in self.traces(index))
+        found = [trace for index in range(self.segments) for trace in self.traces(index)]
+        return tuple(sorted(found, key=lambda trace: trace.id))

@@ -1,0 +1,179 @@
+"""Apply: a chain of filters and projections over expressions, fused into one operator.
+
+**Law** linear: apply(a + b) = apply(a) + apply(b), so the change of the output is the chain applied to the change.
+
+Rows are not moved by a filter until a later stage reads a column of what is left. A row on which an expression fails
+leaves by the error policy (`dbsp.operators.failures`); a retraction of it fails alike, so nothing stays behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.expr.expression import ROW_ERRORS, ColumnRef, Expression, Rows, Subset
+from dbsp.operators.failures import computed, report
+from dbsp.operators.operator import State, StepContext
+from dbsp.zset.arrays import canonical_floats
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import Arrangement, Schema
+
+Weights = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """A filter: rows for which the predicate is true stay."""
+
+    predicate: Expression
+    schema: Schema
+
+    def __str__(self) -> str:
+        """As a reader would write it."""
+        return f"filter {self.predicate}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A projection: a row becomes the values of these expressions."""
+
+    columns: tuple[tuple[str, Expression], ...]
+    schema: Schema
+
+    def __str__(self) -> str:
+        """As a reader would write it."""
+        return "select " + ", ".join(_named(name, value) for name, value in self.columns)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it only picks and renames columns."""
+        return all(isinstance(value, ColumnRef) for _, value in self.columns)
+
+
+Stage = Keep | Project
+
+
+def _named(name: str, value: Expression) -> str:
+    return name if isinstance(value, ColumnRef) and value.name == name else f"{name} = {value}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """Computed columns, as rows that a later stage reads."""
+
+    columns: Mapping[str, pa.Array]
+    rows: int
+
+    def column(self, name: str) -> pa.Array:
+        """A column by name."""
+        return self.columns[name]
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return self.rows
+
+
+@dataclass(slots=True)
+class _Flow:
+    """The rows on their way through the stages; `origin` is their place among the rows that came in."""
+
+    context: StepContext
+    source: Batch
+    rows: Rows
+    weights: Weights
+    origin: npt.NDArray[np.int64] | None = None
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def keep(self, mask: npt.NDArray[np.bool_]) -> None:
+        """Only the rows of the mask go on."""
+        positions = np.flatnonzero(mask)
+        if len(positions) == len(mask):
+            return
+        self.rows = Subset(self.rows, pa.array(positions))
+        self.weights = self.weights[positions]
+        self.origin = positions if self.origin is None else self.origin[positions]
+
+    def fail(self, reasons: Mapping[int, str]) -> None:
+        """Note failed rows, by their place among the rows that came in, and drop them."""
+        for row, reason in reasons.items():
+            self.reasons[row if self.origin is None else int(self.origin[row])] = reason
+        mask = np.ones(len(self.rows), np.bool_)
+        mask[list(reasons)] = False
+        self.keep(mask)
+
+    def value(self, expression: Expression) -> tuple[pa.Array, dict[int, str]]:
+        """A column, and the rows on which it failed."""
+        rows = self.rows
+        try:
+            return expression.evaluate(rows), {}
+        except ROW_ERRORS:
+            return computed(lambda positions: expression.evaluate(Subset(rows, pa.array(positions))), len(rows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Runs the stages in order."""
+
+    stages: tuple[Stage, ...]
+    schema: Schema
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """None: it keeps nothing."""
+        return ()
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The chain, on the changed rows alone."""
+        (batch,) = inputs
+        if len(batch) == 0:
+            return Batch.empty(self.schema)
+        flow = _Flow(context, batch, batch, batch.weight)
+        for stage in self.stages:
+            if isinstance(stage, Keep):
+                _filter(flow, stage)
+            else:
+                _project(flow, stage)
+        report(context, batch, batch.schema.names, batch.weight, flow.reasons)
+        columns = tuple(canonical_floats(flow.rows.column(name)) for name in self.schema.names)
+        return Batch(schema=self.schema, columns=columns, weights=flow.weights.reshape(-1, 1))
+
+
+def _filter(flow: _Flow, stage: Keep) -> None:
+    """Keep the rows of a true predicate; under policy `null` a failure counts as null, so the row leaves."""
+    mask, reasons = flow.value(stage.predicate)
+    if reasons and flow.context.error_policy != "null":
+        flow.fail(reasons)
+        mask = mask.filter(pa.array(_all_but(len(mask), reasons)))
+    flow.keep(_true(mask))
+
+
+def _project(flow: _Flow, stage: Project) -> None:
+    """Compute the columns; a row that fails in one of them leaves, or has a null there where the policy and schema say so."""
+    made: dict[str, pa.Array] = {}
+    lost: dict[int, str] = {}
+    for name, expression in stage.columns:
+        made[name], reasons = flow.value(expression)
+        if reasons and not (flow.context.error_policy == "null" and stage.schema[name].nullable):
+            for row, reason in reasons.items():
+                lost.setdefault(row, reason)
+    rows = len(flow.rows)
+    if lost:
+        kept = pa.array(_all_but(rows, lost))
+        flow.fail(lost)
+        made = {name: column.filter(kept) for name, column in made.items()}
+    flow.rows = _Made(made, rows - len(lost))
+
+
+def _all_but(rows: int, failed: Mapping[int, str]) -> npt.NDArray[np.bool_]:
+    mask = np.ones(rows, np.bool_)
+    mask[list(failed)] = False
+    return mask
+
+
+def _true(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where a boolean column is true; null is not."""
+    filled: npt.NDArray[np.bool_] = values.fill_null(False).to_numpy(zero_copy_only=False)
+    return filled

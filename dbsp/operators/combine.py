@@ -1,0 +1,44 @@
+"""Combine: rows pre-summed into what an aggregate needs of them, before they travel.
+
+**Law** linear: a form of a + b is the form of a plus the form of b, so summing before the exchange and again after it
+gives the same. Several rows of a group become one row of sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dbsp.operators.operator import State, StepContext
+from dbsp.zset.batch import Batch, arrange
+from dbsp.zset.schema import Arrangement
+
+
+class Form(Protocol):
+    """What rows become for an aggregate: fewer columns, perhaps several weights; linear."""
+
+    def arrangement(self) -> Arrangement:
+        """Schema, key and weights of the result."""
+        ...
+
+    def of(self, batch: Batch) -> Batch:
+        """The rows in this form, loose."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combine:
+    """Brings rows into a form and adds up equal ones."""
+
+    form: Form
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """None: it keeps nothing."""
+        return ()
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The sums of the changed rows."""
+        arrangement = self.form.arrangement()
+        if len(inputs[0]) == 0:
+            return arrange(Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+        return arrange(self.form.of(inputs[0]), arrangement)

@@ -1,0 +1,130 @@
+"""Group-by: one row per group, the keys and then the aggregates, kept by parts (`dbsp.operators.part`).
+
+**Law** a group's row changes only if a row of the group does: the output's change is -old +new over the groups that
+changed, and nothing where old and new are the same row. A group exists exactly while its row count is not zero.
+
+**State** the parts' traces, all keyed by the group's key, so a group moves as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.errors import InternalError
+from dbsp.operators.failures import report
+from dbsp.operators.linear_part import LinearPart
+from dbsp.operators.operator import State, StepContext
+from dbsp.operators.part import Part, PartState, Values
+from dbsp.zset.arrays import gather
+from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.equality import equal_keys
+from dbsp.zset.schema import Arrangement, Schema
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupBy:
+    """One output row per group. `streams[i]` is the input in which part i finds its form; part 0 counts the rows."""
+
+    keys: Schema
+    linear: LinearPart
+    others: tuple[Part, ...]
+    streams: tuple[int, ...]
+    schema: Schema
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts, the linear one first."""
+        return (self.linear, *self.others)
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """All traces of all parts."""
+        return tuple(arrangement for part in self.parts for arrangement in part.arrangements())
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
+        """-old +new rows of the groups that changed."""
+        deltas = [arrange(inputs[at], part.form().arrangement()) if len(inputs[at]) else _none(part)
+                  for at, part in zip(self.streams, self.parts, strict=True)]  # fmt: skip
+        groups = self._groups(deltas)
+        if len(groups) == 0:
+            return Batch.empty(self.schema)
+        old, new, first = [], [], 0
+        for part, delta in zip(self.parts, deltas, strict=True):
+            before, after = part.step(PartState(state, first), groups, delta)
+            first += len(part.arrangements())
+            old.append(before)
+            new.append(after)
+        return self._change(context, groups, old, new)
+
+    def _groups(self, deltas: Sequence[Batch]) -> Batch:
+        """The groups some row of which changed, once each, arranged by key."""
+        if len(deltas) == 1:
+            return deltas[0]
+        key = Arrangement(schema=self.keys, key=self.keys.names)
+        rows = [delta.project(self.keys.names).with_weights(np.ones(len(delta), np.int64)) for delta in deltas]
+        whole = concat(rows, self.keys)
+        return arrange(replace(whole, schema=self.keys), key)
+
+    def _change(self, context: StepContext, groups: Batch, old: Sequence[Values], new: Sequence[Values]) -> Batch:
+        """The rows that went and came."""
+        lived, lives = old[0].alive, new[0].alive
+        if lived is None or lives is None:
+            raise InternalError("the linear part knows which groups have rows")
+        before, after = self._rows(groups, old), self._rows(groups, new)
+        changed = (lived != lives) | ~_same(before, after, len(groups), skip=len(self.keys))
+        went, came = lived & changed, lives & changed
+        failed_before, failed_after = _failed(old), _failed(new)
+        if context.error_policy != "null":
+            self._report(context, groups, came & failed_after & ~(lived & failed_before))
+            went, came = went & ~failed_before, came & ~failed_after
+        return self._batch(before, after, np.flatnonzero(went), np.flatnonzero(came))
+
+    def _rows(self, groups: Batch, values: Sequence[Values]) -> tuple[pa.Array, ...]:
+        """The output columns of all groups, in schema order."""
+        named = dict(zip(self.keys.names, groups.columns, strict=True))
+        for part, value in zip(self.parts, values, strict=True):
+            named.update(zip(part.names(), value.columns, strict=True))
+        return tuple(named[name] for name in self.schema.names)
+
+    def _batch(self, before: Sequence[pa.Array], after: Sequence[pa.Array], went: npt.NDArray[np.int64],
+               came: npt.NDArray[np.int64]) -> Batch:  # fmt: skip
+        """-1 for what went, +1 for what came."""
+        columns = tuple(
+            pa.concat_arrays([gather(a, went), gather(b, came)]) for a, b in zip(before, after, strict=True)
+        )
+        weights = np.concatenate([np.full(len(went), -1, np.int64), np.ones(len(came), np.int64)])
+        return Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
+
+    def _report(self, context: StepContext, groups: Batch, failed: Mask) -> None:
+        """Note the groups whose value does not fit."""
+        rows = np.flatnonzero(failed)
+        reason = "a sum does not fit its type"
+        ones = np.ones(len(groups), np.int64)
+        report(context, groups, self.keys.names, ones, dict.fromkeys(rows.tolist(), reason))
+
+
+def _none(part: Part) -> Batch:
+    """No change, in the part's form."""
+    arrangement = part.form().arrangement()
+    return arrange(Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+
+
+def _failed(values: Sequence[Values]) -> Mask:
+    """Which groups have a part that failed."""
+    masks = [value.failed for value in values if value.failed is not None]
+    return np.logical_or.reduce(masks) if masks else np.zeros(1, np.bool_)
+
+
+def _same(before: Sequence[pa.Array], after: Sequence[pa.Array], rows: int, skip: int) -> Mask:
+    """Whether old and new row agree in the aggregates; the first `skip` columns are the keys."""
+    same = np.ones(rows, np.bool_)
+    every = np.arange(rows)
+    for a, b in zip(before[skip:], after[skip:], strict=True):
+        same &= equal_keys(a, every, b, every)
+    return same

@@ -1,0 +1,68 @@
+"""What an operator is: a frozen value that turns the changes of its inputs into the change of its output.
+
+The executor (`dbsp.step`) gives it the changes of one step and its own traces as of the step before; whatever it appends
+to a trace is seen from the next step on. An operator keeps nothing itself, so it is a pure function of these.
+
+Invariants:
+1. Output and appended batches depend on (context, state, inputs) alone: no clock, no randomness, no order of arrival.
+2. An input may be loose (any order, repeats, zero weights), and so may the output.
+3. An operator is picklable, and equal to another one that computes the same.
+
+Source: design section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import Arrangement
+
+
+class State(Protocol):
+    """What a node may touch of the store in one step."""
+
+    def spine(self, index: int) -> Spine:
+        """The node's index-th trace as of the step before."""
+        ...
+
+    def append(self, index: int, batch: Batch) -> None:
+        """Add a batch, arranged as the trace is; seen from the next step on; at most once per trace and step."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A row that could not be used: its content as JSON, why, and with which weight it came."""
+
+    payload: str
+    reason: str
+    weight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepContext:
+    """What a step is to an operator; failures of rows are collected here."""
+
+    step: int
+    clock_us: int
+    error_policy: str = "dead-letter"
+    failures: list[Failure] = field(default_factory=list)
+
+    def fail(self, payload: str, reason: str, weight: int) -> None:
+        """Note a row that leaves the stream."""
+        self.failures.append(Failure(payload, reason, weight))
+
+
+class Operator(Protocol):
+    """One kind of node; a frozen, picklable dataclass."""
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """How its traces are arranged, by index."""
+        ...
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
+        """The change of the output for the changes of the inputs."""
+        ...

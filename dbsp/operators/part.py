@@ -1,0 +1,115 @@
+"""What an aggregate is to a group-by: a part of the output row, kept from what the rows leave behind.
+
+A part says in which form it wants the rows (`Form`, pre-summed before the exchange), which traces it keeps, and what its
+columns were and are for the groups that changed. Adding an aggregate is adding a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.errors import InternalError
+from dbsp.operators.combine import Form
+from dbsp.operators.operator import State
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch
+from dbsp.zset.equality import equal_columns
+from dbsp.zset.hashing import hash_decides
+from dbsp.zset.kernels import equal_ranges, expand_ranges
+from dbsp.zset.schema import Arrangement
+
+Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """A part's columns for the groups, in their order; `failed` marks groups whose value does not fit its type.
+
+    `alive` is known to the part that counts rows: whether the group has any.
+    """
+
+    columns: tuple[pa.Array, ...]
+    failed: Mask | None = None
+    alive: Mask | None = None
+
+
+class Part(Protocol):
+    """One or more aggregates that are kept together; a frozen value."""
+
+    def form(self) -> Form:
+        """What it needs of the rows."""
+        ...
+
+    def names(self) -> tuple[str, ...]:
+        """The output columns it gives."""
+        ...
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """Its traces."""
+        ...
+
+    def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
+        """What its columns were and are for `groups` (one row each, arranged by the keys), given the changed rows in its form."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """A part's own traces among those of the node."""
+
+    state: State
+    first: int
+
+    def spine(self, index: int) -> Spine:
+        """The part's index-th trace."""
+        return self.state.spine(self.first + index)
+
+    def append(self, index: int, batch: Batch) -> None:
+        """Append to the part's index-th trace."""
+        self.state.append(self.first + index, batch)
+
+
+def same_keys(groups: Batch, group: Positions, rows: Batch) -> Mask | None:
+    """Whether each row is of the group it was found for by its hash; None where the hash decides that."""
+    keys = list(groups.columns)
+    theirs = [rows.column(name) for name in groups.schema.names]
+    if hash_decides(keys) and hash_decides(theirs):
+        return None
+    return equal_columns(keys, group, theirs, np.arange(len(rows)))
+
+
+def of_same_keys(groups: Batch, group: Positions, rows: Batch) -> tuple[Positions, Batch]:
+    """The (group, row) pairs that have one key, out of those with one hash."""
+    same = same_keys(groups, group, rows)
+    if same is None or same.all():
+        return group, rows
+    return group[same], rows.take(np.flatnonzero(same))
+
+
+def group_of(groups: Batch, rows: Batch) -> Positions:
+    """For each row, arranged by the same key, the number of its group; every row has one."""
+    if groups.key_hash is None or rows.key_hash is None:
+        raise InternalError("groups and rows are arranged by the group's key")
+    if len(groups) == len(rows) and groups.columns == rows.columns[: len(groups.columns)]:
+        return np.arange(len(rows))
+    low, high = equal_ranges(rows.key_hash, groups.key_hash)
+    row, group = expand_ranges(low, high)
+    theirs = [rows.column(name) for name in groups.schema.names]
+    if len(row) > len(rows):
+        same = equal_columns(theirs, row, list(groups.columns), group)
+        row, group = row[same], group[same]
+    if len(row) != len(rows):
+        raise InternalError(f"rows without a group: rows={len(rows)} found={len(row)}")
+    return group
+
+
+def key_columns(batch: Batch, keys: Sequence[str]) -> tuple[pa.Array, ...]:
+    """The key columns, in order."""
+    return tuple(batch.column(name) for name in keys)

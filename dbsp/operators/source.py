@@ -1,0 +1,37 @@
+"""The source of a table's changes: the executor gives it what the input log holds for the step.
+
+A table without a primary key arrives as a loose Z-set. One with a key arrives as operations: the row, `__operation`
+(0 insert, 1 delete) and `__position`, which orders the operations of a step; of a deleted row only the key need be there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dbsp.operators.operator import State, StepContext
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import INT8, INT64, Arrangement, Column, Schema
+
+OPERATION = "__operation"
+POSITION = "__position"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Hands on the changes of one table."""
+
+    table: str
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """None."""
+        return ()
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The table's changes."""
+        return inputs[0]
+
+
+def operations_schema(schema: Schema, primary_key: tuple[str, ...]) -> Schema:
+    """The schema in which a table with a primary key arrives: outside the key a delete may leave anything null."""
+    columns = (Column(c.name, c.type, c.name not in primary_key) for c in schema)
+    return Schema((*columns, Column(OPERATION, INT8, nullable=False), Column(POSITION, INT64, nullable=False)))

@@ -1,0 +1,157 @@
+"""Building the physical graph: equal nodes are one node, exchanges are made where rows are not where they must be.
+
+A `Flow` is what the planner knows of a stream: its node, its columns, the columns by whose hash it is distributed over the
+workers (None: nobody knows), and filters and projections that wait to be fused into one `Apply`. Rows cross a segment only
+through an exchange, so a stream that is needed in a later segment than its own is exchanged once per segment between; by the
+same key again, which leaves every row where it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from dbsp.circuit.nodes import SourceLine
+from dbsp.expr.expression import ColumnRef
+from dbsp.operators.apply import Apply, Project, Stage
+from dbsp.operators.operator import Operator
+from dbsp.operators.receive import Receive
+from dbsp.plan.plan import ExchangeSpec, PlanNode
+from dbsp.store import TraceSpec
+from dbsp.zset.schema import Schema
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A stream while the plan is made."""
+
+    node: int
+    schema: Schema
+    distribution: Key | None
+    stages: tuple[Stage, ...] = ()
+    weights: int = 1
+
+    def then(self, stage: Stage, distribution: Key | None) -> Flow:
+        """With one more filter or projection."""
+        return replace(self, schema=stage.schema, stages=(*self.stages, stage), distribution=distribution)
+
+    def pick(self, names: Key) -> Flow:
+        """Only these columns, in this order."""
+        if names == self.schema.names:
+            return self
+        schema = self.schema.select(names)
+        distribution = self.distribution
+        if distribution is not None and not set(distribution) <= set(names):
+            distribution = None
+        return self.then(Project(columns=tuple((name, ColumnRef(name)) for name in names), schema=schema), distribution)
+
+
+@dataclass(slots=True)
+class Builder:
+    """Nodes and exchanges made so far."""
+
+    nodes: list[PlanNode] = field(default_factory=list)
+    exchanges: list[ExchangeSpec] = field(default_factory=list)
+    traces: int = 0
+    _known: dict[tuple[Operator, tuple[int, ...]], int] = field(default_factory=dict)
+    _received: dict[tuple[int, Key], int] = field(default_factory=dict)
+
+    def add(self, kind: str, operator: Operator, inputs: tuple[int, ...], schema: Schema, source: SourceLine | None) -> int:
+        """The node with this operator and these inputs, made if there is none; inputs are in one segment."""
+        known = self._known.get((operator, inputs))
+        if known is not None:
+            return known
+        segment = self.nodes[inputs[0]].segment if inputs else 0
+        made = self._append(kind, operator, inputs, segment, schema, source)
+        self._known[(operator, inputs)] = made
+        return made
+
+    def _append(
+        self, kind: str, operator: Operator, inputs: tuple[int, ...], segment: int, schema: Schema, source: SourceLine | None
+    ) -> int:
+        number = len(self.nodes)
+        traces = tuple(self.trace(arrangement) for arrangement in operator.arrangements())
+        self.nodes.append(
+            PlanNode(id=number, name=f"{kind}#{number}", operator=operator, inputs=inputs, segment=segment,
+                     traces=traces, schema=schema, source=source)
+        )  # fmt: skip
+        return number
+
+    def trace(self, arrangement: object) -> TraceSpec:
+        """A trace with the next number."""
+        self.traces += 1
+        return TraceSpec(id=self.traces - 1, arrangement=arrangement)  # type: ignore[arg-type]
+
+    def segment(self, flow: Flow) -> int:
+        """Where the flow is made."""
+        return self.nodes[flow.node].segment
+
+    def settle(self, flow: Flow, source: SourceLine | None) -> Flow:
+        """The flow with its waiting stages made a node."""
+        stages = fused(self.nodes[flow.node].schema, flow.stages)
+        if not stages:
+            return replace(flow, stages=())
+        node = self.add("apply", Apply(stages=stages, schema=flow.schema), (flow.node,), flow.schema, source)
+        return replace(flow, node=node, stages=())
+
+    def arrival(self, flow: Flow, key: Key) -> int:
+        """The first segment in which the flow can be distributed by the key."""
+        return self.segment(flow) + (flow.distribution != key)
+
+    def distribute(self, flow: Flow, key: Key, source: SourceLine | None, segment: int = 0) -> Flow:
+        """The flow, distributed by the key, in its first possible segment that is not before `segment`."""
+        flow = self.settle(flow, source)
+        if flow.distribution != key:
+            flow = self._exchange(flow, key, source)
+        while self.segment(flow) < segment:
+            flow = self._exchange(flow, key, source)
+        return flow
+
+    def together(self, flows: list[Flow], keys: list[Key], source: SourceLine | None) -> list[Flow]:
+        """The flows, each distributed by its key, all in one segment."""
+        segment = max(self.arrival(flow, key) for flow, key in zip(flows, keys, strict=True))
+        return [self.distribute(flow, key, source, segment) for flow, key in zip(flows, keys, strict=True)]
+
+    def lifted(self, flows: list[Flow], source: SourceLine | None) -> list[Flow]:
+        """The flows in the segment of the last of them; how they are distributed stays unless they had to move."""
+        last = max(map(self.segment, flows))
+        moved = []
+        for flow in flows:
+            key = flow.schema.names if flow.distribution is None else flow.distribution
+            moved.append(self.distribute(flow, key, source, last) if self.segment(flow) < last else self.settle(flow, source))
+        return moved
+
+    def _exchange(self, flow: Flow, key: Key, source: SourceLine | None) -> Flow:
+        """Send the flow to the owners of the key; equal senders and keys share one exchange."""
+        receiver = self._received.get((flow.node, key))
+        if receiver is None:
+            depth = self.segment(flow)
+            receiver = self._append("receive", Receive(), (), depth + 1, flow.schema, source)
+            self._received[(flow.node, key)] = receiver
+            self.exchanges.append(
+                ExchangeSpec(id=len(self.exchanges), depth=depth, sender=flow.node, receiver=receiver, key=key,
+                             schema=flow.schema, weights=flow.weights)
+            )  # fmt: skip
+        return replace(flow, node=receiver, distribution=key)
+
+
+def fused(schema: Schema, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The stages with picks of columns folded into the projection before them, and those that change nothing left out."""
+    made: list[Stage] = []
+    for stage in stages:
+        if isinstance(stage, Project) and stage.is_plain and made and isinstance(made[-1], Project):
+            before = dict(made[-1].columns)
+            columns = tuple((name, value.substitute(before)) for name, value in stage.columns)
+            stage = Project(columns=columns, schema=stage.schema)  # noqa: PLW2901 (the fused stage takes its place)
+            made.pop()
+        if not _changes_nothing(made[-1].schema if made else schema, stage):
+            made.append(stage)
+    return tuple(made)
+
+
+def _changes_nothing(schema: Schema, stage: Stage) -> bool:
+    """Whether a stage gives exactly the columns it reads."""
+    if not isinstance(stage, Project) or stage.schema != schema:
+        return False
+    return stage.columns == tuple((name, ColumnRef(name)) for name in schema.names)
