@@ -16,7 +16,10 @@ from dbsp.errors import (
     UnavailableError,
 )
 from dbsp.expr.build import Expr, coalesce, col, lit, when
+from dbsp.runtime.session import Rowset, Run
+from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
 from dbsp.stream import Group, Stream, table
+from dbsp.version import VERSION as __version__  # noqa: N811 (the name Python gives it)
 from dbsp.zset.schema import (
     BINARY,
     BOOL,
@@ -73,9 +76,12 @@ __all__ = [
     "Group",
     "InternalError",
     "OrderBy",
+    "Rowset",
+    "Run",
     "Schema",
     "Stream",
     "UnavailableError",
+    "__version__",
     "asc",
     "avg",
     "circuit",
@@ -90,6 +96,7 @@ __all__ = [
     "load_circuit",
     "max",
     "min",
+    "open",
     "sum",
     "table",
     "when",
