@@ -26,7 +26,7 @@ def acquire(folder: Path, make: Callable[[], Environment]) -> Environment:
     key = (os.getpid(), str(folder.resolve()))
     with _guard:
         found = _open_environments.get(key)
-        if found is not None and not _is_current(found, folder):
+        if found is not None and not is_current(found, folder):
             del _open_environments[key]
             found = None
         if found is None:
@@ -36,7 +36,7 @@ def acquire(folder: Path, make: Callable[[], Environment]) -> Environment:
         return found
 
 
-def _is_current(environment: Environment, folder: Path) -> bool:
+def is_current(environment: Environment, folder: Path) -> bool:
     """Whether the folder still holds the file that was opened."""
     try:
         return data_file(folder).stat().st_ino == environment.inode

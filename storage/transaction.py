@@ -27,7 +27,7 @@ from dbsp.storage.scratch import Scratch
 from dbsp.errors import InternalError, UnavailableError
 from dbsp.store import TraceSpec
 from dbsp.trace.manifest import SpineState, chunk_ids
-from dbsp.trace.memory import check_append
+from dbsp.trace.memory import check_append, step_is_open
 from dbsp.trace.spine import Spine, append, fuel_for
 from dbsp.zset.batch import Batch
 
@@ -64,13 +64,11 @@ class Reading:
     def before(self, step: int, segment: int, traces: set[int]) -> dict[int, SpineState]:
         """The traces of a segment as of step - 1."""
         base = {number: state for number, state in self.base().traces.items() if number in traces}
-        found = self._scratch.held(self.scratch_txn, segment, step - 1)
-        if found is not None:
-            return base | dict(found.traces)
-        if step == self._scratch.base_step(self.scratch_txn):
-            return base
         held = self._scratch.held_steps(self.scratch_txn).get(segment, [])
-        raise UnavailableError(f"the state before this step is not held: step={step} segment={segment} held={held}")
+        if not step_is_open(step, held, self._scratch.base_step(self.scratch_txn)):
+            raise UnavailableError(f"the state before this step is not held: step={step} segment={segment} held={held}")
+        found = self._scratch.held(self.scratch_txn, segment, step - 1)
+        return base | dict(found.traces) if found is not None else base
 
     def base(self) -> Record:
         """The opened version."""
@@ -111,9 +109,9 @@ class Transaction:
         self.done = False
         with scratch.environment.reading() as txn, durable.environment.reading() as durable_txn:
             durable.check_epoch(durable_txn, scratch.epoch)
-            self.done = scratch.held(txn, segment, step) is not None
             steps = scratch.held_steps(txn).get(segment, [])
-            if step - 1 not in steps and step != scratch.base_step(txn):
+            self.done = step in steps
+            if not step_is_open(step, steps, scratch.base_step(txn)):
                 story = f"step={step} segment={segment} held={steps}"
                 raise UnavailableError(f"the state before this step is not held: {story}")
 

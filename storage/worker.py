@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dbsp.storage import writers
+from dbsp.storage import registry, writers
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import commit_version
@@ -131,9 +131,14 @@ class WorkerDatabase:
         return self._scratch, self._disk()
 
     def _disk(self) -> Durable:
-        """The durable side; it is there until `close`."""
+        """The durable side; it is there until `close`, and opened anew when another process has replaced the folder."""
         if self._durable is None:
             raise UnavailableError(f"the database is closed: folder={self.path}")
+        if not registry.is_current(self._durable.environment, self._durable.folder):
+            self._detach()
+            self._durable.close()
+            self._durable = None
+            self._durable = Durable(self.path / DURABLE, self.path / WRITERS, self._map_size_bytes)
         return self._durable
 
     def versions(self) -> tuple[VersionInfo, ...]:
@@ -166,9 +171,11 @@ class WorkerDatabase:
         return record.checkpoint
 
     def attach(self, epoch: int) -> None:
-        """Use the scratch that another process (or this one) opened in `epoch`."""
-        self._detach()
-        self._scratch = Scratch(self.path, epoch, self._map_size_bytes)
+        """Use the scratch that another process (or this one) opened in `epoch`; nothing to do if it is in use here."""
+        scratch = self._scratch
+        if scratch is None or scratch.epoch != epoch or not registry.is_current(scratch.environment, scratch.folder):
+            self._detach()
+            self._scratch = Scratch(self.path, epoch, self._map_size_bytes)
 
     def _detach(self) -> None:
         """Let go of the scratch."""
@@ -178,11 +185,11 @@ class WorkerDatabase:
 
     def _of_epoch(self, epoch: int) -> tuple[Scratch, Durable]:
         """Both sides, for a caller of this epoch; the scratch of another epoch is let go of."""
-        if self._scratch is not None and self._scratch.epoch != epoch:
-            durable = self._disk()
+        durable = self._disk()
+        if self._scratch is None or self._scratch.epoch != epoch:
             with durable.environment.reading() as txn:
                 durable.check_epoch(txn, epoch)
-            self.attach(epoch)
+        self.attach(epoch)
         return self._both()
 
     def begin(self, epoch: int, step: int, segment: int, traces: Sequence[TraceSpec]) -> Transaction:

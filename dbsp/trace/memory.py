@@ -127,13 +127,10 @@ class MemoryDatabase:
         held = self._held.get(segment, {})
         opened = self._versions[self._opened[0]].traces if self._opened else {}
         base = {number: state for number, state in opened.items() if number in traces}
-        if step - 1 in held:
-            return base | dict(held[step - 1])
-        if step == self._base_step and self._opened is not None:
-            return base
-        raise UnavailableError(
-            f"the state before this step is not held: step={step} segment={segment} held={sorted(held)}"
-        )
+        if not step_is_open(step, held, self._base_step):
+            story = f"step={step} segment={segment} held={sorted(held)}"
+            raise UnavailableError(f"the state before this step is not held: {story}")
+        return base | dict(held.get(step - 1, {}))
 
     def _is_done(self, step: int, segment: int) -> bool:
         """Whether (step, segment) was written."""
@@ -364,6 +361,12 @@ class MemoryTransaction:
         """Write everything appended."""
         epoch, step, segment = self._key
         self._database._write(epoch, step, segment, self._traces, list(self._appended.values()))
+
+
+def step_is_open(step: int, held: Collection[int], base_step: int) -> bool:
+    """Whether a step can be run, or run again: its state before is held, and no later step would be undone by it."""
+    before = step - 1 in held or step == base_step
+    return before and (not held or step in held or step == max(held) + 1)
 
 
 def check_append(trace: TraceSpec, batch: Batch, traces: set[int], appended: Mapping[int, object]) -> None:

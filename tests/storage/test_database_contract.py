@@ -1,0 +1,240 @@
+"""The contract of `dbsp.store`, which both databases keep."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from databases import BY_KEY, BY_ROW, ORDERED, SEGMENTS, TRACES, Kit, arranged, checkpoint, content, first_id, run_step
+
+from dbsp.errors import FencedError, InternalError, UnavailableError
+from dbsp.store import CheckpointId, Database, TraceSpec, VersionInfo
+
+ANN, BOB = (1, "ann"), (2, "bob")
+
+
+def newest(database: Database, trace: TraceSpec) -> Counter[tuple[int, str]]:
+    with database.read_trace(trace) as spine:  # type: ignore[attr-defined]
+        return content(spine)
+
+
+def opened(kit: Kit) -> Database:
+    database = kit.create()
+    database.open(0, 1)
+    return database
+
+
+def test_a_new_database_holds_one_empty_version(kit: Kit) -> None:
+    database = kit.create()
+    assert database.versions() == (VersionInfo(version=0, checkpoint=first_id()),)
+    assert database.open(0, 1) == first_id()
+    assert database.get_step() == 0
+    assert all(newest(database, trace) == Counter() for trace in TRACES)
+    assert database.state_bytes() == 0
+
+
+def test_reads_see_the_step_before(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    with database.begin(1, 1, 0, SEGMENTS[0]) as step:
+        step.append(BY_KEY, arranged(BY_KEY, [(BOB, 5)]))
+        assert content(step.spine(BY_KEY)) == {ANN: 1}
+        step.finish()
+        assert content(step.spine(BY_KEY)) == {ANN: 1}
+    assert newest(database, BY_KEY) == {ANN: 1, BOB: 5}
+    assert newest(database, BY_ROW) == {ANN: 1}
+
+
+def test_what_is_not_finished_is_dropped(kit: Kit) -> None:
+    database = opened(kit)
+    with database.begin(1, 0, 0, SEGMENTS[0]) as step:
+        step.append(BY_KEY, arranged(BY_KEY, [(ANN, 1)]))
+    assert newest(database, BY_KEY) == {}
+
+
+def test_a_step_is_written_once_and_runs_again_on_the_same_state(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    run_step(database, 1, 1, [(BOB, 1)])
+    with database.begin(1, 1, 0, SEGMENTS[0]) as step:
+        assert step.done
+        assert content(step.spine(BY_KEY)) == {ANN: 1}
+        step.append(BY_KEY, arranged(BY_KEY, [(BOB, 1)]))
+        step.finish()
+    assert newest(database, BY_KEY) == {ANN: 1, BOB: 1}
+
+
+def test_the_state_before_the_last_two_steps_is_let_go(kit: Kit) -> None:
+    database = opened(kit)
+    for step in range(4):
+        run_step(database, 1, step, [(ANN, 1)])
+    for step in (5, 2, 0):
+        with pytest.raises(UnavailableError), database.begin(1, step, 0, SEGMENTS[0]):
+            pass
+
+
+def test_segments_go_on_by_themselves(kit: Kit) -> None:
+    database = opened(kit)
+    for step in range(3):
+        with database.begin(1, step, 0, SEGMENTS[0]) as transaction:
+            transaction.append(BY_KEY, arranged(BY_KEY, [(ANN, 1)]))
+            transaction.finish()
+    with database.begin(1, 0, 1, SEGMENTS[1]) as transaction:
+        transaction.append(ORDERED, arranged(ORDERED, [(BOB, 1)]))
+        transaction.finish()
+    assert newest(database, BY_KEY) == {ANN: 3}
+    assert newest(database, ORDERED) == {BOB: 1}
+    with pytest.raises(UnavailableError):
+        database.commit(1, checkpoint(1, 3))
+
+
+def test_commit_and_go_on(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    report = database.commit(1, checkpoint(1, 1))
+    assert report.version == 1
+    assert report.chunks_written == 3
+    assert report.state_bytes <= report.bytes_written <= report.state_bytes + 48 * 3
+    assert [info.version for info in database.versions()] == [0, 1]
+    assert database.get_step() == 1
+    run_step(database, 1, 1, [(ANN, -1), (BOB, 1)])
+    database = kit.reopen(database)
+    assert database.open(1, 2) == checkpoint(1, 1)
+    assert [info.version for info in database.versions()] == [1]
+    assert all(newest(database, trace) == {ANN: 1} for trace in TRACES)
+
+
+def test_commit_repeated_does_nothing(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    report = database.commit(1, checkpoint(1, 1))
+    assert database.commit(1, checkpoint(1, 1)) == report
+    run_step(database, 1, 1, [(BOB, 1)])
+    assert database.commit(1, checkpoint(1, 1)) == report
+    assert newest(database, BY_KEY) == {ANN: 1, BOB: 1}
+    database.commit(2, checkpoint(1, 2))
+    assert [info.version for info in database.versions()] == [1, 2]
+
+
+def test_only_the_next_version_can_be_committed(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    for version in (0, 2):
+        with pytest.raises(UnavailableError):
+            database.commit(version, checkpoint(1, 1))
+    assert [info.version for info in database.versions()] == [0]
+
+
+def test_a_commit_without_steps(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    database.commit(1, checkpoint(1, 1))
+    report = database.commit(2, checkpoint(1, 1))
+    assert report.chunks_written == 0
+    database.commit(3, checkpoint(1, 1))
+    run_step(database, 1, 1, [(BOB, 1)])
+    database.open(3, 2)
+    assert newest(database, BY_KEY) == {ANN: 1}
+
+
+@pytest.mark.parametrize("back_to", [1, 2])
+def test_open_discards_the_other_version_and_the_steps_since(kit: Kit, back_to: int) -> None:
+    database = opened(kit)
+    for step in range(2):
+        run_step(database, 1, step, [((step, "x"), 1)])
+        database.put(1, "t", b"step", b"%d" % step)
+        database.commit(step + 1, checkpoint(1, step + 1))
+    run_step(database, 1, 2, [((2, "x"), 1)])
+    database.put(1, "t", b"step", b"2")
+    database = kit.reopen(database)
+    database.raise_epoch(2)
+    assert database.open(back_to, 2).step == back_to
+    assert [info.version for info in database.versions()] == [back_to]
+    assert newest(database, BY_ROW) == {(step, "x"): 1 for step in range(back_to)}
+    assert database.get("t", b"step") == b"%d" % (back_to - 1)
+    with pytest.raises(UnavailableError):
+        database.open(3 - back_to, 3)
+
+
+def test_an_older_epoch_is_refused_wherever_it_writes(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    with database.begin(1, 1, 0, SEGMENTS[0]) as step:
+        step.append(BY_KEY, arranged(BY_KEY, [(BOB, 1)]))
+        database.raise_epoch(2)
+        with pytest.raises(FencedError):
+            step.finish()
+    with pytest.raises(FencedError):
+        database.begin(1, 1, 0, SEGMENTS[0])
+    with pytest.raises(FencedError):
+        database.commit(1, checkpoint(1, 1))
+    with pytest.raises(FencedError):
+        database.put(1, "t", b"k", b"v")
+    with pytest.raises(FencedError):
+        database.set_step(1, 7)
+    with pytest.raises(FencedError):
+        database.raise_epoch(1)
+    with pytest.raises(FencedError):
+        database.open(0, 1)
+    database.open(0, 2)
+    assert newest(database, BY_KEY) == {}
+
+
+def test_small_values_are_part_of_the_version(kit: Kit) -> None:
+    database = opened(kit)
+    database.put(1, "t", b"a", b"1")
+    database.put(1, "t", b"b", b"")
+    database.put(1, "u", b"a", b"other")
+    assert database.get("t", b"a") == b"1"
+    database.commit(1, checkpoint(1, 0))
+    database.put(1, "t", b"a", None)
+    database.put(1, "t", b"ab", b"2")
+    assert (database.get("t", b"a"), database.get("t", b"ab"), database.get("t", b"b")) == (None, b"2", b"")
+    database.commit(2, checkpoint(1, 0))
+    database.put(1, "t", b"a", b"3")
+    database.commit(3, checkpoint(1, 0))
+    assert database.get("t", b"a") == b"3"
+    database = kit.reopen(database)
+    database.open(2, 2)
+    assert (database.get("t", b"a"), database.get("t", b"ab"), database.get("u", b"a")) == (None, b"2", b"other")
+
+
+def test_the_next_step_is_part_of_the_version(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    database.set_step(1, 1)
+    assert database.get_step() == 1
+    database.commit(1, checkpoint(1, 1))
+    run_step(database, 1, 1, [])
+    database.set_step(1, 2)
+    database = kit.reopen(database)
+    database.open(1, 2)
+    assert database.get_step() == 1
+
+
+def test_a_wrong_append_is_refused(kit: Kit) -> None:
+    database = opened(kit)
+    with database.begin(1, 0, 0, SEGMENTS[0]) as step:
+        with pytest.raises(InternalError):
+            step.append(ORDERED, arranged(ORDERED, []))
+        with pytest.raises(InternalError):
+            step.append(BY_ROW, arranged(BY_KEY, []))
+        step.append(BY_KEY, arranged(BY_KEY, []))
+        with pytest.raises(InternalError):
+            step.append(BY_KEY, arranged(BY_KEY, []))
+
+
+def test_before_a_version_is_open_nothing_is_read(kit: Kit) -> None:
+    database = kit.create()
+    with pytest.raises(UnavailableError):
+        database.begin(1, 0, 0, SEGMENTS[0])
+    with pytest.raises(UnavailableError):
+        database.commit(1, CheckpointId(run="run", epoch=1, step=0, layout_version=1, fingerprint="f"))
+
+
+def test_a_retracted_row_leaves_the_state(kit: Kit) -> None:
+    database = opened(kit)
+    for step in range(20):
+        run_step(database, 1, step, [((key, "x"), 1 if step % 2 == 0 else -1) for key in range(200)])
+    assert newest(database, BY_ROW) == {}
+    assert database.state_bytes() == 0
