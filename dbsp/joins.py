@@ -11,7 +11,8 @@ from dbsp.errors import CircuitError
 from dbsp.expr.cast import castable, to_type
 from dbsp.expr.expression import ColumnRef
 from dbsp.expr.names import missing_column
-from dbsp.expr.types import common_integer, is_integer, spelled
+from dbsp.expr.type_names import spelled
+from dbsp.expr.types import common_integer, is_integer
 from dbsp.zset.schema import Column, Schema
 
 On = str | Sequence[str] | Mapping[str, str] | None

@@ -37,7 +37,7 @@ from dbsp.expr.cast import castable
 from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.functions import UserFunction
 from dbsp.expr.names import missing_column, nearest
-from dbsp.expr.types import spelled
+from dbsp.expr.type_names import spelled
 from dbsp.joins import join_node
 from dbsp.zset.schema import BOOL, INT64, Column, OrderBy, Schema
 
@@ -365,14 +365,14 @@ class Group:
         schema = self.stream.schema
         resolved = {name: _resolved(name, aggregate, schema) for name, aggregate in aggregates.items()}
         outputs = [aggregate.column(name, schema) for name, aggregate in resolved.items()]
-        computed = {f"__{name}": a.argument for name, a in resolved.items() if _is_computed(a)}
+        computed = _computed(resolved, schema)
         below = self.stream
         if computed:
             plain = [a.argument.name for a in resolved.values() if isinstance(a.argument, ColumnRef)]
-            kept = dict.fromkeys([*self.keys, *plain])
-            below = below._select([*((name, name) for name in kept), *computed.items()], source)
+            kept = [(name, name) for name in dict.fromkeys([*self.keys, *plain])]
+            below = below._select([*kept, *((name, argument) for argument, name in computed.items())], source)
         calls = tuple(
-            AggregateCall(name=name, function=a.function, column=f"__{name}" if _is_computed(a) else _name(a.argument))
+            AggregateCall(name=name, function=a.function, column=_input_column(a.argument, computed))
             for name, a in resolved.items()
         )
         columns = (*(schema[key] for key in self.keys), *outputs)
@@ -454,12 +454,24 @@ def _resolved(name: str, aggregate: Any, schema: Schema) -> Aggregate:
     return Aggregate(aggregate.function, resolve(aggregate.argument, schema))
 
 
-def _is_computed(aggregate: Aggregate) -> bool:
-    return aggregate.argument is not None and not isinstance(aggregate.argument, ColumnRef)
+def _computed(aggregates: Mapping[str, Aggregate], schema: Schema) -> dict[Expression, str]:
+    """A column name for every argument that is no plain column; equal arguments share one."""
+    names: dict[Expression, str] = {}
+    for name, aggregate in aggregates.items():
+        argument = aggregate.argument
+        if argument is not None and not isinstance(argument, ColumnRef) and argument not in names:
+            fresh = f"__{name}"
+            while fresh in schema:
+                fresh += "_"
+            names[argument] = fresh
+    return names
 
 
-def _name(argument: Expression | None) -> str | None:
-    return argument.name if isinstance(argument, ColumnRef) else None
+def _input_column(argument: Expression | None, computed: Mapping[Expression, str]) -> str | None:
+    """The input column of an aggregate; None counts rows."""
+    if argument is None:
+        return None
+    return argument.name if isinstance(argument, ColumnRef) else computed[argument]
 
 
 def _order(item: Any) -> OrderBy:

@@ -31,6 +31,7 @@ from dbsp.circuit.nodes import (
     Union,
 )
 from dbsp.expr.expression import canonical
+from dbsp.expr.type_names import schema_name
 
 FORMAT = "dbsp circuit 1"
 LABEL_LENGTH_MAX = 120
@@ -71,18 +72,14 @@ def node_tokens(circuit: Circuit) -> list[NodeToken]:
     for node in nodes:
         inputs = " ".join(str(numbers[id(child)]) for child in inputs_of(node))
         where = f" at {node.source}" if node.source is not None else ""
-        tokens.append((_short(describe(node)) + where, f"{parameters(node)} schema={_schema(node)} inputs=[{inputs}]"))
+        tokens.append(
+            (_short(describe(node)) + where, f"{parameters(node)} schema={schema_name(node.schema)} inputs=[{inputs}]")
+        )
     for name, node in circuit.views:
         kept = "materialized" if name in circuit.materialized else "deltas only"
         tokens.append((f"view {name}", f"view {name} {kept} inputs=[{numbers[id(node)]}]"))
     tokens.append(("error policy", f"error policy {circuit.error_policy} inputs=[]"))
     return tokens
-
-
-def _schema(node: Node) -> str:
-    return (
-        "(" + ", ".join(f"{canonical(c.name)} {c.type}{'' if c.nullable else ' not null'}" for c in node.schema) + ")"
-    )
 
 
 def _short(text: str) -> str:

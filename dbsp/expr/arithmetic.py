@@ -67,14 +67,15 @@ def _divide_type(left: pa.DataType, _right: pa.DataType) -> pa.DataType:
 
 
 def _wide(function: Callable[..., pa.Array], result: Callable[..., pa.DataType]) -> Callable[..., pa.Array]:
-    """For decimals compute in 256 bits and check that the result fits; everything else goes straight to the function."""
+    """For decimals compute in 256 bits and check that the result fits; everything else goes straight to it."""
 
     def compute(left: Any, right: Any) -> pa.Array:
         if not is_decimal(left.type):
             return function(left, right)
         target = result(left.type, right.type)
-        digits = [side.type.precision for side in (left, right)]
-        digits[1] = min(digits[1], 75 - digits[0])
+        digits = [left.type.precision, right.type.precision]
+        if result is _multiply_type:  # Arrow refuses types whose product could have 77 digits
+            digits[1] = min(digits[1], 75 - digits[0])
         wide = [side.cast(pa.decimal256(n, side.type.scale)) for side, n in zip((left, right), digits, strict=True)]
         return function(*wide).cast(target)
 
@@ -124,9 +125,9 @@ def _fit_numbers(operands: Operands) -> tuple[Expression, ...] | None:
     natural = [_natural(arg, type_) for arg, type_ in zip(operands.args, operands.types, strict=True)]
     if not all(type_ is None or is_number(type_) for type_ in natural):
         return None
-    args, target = meet(operands, cast_hint(operands))
+    args, target = meet(operands, cast_hint)
     if not is_decimal(target):
-        return to_common(operands, cast_hint(operands))
+        return to_common(operands)
     sources = [arg.dtype if isinstance(arg, Literal) else own for arg, own in zip(args, operands.types, strict=True)]
     return tuple(to_type(arg, source, as_decimal(source)) for arg, source in zip(args, sources, strict=True))
 
@@ -164,7 +165,7 @@ def _fit_sum(operands: Operands) -> tuple[Expression, ...]:
     elif (_is_moment(left) and right == DURATION) or (left == right and _is_moment(left)):
         return args
     elif _is_moment(left) and common_type(left, right) == TIMESTAMP:
-        return to_common(operands, cast_hint(operands))
+        return to_common(operands)
     raise operands.refuse(cast_hint(operands))
 
 
@@ -190,16 +191,16 @@ def _fit_quotient(operands: Operands) -> tuple[Expression, ...]:
     decimals = [isinstance(arg, Literal) and is_decimal(arg.dtype) for arg in numbers]
     if any(decimals) or any(type_ is not None and is_decimal(type_) for type_ in operands.types):
         return numbers
-    _, target = meet(operands, cast_hint(operands))
+    _, target = meet(operands, cast_hint)
     return tuple(to_type(arg, target, FLOAT64) for arg in numbers)
 
 
 def _fit_integers(operands: Operands) -> tuple[Expression, ...]:
-    _, target = meet(operands, cast_hint(operands))
+    _, target = meet(operands, cast_hint)
     if not is_integer(target):
         symbol = {"floor_divide": "//", "modulo": "%"}[operands.function]
         raise operands.refuse(f"{symbol} is for integers: write (a / b).floor(), or cast both sides to dbsp.INT64")
-    return to_common(operands, cast_hint(operands))
+    return to_common(operands)
 
 
 def _fit_number(operands: Operands) -> tuple[Expression, ...]:

@@ -17,7 +17,8 @@ from dbsp.errors import CircuitError
 from dbsp.expr import arithmetic, conditional, logic, strings, temporal
 from dbsp.expr.cast import CAST
 from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, check_constant
-from dbsp.expr.types import adopt, spelled
+from dbsp.expr.type_names import spelled
+from dbsp.expr.types import adopt
 
 
 class Expr:
@@ -33,7 +34,7 @@ class Expr:
 
     >>> import dbsp
     >>> (dbsp.col("dep_delay") > 15) & dbsp.col("origin").is_in(["JFK", "LGA"])
-    ((dep_delay > 15) & origin.is_in(["JFK" "LGA"]))
+    ((dep_delay > 15) & origin.is_in(["JFK", "LGA"]))
     """
 
     __slots__ = ("_expression",)

@@ -7,14 +7,13 @@ Rounding is asked for with `round`, not done by a cast. Integers become floats b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal, Operands, natural_type
-from dbsp.expr.types import adopt, is_float, is_integer, is_timestamp, meet, spelled, typed
+from dbsp.expr.type_names import spelled
+from dbsp.expr.types import adopt, is_float, is_integer, is_timestamp, meet, typed
 from dbsp.zset.schema import DATE, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_supported
 
 
@@ -109,18 +108,13 @@ def to_type(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expres
     return Call(CAST, (arg,), (target, True))
 
 
-def to_common(operands: Operands, hint: str) -> tuple[Expression, ...]:
-    """All arguments in the one type in which they meet; `CircuitError` with the hint if there is none."""
-    args, target = meet(operands, hint)
+def to_common(operands: Operands) -> tuple[Expression, ...]:
+    """All arguments in the one type in which they meet; `CircuitError` with the cast to write if there is none."""
+    args, target = meet(operands, cast_hint)
     sources = [
         arg.dtype if isinstance(arg, Literal) else type_ for arg, type_ in zip(args, operands.types, strict=True)
     ]
     return tuple(to_type(arg, source, target) for arg, source in zip(args, sources, strict=True))
-
-
-def fit_same(hint: str) -> Callable[[Operands], tuple[Expression, ...]]:
-    """A rule for functions whose arguments must meet in one type."""
-    return lambda operands: to_common(operands, hint)
 
 
 def cast_hint(operands: Operands) -> str:

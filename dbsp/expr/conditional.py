@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbsp.expr.cast import cast_hint, to_common
+from dbsp.expr.cast import to_common
 from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, Subset, branch_values, broadcast
 from dbsp.expr.logic import scatter
 from dbsp.expr.types import typed
@@ -28,7 +28,7 @@ def _fit_case(operands: Operands) -> tuple[Expression, ...]:
     for arg, own in zip(fitted_conditions, conditions.types, strict=True):
         if (arg.dtype if isinstance(arg, Literal) else own) != BOOL:
             raise conditions.refuse("the first argument of when() is a condition, such as dbsp.col('x') > 0")
-    fitted_values = to_common(values, cast_hint(values))
+    fitted_values = to_common(values)
     pairs = zip(fitted_conditions, fitted_values[:-1], strict=True)
     return (*(arg for pair in pairs for arg in pair), fitted_values[-1])
 
@@ -76,7 +76,7 @@ def _value(expression: Expression, rows: Rows, needed: pa.Array) -> pa.Array:
 
 
 def _fit_same(operands: Operands) -> tuple[Expression, ...]:
-    return to_common(operands, cast_hint(operands))
+    return to_common(operands)
 
 
 def _first(*data: Any) -> pa.Array:

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from dbsp.errors import CircuitError, InternalError
 from dbsp.expr.names import missing_column
+from dbsp.expr.type_names import type_name
 from dbsp.zset.schema import DATE, DURATION, TIME, TIMESTAMP, TIMESTAMP_UTC, Schema
 
 Datum = Any  # pa.Array | pa.Scalar; pyarrow has no type stubs
@@ -137,7 +138,8 @@ class Literal:
 
     def token(self) -> str:
         """Canonical text: the type, then the value in a form that no Python version changes."""
-        return f"(lit {self.dtype if self.dtype is not None else type(self.value).__name__} {canonical(self.value)})"
+        name = type_name(self.dtype) if self.dtype is not None else type(self.value).__name__
+        return f"(lit {name} {canonical(self.value)})"
 
     def __eq__(self, other: object) -> bool:
         """Equal text: unlike values, this tells 1 from True and knows that NaN is itself."""
@@ -269,8 +271,8 @@ class Call:
         """As a reader would write it."""
         args = [str(arg) for arg in self.args]
         if self.function.text:
-            return self.function.text.format(*args, *map(canonical, self.options))
-        return f"{self.function.name}({', '.join(args + [canonical(option) for option in self.options])})"
+            return self.function.text.format(*args, *map(shown, self.options))
+        return f"{self.function.name}({', '.join(args + [shown(option) for option in self.options])})"
 
 
 Expression = ColumnRef | Literal | Call
@@ -396,6 +398,11 @@ def decimal_type(value: decimal.Decimal) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
+def shown(value: Any) -> str:
+    """Text of an option for people."""
+    return f"[{', '.join(map(canonical, value))}]" if isinstance(value, tuple) else canonical(value)
+
+
 def canonical(value: Any) -> str:
     """Text of a constant that is the same in every Python version, -0.0 as 0.0 and every NaN alike."""
     if isinstance(value, float):
@@ -408,6 +415,8 @@ def canonical(value: Any) -> str:
         return f"{value // datetime.timedelta(microseconds=1)}us"
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):
         return value.isoformat()
+    if isinstance(value, pa.DataType):
+        return type_name(value)
     if isinstance(value, tuple):
         return "[" + " ".join(canonical(item) for item in value) + "]"
     return str(value)

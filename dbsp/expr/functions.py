@@ -14,6 +14,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.expr.sources import source_text
+from dbsp.expr.type_names import schema_name
 from dbsp.zset.schema import Schema
 
 Row = Mapping[str, Any]
@@ -55,7 +57,7 @@ class UserFunction:
 
     def token(self) -> str:
         """Canonical text: name, shape, schema, hash of the source."""
-        return f"(function {self.name} {'flat' if self.flat else 'row'} {self.schema} {self.source_hash})"
+        return f"(function {self.name} {'flat' if self.flat else 'row'} {schema_name(self.schema)} {self.source_hash})"
 
     def __eq__(self, other: object) -> bool:
         """Equal source and schema."""
@@ -155,11 +157,10 @@ def _cloudpickle() -> Any:
 
 
 def _dumps(function: Callable[..., Any]) -> bytes:
-    """Pickle by value, with the helpers and constants of the function's own module."""
+    """Pickle by value, with the helpers and constants of the function's own module if that is the user's."""
     pickler = _cloudpickle()
     module = sys.modules.get(getattr(function, "__module__", None) or "")
-    by_value = module is not None and module.__name__ not in pickler.list_registry_pickle_by_value()
-    if module is None or module.__name__ in ("__main__", "builtins") or not by_value:
+    if module is None or not _is_users(module) or module.__name__ in pickler.list_registry_pickle_by_value():
         data: bytes = pickler.dumps(function)
         return data
     pickler.register_pickle_by_value(module)
@@ -168,6 +169,13 @@ def _dumps(function: Callable[..., Any]) -> bytes:
     finally:
         pickler.unregister_pickle_by_value(module)
     return data
+
+
+def _is_users(module: ModuleType) -> bool:
+    """Whether a module is neither part of Python nor installed, so that a worker may not have it."""
+    file = getattr(module, "__file__", None)
+    installed = file is None or "site-packages" in file or "dist-packages" in file
+    return not installed and module.__name__.partition(".")[0] not in sys.stdlib_module_names
 
 
 def _rebuild(name: str, code: bytes, schema: Schema, flat: bool, source_hash: str) -> UserFunction:

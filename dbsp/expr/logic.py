@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
-from dbsp.expr.cast import cast_hint, to_common
+from dbsp.expr.cast import to_common
 from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, Subset, broadcast
-from dbsp.expr.types import adopt, is_float, spelled, typed
+from dbsp.expr.type_names import spelled
+from dbsp.expr.types import adopt, is_float, typed
 from dbsp.zset.schema import BOOL
 
 
@@ -43,7 +44,7 @@ def _ordered(compare: Callable[..., pa.Array], left: Any, right: Any) -> pa.Arra
 
 
 def _fit_comparison(operands: Operands) -> tuple[Expression, ...]:
-    return to_common(operands, cast_hint(operands))
+    return to_common(operands)
 
 
 def _comparison(name: str, compare: Callable[..., pa.Array], symbol: str) -> Function:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from dbsp.expr.expression import Expression, Literal, Operands, decimal_type, natural_type
-from dbsp.zset.schema import DATE, FLOAT64, INT64, TIME, TIMESTAMP, TIMESTAMP_UTC
+from dbsp.zset.schema import DATE, FLOAT64, INT64, TIME, TIMESTAMP
 
 DECIMAL_DIGITS = 38
 INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
@@ -43,21 +44,6 @@ def is_number(type_: pa.DataType) -> bool:
 def is_timestamp(type_: pa.DataType) -> bool:
     """With or without time zone."""
     return bool(pa.types.is_timestamp(type_))
-
-
-def spelled(type_: pa.DataType) -> str:
-    """The type as a user writes it."""
-    if is_decimal(type_):
-        return f"dbsp.decimal({type_.precision}, {type_.scale})"
-    names = {
-        DATE: "DATE",
-        TIME: "TIME",
-        TIMESTAMP: "TIMESTAMP",
-        TIMESTAMP_UTC: "TIMESTAMP_UTC",
-        pa.float64(): "FLOAT64",
-    }
-    names |= {pa.float32(): "FLOAT32", pa.bool_(): "BOOL", pa.duration("us"): "DURATION"}
-    return "dbsp." + names.get(type_, str(type_).upper())
 
 
 def common_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -154,14 +140,14 @@ def typed(operands: Operands, otherwise: pa.DataType | None = None) -> tuple[Exp
     return tuple(fitted)
 
 
-def meet(operands: Operands, hint: str) -> tuple[tuple[Expression, ...], pa.DataType]:
-    """The arguments with constants typed, and the type in which all of them can be compared."""
+def meet(operands: Operands, hint: Callable[[Operands], str]) -> tuple[tuple[Expression, ...], pa.DataType]:
+    """The arguments with constants typed, and the type in which all of them meet; `hint` says what to write if none."""
     known = [type_ for type_ in operands.types if type_ is not None]
     target = known[0] if known else None
     for type_ in known[1:]:
         target = common_type(target, type_)
         if target is None:
-            raise operands.refuse(hint)
+            raise operands.refuse(hint(operands))
     if target is None:
         literals = [arg for arg in operands.args if isinstance(arg, Literal) and arg.value is not None]
         target = natural_type(literals[0].value) if literals else INT64
@@ -170,5 +156,5 @@ def meet(operands: Operands, hint: str) -> tuple[tuple[Expression, ...], pa.Data
         if type_ is None and isinstance(arg, Literal):
             target = common_type(target, arg.dtype)
             if target is None:
-                raise operands.refuse(hint)
+                raise operands.refuse(hint(operands))
     return fitted, target

@@ -1,0 +1,35 @@
+"""Our own names of the column types: in fingerprints and in messages they must not change with Arrow's spelling."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dbsp.zset.schema import DATE, DURATION, FLOAT32, FLOAT64, TIME, TIMESTAMP, TIMESTAMP_UTC, Schema
+
+_NAMES = {
+    FLOAT32: "float32",
+    FLOAT64: "float64",
+    DATE: "date",
+    TIME: "time",
+    TIMESTAMP: "timestamp",
+    TIMESTAMP_UTC: "timestamp_utc",
+    DURATION: "duration",
+}
+
+
+def type_name(type_: pa.DataType) -> str:
+    """`int64`, `timestamp_utc`, `decimal(12, 2)`."""
+    if pa.types.is_decimal(type_):
+        return f"decimal({type_.precision}, {type_.scale})"
+    return _NAMES.get(type_, str(type_))
+
+
+def spelled(type_: pa.DataType) -> str:
+    """The type as a user writes it: `dbsp.INT64`, `dbsp.decimal(12, 2)`."""
+    name = type_name(type_)
+    return f"dbsp.{name}" if name.startswith("decimal") else f"dbsp.{name.upper()}"
+
+
+def schema_name(schema: Schema) -> str:
+    """Canonical text of a schema."""
+    return "(" + ", ".join(f"{c.name!r} {type_name(c.type)}{'' if c.nullable else ' not null'}" for c in schema) + ")"
