@@ -106,6 +106,10 @@ class Database(Protocol):
         """Discard other versions and all steps since; the state is that of `version`, its step the next to apply."""
         ...
 
+    def attach(self, epoch: int) -> None:
+        """Use the state that was opened in `epoch`, perhaps by another process; `UnavailableError` if there is none."""
+        ...
+
     def begin(self, epoch: int, step: int, segment: int, traces: Sequence[TraceSpec]) -> StepTransaction:
         """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
         ...

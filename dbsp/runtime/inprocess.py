@@ -88,7 +88,7 @@ class InProcessRuntime:
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """All workers' rows of a view, consolidated."""
         spec = tasks.materialized_view(self.work.plan, view)
-        parts = [tasks.view_part(self.work, worker, spec) for worker in layout.workers]
+        parts = [tasks.view_part(self.work, worker, spec, self.epoch) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
     def discard(self, workers: Sequence[int]) -> None:

@@ -168,7 +168,8 @@ class Run:
         """What a step changed in a view, summed over the workers."""
         schema = self._view_schema(view)
         logs = (log.parts.get(step, {}) for log in self._site.outputs.values())
-        return consolidate(concat([parts[view] for parts in logs if view in parts], schema))
+        parts = [part[view] for part in logs if view in part]
+        return parts[0] if len(parts) == 1 else consolidate(concat(parts, schema))
 
     def forget_outputs(self) -> None:
         """Drop the outputs and the input rows of finished steps, so that a long run keeps only its state.

@@ -195,11 +195,13 @@ def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> C
     return work.site.database(worker).commit(version, checkpoint)
 
 
-def view_part(work: Work, worker: int, view: ViewSpec) -> Batch:
-    """The worker's rows of a materialized view after its last finished step, consolidated."""
+def view_part(work: Work, worker: int, view: ViewSpec, epoch: int) -> Batch:
+    """The worker's rows of a materialized view after its last finished step in an epoch, consolidated."""
     if view.trace is None:
         raise InternalError(f"the view has no trace: view={view.name}")
-    with work.site.database(worker).read_trace(view.trace) as spine:
+    database = work.site.database(worker)
+    database.attach(epoch)
+    with database.read_trace(view.trace) as spine:
         parts = list(spine.parts())
         return consolidate(concat(parts, view.schema)) if parts else Batch.empty(view.schema)
 

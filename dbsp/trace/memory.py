@@ -118,6 +118,11 @@ class MemoryDatabase:
             raise UnavailableError(f"the database was not opened in this epoch: epoch={epoch}")
         return self._opened[0]
 
+    def attach(self, epoch: int) -> None:
+        """Nothing to find: the state is this object's; refuses an epoch that it was not opened in."""
+        with self._lock:
+            self.check(epoch)
+
     def begin(self, epoch: int, step: int, segment: int, traces: Sequence[TraceSpec]) -> MemoryTransaction:
         """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
         return MemoryTransaction(self, epoch, step, segment, tuple(traces))

@@ -65,9 +65,9 @@ def discard(work: tasks.Work, worker: int) -> None:
     work.site.discard_database(worker)
 
 
-def view_bytes(work: tasks.Work, worker: int, view: str) -> bytes:
+def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
     """The worker's rows of a view as an Arrow stream, with their weights."""
-    part = tasks.view_part(work, worker, tasks.materialized_view(work.plan, view))
+    part = tasks.view_part(work, worker, tasks.materialized_view(work.plan, view), epoch)
     table = part.to_arrow(weight_column="weight")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

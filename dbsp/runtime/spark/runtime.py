@@ -139,7 +139,7 @@ class SparkRuntime:
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """All workers' rows of a view, consolidated."""
         spec = tasks.materialized_view(self.work.plan, view)
-        streams = self._control_in(f"read view {view}", layout, control_job.view_bytes, view)
+        streams = self._control_in(f"read view {view}", layout, control_job.view_bytes, view, self.epoch)
         parts = [_batch(streams[worker], spec.schema) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
