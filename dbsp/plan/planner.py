@@ -21,8 +21,12 @@ from dbsp.circuit.nodes import Circuit, Node, Table
 from dbsp.expr.expression import ColumnRef
 from dbsp.operators.apply import Keep, Project
 from dbsp.operators.join import Join
+from dbsp.operators.map_rows import MapRows
+from dbsp.operators.set_operation import SetOperation
 from dbsp.operators.source import OPERATION, POSITION, Source, operations_schema
+from dbsp.operators.top_k import TopK
 from dbsp.operators.union import Union
+from dbsp.operators.upsert import Upsert
 from dbsp.plan.builder import Builder, Flow, Key
 from dbsp.plan.grouping import group_by
 from dbsp.plan.plan import Plan, ViewSpec
@@ -96,6 +100,16 @@ class _Lowering:
                 return group_by(self.builder, self._input(node.input), node, self._needed(node))
             case logical.Union():
                 return self._union(node)
+            case logical.MapRows():
+                flow = self.builder.settle(self._input(node.input).pick(node.input.schema.names), node.source)
+                made = self.builder.add("map", MapRows(function=node.function), (flow.node,), node.schema, node.source)
+                return Flow(node=made, schema=node.schema, distribution=None)
+            case logical.Distinct():
+                return self._set_operation("distinct", node, [node.input])
+            case logical.Difference():
+                return self._set_operation("difference", node, [node.left, node.right])
+            case logical.TopK():
+                return self._top_k(node)
             case _:
                 assert_never(node)
 
@@ -111,7 +125,15 @@ class _Lowering:
         return Flow(node=made, schema=node.schema, distribution=None).pick(self._needed(node))
 
     def _keyed_table(self, node: Table) -> Flow:
-        raise NotImplementedError
+        """The operations, with the needed columns only, go to the owners of the primary key."""
+        schema = node.schema.select(self._needed(node))
+        operations = operations_schema(node.schema, node.primary_key)
+        made = self.builder.add("source", Source(table=node.name), (), operations, node.source)
+        flow = Flow(node=made, schema=operations, distribution=None).pick((*schema.names, OPERATION, POSITION))
+        flow = self.builder.distribute(flow, node.primary_key, node.source)
+        operator = Upsert(schema=schema, key=node.primary_key)
+        kept = self.builder.add("upsert", operator, (flow.node,), schema, node.source)
+        return Flow(node=kept, schema=schema, distribution=node.primary_key)
 
     def _select(self, node: logical.Select) -> Flow:
         flow, needed = self._input(node.input), self._needed(node)
@@ -146,6 +168,23 @@ class _Lowering:
         made = self.builder.add("union", Union(schema=schema), tuple(flow.node for flow in flows), schema, node.source)
         distributions = {flow.distribution for flow in flows}
         return Flow(node=made, schema=schema, distribution=distributions.pop() if len(distributions) == 1 else None)
+
+    def _set_operation(self, kind: str, node: logical.Distinct | logical.Difference, inputs: list[Node]) -> Flow:
+        names = node.schema.names
+        flows = [self._input(child).pick(names) for child in inputs]
+        flows = self.builder.together(flows, [names] * len(flows), node.source)
+        operator = SetOperation(kind=kind, schema=node.schema)
+        made = self.builder.add(kind, operator, tuple(flow.node for flow in flows), node.schema, node.source)
+        return Flow(node=made, schema=node.schema, distribution=names)
+
+    def _top_k(self, node: logical.TopK) -> Flow:
+        schema = node.input.schema
+        flow = self.builder.distribute(self._input(node.input).pick(schema.names), node.partition, node.source)
+        operator = TopK(
+            input=schema, partition=node.partition, order=node.order, k=node.k, rank=node.rank, schema=node.schema
+        )
+        made = self.builder.add("top_k", operator, (flow.node,), node.schema, node.source)
+        return Flow(node=made, schema=node.schema, distribution=node.partition)
 
     def view(self, name: str, node: Node, materialized: bool) -> ViewSpec:
         """A view; one that is kept is distributed by columns of its own, so that a rescale can move its rows."""

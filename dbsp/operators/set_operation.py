@@ -1,0 +1,71 @@
+"""Operations on sets: what is in the answer depends, row by row, on how often the row is on each side.
+
+**Law** with the weights (a, b, …) of a row on all sides and a pointwise function f into {0, 1}, the answer holds the row
+f(a, b, …) times; its change is f(new) - f(old), at the changed rows alone.
+
+**State** one weight per side for every different row, keyed by the whole row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import InternalError
+from dbsp.operators.linear_part import checked_sum
+from dbsp.operators.operator import State, StepContext
+from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.schema import Arrangement, Schema
+
+Weights = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetOperation:
+    """`distinct` of one side, or `difference` of two (SQL's EXCEPT)."""
+
+    kind: str
+    schema: Schema
+
+    @property
+    def sides(self) -> int:
+        """How many inputs there are."""
+        return {"distinct": 1, "difference": 2}[self.kind]
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The rows with their weight on each side."""
+        return (Arrangement(schema=self.schema, key=self.schema.names, weights=self.sides),)
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The rows that entered the answer and those that left it."""
+        (arrangement,) = self.arrangements()
+        sides = [_on_side(batch, self.schema, side, self.sides) for side, batch in enumerate(inputs) if len(batch)]
+        if not sides:
+            return Batch.empty(self.schema)
+        delta = arrange(concat(sides, self.schema), arrangement)
+        if len(delta) == 0:
+            return Batch.empty(self.schema)
+        old = state.spine(0).sums(delta)
+        state.append(0, delta)
+        change = self._member(checked_sum(old, delta.weights)) - self._member(old)
+        moved = np.flatnonzero(change)
+        return Batch(schema=self.schema, columns=delta.take(moved).columns, weights=change[moved].reshape(-1, 1))
+
+    def _member(self, weights: Weights) -> Weights:
+        """1 for the rows in the answer, 0 for the others."""
+        match self.kind:
+            case "distinct":
+                return (weights[:, 0] > 0).astype(np.int64)
+            case "difference":
+                return ((weights[:, 0] > 0) & (weights[:, 1] <= 0)).astype(np.int64)
+            case _:
+                raise InternalError(f"no such set operation: kind={self.kind}")
+
+
+def _on_side(batch: Batch, schema: Schema, side: int, sides: int) -> Batch:
+    """The rows with their weight in the place of one side."""
+    weights = np.zeros((len(batch), sides), np.int64)
+    weights[:, side] = batch.weight
+    return Batch(schema=schema, columns=batch.columns, weights=weights)

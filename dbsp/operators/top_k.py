@@ -1,0 +1,102 @@
+"""Top-k: the first k rows of each partition, in an order that leaves nothing to chance.
+
+**Law** the answer is that of sorting each partition by the order, then by all its columns, and taking k places; a row of
+weight w takes w places. Its change is -old +new over the partitions that changed.
+
+**State** all rows, keyed by the partition and sorted by the first ordering column, so that only a partition's first rows are
+read: about k, more where retracted rows or ties crowd the front.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.errors import InternalError
+from dbsp.operators.operator import State, StepContext
+from dbsp.operators.part import of_same_keys
+from dbsp.trace.spine import Spine
+from dbsp.zset.arrays import from_values
+from dbsp.zset.batch import Batch, arrange, concat, consolidate
+from dbsp.zset.kernels import run_starts
+from dbsp.zset.order import sort_rows
+from dbsp.zset.schema import INT64, Arrangement, Column, OrderBy, Schema
+
+_PARTITION = "__partition"
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopK:
+    """The first `k` rows per partition by `order`; `rank` names an added column that counts places from 1."""
+
+    input: Schema
+    partition: tuple[str, ...]
+    order: tuple[OrderBy, ...]
+    k: int
+    rank: str | None
+    schema: Schema
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The rows, by partition, then in order."""
+        return (Arrangement(schema=self.input, key=self.partition, order=self.order),)
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """What left the first k, and what came in."""
+        (arrangement,) = self.arrangements()
+        delta = arrange(inputs[0], arrangement) if len(inputs[0]) else inputs[0]
+        if len(delta) == 0:
+            return Batch.empty(self.schema)
+        partitions = self._partitions(delta)
+        spine = state.spine(0)
+        old, new = self._first(spine, partitions), self._first(spine.with_batch(delta), partitions)
+        state.append(0, delta)
+        return consolidate(concat([old.negate(), new], self.schema))
+
+    def _partitions(self, delta: Batch) -> Batch:
+        """The partitions that changed, once each."""
+        schema = self.input.select(self.partition)
+        keys = delta.project(self.partition).with_weights(np.ones(len(delta), np.int64))
+        return arrange(keys, Arrangement(schema=schema, key=self.partition))
+
+    def _first(self, spine: Spine, partitions: Batch) -> Batch:
+        """The first k places of each partition."""
+        if partitions.key_hash is None:
+            raise InternalError("partitions are arranged")
+        query, found = spine.heads(partitions.key_hash, self.k, partitions)
+        query, found = of_same_keys(partitions, query, found)
+        positive = np.flatnonzero(found.weight > 0)
+        query, found = query[positive], found.take(positive)
+        order = self._sorted(query, found)
+        query, found = query[order], found.take(order)
+        before = _places_before(query, found.weight)
+        places = np.minimum(found.weight, self.k - before)
+        taken = np.flatnonzero(places > 0)
+        return self._output(found.take(taken), before[taken], places[taken])
+
+    def _sorted(self, query: Positions, found: Batch) -> Positions:
+        """The exact order within each partition."""
+        schema = Schema((Column(_PARTITION, INT64, nullable=False), *self.input.columns))
+        numbered = Batch(schema=schema, columns=(from_values(query, INT64), *found.columns), weights=found.weights)
+        return sort_rows(numbered, (OrderBy(_PARTITION), *self.order))
+
+    def _output(self, rows: Batch, before: Positions, places: Positions) -> Batch:
+        """The rows with as many places as they take; with a rank, one row per place."""
+        if self.rank is None:
+            return Batch(schema=self.schema, columns=rows.columns, weights=places.reshape(-1, 1))
+        source = np.repeat(np.arange(len(rows)), places)
+        first = np.repeat(np.cumsum(places) - places, places)
+        ranks: pa.Array = from_values(before[source] + np.arange(len(source)) - first + 1, INT64)
+        columns = (*rows.take(source).columns, ranks)
+        return Batch(schema=self.schema, columns=columns, weights=np.ones((len(source), 1), np.int64))
+
+
+def _places_before(query: Positions, weight: Positions) -> Positions:
+    """How many places of its partition come before each row; rows are sorted by partition."""
+    total = np.cumsum(weight) - weight
+    starts = run_starts(query.astype(np.uint64))
+    lengths = np.diff(np.append(starts, len(query)))
+    return np.asarray(total - np.repeat(total[starts], lengths))

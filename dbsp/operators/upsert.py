@@ -1,0 +1,65 @@
+"""Upsert: the operations on a table with a primary key become a Z-set that holds one row per key.
+
+**Law** per key the last operation of the step wins. An insert takes the place of the row of its key; a delete of an absent
+key does nothing; a replacement by the same row changes nothing.
+
+**State** the rows as they are, keyed by the primary key, with the columns that are needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbsp.logs import INSERT
+from dbsp.operators.keyed_runs import KeyedRuns, keyed_runs
+from dbsp.operators.operator import State, StepContext
+from dbsp.operators.source import OPERATION, POSITION
+from dbsp.zset.arrays import value_view
+from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.equality import equal_columns
+from dbsp.zset.hashing import hash_decides
+from dbsp.zset.schema import Arrangement, Schema
+
+_SIGN = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upsert:
+    """Keeps the rows of a table by their primary key."""
+
+    schema: Schema
+    key: tuple[str, ...]
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The rows, by primary key."""
+        return (Arrangement(schema=self.schema, key=self.key),)
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """-old +new of the keys whose row changed."""
+        (operations,) = inputs
+        (arrangement,) = self.arrangements()
+        if len(operations) == 0:
+            return Batch.empty(self.schema)
+        position = value_view(operations.column(POSITION)).view(np.uint64) ^ _SIGN
+        keys = [operations.column(name) for name in self.key]
+        runs = keyed_runs(keys, position)
+        last = operations.take(runs.last)
+        old = self._old(state, last, runs)
+        inserted = value_view(last.column(OPERATION)) == INSERT
+        new = last.filter(inserted).project(self.schema.names)
+        delta = arrange(concat([old.negate(), Batch.of(self.schema, new.columns)], self.schema), arrangement)
+        if len(delta):
+            state.append(0, delta)
+        return delta
+
+    def _old(self, state: State, last: Batch, runs: KeyedRuns) -> Batch:
+        """The stored rows of the keys, as they lie in the trace."""
+        query, found = state.spine(0).matches(runs.key_hash)
+        keys = [last.column(name) for name in self.key]
+        stored = [found.column(name) for name in self.key]
+        if hash_decides(keys) and hash_decides(stored):
+            return found.loose()
+        same = equal_columns(keys, query, stored, np.arange(len(found)))
+        return found.take(np.flatnonzero(same))
