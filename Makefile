@@ -8,6 +8,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 FRESH ?=
 ARGS ?=
+PIP := PYTHONWARNINGS=ignore $(PY) -m pip
 PYTEST := $(PY) -m pytest
 
 KERNELS := $(wildcard dbsp/zset/kernels/*.py)
@@ -70,16 +71,16 @@ need-fault:
 	@tools/need linux strace gcc
 
 $(VENV)/.made:
-	@python=$$(tools/need python) && "$$python" -m venv $(VENV) && touch $@
+	@python=$$(tools/need python) && "$$python" -m venv $(VENV) && $(PIP) install -q --disable-pip-version-check --upgrade pip && touch $@
 
 $(VENV)/.demo: $(VENV)/.made pyproject.toml
 	@if [ $(VENV)/.test -nt pyproject.toml ]; then touch $@; else \
-	  echo "installing into $(VENV) (the first time this fetches about 0.7 GB, most of it Spark)"; \
-	  $(PY) -m pip install -q --disable-pip-version-check -e '.[demo]' && touch $@; fi
+	  echo "installing into $(VENV) (the first time this fetches what takes 1.3 GB on disk, most of it Spark)"; \
+	  $(PIP) install -q --disable-pip-version-check -e '.[demo]' && touch $@; fi
 
 $(VENV)/.test: $(VENV)/.made pyproject.toml
-	@echo "installing into $(VENV) (the first time this fetches about 0.7 GB, most of it Spark)"
-	@$(PY) -m pip install -q --disable-pip-version-check -e '.[test]' && touch $@ $(VENV)/.demo
+	@echo "installing into $(VENV) (the first time this fetches what takes 1.3 GB on disk, most of it Spark)"
+	@$(PIP) install -q --disable-pip-version-check -e '.[test]' && touch $@ $(VENV)/.demo
 
 # The kernels are compiled ahead, so that nothing stalls on it later; what is compiled already is only looked at.
 $(VENV)/.kernels: $(VENV)/.demo $(KERNELS)
