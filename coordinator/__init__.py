@@ -1,0 +1,17 @@
+"""The service around the engine: it decides when to step, checkpoint, rescale, recover and stop, and serves the results.
+
+machine     decides: events in, commands out; no clock, no I/O
+recovery    which version every worker can go back to
+cutting     which rows the next step takes
+control     the coordinator's own durable ledger
+shell       carries the commands out, one at a time, on one thread
+service     the shell with its circuit, logs and runtime: the Python interface
+http, query, metrics, progress, events_log     how others look in
+config, site, build     from pipeline.toml to a service
+serve, cli, exits       `dbsp-coordinator` and `coordinator`
+"""
+
+if __name__ != "dbsp.coordinator":
+    raise ImportError(
+        f"this package is dbsp.coordinator, but was imported as {__name__}: a second copy of every class would be made"
+    )

@@ -1,0 +1,168 @@
+"""From settings to the parts of a service: circuit, plan, logs, ledger, runtime.
+
+A stored fingerprint that is not the circuit's is refused here, with the node that differs, before anything is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.clock import Clock, SystemClock
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger
+from dbsp.coordinator.hands import Parts, ShellSettings
+from dbsp.coordinator.site import ConfiguredSite
+from dbsp.io import EmbeddedInputLog, EmbeddedStepLog
+
+from dbsp.circuit.fingerprint import explain_difference, node_tokens
+from dbsp.circuit.load import load_circuit
+from dbsp.circuit.nodes import Circuit
+from dbsp.errors import CircuitError, ConfigError
+from dbsp.layout import initial
+from dbsp.logs import InputLog, StepLog
+from dbsp.plan.plan import Plan
+from dbsp.plan.planner import plan as make_plan
+from dbsp.runtime.runtime import Runtime
+from dbsp.runtime.tasks import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """Everything a service is made of."""
+
+    config: Config
+    plan: Plan
+    parts: Parts
+    facts: p.Facts
+    settings: ShellSettings
+
+
+def load_plan(config: Config) -> Plan:
+    """The plan of the circuit that the settings name."""
+    return make_plan(load_circuit(config.pipeline.circuit, config.folder))
+
+
+def build(
+    config: Config,
+    *,
+    plan: Plan | None = None,
+    clock: Clock | None = None,
+    wrap: Callable[[str, Any], Any] = lambda _name, part: part,
+) -> Built:
+    """Open the logs and the ledger of a pipeline, making them if it is new; the runtime is made later, by the shell.
+
+    `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs" or "control": the fault
+    tests stop the process there.
+    **Errors** `ConfigError` or `CircuitError` if the circuit is not the one that the stored state belongs to.
+    """
+    plan = plan or load_plan(config)
+    check_places(config)
+    config.data_dir.mkdir(parents=True, exist_ok=True)
+    clock = clock or SystemClock()
+    control = LmdbControl(config.data_dir)
+    ledger = _ledger(config, plan, control)
+    inputs, steps = _open_logs(config, plan, create=ledger.epoch == 0)
+    site = _site(config, plan)
+    work = Work(site=site, plan=plan, run=ledger.run)
+    parts = Parts(
+        runtime=lambda: cast(Runtime, wrap("runtime", make_runtime(config, work))), inputs=wrap("inputs", inputs),
+        steps=wrap("steps", steps), control=wrap("control", control), clock=clock,
+    )  # fmt: skip
+    return Built(config=config, plan=plan, parts=parts, facts=facts_of(ledger, config), settings=shell_settings(config))
+
+
+def check_places(config: Config) -> None:
+    """Embedded logs and local files need all workers on one host."""
+    if config.pipeline.runtime == "local" or config.spark.master.startswith("local"):
+        return
+    for section, kind in (("input", config.input.kind), ("output", config.output.kind)):
+        if kind != "kafka":
+            raise ConfigError(
+                f"an {kind} {section} needs all workers on one host: {section}.kind={kind}"
+                f" spark.master={config.spark.master}",
+                f'use kind = "kafka" in [{section}], or a local master',
+            )
+
+
+def make_runtime(config: Config, work: Work) -> Runtime:
+    """The runtime that the settings name."""
+    if config.pipeline.runtime == "local":
+        from dbsp.runtime.inprocess import InProcessRuntime  # noqa: PLC0415 - one of two
+
+        return InProcessRuntime(work)
+    from dbsp.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - Spark is optional
+    from dbsp.runtime.spark.session import SparkSettings  # noqa: PLC0415 - as above
+
+    settings = SparkSettings(
+        master=config.spark.master, app_name=f"dbsp {config.pipeline.name}", conf=config.spark.conf,
+        worker_silence_s=config.spark.worker_silence_s, work_dir=config.data_dir / "spark",
+    )  # fmt: skip
+    return SparkRuntime(work, settings)
+
+
+def facts_of(ledger: Ledger, config: Config) -> p.Facts:
+    """What the machine starts from."""
+    newest = max(ledger.layouts)
+    return p.Facts(
+        run=ledger.run, fingerprint=ledger.fingerprint, layouts=ledger.layouts, layout=ledger.layouts[newest],
+        members=ledger.members, forming=ledger.forming, published=ledger.published, epoch=ledger.epoch,
+        failures_max=config.step.failures_max, wants=p.Wants(rescale=ledger.rescale),
+    )  # fmt: skip
+
+
+def shell_settings(config: Config) -> ShellSettings:
+    """Intervals and limits of the loop."""
+    return ShellSettings(
+        limits=config.step.limits(), checkpoint_interval_s=config.checkpoint.interval_s,
+        retention_s=config.checkpoint.retention_s, failures_max=config.step.failures_max,
+    )  # fmt: skip
+
+
+def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
+    """The stored ledger, or a new one; the stored circuit must be this one."""
+    found = control.load()
+    if found is None:
+        section = config.layout
+        layout = initial(config.pipeline.workers, shards=section.shards, dynamic_k=section.dynamic_k)
+        return control.begin(new_ledger(fingerprint=plan.fingerprint, nodes=node_tokens(plan.circuit), layout=layout))
+    if found.fingerprint != plan.fingerprint:
+        raise CircuitError(
+            f"the circuit is not the one this state belongs to: data_dir={config.data_dir}\n"
+            f"{_difference(found, plan.circuit)}",
+            "put the circuit back, or start over with another data_dir",
+        )
+    return found
+
+
+def _difference(ledger: Ledger, circuit: Circuit) -> str:
+    text = explain_difference(list(ledger.nodes), node_tokens(circuit))
+    return text or "the plan differs in form only (another version of the engine)"
+
+
+def _open_logs(config: Config, plan: Plan, *, create: bool) -> tuple[InputLog, StepLog]:
+    """Open the logs; only before the first epoch may they be made, later an absent log is an error."""
+    if config.input.kind == "embedded":
+        inputs = EmbeddedInputLog(config.data_dir, plan.tables, partitions=config.input.partitions, create=create)
+        return inputs, EmbeddedStepLog(config.data_dir, create=create)
+    from dbsp.io.kafka.client import KafkaSettings  # noqa: PLC0415 - only a pipeline on Kafka needs its client
+    from dbsp.io.kafka.steps import KafkaStepLog  # noqa: PLC0415 - as above
+
+    settings = KafkaSettings(brokers=config.input.bootstrap, pipeline=config.pipeline.name)
+    return _site(config, plan).open_input(), KafkaStepLog(settings, create=create)
+
+
+def _site(config: Config, plan: Plan) -> ConfiguredSite:
+    output = config.output
+    if output.directory:
+        output = replace(output, directory=str(_below(config.folder, output.directory)))
+    return ConfiguredSite(
+        data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables, input=config.input, output=output
+    )
+
+
+def _below(folder: Path, text: str) -> Path:
+    return (folder / text).absolute()

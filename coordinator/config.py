@@ -1,0 +1,335 @@
+"""`pipeline.toml` as values: what to run, where its data is, how often it checkpoints, where it answers.
+
+Each setting is looked up in this order: command line (`--set section.key=value`), environment (`DBSP_SECTION_KEY`), file,
+default. Units stand in the names. An unknown section or key is refused, with the nearest one that exists.
+
+    [pipeline]    name, circuit = "circuit.py:flights", data_dir, workers, runtime = "spark" | "local"
+    [spark]       master = "local[2]", conf = { "spark.executor.memory" = "2g" }, worker_silence_s
+    [input]       kind = "embedded" | "kafka", partitions, bootstrap, topics, formats
+    [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics
+    [checkpoint]  interval_s, retention_s
+    [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
+    [layout]      shards | dynamic_k
+    [http]        enabled, host, port, token, max_body_bytes
+    [query]       memory_mb_max, timeout_s, threads, rows_max
+    [log]         path
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from dbsp.coordinator.cutting import StepLimits
+
+from dbsp.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "DBSP_"
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+RUNTIMES = ("spark", "local")
+INPUT_KINDS = ("embedded", "kafka")
+OUTPUT_KINDS = ("embedded", "files", "kafka")
+FORMATS = ("json", "arrow")
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSection:
+    """What runs. `workers` is the count of a new pipeline; later `coordinator rescale` changes it, not this setting."""
+
+    circuit: str
+    name: str = "pipeline"
+    data_dir: Path = Path("data")
+    workers: int = 2
+    runtime: str = "spark"
+
+    def __post_init__(self) -> None:
+        """Refuse a runtime or a count that does not exist."""
+        _one_of("pipeline.runtime", self.runtime, RUNTIMES)
+        _at_least("pipeline.workers", self.workers, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSection:
+    """How to reach or start Spark; `conf` is passed on as it is."""
+
+    master: str = "local[2]"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    worker_silence_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSection:
+    """Where rows come from. `topics` maps tables to Kafka topics (default: the table's name)."""
+
+    kind: str = "embedded"
+    partitions: int = 1
+    bootstrap: str = ""
+    topics: Mapping[str, str] = field(default_factory=dict)
+    format: str = "json"
+
+    def __post_init__(self) -> None:
+        """Refuse what no input can do."""
+        _one_of("input.kind", self.kind, INPUT_KINDS)
+        _one_of("input.format", self.format, FORMATS)
+        _at_least("input.partitions", self.partitions, 1)
+        if self.kind == "kafka" and not self.bootstrap:
+            raise ConfigError("a kafka input needs its brokers", 'set `bootstrap = "host:9092"` in [input]')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSection:
+    """Where results go. `directory` is for files; `topics` maps views to Kafka topics."""
+
+    kind: str = "embedded"
+    directory: str = ""
+    format: str = "json"
+    bootstrap: str = ""
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what no output can do."""
+        _one_of("output.kind", self.kind, OUTPUT_KINDS)
+        _one_of("output.format", self.format, FORMATS)
+        if self.kind == "kafka" and not self.bootstrap:
+            raise ConfigError("a kafka output needs its brokers", 'set `bootstrap = "host:9092"` in [output]')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSection:
+    """How often state is committed; logs below the oldest openable checkpoint are kept `retention_s` longer."""
+
+    interval_s: float = 10.0
+    retention_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse negative times."""
+        _at_least("checkpoint.interval_s", self.interval_s, 0.001)
+        _at_least("checkpoint.retention_s", self.retention_s, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSection:
+    """How much one step takes, and how many failures in a row end the service."""
+
+    max_rows_per_step: int = StepLimits().max_rows_per_step
+    max_step_bytes: int = StepLimits().max_step_bytes
+    max_step_delay_ms: int = StepLimits().max_step_delay_ms
+    failures_max: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse limits that would stop the pipeline."""
+        self.limits()
+
+    def limits(self) -> StepLimits:
+        """The limits as the cutter wants them."""
+        return StepLimits(
+            max_rows_per_step=self.max_rows_per_step, max_step_bytes=self.max_step_bytes,
+            max_step_delay_ms=self.max_step_delay_ms,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutSection:
+    """Fixed sharding when `shards` is given, else dynamic with `dynamic_k`; of a new pipeline only."""
+
+    shards: int | None = None
+    dynamic_k: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSection:
+    """Where the service answers. Port 0: any free one (it is written to `<data_dir>/coordinator.json`)."""
+
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = 8080
+    token: str | None = None
+    max_body_bytes: int = 256 * MEBIBYTE
+
+    def __post_init__(self) -> None:
+        """Refuse to answer strangers without a token."""
+        if self.host not in LOOPBACK and not self.token:
+            raise ConfigError(
+                f"refusing to listen beyond this host without a token: host={self.host}",
+                "set `token` in [http] or DBSP_HTTP_TOKEN, or listen on 127.0.0.1",
+            )
+        if not 0 <= self.port <= 65535:  # noqa: PLR2004 - the highest port there is
+            raise ConfigError(f"not a port: http.port={self.port}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySection:
+    """Bounds of one ad-hoc query."""
+
+    memory_mb_max: int = 512
+    timeout_s: float = 10.0
+    threads: int = 1
+    rows_max: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSection:
+    """Where structured logs go; empty: `<data_dir>/coordinator.log`."""
+
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All sections; `folder` is where the file stands, and relative paths in it start there."""
+
+    pipeline: PipelineSection
+    spark: SparkSection = field(default_factory=SparkSection)
+    input: InputSection = field(default_factory=InputSection)
+    output: OutputSection = field(default_factory=OutputSection)
+    checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
+    step: StepSection = field(default_factory=StepSection)
+    layout: LayoutSection = field(default_factory=LayoutSection)
+    http: HttpSection = field(default_factory=HttpSection)
+    query: QuerySection = field(default_factory=QuerySection)
+    log: LogSection = field(default_factory=LogSection)
+    folder: Path = Path()
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder of everything durable, absolute."""
+        return (self.folder / self.pipeline.data_dir).absolute()
+
+
+SECTIONS: Mapping[str, type[Any]] = {
+    name: hint for name, hint in get_type_hints(Config).items() if name != "folder"
+}  # fmt: skip
+
+
+def load_config(path: Path, *, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Config:
+    """The settings of a file, the environment and the command line.
+
+    **Shape** each override is `section.key=value`.
+    **Errors** `ConfigError` for an unreadable file, an unknown section or key, or a value of another type.
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no such file: file={path}", "name a pipeline.toml") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"the settings cannot be read: file={path} error={error}") from error
+    return make_config(found, folder=path.parent, overrides=overrides, environment=environment, source=str(path))
+
+
+def make_config(
+    found: Mapping[str, Any],
+    *,
+    folder: Path = Path(),
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    source: str = "settings",
+) -> Config:
+    """The settings out of a mapping of sections, as `load_config` reads it from a file."""
+    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    for name, content in found.items():
+        _known("section", name, SECTIONS, source)
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"not a section: name={name} file={source}", f"write it below [{name}]")
+        for key, value in content.items():
+            sections[name][_key(name, key, source)] = value
+    for place, text, origin in (
+        *_from_environment(os.environ if environment is None else environment),
+        *map(_from_override, overrides),
+    ):
+        section, key = place
+        sections[section][key] = _parse(SECTIONS[section], key, text, origin)
+    if "circuit" not in sections["pipeline"]:
+        raise ConfigError(
+            f"no circuit is named: file={source}", 'write `circuit = "file.py:attribute"` below [pipeline]'
+        )
+    made = {name: _section(SECTIONS[name], values, name, source) for name, values in sections.items()}
+    return Config(folder=folder.absolute(), **made)
+
+
+def _from_environment(environment: Mapping[str, str]) -> list[tuple[tuple[str, str], str, str]]:
+    """`DBSP_HTTP_PORT=1` sets `http.port`; names of no section are other people's variables."""
+    found = []
+    for name, text in sorted(environment.items()):
+        if not name.startswith(ENVIRONMENT_PREFIX):
+            continue
+        section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+        if section in SECTIONS:
+            found.append(((section, _key(section, key, name)), text, name))
+    return found
+
+
+def _from_override(text: str) -> tuple[tuple[str, str], str, str]:
+    place, equals, value = text.partition("=")
+    section, dot, key = place.strip().partition(".")
+    if not equals or not dot:
+        raise ConfigError(f"not a setting: --set {text}", "write --set section.key=value")
+    _known("section", section, SECTIONS, "--set")
+    return (section, _key(section, key, "--set")), value.strip(), f"--set {place}"
+
+
+def _key(section: str, key: str, source: str) -> str:
+    _known("key", key, {field_.name for field_ in fields(SECTIONS[section])}, f"[{section}] of {source}")
+    return key
+
+
+def _known(kind: str, name: str, known: Mapping[str, Any] | set[str], source: str) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(sorted(known))}"
+    raise ConfigError(f"unknown {kind}: {kind}={name} in={source}", hint)
+
+
+def _section(kind: type[Any], values: Mapping[str, Any], name: str, source: str) -> Any:
+    hints = get_type_hints(kind)
+    return kind(**{key: _checked(hints[key], value, f"{name}.{key}", source) for key, value in values.items()})
+
+
+def _checked(hint: Any, value: Any, name: str, source: str) -> Any:
+    """The value as the setting's type; booleans are not numbers."""
+    kinds = [kind for kind in (get_args(hint) if isinstance(hint, UnionType) else (hint,)) if kind is not NoneType]
+    (kind,) = kinds
+    origin = get_origin(kind) or kind
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if origin is Mapping and isinstance(value, Mapping):
+        return {str(key): str(item) for key, item in value.items()}
+    if isinstance(origin, type) and isinstance(value, origin) and not (origin is int and isinstance(value, bool)):
+        return value
+    shown = getattr(origin, "__name__", str(origin)).lower()
+    raise ConfigError(f"a setting of another type: {name}={value!r} expected={shown} file={source}")
+
+
+def _parse(section: type[Any], key: str, text: str, origin: str) -> Any:
+    """Text from the environment or the command line: a TOML value if it reads as one, else a string."""
+    hint = get_type_hints(section)[key]
+    if hint in (str, Path, str | None):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        raise ConfigError(f"a setting of another type: {origin}={text!r} expected={_default(section, key)}") from None
+
+
+def _default(section: type[Any], key: str) -> str:
+    found: Field[Any] = next(field_ for field_ in fields(section) if field_.name == key)
+    return "a value" if found.default is MISSING else f"a value like {found.default!r}"
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        _known("value of " + name, value, dict.fromkeys(known), "settings")
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if value < least:
+        raise ConfigError(f"too small: {name}={value} least={least}")

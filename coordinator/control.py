@@ -1,0 +1,286 @@
+"""The coordinator's durable ledger: what this pipeline is, its layouts, its checkpoints, what was asked of it.
+
+One small LMDB environment (`<data_dir>/control`), one record per subject, each write one synced transaction that checks the
+epoch (invariant 6). `MemoryLedger` is its twin for tests and the simulator; both pass the same contract tests.
+
+Left out: step records and rows (they have their own logs), and anything that a worker's database knows better: recovery
+asks the workers, the ledger only says where the input stood at a checkpoint and what a layout looks like.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from dbsp.coordinator.cutting import NOWHERE, Positions
+from dbsp.io.environment import open_environment, release_environment
+
+from dbsp.errors import DataError, FencedError
+from dbsp.layout import Layout
+from dbsp.store import CheckpointId
+
+FORM = "dbsp control 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A checkpoint as the ledger knows it: where the input and the clock stood; `published` once all acknowledged."""
+
+    version: int
+    checkpoint: CheckpointId
+    positions: Positions
+    clock_us: int
+    wall_us: int
+    published: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Everything the ledger holds, as one value.
+
+    `nodes` are the (label, token) pairs the fingerprint is made of, so that a refused circuit can name the node that
+    differs. `members` may have a database, `forming` of them may have none yet.
+    """
+
+    run: str
+    fingerprint: str
+    nodes: tuple[tuple[str, str], ...]
+    layouts: Mapping[int, Layout]
+    members: frozenset[int]
+    forming: frozenset[int]
+    saved: Mapping[int, Saved] = field(default_factory=dict)
+    epoch: int = 0
+    rescale: int | None = None
+
+    @property
+    def published(self) -> int:
+        """The greatest published version; 0 before the first."""
+        return max((saved.version for saved in self.saved.values() if saved.published), default=0)
+
+    def positions(self, checkpoint: CheckpointId) -> tuple[Positions, int]:
+        """(input positions, clock) at a checkpoint that some worker holds; `DataError` if it was never intended."""
+        if checkpoint.step == 0 and checkpoint.epoch == 0:
+            return NOWHERE, 0
+        for saved in self.saved.values():
+            if saved.checkpoint == checkpoint:
+                return saved.positions, saved.clock_us
+        raise DataError(f"the workers hold a checkpoint that the ledger does not know: checkpoint={checkpoint}")
+
+    def floor(self) -> Saved | None:
+        """The oldest published checkpoint that a worker can still open: logs below it are not needed."""
+        published = sorted((s for s in self.saved.values() if s.published), key=lambda saved: saved.version)
+        return published[0] if published else None
+
+
+def new_ledger(*, fingerprint: str, nodes: Iterable[tuple[str, str]], layout: Layout, run: str | None = None) -> Ledger:
+    """The ledger of a pipeline that has not run yet."""
+    workers = frozenset(layout.workers)
+    return Ledger(
+        run=run or uuid.uuid4().hex, fingerprint=fingerprint, nodes=tuple(nodes), layouts={layout.version: layout},
+        members=workers, forming=workers,
+    )  # fmt: skip
+
+
+class Control(Protocol):
+    """Where the ledger is kept. Every change is durable on return."""
+
+    def load(self) -> Ledger | None:
+        """The ledger; None before `begin`."""
+        ...
+
+    def begin(self, ledger: Ledger) -> Ledger:
+        """Write the first ledger, unless one is there; the one that is there then."""
+        ...
+
+    def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
+        """Apply `action` in one transaction; `FencedError` if `epoch` is not None and older than the ledger's."""
+        ...
+
+    def close(self) -> None:
+        """Release files."""
+        ...
+
+
+# --- changes --------------------------------------------------------------------------------------------------------
+
+
+def raise_epoch(ledger: Ledger, epoch: int) -> Ledger:
+    """Note a newer epoch."""
+    return replace(ledger, epoch=max(ledger.epoch, epoch))
+
+
+def intend(ledger: Ledger, saved: Saved) -> Ledger:
+    """Note where the input stands at a checkpoint that the workers are about to commit."""
+    return replace(ledger, saved={**ledger.saved, saved.version: saved})
+
+
+def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
+    """A version that all workers acknowledged; the one before it stays openable, older ones are not."""
+    if version not in ledger.saved:
+        raise DataError(f"a version was published that was never intended: version={version}")
+    kept = {number: saved for number, saved in ledger.saved.items() if number == version - 1 and saved.published}
+    saved = {**kept, version: replace(ledger.saved[version], published=True)}
+    return replace(ledger, saved=saved, rescale=None if ends_rescale else ledger.rescale)
+
+
+def opened(ledger: Ledger, version: int) -> Ledger:
+    """All workers opened `version`: no other one can be opened any more, and this one is complete."""
+    saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
+    return replace(ledger, saved=saved)
+
+
+def log_layout(ledger: Ledger, layout: Layout, members: Iterable[int], forming: Iterable[int]) -> Ledger:
+    """Note a layout before it is used, and who may get a database by it."""
+    layouts = {**ledger.layouts, layout.version: layout}
+    return replace(ledger, layouts=layouts, members=frozenset(members), forming=frozenset(forming))
+
+
+def settle_members(ledger: Ledger, members: Iterable[int]) -> Ledger:
+    """Exactly these workers have databases."""
+    return replace(ledger, members=frozenset(members), forming=frozenset())
+
+
+def wish_rescale(ledger: Ledger, workers: int | None) -> Ledger:
+    """Note, or take back, the wish for another worker count."""
+    return replace(ledger, rescale=workers)
+
+
+# --- keepers --------------------------------------------------------------------------------------------------------
+
+
+class MemoryControl:
+    """A ledger that lives as long as this object: what survives a simulated crash."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._ledger: Ledger | None = None
+
+    def load(self) -> Ledger | None:
+        """The ledger."""
+        return self._ledger
+
+    def begin(self, ledger: Ledger) -> Ledger:
+        """Keep the first."""
+        self._ledger = self._ledger or ledger
+        return self._ledger
+
+    def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
+        """Apply and keep."""
+        self._ledger = _changed(self._ledger, epoch, action)
+        return self._ledger
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class LmdbControl:
+    """The ledger under `<data_dir>/control`."""
+
+    def __init__(self, data_dir: Path, *, create: bool = True) -> None:
+        """Open it; `create` makes an absent one, atomically."""
+        self._env = open_environment(data_dir / "control", form=FORM, names=("ledger",), create=create)
+
+    def load(self) -> Ledger | None:
+        """The ledger; `DataError` if its checksum is wrong."""
+        with self._env.read() as txn:
+            return self._get(txn)
+
+    def begin(self, ledger: Ledger) -> Ledger:
+        """Write the first ledger."""
+
+        def action(txn: Any) -> Ledger:
+            found = self._get(txn)
+            if found is None:
+                self._put(txn, ledger)
+            return found or ledger
+
+        return self._env.write(action)
+
+    def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
+        """Read, apply, write in one transaction."""
+
+        def transact(txn: Any) -> Ledger:
+            found = self._get(txn)
+            changed = _changed(found, epoch, action)
+            if changed != found:
+                self._put(txn, changed)
+            return changed
+
+        return self._env.write(transact)
+
+    def close(self) -> None:
+        """Release the file."""
+        release_environment(self._env)
+
+    def _get(self, txn: Any) -> Ledger | None:
+        data = txn.get(b"ledger", db=self._env.db("ledger"))
+        if data is None:
+            return None
+        data = bytes(data)
+        if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
+            raise DataError(
+                f"the ledger's checksum is wrong: file={self._env.path / 'data.mdb'}", "restore it from a backup"
+            )
+        return decode_ledger(json.loads(data[4:]))
+
+    def _put(self, txn: Any, ledger: Ledger) -> None:
+        data = json.dumps(encode_ledger(ledger), separators=(",", ":"), sort_keys=True).encode()
+        txn.put(b"ledger", zlib.crc32(data).to_bytes(4, "little") + data, db=self._env.db("ledger"))
+
+
+def _changed(ledger: Ledger | None, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
+    if ledger is None:
+        raise DataError("the ledger is empty: the pipeline was never started")
+    if epoch is not None and epoch < ledger.epoch:
+        raise FencedError(f"another coordinator owns this pipeline: epoch={epoch} newest={ledger.epoch}")
+    return action(ledger)
+
+
+def encode_ledger(ledger: Ledger) -> dict[str, Any]:
+    """The ledger as JSON values."""
+    return {
+        "run": ledger.run, "fingerprint": ledger.fingerprint, "nodes": [list(pair) for pair in ledger.nodes], "epoch": ledger.epoch,
+        "rescale": ledger.rescale, "members": sorted(ledger.members), "forming": sorted(ledger.forming),
+        "layouts": [asdict(layout) for _, layout in sorted(ledger.layouts.items())],
+        "saved": [_encode_saved(saved) for _, saved in sorted(ledger.saved.items())],
+    }  # fmt: skip
+
+
+def decode_ledger(found: Mapping[str, Any]) -> Ledger:
+    """The ledger out of JSON values."""
+    layouts = [decode_layout(layout) for layout in found["layouts"]]
+    saved = [_decode_saved(entry) for entry in found["saved"]]
+    return Ledger(
+        run=found["run"], fingerprint=found["fingerprint"], nodes=tuple((label, token) for label, token in found["nodes"]), epoch=found["epoch"],
+        rescale=found["rescale"], members=frozenset(found["members"]), forming=frozenset(found["forming"]),
+        layouts={layout.version: layout for layout in layouts}, saved={entry.version: entry for entry in saved},
+    )  # fmt: skip
+
+
+def decode_layout(found: Mapping[str, Any]) -> Layout:
+    """A layout out of JSON values."""
+    return Layout(
+        version=found["version"], owners=tuple(found["owners"]), workers=tuple(found["workers"]),
+        hosts=tuple(found["hosts"]), first_steps=tuple(found["first_steps"]), dynamic_k=found["dynamic_k"],
+    )  # fmt: skip
+
+
+def _encode_saved(saved: Saved) -> dict[str, Any]:
+    positions = [[table, partition, offset] for (table, partition), offset in sorted(saved.positions.items())]
+    return {
+        "version": saved.version, "checkpoint": asdict(saved.checkpoint), "positions": positions,
+        "clock_us": saved.clock_us, "wall_us": saved.wall_us, "published": saved.published,
+    }  # fmt: skip
+
+
+def _decode_saved(found: Mapping[str, Any]) -> Saved:
+    return Saved(
+        version=found["version"], checkpoint=CheckpointId(**found["checkpoint"]), clock_us=found["clock_us"],
+        positions={(table, partition): offset for table, partition, offset in found["positions"]},
+        wall_us=found["wall_us"], published=found["published"],
+    )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Which rows the next step takes, and where the input stands after the steps taken so far.
+
+A step takes everything that waits, up to a number of rows and of bytes (design section 5). Pure arithmetic on offsets; who
+reads them and when is the shell's affair. Invariant 7: ranges follow each other without gap or overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dbsp.errors import ConfigError, DataError
+from dbsp.logs import Range, StepRecord
+
+Place = tuple[str, int]
+Positions = Mapping[Place, int]
+
+NOWHERE: Positions = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLimits:
+    """How much one step may take, and how long the first waiting row may wait for company."""
+
+    max_rows_per_step: int = 1_000_000
+    max_step_bytes: int = 256 * 1024 * 1024
+    max_step_delay_ms: int = 20
+
+    def __post_init__(self) -> None:
+        """Refuse limits that would stop the pipeline."""
+        for name in ("max_rows_per_step", "max_step_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"must be at least 1: {name}={getattr(self, name)}", f"raise `{name}` in [step]")
+        if self.max_step_delay_ms < 0:
+            raise ConfigError(f"must not be negative: max_step_delay_ms={self.max_step_delay_ms}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Rows that wait, per place, and what they weigh together; `full` when they fill a step."""
+
+    waiting: Mapping[Place, int]
+    rows: int
+    size_bytes: float
+    full: bool
+
+
+def backlog(ends: Positions, done: Positions, bytes_per_row: Mapping[str, float], limits: StepLimits) -> Backlog:
+    """What lies between the positions and the ends.
+
+    **Errors** `DataError` if an input ends below where the steps have read: its rows were lost.
+    """
+    waiting: dict[Place, int] = {}
+    for place, end in ends.items():
+        rows = end - done.get(place, 0)
+        if rows < 0:
+            table, partition = place
+            raise DataError(
+                f"the input ends below what was processed: table={table} partition={partition} end={end}"
+                f" processed={done.get(place, 0)}",
+                "the input log was replaced or truncated: restore it, or start over with an empty data_dir",
+            )
+        if rows:
+            waiting[place] = rows
+    rows = sum(waiting.values())
+    size = sum(count * bytes_per_row.get(table, 0.0) for (table, _), count in waiting.items())
+    full = rows >= limits.max_rows_per_step or size >= limits.max_step_bytes
+    return Backlog(waiting=waiting, rows=rows, size_bytes=size, full=full)
+
+
+def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...]:
+    """The ranges of one step: all that waits, or the same share of every place when that is too much.
+
+    **Law** contiguous with `done`; at most `max_rows_per_step` rows and about `max_step_bytes` bytes (never less than
+    one row); not empty unless nothing waits; places in order of name and partition.
+
+    **Example**
+
+    >>> limits = StepLimits(max_rows_per_step=10)
+    >>> found = backlog({("t", 0): 30, ("u", 0): 12}, {("t", 0): 5}, {}, limits)
+    >>> [(r.table, r.first, r.last) for r in cut(found, {("t", 0): 5}, limits)]
+    [('t', 5, 11), ('u', 0, 4)]
+    """
+    if not found.rows:
+        return ()
+    share = min(
+        1.0,
+        limits.max_rows_per_step / found.rows,
+        limits.max_step_bytes / found.size_bytes if found.size_bytes else 1.0,
+    )
+    left = limits.max_rows_per_step
+    ranges: list[Range] = []
+    for (table, partition), waiting in sorted(found.waiting.items()):
+        taken = min(waiting, left, waiting if share >= 1.0 else max(1, -(-int(waiting * share * 1000) // 1000)))
+        if taken:
+            first = done.get((table, partition), 0)
+            ranges.append(Range(table=table, partition=partition, first=first, last=first + taken))
+            left -= taken
+    return tuple(ranges)
+
+
+def advance(done: Positions, records: Iterable[StepRecord]) -> dict[Place, int]:
+    """The positions after these steps; `DataError` if a range does not begin where the one before it ended."""
+    after = dict(done)
+    for record in records:
+        for range_ in record.ranges:
+            place = (range_.table, range_.partition)
+            if range_.first != after.get(place, 0):
+                raise DataError(
+                    f"a step record does not follow the one before: step={record.step} table={range_.table}"
+                    f" partition={range_.partition} first={range_.first} expected={after.get(place, 0)}"
+                )
+            after[place] = range_.last
+    return after

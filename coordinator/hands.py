@@ -1,0 +1,303 @@
+"""Does what a command says: talks to the runtime, the logs and the ledger, and answers with an event.
+
+Invariants: the record of a step is appended, durable, before the runtime hears of the step (4); where the input stands at a
+checkpoint is in the ledger before the first worker commits; logs are trimmed only below the oldest version that a worker
+can still open (12); every error becomes a `Failed` event, so that the machine alone decides what it means.
+
+Left out: waiting, requests, threads (`shell`). The simulator uses this class as it is, with logs and runtimes in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from dbsp.coordinator import control as ledgers
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.clock import Clock
+from dbsp.coordinator.control import Control, Ledger, Saved
+from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, StepLimits, advance, backlog, cut
+from dbsp.coordinator.status import Board, StepIndex
+
+from dbsp.errors import DataError, DbspError, InternalError
+from dbsp.logs import InputLog, StepLog, StepRecord
+from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
+from dbsp.store import CheckpointId
+from dbsp.version import VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellSettings:
+    """Intervals and limits of the loop; `checkpoint_interval_s` None: only on request."""
+
+    limits: StepLimits = StepLimits()
+    checkpoint_interval_s: float | None = 10.0
+    retention_s: float = 0.0
+    poll_s: float = 0.02
+    back_off_s: float = 0.2
+    back_off_s_max: float = 10.0
+    failures_max: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the service works on; `runtime` is called once, on the shell's own thread, and all logs are open."""
+
+    runtime: Callable[[], Runtime]
+    inputs: InputLog
+    steps: StepLog
+    control: Control
+    clock: Clock
+
+
+class Observer(Protocol):
+    """Who wants to hear what happened: metrics, the event log."""
+
+    def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
+        """A step is done."""
+        ...
+
+    def noted(self, kind: str, fields: dict[str, Any]) -> None:
+        """Something else happened."""
+        ...
+
+
+class Hands:
+    """Carries out commands, one at a time."""
+
+    def __init__(self, parts: Parts, settings: ShellSettings, board: Board, observer: Observer) -> None:
+        """Nothing is touched before the first command."""
+        self.index = StepIndex()
+        self.moved: MoveReport | None = None
+        self.done: Positions = NOWHERE
+        self._parts, self._settings, self._board, self._observer = parts, settings, board, observer
+        self._runtime: Runtime | None = None
+        self._helper = ThreadPoolExecutor(1, thread_name_prefix="cut-ahead")
+        self._cut: Positions = NOWHERE
+        self._clock_us = 0
+        self._waiting_since: float | None = None
+        self._floors: list[tuple[float, Saved]] = []
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime, made on first use, on the thread that carries out commands."""
+        if self._runtime is None:
+            self._runtime = self._parts.runtime()
+        return self._runtime
+
+    def close(self) -> None:
+        """Close the runtime; the logs belong to whoever opened them."""
+        self._helper.shutdown(wait=True)
+        if self._runtime is not None:
+            self._runtime.close()
+
+    def perform(self, command: p.Command) -> p.Event:
+        """Carry out one command; the event that answers it."""
+        try:
+            return self._perform(command)
+        except DbspError as error:
+            self._observer.noted("failed", {"command": type(command).__name__, "code": error.code, "error": str(error)})
+            return p.Failed(code=error.code, message=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
+            text = f"{type(error).__name__}: {error}"
+            self._observer.noted("failed", {"command": type(command).__name__, "code": "internal", "error": text})
+            return p.Failed(code="internal", message=text)
+
+    def _perform(self, command: p.Command) -> p.Event:
+        match command:
+            case p.ClaimEpoch() | p.CreateWorkers() | p.FenceWorkers() | p.ReadVersions() | p.OpenVersion():
+                return self._recovery(command)
+            case p.DiscardWorkers():
+                return self._discard(command)
+            case p.ReadSteps(first=first):
+                return self._read_steps(first)
+            case p.CutStep():
+                return p.Recorded(
+                    record=self._cut_step(command.step, command.epoch, command.layout_version, full=False)
+                )
+            case p.RunStep():
+                return self._run_step(command)
+            case p.CommitVersion():
+                return self._commit(command)
+            case p.Publish():
+                return self._publish(command)
+            case p.LogLayout(layout=layout, members=members, forming=forming):
+                self._change(lambda ledger: ledgers.log_layout(ledger, layout, members, forming))
+                return p.LayoutLogged(layout=layout)
+            case p.Redistribute():
+                return self._redistribute(command)
+            case p.ForgetRescale():
+                self._change(lambda ledger: ledgers.wish_rescale(ledger, None))
+                return p.Forgotten()
+        raise InternalError(f"not a command for the hands: {command}")
+
+    # --- recovery -----------------------------------------------------------------------------------------------
+
+    def _recovery(
+        self, command: p.ClaimEpoch | p.CreateWorkers | p.FenceWorkers | p.ReadVersions | p.OpenVersion
+    ) -> p.Event:
+        match command:
+            case p.ClaimEpoch():
+                self._waiting_since = None
+                epoch = self._parts.steps.claim()
+                self._epoch = epoch
+                self._change(lambda ledger: ledgers.raise_epoch(ledger, epoch))
+                return p.Claimed(epoch=epoch)
+            case p.CreateWorkers(workers=workers, checkpoint=checkpoint):
+                self.runtime.create(workers, checkpoint)
+                return p.Created()
+            case p.FenceWorkers(epoch=epoch, workers=workers):
+                self.runtime.fence(epoch, workers)
+                return p.Fenced()
+            case p.ReadVersions(workers=workers):
+                return p.Held(held=dict(self.runtime.versions(workers)))
+            case p.OpenVersion():
+                return self._open(command)
+
+    _epoch = 0
+
+    def _open(self, command: p.OpenVersion) -> p.Event:
+        found = self.runtime.open(command.version, command.epoch, command.layout)
+        if found != command.checkpoint:
+            raise DataError(f"the workers opened another checkpoint: opened={found} chosen={command.checkpoint}")
+        ledger = self._change(lambda ledger: ledgers.opened(ledger, command.version))
+        self.done, self._clock_us = ledger.positions(found)
+        return p.Opened(version=command.version, checkpoint=found, layout=command.layout)
+
+    def _discard(self, command: p.DiscardWorkers) -> p.Event:
+        if command.workers:
+            self.runtime.discard(command.workers)
+        self._change(lambda ledger: ledgers.settle_members(ledger, command.members))
+        return p.Discarded()
+
+    def _read_steps(self, first: int) -> p.Event:
+        records = tuple(self._parts.steps.read(first))
+        self._cut = advance(self.done, records)
+        self._clock_us = max([self._clock_us, *(record.clock_us for record in records)])
+        return p.StepsRead(records=records)
+
+    # --- steps --------------------------------------------------------------------------------------------------
+
+    def step_is_due(self) -> bool:
+        """Whether a step should be cut now: enough waits, or the first waiting row has waited long enough."""
+        return self._is_due(self._backlog())
+
+    def _backlog(self) -> Backlog:
+        inputs = self._parts.inputs
+        ends = inputs.ends()
+        weights = {table: inputs.bytes_per_row(table) for table, _ in ends}
+        return backlog(ends, self._cut, weights, self._settings.limits)
+
+    def _is_due(self, found: Backlog) -> bool:
+        if not found.rows:
+            self._waiting_since = None
+            return False
+        now = self._parts.clock.monotonic_s()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return found.full or (now - self._waiting_since) * 1000 >= self._settings.limits.max_step_delay_ms
+
+    def _cut_step(self, number: int, epoch: int, layout_version: int, *, full: bool) -> StepRecord | None:
+        """Cut and log a step if one is due (`full`: only if it is a full one)."""
+        found = self._backlog()
+        if not self._is_due(found) or (full and not found.full):
+            return None
+        record = StepRecord(
+            epoch=epoch, step=number, layout_version=layout_version,
+            ranges=cut(found, self._cut, self._settings.limits), engine=VERSION,
+            clock_us=max(self._clock_us, self._parts.clock.wall_us()),
+        )  # fmt: skip
+        after = advance(self._cut, [record])
+        self._parts.steps.append(record)
+        self._cut, self._clock_us, self._waiting_since = after, record.clock_us, None
+        return record
+
+    def _run_step(self, command: p.RunStep) -> p.Event:
+        record, ahead = command.record, None
+        if command.may_cut_ahead:
+            ahead = self._helper.submit(
+                self._cut_step, record.step + 1, command.epoch, command.layout.version, full=True
+            )
+        try:
+            report = self.runtime.run_step(record, command.layout)
+        finally:
+            following = ahead.result() if ahead is not None else None
+        self.done = advance(self.done, [record])
+        self.index.add(record)
+        lag = self._backlog().rows if not command.replay else 0
+        self._count(report, lag)
+        self._observer.stepped(record, report, replay=command.replay, lag_rows=lag)
+        return p.StepDone(step=record.step, ahead=following)
+
+    def _count(self, report: StepReport, lag: int) -> None:
+        now = self._board.now
+        self._board.post(
+            replace(
+                now, rows_in=now.rows_in + report.rows_in, last_report=report, lag_rows=lag,
+                rows_out=now.rows_out + sum(worker.rows_out for worker in report.workers),
+                dead=now.dead + sum(worker.dead for worker in report.workers),
+                state_bytes=sum(worker.state_bytes for worker in report.workers), processed=self.done,
+            )
+        )  # fmt: skip
+
+    # --- checkpoints --------------------------------------------------------------------------------------------
+
+    def _commit(self, command: p.CommitVersion) -> p.Event:
+        started = self._parts.clock.monotonic_s()
+        self._intend(command.version, command.checkpoint)
+        reports = self.runtime.commit(command.version, command.checkpoint, command.layout)
+        missing = sorted(set(command.layout.workers) - set(reports))
+        if missing:
+            raise DataError(f"workers did not acknowledge a commit: version={command.version} workers={missing}")
+        seconds = self._parts.clock.monotonic_s() - started
+        now = self._board.now
+        self._board.post(replace(now, checkpoints=now.checkpoints + 1, checkpoint_seconds=seconds))
+        written = sum(report.bytes_written for report in reports.values())
+        fields = {
+            "version": command.version, "step": command.checkpoint.step, "seconds": round(seconds, 6),
+            "bytes_written": written, "state_bytes": sum(report.state_bytes for report in reports.values()),
+        }  # fmt: skip
+        self._observer.noted("checkpoint", fields)
+        return p.Committed(version=command.version)
+
+    def _intend(self, version: int, checkpoint: CheckpointId) -> None:
+        saved = Saved(
+            version=version, checkpoint=checkpoint, positions=dict(self.done), clock_us=self._clock_us,
+            wall_us=self._parts.clock.wall_us(), published=False,
+        )  # fmt: skip
+        self._change(lambda ledger: ledgers.intend(ledger, saved))
+
+    def _publish(self, command: p.Publish) -> p.Event:
+        ledger = self._change(lambda found: ledgers.publish(found, command.version, ends_rescale=command.ends_rescale))
+        self._trim(ledger)
+        return p.Published(version=command.version)
+
+    def _trim(self, ledger: Ledger) -> None:
+        """Drop what no openable version needs and `retention_s` does not keep."""
+        floor = ledger.floor()
+        if floor is None:
+            return
+        now = self._parts.clock.monotonic_s()
+        self._floors.append((now, floor))
+        old = [saved for at, saved in self._floors if now - at >= self._settings.retention_s]
+        if not old:
+            return
+        self._floors = [(at, saved) for at, saved in self._floors if now - at < self._settings.retention_s]
+        self._parts.steps.trim(old[-1].checkpoint.step)
+        self._parts.inputs.trim(old[-1].positions)
+
+    def _redistribute(self, command: p.Redistribute) -> p.Event:
+        self._intend(command.version, command.checkpoint)
+        self.moved = self.runtime.redistribute(command.version, command.checkpoint, command.old, command.new)
+        fields = {
+            "workers": len(command.new.workers), "workers_before": len(command.old.workers),
+            "shards_moved": self.moved.shards_moved, "shards": self.moved.shards,
+            "bytes_moved": self.moved.bytes_moved, "bytes_total": self.moved.bytes_total,
+        }  # fmt: skip
+        self._observer.noted("rescale", fields)
+        return p.Redistributed(version=command.version)
+
+    def _change(self, action: Callable[[Ledger], Ledger]) -> Ledger:
+        return self._parts.control.change(self._epoch, action)

@@ -1,0 +1,284 @@
+"""The HTTP interface of a service: rows in, views out, decisions, figures. A thin coat on `service.Service`.
+
+Every answer is JSON (`{"error": {"code", "message", "hint"}}` for a refusal) unless Arrow is asked for. On loopback without a
+token only requests for a loopback host name and without a foreign `Origin` are answered, so that a web page cannot reach the
+service through its visitor's browser. `/openapi.json` describes all of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from dbsp.coordinator.config import LOOPBACK
+from dbsp.coordinator.service import Service, ViewRows
+from dbsp.io import Position, Producer
+from dbsp.io.formats import decode_arrow, decode_json
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from dbsp.errors import CapacityError, ConfigError, DbspError
+from dbsp.version import VERSION
+
+ARROW = "application/vnd.apache.arrow.stream"
+STEP_HEADER = "Dbsp-Step"
+PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
+STATUS = {"circuit": 400, "config": 400, "data": 422, "unavailable": 503, "capacity": 413, "fenced": 409}
+BAD_ROWS_SHOWN_MAX = 20
+
+
+class RescaleBody(BaseModel):
+    """How many workers to go on with; `dry_run` only says what would move."""
+
+    workers: int = Field(ge=1)
+    dry_run: bool = False
+
+
+class QueryBody(BaseModel):
+    """One SELECT over the views."""
+
+    sql: str
+
+
+class StopBody(BaseModel):
+    """`now`: without a last checkpoint."""
+
+    now: bool = False
+
+
+def make_app(service: Service) -> FastAPI:
+    """The application that answers for a service."""
+    app = FastAPI(title="dbsp", version=VERSION, docs_url=None, redoc_url=None)
+    app.add_exception_handler(DbspError, _on_error)
+    app.middleware("http")(_guard(service))
+    _add_figures(app, service)
+    _add_rows(app, service)
+    _add_views(app, service)
+    _add_decisions(app, service)
+    return app
+
+
+# --- who may ask ----------------------------------------------------------------------------------------------------
+
+
+def _guard(service: Service) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
+    token = service.config.http.token
+
+    async def guard(request: Request, following: Callable[[Request], Awaitable[Response]]) -> Response:
+        refusal = _refusal(request, token)
+        if refusal is not None:
+            return refusal
+        return await following(request)
+
+    return guard
+
+
+def _refusal(request: Request, token: str | None) -> Response | None:
+    if token is not None:
+        given = request.headers.get("authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            return _refuse(401, "unauthorized", "a bearer token is needed", "send `Authorization: Bearer <token>`")
+        return None
+    host = (request.url.hostname or "").strip("[]")
+    if host not in LOOPBACK:
+        return _refuse(403, "forbidden", f"not a loopback host name: host={host}", "set a token to use other names")
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        return _refuse(403, "forbidden", f"a page of another site may not ask: origin={origin}", "set a token")
+    return None
+
+
+def _refuse(status: int, code: str, message: str, hint: str | None) -> JSONResponse:
+    return JSONResponse({"error": {"code": code, "message": message, "hint": hint}}, status_code=status)
+
+
+async def _on_error(_request: Request, error: Exception) -> Response:
+    found = error if isinstance(error, DbspError) else DbspError(str(error))
+    status = 404 if found.message.startswith("no such") else STATUS.get(found.code, 500)
+    return _refuse(status, found.code, found.message, found.hint)
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+def _add_figures(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/status", summary="State, step, version, lag")
+    def status() -> JSONResponse:
+        return JSONResponse(plain(service.status()))
+
+    @app.get("/v1/layout", summary="Shards, workers, hosts")
+    def layout() -> JSONResponse:
+        return JSONResponse(plain(service.layout_status()))
+
+    @app.get("/v1/completion", summary="How far one row has come: durable, processed, delivered")
+    def completion(table: str, partition: int = 0, offset: int = Query(ge=0)) -> JSONResponse:
+        return JSONResponse(asdict(service.completion(table, partition, offset)))
+
+    @app.get("/metrics", summary="Prometheus metrics")
+    def metrics() -> Response:
+        return Response(service.metrics.text(service.snapshot), media_type="text/plain; version=0.0.4")
+
+
+# --- rows in --------------------------------------------------------------------------------------------------------
+
+
+def _add_rows(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/tables/{table}/rows", summary="Push rows (JSON or Arrow IPC); answered when they are durable")
+    async def push(table: str, request: Request, partition: int = 0, wait: bool = False) -> JSONResponse:
+        """JSON lines or an array of rows, `{"insert": {...}}` and `{"delete": {...}}` allowed; or an Arrow IPC stream.
+
+        `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless. `wait=true` answers when the rows are processed.
+        """
+        body = await _body(request, service.config.http.max_body_bytes)
+        kind = request.headers.get("content-type", "application/json")
+        producer = _producer(request)
+        return await run_in_threadpool(_push, service, table, body, kind, producer, partition, wait)
+
+
+async def _body(request: Request, bytes_max: int) -> bytes:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > bytes_max:
+            raise CapacityError(f"the body is too large: max_body_bytes={bytes_max}", "send several smaller pushes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _producer(request: Request) -> Producer | None:
+    name, sequence = request.headers.get(PRODUCER_HEADER), request.headers.get(SEQUENCE_HEADER)
+    if name is None and sequence is None:
+        return None
+    if name is None or sequence is None or not sequence.isdigit():
+        raise ConfigError(
+            f"a producer needs an id and a number: {PRODUCER_HEADER}={name} {SEQUENCE_HEADER}={sequence}",
+            f"send both headers, `{SEQUENCE_HEADER}` growing by one with every push",
+        )
+    return Producer(id=name, sequence=int(sequence))
+
+
+def _push(
+    service: Service, table: str, body: bytes, kind: str, producer: Producer | None, partition: int, wait: bool
+) -> JSONResponse:
+    found = service.table(table)
+    push = decode_arrow(body, found) if kind.startswith(ARROW) else decode_json(body, found)
+    position = service.push(table, push, partition=partition, producer=producer)
+    if wait:
+        service.wait_until_processed(position)
+    bad = [{"row": row.index, "reason": row.reason} for row in push.bad[:BAD_ROWS_SHOWN_MAX]]
+    return JSONResponse({**_position(position), "bad_rows": len(push.bad), "bad": bad})
+
+
+def _position(position: Position) -> dict[str, Any]:
+    return {
+        "table": position.table, "partition": position.partition, "first": position.first, "last": position.last,
+        "repeated": position.repeated,
+    }  # fmt: skip
+
+
+# --- views out ------------------------------------------------------------------------------------------------------
+
+
+def _add_views(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/views", summary="The names of the views")
+    def views() -> JSONResponse:
+        return JSONResponse({"views": list(service.views())})
+
+    @app.get("/v1/views/{view}", summary="All rows of a view, as of one step")
+    def view(view: str, request: Request, limit: int | None = Query(default=None, ge=0)) -> Response:
+        """JSON, or an Arrow IPC stream if `Accept` asks for it; `weight` says how often a row is there."""
+        found = service.read_view(view)
+        table = found.table if limit is None else found.table.slice(0, limit)
+        if ARROW in request.headers.get("accept", ""):
+            return Response(_ipc(table), media_type=ARROW, headers={STEP_HEADER: str(found.step)})
+        return JSONResponse(_view_json(found, table))
+
+    @app.post("/v1/query", summary="One read-only SELECT over the views, as of one step")
+    def query(body: QueryBody, request: Request) -> Response:
+        step, table = service.query(body.sql)
+        if ARROW in request.headers.get("accept", ""):
+            return Response(_ipc(table), media_type=ARROW, headers={STEP_HEADER: str(step)})
+        return JSONResponse({"step": step, "columns": table.column_names, "rows": plain(rows_of(table))})
+
+
+def _view_json(found: ViewRows, table: pa.Table) -> dict[str, Any]:
+    weights = table.column(table.num_columns - 1).to_pylist()
+    rows = plain(table.remove_column(table.num_columns - 1).to_pylist())
+    return {
+        "view": found.view,
+        "step": found.step,
+        "rows": rows,
+        "weights": weights,
+        "rows_total": found.table.num_rows,
+    }
+
+
+def rows_of(table: pa.Table) -> list[list[Any]]:
+    """A table as lists, which may hold two columns of one name."""
+    columns = [column.to_pylist() for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: decimals, times and what JSON has no number for as text, bytes in base64."""
+    match value:
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Decimal() | date() | datetime() | time() | timedelta():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+    return value
+
+
+# --- decisions ------------------------------------------------------------------------------------------------------
+
+
+def _add_decisions(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/checkpoint", summary="Commit the state; answered when it is published")
+    def checkpoint() -> JSONResponse:
+        version = service.checkpoint()
+        return JSONResponse({"version": version, "step": service.snapshot.checkpoint_step})
+
+    @app.post("/v1/pause", summary="Take no further step")
+    def pause() -> JSONResponse:
+        return JSONResponse({"state": "Paused", "step": service.pause()})
+
+    @app.post("/v1/resume", summary="Take steps again")
+    def resume() -> JSONResponse:
+        return JSONResponse({"state": "Running", "step": service.resume()})
+
+    @app.post("/v1/rescale", summary="Go on with another number of workers; answered when it is done")
+    def rescale(body: RescaleBody) -> JSONResponse:
+        planned = service.plan_rescale(body.workers)
+        shown = {**asdict(planned), "share": planned.share, "done": False}
+        if not body.dry_run:
+            moved = service.rescale(body.workers)
+            shown |= {"done": True, "layout_version": service.layout().version}
+            shown |= asdict(moved) if moved is not None else {"bytes_moved": 0, "bytes_total": 0}
+        return JSONResponse(shown)
+
+    @app.post("/v1/stop", summary="Checkpoint and end")
+    def stop(body: StopBody | None = None) -> JSONResponse:
+        service.ask_to_stop(now=body is not None and body.now)
+        return JSONResponse({"stopping": True})

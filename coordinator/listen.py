@@ -1,0 +1,97 @@
+"""Listening: binds the address, runs the application in a thread of its own, tells others where (`coordinator.json`).
+
+The port is bound before anything else is touched, so that a second coordinator on the same address stops with one clear
+error instead of fencing the first.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from dbsp.coordinator.config import HttpSection
+
+from dbsp.errors import ConfigError, UnavailableError
+
+ADDRESS_FILE = "coordinator.json"
+START_TIMEOUT_S = 10.0
+
+
+def bind(section: HttpSection) -> socket.socket:
+    """A socket bound to the configured address; `ConfigError` if it is taken."""
+    family = socket.AF_INET6 if ":" in section.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((section.host, section.port))
+    except OSError as error:
+        found.close()
+        place = f"host={section.host} port={section.port}"
+        if error.errno == errno.EADDRINUSE:
+            hint = "stop what listens there, or set another `port` in [http] (0: any free one)"
+            raise ConfigError(f"the address is in use: {place}", hint) from None
+        raise ConfigError(f"cannot listen: {place} error={error.strerror}", "mend `host` in [http]") from None
+    return found
+
+
+class Server:
+    """An application answering on a bound socket, on a thread of its own."""
+
+    def __init__(self, app: Any, bound: socket.socket, data_dir: Path) -> None:
+        """Nothing is answered before `start`."""
+        config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+        self._server = uvicorn.Server(config)
+        self._bound, self._file = bound, data_dir / ADDRESS_FILE
+        self._thread = threading.Thread(target=self._serve, name="dbsp-http", daemon=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """(host, port) as bound."""
+        host, port = self._bound.getsockname()[:2]
+        return str(host), int(port)
+
+    @property
+    def url(self) -> str:
+        """Where to ask."""
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> None:
+        """Answer from now on, and write where."""
+        self._thread.start()
+        host, port = self.address
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._file.with_suffix(f".{os.getpid()}.new")
+        temporary.write_text(json.dumps({"host": host, "port": port, "url": self.url, "pid": os.getpid()}) + "\n")
+        temporary.rename(self._file)
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._bound])
+
+    def stop(self) -> None:
+        """Answer what was asked, then close; the address is forgotten if it is still ours."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(START_TIMEOUT_S)
+        self._bound.close()
+        if read_address(self._file.parent).get("pid") == os.getpid():
+            self._file.unlink(missing_ok=True)
+
+
+def read_address(data_dir: Path) -> dict[str, Any]:
+    """What a running service wrote about itself; empty if none did."""
+    try:
+        found = json.loads((data_dir / ADDRESS_FILE).read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UnavailableError(
+            f"cannot read the service's address: file={data_dir / ADDRESS_FILE} error={error}"
+        ) from error
+    return found if isinstance(found, dict) else {}

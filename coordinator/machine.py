@@ -1,0 +1,383 @@
+"""What the coordinator decides: one pure function from (state, event) to (state, commands).
+
+It follows the source design's loop: intersect the versions, open the greatest, replay, run, and on the interval pause all at
+one step, commit all, publish. No clock, no I/O, no threads: the shell and the simulator run this same function.
+
+Invariants kept here: a step is run only after its record came back durable (4); a checkpoint is begun only between steps,
+when all outputs below it are durable (11); a rollback always claims a new epoch first and fences every member before it
+reads versions (6); a version is published only after every worker acknowledged it (8); a layout is logged before it is
+used; nothing is discarded that an openable version names (12).
+
+Total: every (state, event) pair has an answer, and a pair that cannot happen raises `InternalError` with its story.
+Source: design section 8, "Coordinator" of the source design.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.recovery import choose, story
+
+from dbsp.errors import ConfigError, DbspError, InternalError
+from dbsp.layout import rescaled
+from dbsp.logs import StepRecord
+from dbsp.store import CheckpointId
+
+Answer = tuple[p.State, tuple[p.Command, ...]]
+
+FATAL = frozenset({"fenced", "config", "circuit"})
+
+
+def step(state: p.State, event: p.Event) -> Answer:
+    """The next state, and what to do now.
+
+    **Law** deterministic; `state` and `event` are not changed.
+    **Errors** `InternalError` for an event that this state cannot meet.
+    """
+    match state:
+        case p.Stopped() | p.Broken():
+            return state, ()
+    match event:
+        case p.CheckpointAsked() | p.PauseAsked() | p.ResumeAsked() | p.RescaleAsked() | p.StopAsked():
+            return _request(state, event)
+        case p.Failed():
+            return _failed(state, event)
+    match state:
+        case p.Starting():
+            return _starting(state, event)
+        case p.Recovering():
+            return _recovering(state, event)
+        case p.Replaying():
+            return _replaying(state, event)
+        case p.Running():
+            return _running(state, event)
+        case p.Checkpointing() | p.Stopping():
+            return _checkpointing(state, event)
+        case p.Rescaling():
+            return _rescaling(state, event)
+        case p.Paused():
+            return _paused(state, event)
+    raise _impossible(state, event)
+
+
+# --- requests and failures ------------------------------------------------------------------------------------------
+
+
+def _request(state: p.State, event: p.Request) -> Answer:
+    """Note the wish; it is met between two steps. A state that waits is woken by it."""
+    facts = state.facts
+    wants = facts.wants
+    match event:
+        case p.CheckpointAsked():
+            wants = replace(wants, checkpoint=True)
+        case p.PauseAsked():
+            wants = replace(wants, pause=True)
+        case p.ResumeAsked():
+            wants = replace(wants, pause=False)
+        case p.RescaleAsked(workers=workers):
+            wants = replace(wants, rescale=workers)
+            facts = replace(facts, rescale_error=None)
+        case p.StopAsked(now=now):
+            wants = replace(wants, stop=True)
+            if now:
+                return p.Stopped(facts=replace(facts, wants=wants)), (p.Finish(code=None, message="stopped at once"),)
+    noted = replace(state, facts=replace(facts, wants=wants))
+    match noted:
+        case p.Running(awaits="input"):
+            return _between_steps(noted.facts, None)
+        case p.Paused():
+            return _between_steps(noted.facts, noted.ahead)
+        case p.Recovering(awaits="backoff") if wants.stop:
+            return p.Stopped(facts=noted.facts), (p.Finish(code=None, message="stopped while recovering"),)
+    return noted, ()
+
+
+def _failed(state: p.State, event: p.Failed) -> Answer:
+    """Fenced or misconfigured: end. Anything else: roll back under a new epoch, a bounded number of times in a row."""
+    facts = state.facts
+    if event.code in FATAL and not isinstance(state, p.Rescaling):
+        return _broken(facts, event.code, event.message)
+    if event.code == "fenced":
+        return _broken(facts, event.code, event.message)
+    failures = facts.failures + 1
+    facts = replace(facts, failures=failures, failed_step=facts.next_step)
+    if failures > facts.failures_max:
+        return _broken(facts, event.code, f"{event.message} failures_in_a_row={failures}")
+    if isinstance(state, p.Rescaling) and facts.wants.rescale is not None:
+        wants = replace(facts.wants, rescale=None)
+        facts = replace(facts, wants=wants, rescale_error=event.message)
+        return p.Recovering(facts=facts, awaits="forgotten"), (p.ForgetRescale(),)
+    return p.Recovering(facts=facts, awaits="backoff"), (p.BackOff(failures=failures),)
+
+
+def _broken(facts: p.Facts, code: str, message: str) -> Answer:
+    return p.Broken(facts=facts, code=code, message=message), (p.Finish(code=code, message=message),)
+
+
+# --- recovery -------------------------------------------------------------------------------------------------------
+
+
+def _starting(state: p.Starting, event: p.Event) -> Answer:
+    match event:
+        case p.Begin():
+            return _recover(state.facts)
+    raise _impossible(state, event)
+
+
+def _recover(facts: p.Facts) -> Answer:
+    """The only way to an opened version: a new epoch first."""
+    return p.Recovering(facts=facts, awaits="claimed"), (p.ClaimEpoch(),)
+
+
+def _recovering(state: p.Recovering, event: p.Event) -> Answer:
+    facts = state.facts
+    match state.awaits, event:
+        case "forgotten", p.Forgotten():
+            return p.Recovering(facts=facts, awaits="backoff"), (p.BackOff(failures=facts.failures),)
+        case "backoff", p.Woken():
+            return _recover(facts)
+        case "claimed", p.Claimed(epoch=epoch):
+            facts = replace(facts, epoch=epoch)
+            if facts.forming:
+                command = p.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=_empty_checkpoint(facts))
+                return p.Recovering(facts=facts, awaits="created"), (command,)
+            return _fence(facts)
+        case "created", p.Created():
+            return _fence(facts)
+        case "fenced", p.Fenced():
+            return p.Recovering(facts=facts, awaits="held"), (p.ReadVersions(workers=tuple(sorted(facts.members))),)
+        case "held", p.Held():
+            return _choose(facts, event)
+        case "opened", p.Opened():
+            return _opened(facts, event)
+        case "discarded", p.Discarded():
+            members = frozenset(facts.layout.workers)
+            return _read_steps(replace(facts, members=members, forming=frozenset()))
+        case "steps", p.StepsRead(records=records):
+            return _replay(facts, records)
+    raise _impossible(state, event)
+
+
+def _fence(facts: p.Facts) -> Answer:
+    command = p.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.members)))
+    return p.Recovering(facts=facts, awaits="fenced"), (command,)
+
+
+def _empty_checkpoint(facts: p.Facts) -> CheckpointId:
+    """The id of version 0: the same in every epoch, so that a worker made by an earlier try fits."""
+    return CheckpointId(run=facts.run, epoch=0, step=0, layout_version=0, fingerprint=facts.fingerprint)
+
+
+def _choose(facts: p.Facts, event: p.Held) -> Answer:
+    choice = choose(event.held, facts.layouts, run=facts.run, fingerprint=facts.fingerprint)
+    if choice is None or choice.version < facts.published:
+        found = "none" if choice is None else choice.version
+        message = (
+            f"no version that every worker of its layout holds: published={facts.published} found={found}"
+            f" {story(event.held)}"
+        )
+        return _broken(facts, "data", message)
+    command = p.OpenVersion(
+        version=choice.version, epoch=facts.epoch, layout=choice.layout, checkpoint=choice.checkpoint
+    )
+    return p.Recovering(facts=facts, awaits="opened"), (command,)
+
+
+def _opened(facts: p.Facts, event: p.Opened) -> Answer:
+    """Every other version is discarded now, so workers outside the layout are named by none."""
+    wants = facts.wants
+    if wants.rescale == len(event.layout.workers):
+        wants = replace(wants, rescale=None)
+    facts = replace(
+        facts, version=event.version, layout=event.layout, checkpoint_step=event.checkpoint.step,
+        next_step=event.checkpoint.step, wants=wants, published=max(facts.published, event.version),
+    )  # fmt: skip
+    gone = tuple(sorted(facts.members - set(event.layout.workers)))
+    command = p.DiscardWorkers(workers=gone, members=event.layout.workers)
+    return p.Recovering(facts=facts, awaits="discarded"), (command,)
+
+
+def _read_steps(facts: p.Facts) -> Answer:
+    return p.Recovering(facts=facts, awaits="steps"), (p.ReadSteps(first=facts.next_step),)
+
+
+def _replay(facts: p.Facts, records: tuple[StepRecord, ...]) -> Answer:
+    if not records:
+        return _between_steps(facts, None)
+    if records[0].step != facts.next_step:
+        found = records[0].step
+        message = f"the step log does not go on where the checkpoint ends: step={facts.next_step} found={found}"
+        return _broken(facts, "data", message)
+    return p.Replaying(facts=facts, records=records), (_run(facts, records[0], replay=True),)
+
+
+def _replaying(state: p.Replaying, event: p.Event) -> Answer:
+    match event:
+        case p.StepDone(step=number) if number == state.records[0].step:
+            facts = _advanced(state.facts, number)
+            if facts.wants.stop:
+                return p.Stopped(facts=facts), (p.Finish(code=None, message="stopped while replaying"),)
+            return _replay(facts, state.records[1:])
+    raise _impossible(state, event)
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+def _run(facts: p.Facts, record: StepRecord, *, replay: bool) -> p.RunStep:
+    quiet = facts.wants == p.Wants()
+    return p.RunStep(
+        record=record, layout=facts.layout, epoch=facts.epoch, replay=replay, may_cut_ahead=quiet and not replay
+    )
+
+
+def _advanced(facts: p.Facts, done: int) -> p.Facts:
+    """The facts after a step; failures in a row end when the step that failed has succeeded."""
+    failures = 0 if done >= facts.failed_step else facts.failures
+    return replace(facts, next_step=done + 1, failures=failures)
+
+
+def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:
+    """All workers stand at `next_step`: meet the requests, the gravest first, else take the next step."""
+    wants = facts.wants
+    if wants.stop:
+        if facts.next_step == facts.checkpoint_step:
+            return p.Stopped(facts=facts), (p.Finish(code=None, message="stopped"),)
+        return _checkpoint(facts, ahead)
+    if wants.rescale is not None:
+        if facts.next_step == facts.checkpoint_step:
+            return _rescale(facts, wants.rescale)
+        return _checkpoint(facts, ahead)
+    if wants.checkpoint:
+        if facts.next_step != facts.checkpoint_step:
+            return _checkpoint(facts, ahead)
+        facts = replace(facts, wants=replace(wants, checkpoint=False))
+    if wants.pause:
+        return p.Paused(facts=facts, ahead=ahead), (p.Wait(for_input=False),)
+    if ahead is not None:
+        return p.Running(facts=facts, record=ahead), (_run(facts, ahead, replay=False),)
+    cut = p.CutStep(epoch=facts.epoch, step=facts.next_step, layout_version=facts.layout.version)
+    return p.Running(facts=facts, awaits="record"), (cut,)
+
+
+def _running(state: p.Running, event: p.Event) -> Answer:
+    facts = state.facts
+    match event:
+        case p.Recorded(record=None) if state.awaits == "record":
+            if facts.wants != p.Wants():
+                return _between_steps(facts, None)
+            return p.Running(facts=facts, awaits="input"), (p.Wait(for_input=True),)
+        case p.Recorded(record=StepRecord() as record) if state.awaits == "record" and record.step == facts.next_step:
+            return p.Running(facts=facts, record=record), (_run(facts, record, replay=False),)
+        case p.Woken() if state.awaits == "input":
+            return _between_steps(facts, None)
+        case p.StepDone(step=number, ahead=ahead) if state.record is not None and number == state.record.step:
+            if ahead is not None and ahead.step != number + 1:
+                raise _impossible(state, event)
+            return _between_steps(_advanced(facts, number), ahead)
+    raise _impossible(state, event)
+
+
+def _paused(state: p.Paused, event: p.Event) -> Answer:
+    match event:
+        case p.Woken():
+            return state, (p.Wait(for_input=False),)
+    raise _impossible(state, event)
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+def _checkpoint(facts: p.Facts, ahead: StepRecord | None) -> Answer:
+    """All outputs below `next_step` are durable (a finished step says so), so its state may be committed."""
+    version = facts.version + 1
+    checkpoint = _checkpoint_id(facts, facts.layout.version)
+    command = p.CommitVersion(version=version, checkpoint=checkpoint, layout=facts.layout)
+    if facts.wants.stop:
+        return p.Stopping(facts=facts, version=version, checkpoint=checkpoint, awaits="committed"), (command,)
+    state = p.Checkpointing(facts=facts, version=version, checkpoint=checkpoint, awaits="committed", ahead=ahead)
+    return state, (command,)
+
+
+def _checkpoint_id(facts: p.Facts, layout_version: int) -> CheckpointId:
+    return CheckpointId(
+        run=facts.run, epoch=facts.epoch, step=facts.next_step, layout_version=layout_version,
+        fingerprint=facts.fingerprint,
+    )  # fmt: skip
+
+
+def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answer:
+    match state.awaits, event:
+        case "committed", p.Committed(version=version) if version == state.version:
+            command = p.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=False)
+            return replace(state, awaits="published"), (command,)
+        case "published", p.Published(version=version) if version == state.version:
+            facts = _published(state.facts, state.version, state.checkpoint)
+            ahead = state.ahead if isinstance(state, p.Checkpointing) else None
+            return _between_steps(facts, ahead)
+    raise _impossible(state, event)
+
+
+def _published(facts: p.Facts, version: int, checkpoint: CheckpointId) -> p.Facts:
+    return replace(
+        facts, version=version, published=version, checkpoint_step=checkpoint.step, failures=0,
+        wants=replace(facts.wants, checkpoint=False),
+    )  # fmt: skip
+
+
+# --- cold rescale ---------------------------------------------------------------------------------------------------
+
+
+def _rescale(facts: p.Facts, workers: int) -> Answer:
+    """At a published checkpoint: log the new layout, slice, publish, and open it under a new epoch."""
+    if workers == len(facts.layout.workers):
+        facts = replace(facts, wants=replace(facts.wants, rescale=None))
+        return p.Recovering(facts=facts, awaits="forgotten"), (p.ForgetRescale(),)
+    try:
+        new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0])
+    except ConfigError as error:
+        wants = replace(facts.wants, rescale=None)
+        facts = replace(facts, wants=wants, rescale_error=str(error))
+        return p.Recovering(facts=facts, awaits="forgotten"), (p.ForgetRescale(),)
+    new = replace(new, version=max(facts.layouts) + 1)
+    facts = replace(facts, layouts={**facts.layouts, new.version: new})
+    joining = frozenset(new.workers) - facts.members
+    members = facts.members | joining
+    state = p.Rescaling(
+        facts=replace(facts, members=members, forming=facts.forming | joining), version=facts.version + 1,
+        checkpoint=_checkpoint_id(facts, new.version), new=new, awaits="logged",
+    )  # fmt: skip
+    command = p.LogLayout(layout=new, members=tuple(sorted(members)), forming=tuple(sorted(state.facts.forming)))
+    return state, (command,)
+
+
+def _rescaling(state: p.Rescaling, event: p.Event) -> Answer:
+    facts = state.facts
+    match state.awaits, event:
+        case "logged", p.LayoutLogged(layout=layout) if layout == state.new:
+            if facts.forming:
+                command = p.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=_empty_checkpoint(facts))
+                return replace(state, awaits="created"), (command,)
+            return _slice(state)
+        case "created", p.Created():
+            fence = p.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.forming)))
+            return replace(state, awaits="fenced"), (fence,)
+        case "fenced", p.Fenced():
+            return _slice(state)
+        case "redistributed", p.Redistributed(version=version) if version == state.version:
+            publish = p.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=True)
+            return replace(state, awaits="published"), (publish,)
+        case "published", p.Published(version=version) if version == state.version:
+            facts = replace(facts, published=version, failures=0, wants=replace(facts.wants, rescale=None))
+            return _recover(facts)
+    raise _impossible(state, event)
+
+
+def _slice(state: p.Rescaling) -> Answer:
+    command = p.Redistribute(version=state.version, checkpoint=state.checkpoint, old=state.facts.layout, new=state.new)
+    return replace(state, awaits="redistributed"), (command,)
+
+
+def _impossible(state: p.State, event: p.Event) -> DbspError:
+    return InternalError(f"an event that cannot happen here: state={state} event={event}")

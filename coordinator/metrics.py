@@ -1,0 +1,85 @@
+"""Prometheus metrics of one service, in a registry of its own.
+
+Seconds and bytes are base units, counters end in `_total`, and nothing is labelled by anything unbounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dbsp.coordinator.status import Snapshot
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from dbsp.logs import StepRecord
+from dbsp.runtime.runtime import StepReport
+
+STEP_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """Counts what the hands report; `text` adds the snapshot's figures."""
+
+    def __init__(self) -> None:
+        """All at zero."""
+        registry = CollectorRegistry()
+        self._registry = registry
+        self._step_seconds = Histogram(
+            "dbsp_step_seconds", "Time of one step", ("kind",), registry=registry, buckets=STEP_BUCKETS_S
+        )
+        self._rows_in = Counter("dbsp_rows_in", "Input rows processed, replays included", registry=registry)
+        self._rows_out = Counter("dbsp_rows_out", "Rows of view deltas written, replays included", registry=registry)
+        self._dead = Counter("dbsp_dead_letters", "Rows that could not be used", registry=registry)
+        self._node_seconds = Counter("dbsp_node_seconds", "Time in one node of the plan", ("node",), registry=registry)
+        self._checkpoint_seconds = Histogram(
+            "dbsp_checkpoint_seconds", "Time of one commit on all workers", registry=registry, buckets=STEP_BUCKETS_S
+        )
+        self._checkpoint_bytes = Counter("dbsp_checkpoint_bytes", "Bytes written by commits", registry=registry)
+        self._rollbacks = Counter("dbsp_rollbacks", "Rollbacks after an error", registry=registry)
+        self._errors = Counter("dbsp_errors", "Errors of commands", ("code",), registry=registry)
+        self._rescales = Counter("dbsp_rescales", "Redistributions done", registry=registry)
+        self._gauges = {
+            name: Gauge(f"dbsp_{name}", text, registry=registry)
+            for name, text in (
+                ("step", "The next step"),
+                ("epoch", "The epoch of this coordinator"),
+                ("version", "The opened version"),
+                ("workers", "Workers of the layout"),
+                ("input_lag_rows", "Input rows that wait"),
+                ("state_bytes", "Bytes of state of all workers"),
+                ("running", "1 while steps are taken"),
+            )
+        }
+
+    def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:  # noqa: ARG002
+        """Count a step."""
+        self._step_seconds.labels("replay" if replay else "live").observe(report.seconds)
+        self._rows_in.inc(report.rows_in)
+        for worker in report.workers:
+            self._rows_out.inc(worker.rows_out)
+            self._dead.inc(worker.dead)
+            for node in worker.nodes:
+                self._node_seconds.labels(str(node.node)).inc(max(node.seconds, 0.0))
+
+    def noted(self, kind: str, fields: dict[str, Any]) -> None:
+        """Count other events."""
+        match kind:
+            case "checkpoint":
+                self._checkpoint_seconds.observe(fields["seconds"])
+                self._checkpoint_bytes.inc(fields["bytes_written"])
+            case "rollback":
+                self._rollbacks.inc()
+            case "failed":
+                self._errors.labels(fields["code"]).inc()
+            case "rescale":
+                self._rescales.inc()
+
+    def text(self, now: Snapshot) -> bytes:
+        """The exposition format."""
+        values = {
+            "step": now.step, "epoch": now.epoch, "version": now.version, "input_lag_rows": now.lag_rows,
+            "workers": len(now.layout.workers) if now.layout else 0, "state_bytes": now.state_bytes,
+            "running": int(now.state == "Running"),
+        }  # fmt: skip
+        for name, value in values.items():
+            self._gauges[name].set(value)
+        return generate_latest(self._registry)

@@ -1,0 +1,443 @@
+"""The values that pass between the machine and the shell: states, events, commands.
+
+Every command but `Wait` and `Finish` is answered by exactly one event: the one named in its docstring, or `Failed`.
+Requests come at any time and are answered by what the state becomes. All are frozen values without behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dbsp.layout import Layout
+from dbsp.logs import StepRecord
+from dbsp.store import CheckpointId, VersionInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wants:
+    """Requests that were made and not yet met."""
+
+    checkpoint: bool = False
+    pause: bool = False
+    stop: bool = False
+    rescale: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the coordinator knows.
+
+    `members` are the workers that may have a database; of them `forming` may have none yet. `version` is the opened one,
+    `checkpoint_step` the step it was taken at, `next_step` the next to run. `published` is the greatest version ever
+    acknowledged to anybody. `rescale_error` says why the last rescale was given up.
+    """
+
+    run: str
+    fingerprint: str
+    layouts: Mapping[int, Layout]
+    layout: Layout
+    members: frozenset[int]
+    forming: frozenset[int]
+    published: int = 0
+    epoch: int = 0
+    version: int = 0
+    checkpoint_step: int = 0
+    next_step: int = 0
+    failures: int = 0
+    failed_step: int = -1
+    failures_max: int = 5
+    wants: Wants = field(default_factory=Wants)
+    rescale_error: str | None = None
+
+
+# --- states ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starting:
+    """Nothing was done yet."""
+
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovering:
+    """Claiming an epoch, fencing, choosing a version, opening it; `awaits` names the event that comes next."""
+
+    facts: Facts
+    awaits: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaying:
+    """Running again the logged steps since the opened checkpoint; `records[0]` is under way."""
+
+    facts: Facts
+    records: tuple[StepRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """Steps go on: `record` is under way, or the next one is being cut (`awaits` "record"), or input waited for ("input")."""
+
+    facts: Facts
+    record: StepRecord | None = None
+    awaits: str = "step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointing:
+    """All workers stand before step `checkpoint.step` and commit it as `version`; `ahead` is kept for afterwards."""
+
+    facts: Facts
+    version: int
+    checkpoint: CheckpointId
+    awaits: str
+    ahead: StepRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescaling:
+    """The opened version is being sliced into `version` of layout `new`."""
+
+    facts: Facts
+    version: int
+    checkpoint: CheckpointId
+    new: Layout
+    awaits: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """No step is taken until `ResumeAsked`."""
+
+    facts: Facts
+    ahead: StepRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """The last checkpoint of a graceful stop is being written; `awaits` as in `Checkpointing`."""
+
+    facts: Facts
+    version: int
+    checkpoint: CheckpointId
+    awaits: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The end, as asked for."""
+
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """The end, because of an error (the state called Failed in the design)."""
+
+    facts: Facts
+    code: str
+    message: str
+
+
+State = (
+    Starting | Recovering | Replaying | Running | Checkpointing | Rescaling | Paused | Stopping | Stopped | Broken
+)  # fmt: skip
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """The shell is ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """This process owns the pipeline under `epoch`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """Every forming worker has a database."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fenced:
+    """Every member refuses older epochs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What every member can open."""
+
+    held: Mapping[int, tuple[VersionInfo, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """Every worker of the layout stands at the checkpoint."""
+
+    version: int
+    checkpoint: CheckpointId
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discarded:
+    """Databases that no openable version names are gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsRead:
+    """The step log from the checkpoint on."""
+
+    records: tuple[StepRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The next step's record is durable; None: nothing waits."""
+
+    record: StepRecord | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDone:
+    """A step's outputs are durable; `ahead`: the record of the one after it, if it was logged meanwhile."""
+
+    step: int
+    ahead: StepRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """Every worker acknowledged the version."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """The ledger holds the version; logs below the oldest openable one are trimmed."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutLogged:
+    """The ledger holds the new layout and who may get a database by it."""
+
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redistributed:
+    """Every worker of the new layout holds the version."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """The ledger no longer holds a wish to rescale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Woken:
+    """A wait or a pause after a failure is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The command under way raised an error; `code` is the error's kind."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointAsked:
+    """By a user, or because the interval is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseAsked:
+    """Take no further step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAsked:
+    """Take steps again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleAsked:
+    """Go on with `workers` workers; the ledger holds the wish already."""
+
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked:
+    """Checkpoint and end; `now`: end without a checkpoint."""
+
+    now: bool = False
+
+
+Request = CheckpointAsked | PauseAsked | ResumeAsked | RescaleAsked | StopAsked
+Event = (
+    Begin | Claimed | Created | Fenced | Held | Opened | Discarded | StepsRead | Recorded | StepDone | Committed
+    | Published | LayoutLogged | Redistributed | Forgotten | Woken | Failed | Request
+)  # fmt: skip
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimEpoch:
+    """Own the step log and the ledger. → `Claimed`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateWorkers:
+    """Make version 0 for the workers that have no database. → `Created`."""
+
+    workers: tuple[int, ...]
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceWorkers:
+    """Write the epoch into every database. → `Fenced`."""
+
+    epoch: int
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadVersions:
+    """Ask every worker what it can open. → `Held`."""
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenVersion:
+    """Open the version on every worker of the layout; later steps are discarded. → `Opened`."""
+
+    version: int
+    epoch: int
+    layout: Layout
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardWorkers:
+    """Delete the databases of `workers`; `members` remain. → `Discarded`."""
+
+    workers: tuple[int, ...]
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSteps:
+    """Read the step log from `first` on. → `StepsRead`."""
+
+    first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutStep:
+    """Take what waits as step `step` and log it. → `Recorded`."""
+
+    epoch: int
+    step: int
+    layout_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStep:
+    """Run a logged step; with `may_cut_ahead` the next one may be logged meanwhile. → `StepDone`."""
+
+    record: StepRecord
+    layout: Layout
+    epoch: int
+    replay: bool
+    may_cut_ahead: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitVersion:
+    """Commit on every worker. → `Committed`."""
+
+    version: int
+    checkpoint: CheckpointId
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Write the version into the ledger, then trim the logs. → `Published`."""
+
+    version: int
+    checkpoint: CheckpointId
+    ends_rescale: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLayout:
+    """Write the new layout into the ledger before it is used. → `LayoutLogged`."""
+
+    layout: Layout
+    members: tuple[int, ...]
+    forming: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redistribute:
+    """Slice the opened version into `version` of the new layout. → `Redistributed`."""
+
+    version: int
+    checkpoint: CheckpointId
+    old: Layout
+    new: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetRescale:
+    """Take the wish to rescale out of the ledger. → `Forgotten`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Until there is input for a step, or a request. → `Woken` or a request."""
+
+    for_input: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackOff:
+    """Wait before trying again; longer with every failure in a row. → `Woken`."""
+
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """Close everything and end with this error kind (None: success)."""
+
+    code: str | None
+    message: str
+
+
+Command = (
+    ClaimEpoch | CreateWorkers | FenceWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
+    | RunStep | CommitVersion | Publish | LogLayout | Redistribute | ForgetRescale | Wait | BackOff | Finish
+)  # fmt: skip

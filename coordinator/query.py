@@ -1,0 +1,184 @@
+"""Ad-hoc SQL over the views: one read-only statement, nothing else reachable, bounded in time and memory.
+
+A fresh DuckDB in memory gets the views it needs as tables and is then closed up: no files, no network, no extensions, no
+Python variables, no settings. Before that the statement itself is checked on DuckDB's own parse of it: exactly one, a
+SELECT, reading only views and a few harmless table functions (others take raw addresses or SQL as text).
+
+Left out: history. A query sees all its views as of one step.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from dbsp.errors import CapacityError, ConfigError, InternalError
+
+TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
+QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"})
+STATEMENT_CHARS_MAX = 100_000
+WEIGHT = "weight"
+_CLOSED = (
+    "SET enable_external_access = false",
+    "SET python_enable_replacements = false",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET allow_community_extensions = false",
+    "SET lock_configuration = true",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryLimits:
+    """What one query may cost."""
+
+    memory_mb_max: int = 512
+    timeout_s: float = 10.0
+    threads: int = 1
+    rows_max: int = 1_000_000
+
+
+def views_of(sql: str, views: Sequence[str]) -> tuple[str, ...]:
+    """The views a statement reads, after checking that it is one SELECT over views alone.
+
+    **Errors** `ConfigError` says what is wrong with the statement.
+    """
+    if len(sql) > STATEMENT_CHARS_MAX:
+        raise CapacityError(f"the statement is too long: chars={len(sql)} chars_max={STATEMENT_CHARS_MAX}")
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        _close_up(connection)
+        _check_kind(connection, sql)
+        tree = json.loads(connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()[0][0])
+    if tree.get("error"):
+        raise ConfigError(f"not a statement that can be checked: {tree.get('error_message')}", "write one SELECT")
+    nodes = list(_walk(tree))
+    _check_functions(nodes)
+    return _tables(nodes, views)
+
+
+def run_query(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
+    """The statement's result over these tables (views with a last column `weight`: rows are repeated by it).
+
+    **Errors** `ConfigError` for what DuckDB refuses; `CapacityError` names the limit that was reached.
+    """
+    names = views_of(sql, tuple(tables))
+    config = {"memory_limit": f"{limits.memory_mb_max}MB", "threads": limits.threads, "temp_directory": ""}
+    with duckdb.connect(":memory:", config=config) as connection:
+        timer = threading.Timer(limits.timeout_s, connection.interrupt)
+        timer.start()
+        try:
+            for number, name in enumerate(names):
+                connection.register(f"__input_{number}", repeat_by_weight(tables[name]))
+                connection.execute(f'CREATE TABLE "{_quoted(name)}" AS SELECT * FROM __input_{number}')  # noqa: S608 - our own names
+                connection.unregister(f"__input_{number}")
+            _close_up(connection)
+            return _fetch(connection, sql, limits)
+        except duckdb.InterruptException:
+            hint = "ask for less, or raise `timeout_s` in [query]"
+            raise CapacityError(f"the query took too long: timeout_s={limits.timeout_s}", hint) from None
+        except duckdb.OutOfMemoryException:
+            hint = "ask for less, or raise `memory_mb_max` in [query]"
+            raise CapacityError(
+                f"the query needs too much memory: memory_mb_max={limits.memory_mb_max}", hint
+            ) from None
+        except duckdb.Error as error:
+            raise ConfigError(f"the query failed: {' '.join(str(error).split())}") from None
+        finally:
+            timer.cancel()
+
+
+def repeat_by_weight(table: pa.Table) -> pa.Table:
+    """A Z-set as SQL's rows: each as often as its weight says; rows of negative weight are left out."""
+    if WEIGHT not in table.column_names:
+        return table
+    at = table.schema.get_all_field_indices(WEIGHT)[-1]
+    weights = np.maximum(table.column(at).to_numpy(), 0)
+    rows = table.remove_column(at)
+    if (weights == 1).all():
+        return rows
+    return rows.take(pa.array(np.repeat(np.arange(len(weights)), weights)))
+
+
+def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -> pa.Table:
+    reader = connection.sql(sql).to_arrow_reader(65_536)
+    batches, rows = [], 0
+    for batch in reader:
+        rows += batch.num_rows
+        if rows > limits.rows_max:
+            hint = "add a LIMIT, or raise `rows_max` in [query]"
+            raise CapacityError(f"the query gives too many rows: rows_max={limits.rows_max}", hint)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, schema=reader.schema)
+
+
+def _close_up(connection: duckdb.DuckDBPyConnection) -> None:
+    for setting in _CLOSED:
+        connection.execute(setting)
+
+
+def _check_kind(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    try:
+        statements = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise ConfigError(f"not SQL: {' '.join(str(error).split())}") from None
+    if len(statements) != 1:
+        raise ConfigError(f"exactly one statement is allowed: statements={len(statements)}")
+    if statements[0].type != duckdb.StatementType.SELECT:
+        kind = str(statements[0].type).rpartition(".")[2]
+        raise ConfigError(f"only SELECT is allowed: statement={kind}", "views are changed by pushing rows to tables")
+
+
+def _walk(tree: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object of a parse tree."""
+    stack = [tree]
+    while stack:
+        found = stack.pop()
+        if isinstance(found, Mapping):
+            yield found
+            stack.extend(found.values())
+        elif isinstance(found, list):
+            stack.extend(found)
+
+
+def _check_functions(nodes: Sequence[Mapping[str, Any]]) -> None:
+    for node in nodes:
+        if node.get("type") == "TABLE_FUNCTION":
+            name = str((node.get("function") or {}).get("function_name", "")).lower()
+            if name not in TABLE_FUNCTIONS:
+                raise ConfigError(
+                    f"not allowed in a query: function={name}", f"allowed: {', '.join(sorted(TABLE_FUNCTIONS))}"
+                )
+        kind = str(node.get("type"))
+        if kind == "SHOW_REF" or (kind.endswith("_NODE") and kind not in QUERY_NODES):
+            raise ConfigError(f"only SELECT is allowed: part={kind}")
+
+
+def _tables(nodes: Sequence[Mapping[str, Any]], views: Sequence[str]) -> tuple[str, ...]:
+    """The views among the tables read; every other name must be a common table expression of the statement."""
+    defined = {str(entry.get("key")).lower() for node in nodes for entry in (node.get("cte_map") or {}).get("map", [])}
+    known = {view.lower(): view for view in views}
+    found: dict[str, None] = {}
+    for node in nodes:
+        if node.get("type") != "BASE_TABLE":
+            continue
+        if node.get("schema_name") or node.get("catalog_name"):
+            raise ConfigError(f"write the view's name alone: table={node.get('schema_name')}.{node.get('table_name')}")
+        name = str(node.get("table_name"))
+        if name.lower() in known:
+            found[known[name.lower()]] = None
+        elif name.lower() not in defined:
+            raise ConfigError(f"no such view: view={name} views={sorted(views)}")
+    return tuple(found)
+
+
+def _quoted(name: str) -> str:
+    if "\0" in name:
+        raise InternalError(f"a view's name holds a null byte: view={name!r}")
+    return name.replace('"', '""')

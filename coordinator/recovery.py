@@ -1,0 +1,65 @@
+"""Which version to go back to: the greatest that every worker of its own layout holds, under one checkpoint id.
+
+The source design intersects the versions of all workers; with layouts the intersection runs over the workers of the
+version's layout only, which the checkpoint id names (design section 8). Databases of other workers are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dbsp.layout import Layout
+from dbsp.store import CheckpointId, VersionInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The version to open, the checkpoint it holds, and the layout to open it in."""
+
+    version: int
+    checkpoint: CheckpointId
+    layout: Layout
+
+
+def choose(
+    held: Mapping[int, Sequence[VersionInfo]], layouts: Mapping[int, Layout], *, run: str, fingerprint: str
+) -> Choice | None:
+    """The greatest complete version of this run and fingerprint, or None.
+
+    **Law** the result's version v is held, with one and the same checkpoint id, by every worker of the id's layout; no
+    greater v is. Versions of another run or fingerprint, or of a layout nobody logged, do not count.
+    """
+    candidates = {
+        (info.version, info.checkpoint)
+        for infos in held.values()
+        for info in infos
+        if info.checkpoint.run == run
+        and info.checkpoint.fingerprint == fingerprint
+        and info.checkpoint.layout_version in layouts
+    }
+    complete = [
+        Choice(version=version, checkpoint=checkpoint, layout=layouts[checkpoint.layout_version])
+        for version, checkpoint in candidates
+        if _is_held(held, layouts[checkpoint.layout_version], version, checkpoint)
+    ]
+    return max(complete, key=lambda choice: (choice.version, choice.checkpoint.epoch), default=None)
+
+
+def story(held: Mapping[int, Sequence[VersionInfo]]) -> str:
+    """What every worker holds, for the message when nothing fits."""
+    shown = {
+        worker: [
+            f"v{i.version}@step{i.checkpoint.step}/layout{i.checkpoint.layout_version}/epoch{i.checkpoint.epoch}"
+            for i in infos
+        ]
+        for worker, infos in sorted(held.items())
+    }
+    return f"held={shown}"
+
+
+def _is_held(held: Mapping[int, Sequence[VersionInfo]], layout: Layout, version: int, checkpoint: CheckpointId) -> bool:
+    return all(
+        any(info.version == version and info.checkpoint == checkpoint for info in held.get(worker, ()))
+        for worker in layout.workers
+    )

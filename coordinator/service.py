@@ -1,0 +1,394 @@
+"""A pipeline as an object: start it, push rows, read views, checkpoint, rescale, stop. The HTTP interface is a thin coat on it.
+
+All methods may be called from any thread; what touches the runtime is handed to the shell's thread. A push returns when the
+rows are durable, with their position; `wait_until_processed(position)` returns when their results are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+
+import numpy as np
+import pyarrow as pa
+from dbsp.coordinator import control as ledgers
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.build import Built, build
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.events_log import EventsLog
+from dbsp.coordinator.exits import error_of
+from dbsp.coordinator.metrics import Metrics
+from dbsp.coordinator.query import QueryLimits, run_query, views_of
+from dbsp.coordinator.shell import SETTLED, Shell
+from dbsp.coordinator.site import close_site
+from dbsp.coordinator.status import Board, Snapshot
+from dbsp.io import Incoming, Position, Producer, Push
+
+from dbsp.circuit.nodes import Table
+from dbsp.errors import ConfigError, DbspError, UnavailableError
+from dbsp.layout import Layout, moved_shards, rescaled
+from dbsp.logs import DELETE, INSERT, StepRecord
+from dbsp.runtime.runtime import MoveReport, StepReport
+from dbsp.zset.batch import Batch
+
+Rows = Push | Batch | pa.Table | pa.RecordBatch
+
+
+class InputWriter(Protocol):
+    """The writing side that an embedded input log has."""
+
+    def append_many(self, incoming: Sequence[Incoming]) -> list[Position]:
+        """Append pushes durably."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRows:
+    """A view as of one step: `table` has a last column `weight`; `step` is the next step, so all before it are in."""
+
+    view: str
+    step: int
+    table: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """How far a row has come: on disk, processed by step `step` (None: not yet, or too long ago), delivered to outputs."""
+
+    durable: bool
+    processed: bool
+    step: int | None
+    delivered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescalePlan:
+    """What a rescale would do: shards that move, out of all, and the share that an even division needs."""
+
+    workers: int
+    workers_before: int
+    shards: int
+    shards_moved: int
+
+    @property
+    def share(self) -> float:
+        """The part of the state that moves."""
+        return self.shards_moved / self.shards
+
+
+class _Observers:
+    """Tells metrics and the event log."""
+
+    def __init__(self, metrics: Metrics, log: EventsLog) -> None:
+        self._all: tuple[Metrics | EventsLog, ...] = (metrics, log)
+
+    def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
+        for observer in self._all:
+            observer.stepped(record, report, replay=replay, lag_rows=lag_rows)
+
+    def noted(self, kind: str, fields: dict[str, Any]) -> None:
+        for observer in self._all:
+            observer.noted(kind, fields)
+
+
+class Service:
+    """One running pipeline.
+
+    **Errors** methods raise `UnavailableError` when the service has ended, with the reason; `start` and `stop` raise the error
+    that ended it.
+    """
+
+    def __init__(self, config: Config, built: Built | None = None) -> None:
+        """Open logs and ledger; nothing runs before `start`."""
+        self.config = config
+        self.built = built or build(config)
+        self.metrics = Metrics()
+        path = config.folder / config.log.path if config.log.path else config.data_dir / "coordinator.log"
+        self._log = EventsLog(path, self.built.parts.clock)
+        observer = _Observers(self.metrics, self._log)
+        self._shell = Shell(self.built.parts, self.built.settings, self.built.facts, observer)
+        self._tables = {table.name: table for table in self.built.plan.tables}
+        self._thread: threading.Thread | None = None
+        self._finish: p.Finish | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, without a last checkpoint if an error is on its way out."""
+        if kind is None:
+            self.stop()
+        else:
+            self.stop(now=True, quiet=True)
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def start(self, *, wait: bool = True, timeout_s: float | None = None) -> None:
+        """Start the shell's thread; with `wait`, return when the service takes steps (recovery and replay are over)."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="dbsp-shell", daemon=True)
+            self._thread.start()
+        if not wait:
+            return
+        ready = self.board.wait_for(lambda now: now.state in ("Running", "Paused"), timeout_s)
+        if not ready:
+            self._raise_if_broken()
+            if not self.board.now.ended:
+                raise UnavailableError(f"the service did not start in time: timeout_s={timeout_s}")
+
+    def _run(self) -> None:
+        try:
+            self._finish = self._shell.run()
+        except BaseException as error:
+            self._finish = p.Finish(code="internal", message=f"{type(error).__name__}: {error}")
+            self._log.noted("crash", {"error": self._finish.message})
+            self._shell.give_up(self._finish.message)
+            raise
+
+    def stop(self, *, now: bool = False, quiet: bool = False, timeout_s: float | None = None) -> None:
+        """Checkpoint and end (`now`: without a checkpoint); raises the error that ended the service, unless `quiet`."""
+        if self._thread is not None:
+            if not self.board.now.ended:
+                self._shell.submit(p.StopAsked(now=now), lambda state: True if _is_end(state) else None)
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                raise UnavailableError(f"the service did not stop in time: timeout_s={timeout_s}")
+        self.close()
+        if not quiet:
+            self._raise_if_broken()
+
+    def ask_to_stop(self, *, now: bool = False) -> None:
+        """As `stop`, without waiting; may be called from a signal handler."""
+        self._shell.submit(p.StopAsked(now=now), lambda state: True if _is_end(state) else None)
+
+    def wait_for_end(self, timeout_s: float | None = None) -> p.Finish | None:
+        """Wait for the service to end; why it did, or None if it has not yet."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            if not self._thread.is_alive():
+                return self._finish
+        return None
+
+    def close(self) -> None:
+        """Close logs and ledger; the shell has ended."""
+        if self._closed:
+            return
+        self._closed = True
+        parts = self.built.parts
+        for part in (parts.inputs, parts.steps, parts.control, self._log):
+            part.close()
+        close_site(self.config.data_dir)
+
+    def _raise_if_broken(self) -> None:
+        if self._finish is not None and self._finish.code is not None:
+            raise error_of(self._finish.code, self._finish.message)
+
+    @property
+    def board(self) -> Board:
+        """The newest snapshot, and waiting on it."""
+        return self._shell.board
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The service as of the last event."""
+        return self._shell.board.now
+
+    # --- rows in ------------------------------------------------------------------------------------------------
+
+    def table(self, name: str) -> Table:
+        """A table of the circuit; `ConfigError` lists them."""
+        if name not in self._tables:
+            raise ConfigError(f"no such table: table={name} tables={sorted(self._tables)}")
+        return self._tables[name]
+
+    def push(
+        self, table: str, rows: Rows, *, delete: bool = False, partition: int = 0, producer: Producer | None = None
+    ) -> Position:
+        """Append rows to a table's input; durable on return, at the position given back."""
+        push = self._as_push(table, rows, delete)
+        return self.push_many([Incoming(table=table, push=push, producer=producer, partition=partition)])[0]
+
+    def push_many(self, incoming: Sequence[Incoming]) -> list[Position]:
+        """Append many pushes in one synced transaction."""
+        inputs = self.built.parts.inputs
+        if not hasattr(inputs, "append_many"):
+            hint = "send the rows to the table's Kafka topic"
+            raise ConfigError(f"rows cannot be pushed to this input: input.kind={self.config.input.kind}", hint)
+        positions = cast(InputWriter, inputs).append_many(incoming)
+        self._shell.wake()
+        return positions
+
+    def _as_push(self, table: str, rows: Rows, delete: bool) -> Push:
+        if isinstance(rows, Push):
+            return rows
+        schema = self.table(table).schema
+        batch = rows if isinstance(rows, Batch) else Batch.from_arrow(rows, schema)
+        operations = np.full(len(batch), DELETE if delete else INSERT, dtype=np.int8)
+        return Push(batch=batch, operations=operations)
+
+    def wait_until_processed(self, position: Position, timeout_s: float | None = None) -> None:
+        """Return when the results of these rows are durable in the outputs and seen in the views."""
+        place = (position.table, position.partition)
+        if not self.board.wait_for(lambda now: now.processed.get(place, 0) >= position.last, timeout_s):
+            self._refuse_ended()
+            raise UnavailableError(f"not processed in time: {position} timeout_s={timeout_s}")
+
+    def completion(self, table: str, partition: int, offset: int) -> Completion:
+        """How far one row has come."""
+        self.table(table)
+        place = (table, partition)
+        ends = self.built.parts.inputs.ends()
+        if place not in ends:
+            raise ConfigError(f"no such partition: table={table} partition={partition}")
+        processed = self.snapshot.processed.get(place, 0) > offset
+        step = self._shell.hands.index.step_of(table, partition, offset) if processed else None
+        return Completion(durable=ends[place] > offset, processed=processed, step=step, delivered=processed)
+
+    # --- results out --------------------------------------------------------------------------------------------
+
+    def views(self) -> tuple[str, ...]:
+        """The views that can be read."""
+        return tuple(view.name for view in self.built.plan.views if view.trace is not None)
+
+    def read_view(self, view: str, timeout_s: float | None = None) -> ViewRows:
+        """A view as of the last finished step."""
+        return self.read_views((view,), timeout_s)[0]
+
+    def read_views(self, views: Sequence[str], timeout_s: float | None = None) -> list[ViewRows]:
+        """Several views as of the same step."""
+        for view in views:
+            if view not in self.views():
+                raise ConfigError(f"no such view: view={view} views={sorted(self.views())}")
+
+        def question(runtime: Any, facts: p.Facts) -> list[ViewRows]:
+            return [
+                ViewRows(view=view, step=facts.next_step, table=runtime.read_view(view, facts.layout)) for view in views
+            ]
+
+        return cast(list[ViewRows], self._result(lambda: self._shell.ask(question), timeout_s))
+
+    def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
+        """(step, result) of one read-only statement over the views, all as of that step."""
+        names = views_of(sql, self.views())
+        found = self.read_views(names, timeout_s)
+        section = self.config.query
+        limits = QueryLimits(
+            memory_mb_max=section.memory_mb_max, timeout_s=section.timeout_s, threads=section.threads,
+            rows_max=section.rows_max,
+        )  # fmt: skip
+        step = found[0].step if found else self.snapshot.step
+        return step, run_query(sql, {rows.view: rows.table for rows in found}, limits)
+
+    # --- decisions ----------------------------------------------------------------------------------------------
+
+    def checkpoint(self, timeout_s: float | None = None) -> int:
+        """Commit the state between two steps; the version that holds it."""
+
+        def met(state: p.State) -> int | None:
+            settled = isinstance(state, SETTLED) and not state.facts.wants.checkpoint
+            return state.facts.version if settled else None
+
+        return cast(int, self._result(lambda: self._shell.submit(p.CheckpointAsked(), met), timeout_s))
+
+    def pause(self, timeout_s: float | None = None) -> int:
+        """Take no further step; the next one."""
+        return self._settle(p.PauseAsked(), p.Paused, timeout_s)
+
+    def resume(self, timeout_s: float | None = None) -> int:
+        """Take steps again; the next one."""
+        return self._settle(p.ResumeAsked(), p.Running, timeout_s)
+
+    def _settle(self, request: p.Request, kind: type[p.Paused | p.Running], timeout_s: float | None) -> int:
+        def met(state: p.State) -> int | None:
+            return state.facts.next_step if isinstance(state, kind) else None
+
+        return cast(int, self._result(lambda: self._shell.submit(request, met), timeout_s))
+
+    def plan_rescale(self, workers: int) -> RescalePlan:
+        """What a rescale to `workers` would move; `ConfigError` if there cannot be so many."""
+        layout = self.layout()
+        new = rescaled(layout, workers, step=self.snapshot.step)
+        return RescalePlan(
+            workers=workers, workers_before=len(layout.workers), shards=max(layout.shards, new.shards),
+            shards_moved=moved_shards(layout, new),
+        )  # fmt: skip
+
+    def rescale(self, workers: int, timeout_s: float | None = None) -> MoveReport | None:
+        """Go on with `workers` workers, cold; returns when a checkpoint in the new layout is published.
+
+        The wish is durable before anything moves, so a crash resumes it. None if there were so many workers already.
+        """
+        if self.plan_rescale(workers).workers_before == workers:
+            return None
+        self.built.parts.control.change(None, lambda ledger: ledgers.wish_rescale(ledger, workers))
+
+        def met(state: p.State) -> bool | None:
+            facts = state.facts
+            if not isinstance(state, SETTLED) or facts.wants.rescale is not None:
+                return None
+            if facts.rescale_error is not None:
+                raise UnavailableError(f"the rescale was given up: {facts.rescale_error}", "the old layout goes on")
+            return True
+
+        self._result(lambda: self._shell.submit(p.RescaleAsked(workers=workers), met), timeout_s)
+        return self._shell.hands.moved
+
+    def layout(self) -> Layout:
+        """The layout in use."""
+        return self.snapshot.layout or self.built.facts.layout
+
+    def status(self) -> dict[str, Any]:
+        """The snapshot as JSON values."""
+        now = self.snapshot
+        report = now.last_report
+        return {
+            "name": self.config.pipeline.name, "state": now.state, "epoch": now.epoch, "step": now.step,
+            "version": now.version, "checkpoint_step": now.checkpoint_step, "replaying": now.replaying,
+            "workers": len(self.layout().workers), "layout_version": self.layout().version,
+            "rows_in": now.rows_in, "rows_out": now.rows_out, "dead_letters": now.dead, "lag_rows": now.lag_rows,
+            "state_bytes": now.state_bytes, "checkpoints": now.checkpoints, "rollbacks": now.rollbacks,
+            "checkpoint_seconds": now.checkpoint_seconds, "last_step_seconds": report.seconds if report else None,
+            "processed": [
+                {"table": table, "partition": partition, "offset": offset}
+                for (table, partition), offset in sorted(now.processed.items())
+            ],
+            "tables": sorted(self._tables), "views": sorted(self.views()), "last_error": now.last_error,
+            "fingerprint": self.built.plan.fingerprint,
+        }  # fmt: skip
+
+    def layout_status(self) -> dict[str, Any]:
+        """The layout as JSON values."""
+        layout = self.layout()
+        return {**asdict(layout), "shards": layout.shards, "shard_counts": layout.shard_counts()}
+
+    def _result(self, hand_in: Callable[[], Any], timeout_s: float | None) -> Any:
+        if self._thread is None:
+            raise UnavailableError("the service was not started", "call start() first")
+        future = hand_in()
+        try:
+            return future.result(timeout_s)
+        except FutureTimeoutError:
+            raise UnavailableError(
+                f"no answer in time: timeout_s={timeout_s}", "try again, or look at the status"
+            ) from None
+
+    def _refuse_ended(self) -> None:
+        if self.board.now.ended:
+            reason = self.board.now.last_error or "it was stopped"
+            raise UnavailableError(f"the service has ended: {reason}", "start it again")
+
+
+def _is_end(state: p.State) -> bool:
+    return isinstance(state, p.Stopped | p.Broken)
+
+
+__all__ = ["Completion", "DbspError", "RescalePlan", "Rows", "Service", "ViewRows"]

@@ -1,0 +1,243 @@
+"""The thin loop around the machine: takes events in, has commands carried out, on one thread that alone uses the runtime.
+
+Requests from other threads come in through `submit` and reach the machine between two commands; questions about the state
+(`ask`) are answered between two steps, so that a view is always read as of one step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.hands import Hands, Observer, Parts, ShellSettings
+from dbsp.coordinator.machine import step
+from dbsp.coordinator.status import Board
+
+from dbsp.errors import DbspError, UnavailableError
+from dbsp.runtime.runtime import Runtime
+
+SETTLED = (p.Running, p.Paused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ask:
+    """A question for the runtime."""
+
+    question: Callable[[Runtime, p.Facts], Any]
+    answer: Future[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watch:
+    """A request, and when it counts as met; `met` returns None while it does not, and may raise."""
+
+    request: p.Request
+    met: Callable[[p.State], Any]
+    answer: Future[Any]
+
+
+class Shell:
+    """Drives one pipeline. `run` blocks until the end; `submit`, `ask` and `wake` may be called from any thread."""
+
+    def __init__(self, parts: Parts, settings: ShellSettings, facts: p.Facts, observer: Observer) -> None:
+        """Nothing happens before `run`."""
+        self.board = Board()
+        self.hands = Hands(parts, settings, self.board, observer)
+        self._clock, self._settings, self._observer = parts.clock, settings, observer
+        self._state: p.State = p.Starting(facts=facts)
+        self._inbox: deque[_Ask | _Watch] = deque()
+        self._asks: list[_Ask] = []
+        self._watches: list[_Watch] = []
+        self._wake = threading.Event()
+        self._checkpoint_at = parts.clock.monotonic_s()
+
+    # --- from other threads -------------------------------------------------------------------------------------
+
+    def submit(self, request: p.Request, met: Callable[[p.State], Any]) -> Future[Any]:
+        """Hand in a request; the future resolves when `met` of the state is not None, or the service ends."""
+        return self._post(_Watch(request=request, met=met, answer=Future()))
+
+    def ask(self, question: Callable[[Runtime, p.Facts], Any]) -> Future[Any]:
+        """Run a question on the shell's thread, between two steps."""
+        return self._post(_Ask(question=question, answer=Future()))
+
+    def wake(self) -> None:
+        """There may be new input."""
+        self._wake.set()
+
+    def give_up(self, message: str) -> None:
+        """The loop has died of something that no event stands for: nobody waits any longer."""
+        self.board.post(replace(self.board.now, ended=True, state="Failed", last_error=message))
+        self._refuse_all()
+
+    def _post(self, item: _Ask | _Watch) -> Future[Any]:
+        self._inbox.append(item)
+        self._wake.set()
+        if self.board.now.ended:
+            self._refuse_all()
+        return item.answer
+
+    # --- the loop -----------------------------------------------------------------------------------------------
+
+    def run(self) -> p.Finish:
+        """Recover, run steps, until asked to stop or broken; why it ended."""
+        command = self._decide(p.Begin())
+        while not isinstance(command, p.Finish):
+            event = self._perform(command)
+            if isinstance(command, p.Wait):
+                command = self._decide(event)
+            else:
+                command = self._between(event)
+        return self._end(command)
+
+    def _perform(self, command: p.Command) -> p.Event:
+        match command:
+            case p.Wait(for_input=for_input):
+                return self._wait(for_input)
+            case p.BackOff(failures=failures):
+                self._observer.noted("rollback", {"failures": failures})
+                self.board.post(replace(self.board.now, rollbacks=self.board.now.rollbacks + 1))
+                return self._back_off(failures)
+        event = self.hands.perform(command)
+        if isinstance(event, p.Failed):
+            self.board.post(replace(self.board.now, last_error=event.message))
+        if isinstance(event, p.Published):
+            self._checkpoint_at = self._clock.monotonic_s()
+        return event
+
+    def _between(self, event: p.Event) -> p.Command:
+        """Note what was asked while the command ran, then hand the machine the command's own event."""
+        while (request := self._next_request()) is not None:
+            self._state, commands = step(self._state, request)
+            for command in commands:
+                return command
+        return self._decide(event)
+
+    def _decide(self, event: p.Event) -> p.Command:
+        """One turn of the machine: one command answers an event that answers one."""
+        before = state_name(self._state)
+        self._state, (command,) = step(self._state, event)
+        name = state_name(self._state)
+        if name != before:
+            self._observer.noted("state", {"state": name, "step": self._state.facts.next_step})
+        self._show(name)
+        self._answer_watches()
+        self._answer_asks()
+        return command
+
+    def _next_request(self) -> p.Request | None:
+        """The next request of a user, or of the checkpoint interval."""
+        while self._inbox:
+            item = self._inbox.popleft()
+            if isinstance(item, _Watch):
+                self._watches.append(item)
+                return item.request
+            self._asks.append(item)
+        if self._checkpoint_due() and isinstance(self._state, SETTLED):
+            self._checkpoint_at = self._clock.monotonic_s()
+            return p.CheckpointAsked()
+        return None
+
+    def _checkpoint_due(self) -> bool:
+        interval = self._settings.checkpoint_interval_s
+        facts = self._state.facts
+        if interval is None or facts.wants.checkpoint or facts.next_step == facts.checkpoint_step:
+            return False
+        return self._clock.monotonic_s() - self._checkpoint_at >= interval
+
+    def _wait(self, for_input: bool) -> p.Event:
+        """Until a request, or a step is due; questions are answered meanwhile."""
+        while True:
+            self._wake.clear()
+            request = self._next_request()
+            if request is not None:
+                return request
+            self._answer_asks()
+            if for_input:
+                try:
+                    if self.hands.step_is_due():
+                        return p.Woken()
+                except DbspError as error:
+                    return p.Failed(code=error.code, message=str(error))
+            self._clock.wait(self._wake, self._settings.poll_s)
+
+    def _back_off(self, failures: int) -> p.Event:
+        """Longer after every failure in a row; a request ends the wait early."""
+        if failures < 1:
+            return p.Woken()
+        pause = min(self._settings.back_off_s * 2 ** (failures - 1), self._settings.back_off_s_max)
+        until = self._clock.monotonic_s() + pause
+        while not self._inbox and (left := until - self._clock.monotonic_s()) > 0:
+            self._wake.clear()
+            self._clock.wait(self._wake, left)
+        return p.Woken()
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def _answer_asks(self) -> None:
+        """Answer questions, if the runtime stands between two steps of the present."""
+        if not isinstance(self._state, SETTLED):
+            return
+        asks, self._asks = self._asks, []
+        for ask in asks:
+            try:
+                ask.answer.set_result(ask.question(self.hands.runtime, self._state.facts))
+            except Exception as error:  # noqa: BLE001 - the asker gets it, whatever it is
+                ask.answer.set_exception(error)
+
+    def _answer_watches(self) -> None:
+        watches, self._watches = self._watches, []
+        for watch in watches:
+            try:
+                result = watch.met(self._state)
+            except DbspError as error:
+                watch.answer.set_exception(error)
+                continue
+            if result is None:
+                self._watches.append(watch)
+            else:
+                watch.answer.set_result(result)
+
+    def _show(self, name: str) -> None:
+        """Post what the facts say now."""
+        facts = self._state.facts
+        self.board.post(
+            replace(
+                self.board.now, state=name, epoch=facts.epoch, step=facts.next_step, version=facts.version,
+                checkpoint_step=facts.checkpoint_step, layout=facts.layout, processed=self.hands.done,
+                replaying=isinstance(self._state, p.Replaying),
+            )
+        )  # fmt: skip
+
+    def _end(self, finish: p.Finish) -> p.Finish:
+        """Close the runtime; whoever still waits learns that the service has ended."""
+        try:
+            self.hands.close()
+        except Exception as error:  # noqa: BLE001 - the reason of the end stays the first one
+            self._observer.noted("close-failed", {"error": f"{type(error).__name__}: {error}"})
+        self._observer.noted("end", {"code": finish.code or "ok", "message": finish.message})
+        error_text = None if finish.code is None else finish.message
+        self.board.post(replace(self.board.now, ended=True, state=state_name(self._state), last_error=error_text))
+        self._answer_watches()
+        self._refuse_all()
+        return finish
+
+    def _refuse_all(self) -> None:
+        waiting: list[_Ask | _Watch] = [*self._asks, *self._watches]
+        while self._inbox:
+            waiting.append(self._inbox.popleft())
+        reason = self.board.now.last_error or "it was stopped"
+        for item in waiting:
+            if not item.answer.done():
+                item.answer.set_exception(UnavailableError(f"the service has ended: {reason}", "start it again"))
+        self._asks, self._watches = [], []
+
+
+def state_name(state: p.State) -> str:
+    """The state as users see it."""
+    return "Failed" if isinstance(state, p.Broken) else type(state).__name__

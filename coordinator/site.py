@@ -1,0 +1,135 @@
+"""Where a worker of a configured pipeline lives: a picklable value that opens databases and logs in whatever process asks.
+
+Layout of the data folder: `workers/NNNN` one database each; `input`, `steps`, `outputs/` the embedded logs; `control` the
+ledger; `coordinator.json` and `coordinator.log`. What is opened is kept per process: LMDB wants one opening per process, and
+a Kafka producer costs a second to start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from dbsp.coordinator.config import InputSection, OutputSection
+from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
+from dbsp.storage import WorkerDatabase
+
+from dbsp.circuit.nodes import Table
+from dbsp.errors import ConfigError, DataError
+from dbsp.logs import InputLog, OutputLog
+from dbsp.store import CheckpointId
+
+_OPENED: dict[tuple[Any, ...], Any] = {}
+_LOCK = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredSite:
+    """Implements `dbsp.runtime.runtime.Site` from the settings of a pipeline."""
+
+    data_dir: Path
+    pipeline: str
+    tables: tuple[Table, ...]
+    input: InputSection = field(default_factory=InputSection)
+    output: OutputSection = field(default_factory=OutputSection)
+
+    def database(self, worker: int, create: CheckpointId | None = None) -> WorkerDatabase:
+        """The worker's database; `create` makes an absent one at version 0."""
+        home = self._home(worker)
+
+        def make() -> WorkerDatabase:
+            if create is not None and not home.exists():
+                return WorkerDatabase.create(home, create)
+            return WorkerDatabase(home)
+
+        return cast(WorkerDatabase, _kept(("database", str(home)), make))
+
+    def discard_database(self, worker: int) -> None:
+        """Delete the worker's database, if there is one."""
+        home = self._home(worker)
+        with _LOCK:
+            found = _OPENED.pop((os.getpid(), "database", str(home)), None)
+            if found is not None:
+                found.close()
+            if home.exists():
+                gone = home.with_name(f".{home.name}.gone-{os.getpid()}")
+                shutil.rmtree(gone, ignore_errors=True)
+                home.rename(gone)
+                shutil.rmtree(gone, ignore_errors=True)
+
+    def input_log(self) -> InputLog:
+        """The input log, for reading."""
+        return cast(InputLog, _kept(("input", str(self.data_dir), self.pipeline), self.open_input))
+
+    def open_input(self) -> InputLog:
+        """A fresh handle on the input log."""
+        if self.input.kind == "embedded":
+            return EmbeddedInputLog(self.data_dir, self.tables, partitions=self.input.partitions)
+        from dbsp.io.kafka.client import KafkaSettings  # noqa: PLC0415 - only a pipeline on Kafka needs its client
+        from dbsp.io.kafka.input import KafkaInputLog, KafkaSource  # noqa: PLC0415 - as above
+
+        settings = KafkaSettings(brokers=self.input.bootstrap, pipeline=self.pipeline)
+        sources = [
+            KafkaSource(table=table, topic=self.input.topics.get(table.name, table.name), format=self.input.format)
+            for table in self.tables
+        ]
+        return KafkaInputLog(settings, sources, check_topics=False)
+
+    def output_log(self, worker: int, first_step: int = 0) -> OutputLog:
+        """The worker's part of the outputs."""
+        key = ("output", str(self.data_dir), self.pipeline, worker, first_step)
+        return cast(OutputLog, _kept(key, lambda: self._open_output(worker, first_step)))
+
+    def _open_output(self, worker: int, first_step: int) -> OutputLog:
+        match self.output.kind:
+            case "embedded":
+                return EmbeddedOutputLog(self.data_dir, worker, first_step=first_step, create=True)
+            case "files":
+                from dbsp.io.files import FileOutputLog  # noqa: PLC0415 - one kind of several
+
+                folder = Path(self.output.directory) if self.output.directory else self.data_dir / "files"
+                return cast(OutputLog, FileOutputLog(folder, worker, first_step=first_step, create=True))
+            case "kafka":
+                from dbsp.io.kafka.client import KafkaSettings  # noqa: PLC0415 - only Kafka needs its client
+                from dbsp.io.kafka.output import KafkaOutputLog  # noqa: PLC0415 - as above
+
+                settings = KafkaSettings(brokers=self.output.bootstrap, pipeline=self.pipeline)
+                return KafkaOutputLog(
+                    settings, worker, topics=self.output.topics, format=self.output.format, first_step=first_step,
+                    create=True,
+                )  # fmt: skip
+        raise ConfigError(f"no such output: output.kind={self.output.kind}")
+
+    def _home(self, worker: int) -> Path:
+        return self.data_dir / "workers" / f"{worker:04d}"
+
+
+def _kept(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """What this process has opened under the key, else what `make` gives; a parent's handles are not used after a fork."""
+    full = (os.getpid(), *key)
+    with _LOCK:
+        found = _OPENED.get(full)
+        if found is None:
+            found = _OPENED[full] = make()
+        return found
+
+
+def close_site(data_dir: Path) -> None:
+    """Close everything this process holds open below a data folder."""
+    with _LOCK:
+        mine = [key for key in _OPENED if key[0] == os.getpid() and _belongs(key, str(data_dir))]
+        for key in mine:
+            found = _OPENED.pop(key)
+            try:
+                found.close()
+            except DataError:
+                continue
+
+
+def _belongs(key: tuple[Any, ...], data_dir: str) -> bool:
+    return str(key[2]) == data_dir or str(key[2]).startswith(data_dir + os.sep)

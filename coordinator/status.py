@@ -1,0 +1,96 @@
+"""What the service shows of itself: one frozen snapshot, replaced after every event, read by any thread.
+
+Also where a row stands: which step took an offset (`StepIndex`), so that a producer can ask whether its position is done.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from dbsp.coordinator.cutting import Positions
+
+from dbsp.layout import Layout
+from dbsp.logs import StepRecord
+from dbsp.runtime.runtime import StepReport
+
+STEPS_REMEMBERED_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The service as of the last event. `step` is the next step; `lag_rows` waited when it was taken."""
+
+    state: str = "Starting"
+    epoch: int = 0
+    step: int = 0
+    version: int = 0
+    checkpoint_step: int = 0
+    layout: Layout | None = None
+    processed: Positions = field(default_factory=dict)
+    rows_in: int = 0
+    rows_out: int = 0
+    dead: int = 0
+    lag_rows: int = 0
+    state_bytes: int = 0
+    checkpoints: int = 0
+    checkpoint_seconds: float = 0.0
+    rollbacks: int = 0
+    replaying: bool = False
+    last_error: str | None = None
+    last_report: StepReport | None = field(default=None, compare=False)
+    ended: bool = False
+
+
+class Board:
+    """Holds the newest snapshot and wakes whoever waits for a condition on it."""
+
+    def __init__(self) -> None:
+        """Begin with nothing known."""
+        self._changed = threading.Condition()
+        self._snapshot = Snapshot()
+
+    @property
+    def now(self) -> Snapshot:
+        """The newest snapshot."""
+        return self._snapshot
+
+    def post(self, snapshot: Snapshot) -> None:
+        """Replace it and wake all."""
+        with self._changed:
+            self._snapshot = snapshot
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[Snapshot], bool], timeout_s: float | None) -> bool:
+        """Wait until the condition holds or the service has ended; whether it holds."""
+        with self._changed:
+            self._changed.wait_for(lambda: condition(self._snapshot) or self._snapshot.ended, timeout_s)
+            return condition(self._snapshot)
+
+
+class StepIndex:
+    """Which step took which offset, for the last `STEPS_REMEMBERED_MAX` ranges of each place."""
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._lock = threading.Lock()
+        self._lasts: Mapping[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+
+    def add(self, record: StepRecord) -> None:
+        """Note a finished step; a replayed one changes nothing."""
+        with self._lock:
+            for range_ in record.ranges:
+                known = self._lasts[range_.table, range_.partition]
+                if not known or range_.last > known[-1][0]:
+                    known.append((range_.last, record.step))
+                    del known[:-STEPS_REMEMBERED_MAX]
+
+    def step_of(self, table: str, partition: int, offset: int) -> int | None:
+        """The step that took the offset, if it is remembered."""
+        with self._lock:
+            known = self._lasts[table, partition]
+            at = bisect.bisect_right(known, (offset, 1 << 62))
+            return known[at][1] if at < len(known) else None
