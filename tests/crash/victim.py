@@ -1,0 +1,152 @@
+"""A process that forks a child per line of its input; the child does one thing to a database and is killed in the middle.
+
+Run under `strace -f -e inject=CALLS:signal=SIGKILL:when=KILL_AT`: strace counts per process, so a child that first makes
+KILL_AT - n harmless calls dies at its n-th real one. Input: one JSON object per line; output: `<wait status>` per line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+import dbsp.storage.durable as durable_module
+from databases import CHUNK_BYTES, TRACES, arranged, checkpoint, first_id, run_step
+from dbsp.storage import WorkerDatabase, redistribute
+
+KILL_AT = 500
+CALLS = ("pwrite64", "writev", "pwritev", "fdatasync", "fsync", "msync", "ftruncate", "rename", "renameat2", "unlinkat")
+BOUNDED_COPY_BYTES = 8000
+
+
+def rows_of(step: int) -> list[tuple[tuple[int, str], int]]:
+    """What a step adds: some rows of its own, and it takes back a part of the step before."""
+    own = [((100 * step + key, "x" * (key % 3)), 1) for key in range(60)]
+    return own + [((100 * (step - 1) + key, "x" * (key % 3)), -1) for key in range(0, 60, 4) if step]
+
+
+def expected(steps: int) -> dict[tuple[int, str], int]:
+    """The state after so many steps."""
+    state: dict[tuple[int, str], int] = {}
+    for step in range(steps):
+        for row, weight in rows_of(step):
+            state[row] = state.get(row, 0) + weight
+    return {row: weight for row, weight in state.items() if weight}
+
+
+def prepare(home: Path) -> None:
+    """A database with versions 1 and 2, opened at 2 in epoch 1, and one step more in its scratch."""
+    database = WorkerDatabase.create(home, first_id(), map_size_bytes=1 << 22, chunk_bytes_max=CHUNK_BYTES)
+    database.open(0, 1)
+    for step in range(3):
+        run_step(database, 1, step, rows_of(step))
+        database.put(1, "t", b"step", b"%d" % step)
+        if step < 2:
+            database.commit(step + 1, checkpoint(1, step + 1))
+    database.close()
+
+
+def attached(home: Path) -> WorkerDatabase:
+    database = WorkerDatabase(home, map_size_bytes=1 << 22, chunk_bytes_max=CHUNK_BYTES)
+    database.attach(1)
+    return database
+
+
+def commit(home: Path) -> None:
+    attached(home).commit(3, checkpoint(1, 3))
+
+
+def roll_back(home: Path) -> None:
+    database = WorkerDatabase(home, map_size_bytes=1 << 22, chunk_bytes_max=CHUNK_BYTES)
+    database.open(1, 2)
+
+
+def step_on(home: Path) -> None:
+    run_step(attached(home), 1, 3, rows_of(3))
+
+
+def rescale(home: Path) -> None:
+    database = WorkerDatabase(home, map_size_bytes=1 << 22, chunk_bytes_max=CHUNK_BYTES)
+    redistribute([(database, [(0, 1 << 63)])], database, 3, checkpoint(2, 2), TRACES)
+
+
+def create(home: Path) -> None:
+    WorkerDatabase.create(home / "new", first_id(), map_size_bytes=1 << 22)
+
+
+ACTIONS: dict[str, Callable[[Path], None]] = {
+    "commit": commit,
+    "roll_back": roll_back,
+    "step": step_on,
+    "rescale": rescale,
+    "create": create,
+}
+
+
+def plant_land_first() -> None:
+    """The bug that the sweep must find: the version lands before its chunks are copied."""
+    real_copy, real_land = durable_module.Durable.copy_in, durable_module.Durable.land
+    waiting: list[Any] = []
+
+    def late(self: Any, epoch: int, values: Iterable[tuple[int, Any]]) -> tuple[int, int]:
+        kept = [(number, bytes(value)) for number, value in values]
+        waiting.append((epoch, kept))
+        return len(kept), sum(len(value) for _, value in kept)
+
+    def land(self: Any, root: Any) -> None:
+        real_land(self, root)
+        for epoch, kept in waiting:
+            real_copy(self, epoch, iter(kept))
+
+    durable_module.Durable.copy_in = late  # type: ignore[method-assign, assignment]
+    durable_module.Durable.land = land  # type: ignore[method-assign]
+
+
+def shifted(call: str, times: int) -> None:
+    """Make harmless calls of one kind."""
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "file").open("w+b") as file:
+        number = file.fileno()
+        other = Path(folder) / "other"
+        harmless: dict[str, Callable[[], Any]] = {
+            "pwrite64": lambda: os.pwrite(number, b"x", 0),
+            "writev": lambda: os.writev(number, [b"x"]),
+            "pwritev": lambda: os.pwritev(number, [b"x"], 0),
+            "fdatasync": lambda: os.fdatasync(number),
+            "fsync": lambda: os.fsync(number),
+            "ftruncate": lambda: os.ftruncate(number, 0),
+            "rename": lambda: other.rename(other),
+        }
+        other.touch()
+        for _ in range(times):
+            harmless[call]()
+
+
+def lines() -> Iterator[dict[str, Any]]:
+    for line in sys.stdin:
+        yield json.loads(line)
+
+
+def main() -> None:
+    durable_module.COPY_BYTES = BOUNDED_COPY_BYTES
+    if "--land-first" in sys.argv:
+        plant_land_first()
+    arranged(TRACES[0], rows_of(0))
+    for order in lines():
+        child = os.fork()
+        if child == 0:
+            shifted(order["call"], KILL_AT - order["point"])
+            ACTIONS[order["action"]](Path(order["home"]))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{status}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
