@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+from dbsp.io.pushed import BadRow, Push, loose_batch
 
 from dbsp.errors import DataError
-from dbsp.io.pushed import BadRow, Push, loose_batch
-from dbsp.zset.batch import Batch, concat
+from dbsp.zset.batch import concat
 from dbsp.zset.schema import Schema
 
 CHUNK_BYTES_MAX = 8 << 20
@@ -45,7 +45,9 @@ def slice_push(push: Push, first: int, last: int) -> Push:
     if first == 0 and last == push.rows:
         return push
     bad = tuple(
-        BadRow(index=row.index - first, reason=row.reason, payload=row.payload) for row in push.bad if first <= row.index < last
+        BadRow(index=row.index - first, reason=row.reason, payload=row.payload)
+        for row in push.bad
+        if first <= row.index < last
     )
     before = sum(row.index < first for row in push.bad)
     low, high = first - before, last - before - len(bad)
@@ -96,7 +98,9 @@ def decode_chunk(data: bytes, schema: Schema, where: str) -> Push:
         stored = reader.read_all()
     expected = [(column.name, column.type) for column in schema]
     if [(field.name, field.type) for field in stored.schema][:-1] != expected:
-        raise DataError(f"an input record has another schema: {where} found={stored.schema.names} expected={list(schema.names)}")
+        raise DataError(
+            f"an input record has another schema: {where} found={stored.schema.names} expected={list(schema.names)}"
+        )
     columns = [_one_array(column) for column in stored.columns]
     operations = columns.pop().to_numpy(zero_copy_only=True)
     bad = json.loads(data[_HEADER.size + size :] or b"[]")

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbsp.circuit.nodes import Table
-from dbsp.errors import ConfigError, DataError
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import CHUNK_BYTES_MAX, chunk_rows, decode_chunk, encode_chunk, join_pushes, slice_push, split_push
-from dbsp.io.environment import MAP_BYTES_START, Environment, open_environment, release_environment
+from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.pushed import Incoming, Position, Producer, Push
+
+from dbsp.circuit.nodes import Table
+from dbsp.errors import ConfigError, DataError
 from dbsp.logs import Changes, Range
 
 FORM = "dbsp input log 1"
@@ -66,7 +67,11 @@ class EmbeddedInputLog:
         for name in self._tables:
             _check_name(name, "table")
         self._env = open_environment(
-            Path(directory) / "input", form=FORM, names=("rows", "spans", "producers"), create=create, map_bytes=map_bytes
+            Path(directory) / "input",
+            form=FORM,
+            names=("rows", "spans", "producers"),
+            create=create,
+            map_bytes=map_bytes,
         )
 
     def partitions(self, table: str) -> int:
@@ -149,7 +154,11 @@ class EmbeddedInputLog:
     def _remember(self, txn: Any, producer: Producer | None, position: Position) -> None:
         if producer is None:
             return
-        db, key, number = self._env.db("producers"), _producer_key(position.table, producer.id), _OFFSET.pack(producer.sequence)
+        db, key, number = (
+            self._env.db("producers"),
+            _producer_key(position.table, producer.id),
+            _OFFSET.pack(producer.sequence),
+        )
         txn.put(key, number, db=db)
         txn.put(key + number, _PLACE.pack(position.partition, position.first, position.last), db=db)
 
@@ -208,7 +217,12 @@ class EmbeddedInputLog:
 
     def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Drop rows below these offsets; a record is deleted when its last row is below."""
-        self._env.write(lambda txn: [self._trim(txn, table, partition, to) for (table, partition), to in positions.items()])
+
+        def action(txn: Any) -> None:
+            for (table, partition), to in positions.items():
+                self._trim(txn, table, partition, to)
+
+        self._env.write(action)
 
     def _trim(self, txn: Any, table: str, partition: int, to: int) -> None:
         span = self._span(txn, table, partition)
@@ -248,9 +262,16 @@ class EmbeddedInputLog:
     def _check(self, item: Incoming) -> None:
         schema = self._table(item.table).schema
         if not 0 <= item.partition < self._partitions:
-            raise ConfigError(f"no such partition: table={item.table} partition={item.partition} partitions={self._partitions}")
-        if item.push.batch.schema.to_arrow().types != schema.to_arrow().types or item.push.batch.schema.names != schema.names:
-            raise DataError(f"a push with another schema: table={item.table} found={item.push.batch.schema} expected={schema}")
+            raise ConfigError(
+                f"no such partition: table={item.table} partition={item.partition} partitions={self._partitions}"
+            )
+        if (
+            item.push.batch.schema.to_arrow().types != schema.to_arrow().types
+            or item.push.batch.schema.names != schema.names
+        ):
+            raise DataError(
+                f"a push with another schema: table={item.table} found={item.push.batch.schema} expected={schema}"
+            )
         if item.producer is not None:
             _check_name(item.producer.id, "producer")
             if not 0 <= item.producer.sequence < 1 << 63:

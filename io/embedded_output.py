@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-
-from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.output_part import Progress, Verdict, checksum_of, decide, encode_part, with_dead_letters
+
+from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
 
@@ -36,7 +36,9 @@ _KEY = b"progress"
 class ProgressStore:
     """What one worker has written, in an LMDB file of its own or beside the data; used by embedded and file outputs."""
 
-    def __init__(self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START) -> None:
+    def __init__(
+        self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START
+    ) -> None:
         """Open; a worker that joins (again) at `first_step` starts there if it has not come so far."""
         self.env = open_environment(path, form=form, names=("data", "checksums"), create=create, map_bytes=map_bytes)
         self._first_step = first_step

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dbsp.errors import DataError
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.step_codec import (
     Positions,
@@ -25,6 +24,8 @@ from dbsp.io.step_codec import (
     seal,
     unseal,
 )
+
+from dbsp.errors import DataError
 from dbsp.logs import StepRecord
 
 FORM = "dbsp step log 1"
@@ -83,8 +84,8 @@ class EmbeddedStepLog:
             kept = _STEP.unpack(cursor.key())[0] if cursor.first() else next_step
             if not kept <= first <= next_step:
                 raise DataError(f"step records are missing: first={first} first_kept={kept} next={next_step}")
-            cursor.set_range(_STEP.pack(first))
-            records = [self._decode(key, value) for key, value in cursor]
+            found = cursor.set_range(_STEP.pack(first))
+            records = [self._decode(key, value) for key, value in cursor] if found else []
         steps = [record.step for record in records]
         if steps != list(range(first, next_step)):
             raise DataError(f"step records are missing: first={first} next={next_step} found={len(steps)}")

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import lmdb
 import lmdb.verify
@@ -52,27 +52,30 @@ class Environment:
         self._active = 0
         self._resizing = False
         self._env = lmdb.open(
-            str(path), max_dbs=len(names) + 2, map_size=max(map_bytes, _data_file(path).stat().st_size), lib_version=LMDB_ENGINE
+            str(path),
+            max_dbs=len(names) + 2,
+            map_size=max(map_bytes, _data_file(path).stat().st_size),
+            lib_version=LMDB_ENGINE,
         )
         self._dbs = {name: self._open_db(name) for name in (*names, _META.decode())}
 
-    def _open_db(self, name: str) -> object:
+    def _open_db(self, name: str) -> Any:
         try:
             return self._env.open_db(name.encode(), create=False)
         except lmdb.Error as error:
             raise DataError(f"a part of the log file is missing: file={_data_file(self.path)} part={name}") from error
 
-    def db(self, name: str) -> object:
+    def db(self, name: str) -> Any:
         """The named database, for `txn.get(key, db=...)` and cursors."""
         return self._dbs[name]
 
     @contextmanager
-    def read(self) -> Iterator[lmdb.Transaction]:
+    def read(self) -> Iterator[Any]:
         """A snapshot to read from; no buffer may be kept after it ends."""
         with self._begun(write=False) as txn:
             yield txn
 
-    def write(self, action: Callable[[lmdb.Transaction], _Result]) -> _Result:
+    def write(self, action: Callable[[Any], _Result]) -> _Result:
         """Run `action` in one synced transaction; when the map is full it grows and the whole action runs again."""
         while True:
             try:
@@ -82,7 +85,7 @@ class Environment:
                 self._resize(min(MAP_BYTES_MAX, 2 * self._env.info()["map_size"]))
 
     @contextmanager
-    def _begun(self, *, write: bool) -> Iterator[lmdb.Transaction]:
+    def _begun(self, *, write: bool) -> Iterator[Any]:
         txn = self._begin(write=write)
         try:
             with txn:
@@ -90,7 +93,7 @@ class Environment:
         finally:
             self._leave()
 
-    def _begin(self, *, write: bool) -> lmdb.Transaction:
+    def _begin(self, *, write: bool) -> Any:
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: not self._resizing)
@@ -196,13 +199,15 @@ def check_data_file(file: Path) -> None:
     newest = max(metas, key=lambda meta: int(struct.unpack_from("<Q", meta, _TXN_AT)[0]))
     wanted = (struct.unpack_from("<Q", newest, _LAST_PAGE_AT)[0] + 1) * _PAGE
     if file.stat().st_size < wanted and not _live_pages_present(file):
-        raise DataError(f"the log file is truncated: file={file} bytes={size} expected={wanted}", "restore it from a backup")
+        raise DataError(
+            f"the log file is truncated: file={file} bytes={size} expected={wanted}", "restore it from a backup"
+        )
 
 
 def _live_pages_present(file: Path) -> bool:
     """Whether all pages in use are there: freed ones at the end of a sound file may never have been written."""
     try:
-        return not lmdb.verify.verify(str(file))
+        return not lmdb.verify.verify(str(file))  # type: ignore[no-untyped-call]
     except lmdb.verify.VerifyError:
         return False
 
@@ -215,7 +220,9 @@ def _check_form(env: Environment, form: str) -> None:
     with env.read() as txn:
         found = txn.get(_FORMAT, db=env.db("meta"))
     if found != form.encode():
-        raise DataError(f"the file is another kind of log: file={_data_file(env.path)} found={found!r} expected={form!r}")
+        raise DataError(
+            f"the file is another kind of log: file={_data_file(env.path)} found={found!r} expected={form!r}"
+        )
 
 
 def _create(path: Path, form: str, names: Sequence[str]) -> None:

@@ -75,7 +75,9 @@ def decide(progress: Progress, epoch: int, step: int, checksum: int, stored: int
 def with_dead_letters(parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> dict[str, Batch]:
     """All non-empty parts by name, the dead letters as one more output."""
     if DEAD_LETTERS in parts:
-        raise CircuitError(f"a view cannot be called {DEAD_LETTERS}: the pipeline has an output of that name", "rename the view")
+        raise CircuitError(
+            f"a view cannot be called {DEAD_LETTERS}: the pipeline has an output of that name", "rename the view"
+        )
     full = {name: batch for name, batch in sorted(parts.items()) if len(batch)}
     if dead:
         full[DEAD_LETTERS] = dead_letter_batch(dead)
@@ -98,7 +100,9 @@ def checksum_of(parts: Mapping[str, Batch]) -> int:
     total = 0
     for name, batch in parts.items():
         if len(batch):
-            salt = struct.unpack("<Q", struct.pack("<II", zlib.crc32(name.encode()), zlib.crc32(name.encode()[::-1], 1)))[0]
+            salt = struct.unpack(
+                "<Q", struct.pack("<II", zlib.crc32(name.encode()), zlib.crc32(name.encode()[::-1], 1))
+            )[0]
             total += int(_row_sum(batch, np.uint64(salt)))
     return total & ((1 << 64) - 1)
 
@@ -109,7 +113,7 @@ def _row_sum(batch: Batch, salt: np.uint64) -> np.uint64:
     with np.errstate(over="ignore"):
         mixed = (hashes ^ salt) * _MIX
         mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIX
-        return (mixed * batch.weight.astype(np.uint64)).sum(dtype=np.uint64)
+        return np.uint64((mixed * batch.weight.astype(np.uint64)).sum(dtype=np.uint64))
 
 
 def to_table(batch: Batch) -> pa.Table:

@@ -66,7 +66,9 @@ def positions_from_json(value: list[list[Any]]) -> Positions:
 def check_owner(record: StepRecord, newest: int) -> None:
     """`FencedError` unless the record carries the newest epoch."""
     if record.epoch != newest:
-        raise FencedError(f"another coordinator owns the step log: step={record.step} epoch={record.epoch} newest={newest}")
+        raise FencedError(
+            f"another coordinator owns the step log: step={record.step} epoch={record.epoch} newest={newest}"
+        )
 
 
 def advance(record: StepRecord, next_step: int, positions: Positions) -> Positions:
@@ -78,7 +80,9 @@ def advance(record: StepRecord, next_step: int, positions: Positions) -> Positio
         place = (range_.table, range_.partition)
         where = f"step={record.step} table={range_.table} partition={range_.partition} first={range_.first} last={range_.last}"
         if range_.first != after.get(place, range_.first):
-            raise DataError(f"a step's input range does not follow the one before: {where} expected_first={after[place]}")
+            raise DataError(
+                f"a step's input range does not follow the one before: {where} expected_first={after[place]}"
+            )
         if range_.last < range_.first or range_.first < 0:
             raise DataError(f"a step's input range is backwards: {where}")
         after[place] = range_.last

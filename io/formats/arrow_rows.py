@@ -14,11 +14,11 @@ import json
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from dbsp.io.formats.wire import to_json_text
+from dbsp.io.pushed import BadRow, Push, loose_batch
 from numpy.typing import NDArray
 
 from dbsp.circuit.nodes import Table
-from dbsp.io.formats.wire import to_json_text
-from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import BINARY, STRING, Column
@@ -66,7 +66,10 @@ def _decode(found: pa.Table, table: Table) -> Push:
         return Push(batch=batch, operations=operations)
     bad_rows = np.array(sorted(reasons), dtype=np.int64)
     payloads = _payloads(batch.take(bad_rows))
-    bad = tuple(BadRow(index=int(row), reason=reasons[int(row)], payload=text) for row, text in zip(bad_rows, payloads, strict=True))
+    bad = tuple(
+        BadRow(index=int(row), reason=reasons[int(row)], payload=text)
+        for row, text in zip(bad_rows, payloads, strict=True)
+    )
     keep = np.ones(len(batch), dtype=np.bool_)
     keep[bad_rows] = False
     return Push(batch=batch.filter(keep), operations=operations[keep], bad=bad)
@@ -95,7 +98,9 @@ def _column(found: pa.Table, column: Column) -> pa.Array:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
-    array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    array = (
+        column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    )
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
@@ -110,7 +115,9 @@ def _forbidden_null(array: pa.Array, column: Column, operations: NDArray[np.int8
 def _payloads(batch: Batch) -> list[str]:
     texts = [to_json_text(array).to_pylist() for array in batch.columns]
     names = [json.dumps(name) for name in batch.schema.names]
-    return ["{" + ", ".join(f"{n}: {t}" for n, t in zip(names, row, strict=True)) + "}" for row in zip(*texts, strict=True)]
+    return [
+        "{" + ", ".join(f"{n}: {t}" for n, t in zip(names, row, strict=True)) + "}" for row in zip(*texts, strict=True)
+    ]
 
 
 def encode_arrow(batch: Batch) -> bytes:

@@ -2,7 +2,8 @@
 
 A plain row is an insert. In an envelope exactly one of the two keys holds an object. Types are strict (`dbsp.io.formats.wire`);
 a column that is missing is null; a null where the column is not nullable or part of the key, an unknown or repeated column,
-a value of another type or out of range make the row bad, with a reason. A delete from a table with a primary key needs the key only.
+a value of another type or out of range make the row bad, with a reason. A delete from a table with a primary key needs the
+key only.
 
 Whole blocks go through pyarrow's parser; a block that holds anything unusual is decoded row by row. Both ways give the same
 verdict and the same values for every row, so it does not matter how rows are grouped (checked by a test).
@@ -22,14 +23,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
-
-from dbsp.circuit.nodes import Table
 from dbsp.io.chunk import join_pushes
 from dbsp.io.formats.json_scan import count_plain_rows
 from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.io.pushed import BadRow, Push, loose_batch
+
+from dbsp.circuit.nodes import Table
 from dbsp.logs import DELETE, INSERT
-from dbsp.zset.batch import Batch
 from dbsp.zset.schema import BOOL, Column, Schema
 
 BLOCK_BYTES = 4 << 20
@@ -139,7 +139,7 @@ def _decode_fast(block: bytes, table: Table) -> Push | None:
         arrays = [_whole(column) for column in parsed.columns]
         deletes = np.zeros(rows, dtype=np.bool_)
         if envelope:
-            opened = _open_envelopes(arrays, len(plain))
+            opened = _open_envelopes(arrays)
             if opened is None:
                 return None
             arrays, deletes = opened
@@ -151,7 +151,9 @@ def _decode_fast(block: bytes, table: Table) -> Push | None:
     return Push(batch=loose_batch(table.schema, columns), operations=np.where(deletes, DELETE, INSERT).astype(np.int8))
 
 
-def _open_envelopes(arrays: Sequence[pa.Array], width: int) -> tuple[list[pa.Array], np.ndarray[Any, np.dtype[np.bool_]]] | None:
+def _open_envelopes(
+    arrays: Sequence[pa.Array],
+) -> tuple[list[pa.Array], np.ndarray[Any, np.dtype[np.bool_]]] | None:
     """The rows inside the envelopes and which of them are deletes; None unless each holds exactly one."""
     inserts, deletes = arrays
     is_delete = deletes.is_valid()
@@ -267,7 +269,9 @@ def _read_row(value: Any, table: Table) -> _Row:
     operation, row = INSERT, value
     inside = {name: value[name] for name in _OPERATIONS if isinstance(value.get(name), dict)}
     if inside:
-        others = [name for name, part in value.items() if name not in inside and not (name in _OPERATIONS and part is None)]
+        others = [
+            name for name, part in value.items() if name not in inside and not (name in _OPERATIONS and part is None)
+        ]
         if len(inside) > 1 or others:
             raise _RowError("an envelope holds one row, under insert or delete, and nothing else")
         name, row = next(iter(inside.items()))
@@ -348,7 +352,14 @@ def text_of(data: bytes) -> str:
 def _kind(value: Any) -> str:
     if value is None:
         return "null"
-    names = {bool: "a boolean", _Integer: "an integer", _Real: "a number", str: "a string", dict: "an object", list: "a list"}
+    names = {
+        bool: "a boolean",
+        _Integer: "an integer",
+        _Real: "a number",
+        str: "a string",
+        dict: "an object",
+        list: "a list",
+    }
     return names[type(value)]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, Fenced
 
 FETCH_MESSAGES = 10_000
 TRANSACTION_TIMEOUT_S = 60.0
+SETTLE_S = 2.0
+POLL_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,17 +62,22 @@ def translate(error: Any, doing: str) -> DbspError:
         return FencedError(f"another owner has taken over: {text}")
     if code in (codes.MSG_SIZE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE):
         return CapacityError(f"a message is too large for Kafka: {text}", "raise message.max.bytes of client and topic")
-    if code in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE, codes._BAD_MSG, codes.CORRUPT_MESSAGE):
+    if code in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE, codes._BAD_MSG, codes.INVALID_MSG):
         return DataError(f"Kafka does not have what was asked for: {text}")
     if code in (codes.TOPIC_AUTHORIZATION_FAILED, codes._UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_OR_PART):
         return ConfigError(f"no such topic, or no right to it: {text}")
     return UnavailableError(f"Kafka does not answer: {text}")
 
 
+def admin_module() -> Any:
+    """The `confluent_kafka.admin` module."""
+    kafka()
+    return importlib.import_module("confluent_kafka.admin")
+
+
 def make_admin(settings: KafkaSettings) -> Any:
     """An admin client."""
-    admin = importlib.import_module("confluent_kafka.admin") if kafka() else None
-    return admin.AdminClient(_base(settings))  # type: ignore[union-attr]
+    return admin_module().AdminClient(_base(settings))
 
 
 def make_producer(settings: KafkaSettings, transactional_id: str) -> Any:
@@ -96,26 +104,34 @@ class Reader:
     def __init__(self, settings: KafkaSettings) -> None:
         """Nothing is connected before the first read."""
         self._settings = settings
-        self._consumer: Any = None
+        self._consumers: dict[str, Any] = {}
         self._process = 0
 
     def consumer(self) -> Any:
         """The consumer of this process."""
-        if self._consumer is None or self._process != os.getpid():
+        return self._made("read_committed")
+
+    def _uncommitted(self) -> Any:
+        """A consumer that is asked only where the log ends, transactions in progress included."""
+        return self._made("read_uncommitted")
+
+    def _made(self, isolation: str) -> Any:
+        if self._process != os.getpid():
+            self._consumers, self._process = {}, os.getpid()
+        if isolation not in self._consumers:
             fixed = {
                 "group.id": f"{self._settings.pipeline}-reader",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-                "isolation.level": "read_committed",
+                "isolation.level": isolation,
                 "auto.offset.reset": "error",
                 "enable.partition.eof": True,
                 "check.crcs": True,
                 "fetch.wait.max.ms": 50,
                 "fetch.queue.backoff.ms": 10,
             }
-            self._consumer = kafka().Consumer(_base(self._settings) | fixed)
-            self._process = os.getpid()
-        return self._consumer
+            self._consumers[isolation] = kafka().Consumer(_base(self._settings) | fixed)
+        return self._consumers[isolation]
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; `ConfigError` if there is no such topic."""
@@ -130,9 +146,26 @@ class Reader:
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """(first kept offset, last stable offset)."""
+        return self._watermarks(self.consumer(), topic, partition)
+
+    def settled_bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """As `bounds`, after waiting until no transaction is open or being finished there, at most `SETTLE_S`.
+
+        A commit returns before its marker is written, so the last stable offset may lag behind what is already decided.
+        """
+        deadline = time.monotonic() + SETTLE_S
+        pause = threading.Event()
+        while True:
+            end = self._watermarks(self._uncommitted(), topic, partition)[1]
+            low, stable = self.bounds(topic, partition)
+            if stable >= end or time.monotonic() > deadline:
+                return low, stable
+            pause.wait(POLL_S)
+
+    def _watermarks(self, consumer: Any, topic: str, partition: int) -> tuple[int, int]:
         place = kafka().TopicPartition(topic, partition)
         try:
-            found = self.consumer().get_watermark_offsets(place, timeout=self._settings.timeout_s, cached=False)
+            found = consumer.get_watermark_offsets(place, timeout=self._settings.timeout_s, cached=False)
         except kafka().KafkaException as error:
             raise translate(error, f"asking for offsets of topic={topic} partition={partition}") from error
         if found is None:
@@ -168,7 +201,10 @@ class Reader:
                 if error is not None:
                     if error.code() == kafka().KafkaError._PARTITION_EOF:
                         return
-                    if error.retriable() or error.code() in (kafka().KafkaError._TRANSPORT, kafka().KafkaError._ALL_BROKERS_DOWN):
+                    if error.retriable() or error.code() in (
+                        kafka().KafkaError._TRANSPORT,
+                        kafka().KafkaError._ALL_BROKERS_DOWN,
+                    ):
                         continue
                     raise translate(error, f"reading {where}")
                 if message.offset() >= last:
@@ -183,7 +219,7 @@ class Reader:
 
     def last_message(self, topic: str, partition: int) -> Any:
         """The newest committed message, None if there is none; markers at the end are stepped over."""
-        low, high = self.bounds(topic, partition)
+        low, high = self.settled_bounds(topic, partition)
         step = 2
         while high > low:
             first = max(low, high - step)
@@ -197,16 +233,17 @@ class Reader:
 
     def close(self) -> None:
         """Leave the brokers."""
-        if self._consumer is not None and self._process == os.getpid():
-            self._consumer.close()
-        self._consumer = None
+        if self._process == os.getpid():
+            for consumer in self._consumers.values():
+                consumer.close()
+        self._consumers = {}
 
 
 def ensure_topic(settings: KafkaSettings, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
     """Make a topic if it is absent, and give it more partitions if it has fewer."""
-    module = importlib.import_module("confluent_kafka.admin") if kafka() else None
+    module = admin_module()
     admin, wait = make_admin(settings), settings.timeout_s
-    new = module.NewTopic(topic, partitions, settings.replication_factor, config=dict(config or {}))  # type: ignore[union-attr]
+    new = module.NewTopic(topic, partitions, settings.replication_factor, config=dict(config or {}))
     codes = kafka().KafkaError
     try:
         admin.create_topics([new], operation_timeout=wait)[topic].result(timeout=wait)
@@ -229,10 +266,11 @@ def _widen(settings: KafkaSettings, admin: Any, module: Any, topic: str, partiti
 
 def topic_config(settings: KafkaSettings, topic: str) -> dict[str, str]:
     """The topic's settings on the broker."""
-    module = importlib.import_module("confluent_kafka.admin") if kafka() else None
-    resource = module.ConfigResource(module.ConfigResource.Type.TOPIC, topic)  # type: ignore[union-attr]
+    module = admin_module()
+    resource = module.ConfigResource(module.ConfigResource.Type.TOPIC, topic)
+    admin = make_admin(settings)  # held: its futures fail when it is collected
     try:
-        found = make_admin(settings).describe_configs([resource])[resource].result(timeout=settings.timeout_s)
+        found = admin.describe_configs([resource])[resource].result(timeout=settings.timeout_s)
     except kafka().KafkaException as error:
         raise translate(error, f"asking for the settings of topic={topic}") from error
     return {name: entry.value for name, entry in found.items()}
@@ -249,7 +287,8 @@ def refuse_compaction(settings: KafkaSettings, topic: str) -> None:
 def delete_below(settings: KafkaSettings, topic: str, partition: int, offset: int) -> None:
     """Delete the records below an offset."""
     place = kafka().TopicPartition(topic, partition, offset)
+    admin = make_admin(settings)
     try:
-        make_admin(settings).delete_records([place])[place].result(timeout=settings.timeout_s)
+        admin.delete_records([place])[place].result(timeout=settings.timeout_s)
     except kafka().KafkaException as error:
         raise translate(error, f"trimming topic={topic} partition={partition} offset={offset}") from error

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-from dbsp.circuit.nodes import Table
-from dbsp.errors import ConfigError
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import join_pushes
 from dbsp.io.formats import decode_arrow, decode_json
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.kafka.client import KafkaSettings, Reader, refuse_compaction
 from dbsp.io.pushed import BadRow, Push
+
+from dbsp.circuit.nodes import Table
+from dbsp.errors import ConfigError
 from dbsp.logs import Changes, Range
 
 BYTES_PER_ROW_UNKNOWN = 128.0
@@ -41,14 +41,16 @@ class KafkaSource:
     def __post_init__(self) -> None:
         """Refuse an unknown format."""
         if self.format not in FORMATS:
-            raise ConfigError(f"unknown input format: table={self.table.name} format={self.format}", f"use one of {FORMATS}")
+            raise ConfigError(
+                f"unknown input format: table={self.table.name} format={self.format}", f"use one of {FORMATS}"
+            )
 
 
 class KafkaInputLog:
     """The input log of one pipeline on Kafka; see `dbsp.logs.InputLog`."""
 
     def __init__(self, settings: KafkaSettings, sources: Sequence[KafkaSource], *, check_topics: bool = True) -> None:
-        """Connects when first asked; `check_topics` refuses compacted topics at once (workers may leave it to the coordinator)."""
+        """Connect when first asked; `check_topics` refuses compacted topics at once (workers leave it to the coordinator)."""
         self._sources = {source.table.name: source for source in sources}
         self._reader = Reader(settings)
         self._partitions: dict[str, int] = {}

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.formats import encode_arrow, json_lines
 from dbsp.io.formats.wire import to_json_text
 from dbsp.io.kafka.client import KafkaSettings, Reader, delete_below, ensure_topic
 from dbsp.io.kafka.transaction import Record, TransactionalWriter
 from dbsp.io.output_part import DEAD_LETTERS, Progress, Verdict, checksum_of, decide, with_dead_letters
 from dbsp.io.step_codec import seal, unseal
+
+from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
 
@@ -62,7 +63,9 @@ class KafkaOutputLog:
         if create:
             ensure_topic(settings, self._progress_topic, worker + 1, _KEEP_ALL)
         if self._reader.partitions(self._progress_topic) <= worker:
-            raise ConfigError(f"the progress topic has no partition for this worker: topic={self._progress_topic} worker={worker}")
+            raise ConfigError(
+                f"the progress topic has no partition for this worker: topic={self._progress_topic} worker={worker}"
+            )
 
     def bounds(self) -> tuple[int, int]:
         """(first, last) as the progress topic says now; a write settles what a crash left in doubt."""
@@ -78,7 +81,9 @@ class KafkaOutputLog:
         if decide(progress, epoch, step, checksum, stored) is Verdict.DISCARD:
             return
         first = progress.first
-        mark = seal({"epoch": epoch, "step": step, "checksum": f"{checksum:016x}", "first": first, "worker": self._worker})
+        mark = seal(
+            {"epoch": epoch, "step": step, "checksum": f"{checksum:016x}", "first": first, "worker": self._worker}
+        )
         records = [record for view, batch in full.items() for record in self._records(view, batch, step)]
         records.append(Record(topic=self._progress_topic, partition=self._worker, value=mark))
         self._writer.write(records, lambda: self._settle(epoch, step, checksum))
@@ -114,7 +119,9 @@ class KafkaOutputLog:
             return False
         self._checksums = None
         if progress.last != step + 1 or self._checksum(step) != checksum:
-            raise FencedError(f"another writer wrote this worker's outputs: worker={self._worker} step={step} last={progress.last}")
+            raise FencedError(
+                f"another writer wrote this worker's outputs: worker={self._worker} step={step} last={progress.last}"
+            )
         return True
 
     def _read_progress(self) -> Progress:
@@ -122,7 +129,9 @@ class KafkaOutputLog:
         message = self._reader.last_message(self._progress_topic, self._worker)
         if message is None:
             if self._reader.bounds(self._progress_topic, self._worker)[0] > 0:
-                raise DataError(f"the progress of a worker is lost: topic={self._progress_topic} partition={self._worker}")
+                raise DataError(
+                    f"the progress of a worker is lost: topic={self._progress_topic} partition={self._worker}"
+                )
             return Progress(first=self._first_step, last=self._first_step)
         mark = self._mark(message)
         last = mark["step"] + 1
@@ -136,7 +145,7 @@ class KafkaOutputLog:
         return self._checksums.get(step)
 
     def _messages(self) -> Iterator[Any]:
-        low, high = self._reader.bounds(self._progress_topic, self._worker)
+        low, high = self._reader.settled_bounds(self._progress_topic, self._worker)
         return self._reader.read(self._progress_topic, self._worker, low, high)
 
     def _mark(self, message: Any) -> Any:

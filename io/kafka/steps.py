@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.kafka.client import KafkaSettings, Reader, delete_below, ensure_topic, refuse_compaction
 from dbsp.io.kafka.transaction import Record, TransactionalWriter
 from dbsp.io.step_codec import (
@@ -28,6 +27,8 @@ from dbsp.io.step_codec import (
     seal,
     unseal,
 )
+
+from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.logs import StepRecord
 
 TOPIC = "steps"
@@ -84,7 +85,9 @@ class KafkaStepLog:
         self._writer.take_over()
         self._catch_up()
         if self._state.empty and not self._create:
-            raise DataError(f"the step log is empty: topic={self._topic}", "restore the topic; an empty one is never taken over")
+            raise DataError(
+                f"the step log is empty: topic={self._topic}", "restore the topic; an empty one is never taken over"
+            )
         epoch = max(self._state.epoch, above) + 1
         self._claim = uuid.uuid4().hex
         self._write_head(epoch)
@@ -130,9 +133,12 @@ class KafkaStepLog:
             self._refuse_newer(epoch_before, present)
             return present()
 
-        self._writer.write([Record(topic=self._topic, partition=0, value=seal(value))], settle)
-        self._catch_up()
-        self._refuse_newer(epoch_before, present)
+        if not self._writer.ready and settle():
+            return
+        offsets = self._writer.write([Record(topic=self._topic, partition=0, value=seal(value))], settle)
+        if offsets is not None:
+            self._state.take(value, offsets[0])
+            self._state.end = offsets[0] + 1
 
     def _refuse_newer(self, epoch: int, present: Callable[[], bool]) -> None:
         newest = self._catch_up().epoch
@@ -142,7 +148,7 @@ class KafkaStepLog:
     def _catch_up(self) -> _State:
         """Fold what has been written since the last look; trimmed records are forgotten."""
         state = self._state
-        low, high = self._reader.bounds(self._topic, 0)
+        low, high = self._reader.settled_bounds(self._topic, 0)
         if 0 <= state.end < low or state.end > high:
             raise DataError(f"the step log lost records: topic={self._topic} read_to={state.end} kept={low}..{high}")
         for message in self._reader.read(self._topic, 0, max(low, state.end), high):

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dbsp.errors import CapacityError, FencedError, UnavailableError
 from dbsp.io.kafka.client import KafkaSettings, kafka, make_producer, translate
+
+from dbsp.errors import CapacityError, FencedError, InternalError, UnavailableError
 
 ATTEMPTS = 5
 
@@ -55,20 +56,19 @@ class TransactionalWriter:
             raise translate(error, f"taking over transactional.id={self._id}") from error
         self._producer, self._process = producer, os.getpid()
 
-    def write(self, records: Iterable[Record], settle: Callable[[], bool]) -> None:
-        """Write all records in one transaction; on return it is committed.
+    def write(self, records: Iterable[Record], settle: Callable[[], bool]) -> list[int] | None:
+        """Write all records in one transaction; on return it is committed. The offsets, or None if `settle` found them.
 
         `settle` is called after a failure, when nothing of the failed attempt can be applied any more except what already is:
         it takes over again, checks the owner (raising `FencedError`), and says whether the records are in the log.
         """
+        if not self.ready:
+            raise InternalError(f"a write before the take-over: transactional.id={self._id}")
         rows = list(records)
         failure: Exception | None = None
         for _ in range(ATTEMPTS):
             try:
-                if not self.ready:
-                    self.take_over()
-                self._attempt(rows)
-                return
+                return self._attempt(rows)
             except CapacityError:
                 self.discard()
                 raise
@@ -76,15 +76,18 @@ class TransactionalWriter:
                 failure = error
                 self.discard()
                 if settle():
-                    return
+                    return None
         raise UnavailableError(f"a Kafka transaction failed again and again: transactional.id={self._id}") from failure
 
-    def _attempt(self, rows: list[Record]) -> None:
+    def _attempt(self, rows: list[Record]) -> list[int]:
         errors: list[Any] = []
+        offsets: list[int] = []
 
-        def delivered(error: Any, _message: Any) -> None:
+        def delivered(error: Any, message: Any) -> None:
             if error is not None:
                 errors.append(error)
+            else:
+                offsets.append(message.offset())
 
         try:
             self._producer.begin_transaction()
@@ -93,6 +96,7 @@ class TransactionalWriter:
             self._producer.commit_transaction(self._settings.timeout_s)
         except kafka().KafkaException as error:
             raise translate(errors[0] if errors else error, f"transactional.id={self._id}") from error
+        return offsets
 
     def _produce(self, row: Record, delivered: Callable[[Any, Any], None]) -> None:
         """Queue one message, waiting while the queue is full."""

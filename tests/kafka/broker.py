@@ -1,4 +1,4 @@
-"""A real Kafka broker for the tests: jars through Ivy (PySpark brings it), one KRaft process on loopback, killed with its parent."""
+"""A real Kafka broker for the tests: jars through Ivy (PySpark brings it), one KRaft process, killed with its parent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class Broker:
     """Start, stop, kill and restart one broker; its data stays in `folder` until the end."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="dbsp-kafka-", ignore_cleanup_errors=True)
+        self._temporary = (
+            None if folder else tempfile.TemporaryDirectory(prefix="dbsp-kafka-", ignore_cleanup_errors=True)
+        )
         self.folder = folder or Path(self._temporary.name)  # type: ignore[union-attr]
         self.port, self._controller = free_port(), free_port()
         self.brokers = f"127.0.0.1:{self.port}"
@@ -68,7 +70,7 @@ class Broker:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl call
         )
         log.close()
         atexit.register(self.kill)

@@ -1,0 +1,55 @@
+"""What the tests do to topics with plain clients, as a stranger would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import confluent_kafka
+from dbsp.io.kafka import KafkaSettings
+from dbsp.io.kafka.client import Reader
+
+
+def send(settings: KafkaSettings, topic: str, values: Sequence[bytes | None], *, commit: bool | None = None) -> None:
+    """Produce messages to partition 0; in a transaction that is committed or aborted if `commit` says so."""
+    options: dict[str, Any] = {"bootstrap.servers": settings.brokers, "linger.ms": 5}
+    if commit is not None:
+        options["transactional.id"] = f"{settings.pipeline}-sender"
+    producer = confluent_kafka.Producer(options)
+    if commit is not None:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+    if commit is not None:
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+
+def messages(settings: KafkaSettings, topic: str) -> Iterator[Any]:
+    """All committed messages of a topic, by a plain read_committed consumer of its own."""
+    partitions = Reader(settings).partitions(topic)
+    options = {"bootstrap.servers": settings.brokers, "group.id": "stranger", "enable.partition.eof": True}
+    consumer = confluent_kafka.Consumer(options | {"isolation.level": "read_committed", "auto.offset.reset": "error"})
+    consumer.assign(
+        [confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in range(partitions)]
+    )
+    ended = 0
+    while ended < partitions:
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error() is None:
+            yield message
+        else:
+            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+            ended += 1
+    consumer.close()
+
+
+def weighted(message: Any) -> tuple[int, tuple[Any, int]]:
+    """(step, (row, weight)) of a JSON output message."""
+    value = json.loads(message.value())
+    operation = "insert" if "insert" in value else "delete"
+    weight = value.get("weight", 1) * (1 if operation == "insert" else -1)
+    return int(dict(message.headers())["step"]), (tuple(value[operation].values()), weight)
