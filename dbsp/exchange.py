@@ -15,18 +15,20 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from dbsp.errors import DataError
 from dbsp.layout import Layout
 from dbsp.logs import DeadLetter
+from dbsp.operators.combine import Combine
 from dbsp.plan.plan import ExchangeSpec, Plan
 from dbsp.runtime.profile import NodeProfile
-from dbsp.zset.batch import Batch, concat, keys_of
+from dbsp.zset.batch import Batch, concat, keys_of, merge
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.kernels import partition_by
-from dbsp.zset.schema import Schema
+from dbsp.zset.schema import Arrangement, Schema
 
 MAGIC = b"DBSPXCH1"
 _FRONT = struct.Struct("<8sII")
@@ -78,27 +80,45 @@ class Parcel:
 
 
 def split(batch: Batch, spec: ExchangeSpec, layout: Layout) -> list[Batch]:
-    """The rows of a batch by owner, one batch per entry of `layout.workers`; rows keep their order.
+    """The rows of a batch by owner, one batch per entry of `layout.workers`; rows keep their order and arrangement.
 
     **Law** the sum of the result is the batch (invariant 2: each row has one owner).
-    **Cost** one hash and one counting sort over the owners; nothing with one worker.
+    **Cost** one hash (none if the batch is arranged by the same key) and one counting sort over the owners; nothing with
+    one worker.
     """
     count = len(layout.workers)
     if count == 1 or len(batch) == 0:
         return [batch, *([batch.slice(0, 0)] * (count - 1))]
-    owner = layout.slot_of(keys_of(batch, spec.key))
-    order, offsets = partition_by(owner, count)
-    sorted_ = batch.take(order)
-    return [sorted_.slice(int(offsets[slot]), int(offsets[slot + 1])) for slot in range(count)]
+    arranged = batch.arrangement is not None and batch.arrangement.key == spec.key
+    key_hash = batch.key_hash if arranged and batch.key_hash is not None else keys_of(batch, spec.key)
+    order, offsets = partition_by(layout.slot_of(key_hash), count)
+    dealt = batch.take(order, words=arranged)
+    if arranged:  # a stable deal of sorted rows leaves every share sorted
+        dealt = replace(dealt, arrangement=batch.arrangement)
+    return [dealt.slice(int(offsets[slot]), int(offsets[slot + 1])) for slot in range(count)]
 
 
 def gather(parcels: Sequence[Parcel], plan: Plan, depth: int) -> dict[int, Batch]:
     """What arrived for each exchange of a depth, as one loose batch each, ordered by source: no result depends on timing."""
     ordered = sorted(parcels, key=lambda parcel: parcel.address.source)
-    specs = [spec for spec in plan.exchanges if spec.depth == depth]
-    return {
-        spec.id: concat([p.batches[spec.id] for p in ordered if spec.id in p.batches], spec.schema) for spec in specs
-    }
+    return {spec.id: _sum(spec, [p.batches[spec.id] for p in ordered if spec.id in p.batches])
+            for spec in plan.exchanges if spec.depth == depth}  # fmt: skip
+
+
+def _sum(spec: ExchangeSpec, arrived: Sequence[Batch]) -> Batch:
+    """All that arrived for one exchange; what is arranged is merged, not sorted again."""
+    if not arrived:
+        return Batch.empty(spec.schema, spec.weights)
+    arrangement = arrived[0].arrangement
+    if arrangement is not None and all(batch.arrangement == arrangement for batch in arrived):
+        return reduce(merge, arrived)
+    return concat(arrived, spec.schema)
+
+
+def _sent_arrangement(plan: Plan, spec: ExchangeSpec) -> Arrangement | None:
+    """How the rows of an exchange are arranged, where the sender arranges them."""
+    operator = plan.nodes[spec.sender].operator
+    return operator.form.arrangement() if isinstance(operator, Combine) else None
 
 
 def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) -> None:
@@ -147,9 +167,9 @@ def from_bytes(data: bytes, plan: Plan) -> Parcel:
     index = json.loads(head)
     start = _FRONT.size + length + len(_padding(_FRONT.size + length))
     body = memoryview(data)[start:]
-    exchanges = {spec.id: spec.schema for spec in plan.exchanges}
+    exchanges = {spec.id: (spec.schema, _sent_arrangement(plan, spec)) for spec in plan.exchanges}
     views = {view.name: view.schema for view in plan.views}
-    batches = {number: _read(body, first, size, exchanges[number]) for number, first, size in index["batches"]}
+    batches = {number: _read(body, first, size, *exchanges[number]) for number, first, size in index["batches"]}
     return Parcel(address=Address(**index["address"]), batches=batches, carried=_carried(index["carried"], body, views))
 
 
@@ -173,8 +193,8 @@ def _add(sections: list[bytes], batch: Batch) -> tuple[int, int]:
     return first, len(data)
 
 
-def _read(body: memoryview, first: int, size: int, schema: Schema) -> Batch:
-    return decode(body[first : first + size], schema, None)
+def _read(body: memoryview, first: int, size: int, schema: Schema, arrangement: Arrangement | None = None) -> Batch:
+    return decode(body[first : first + size], schema, arrangement)
 
 
 def _padding(size: int) -> bytes:
