@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, Subset, branch_values, broadcast
+from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, branch_values, broadcast
 from dbsp.expr.logic import scatter
 from dbsp.expr.types import typed
 from dbsp.zset.schema import BOOL
@@ -59,20 +59,14 @@ def _case_by_need(call: Call, rows: Rows) -> pa.Array:
     waiting: pa.Array = pa.repeat(True, count)
     values: list[tuple[pa.Array, pa.Array]] = []
     for condition, value in zip(call.args[:-1:2], branch_values(call.args)[:-1], strict=True):
-        holds = pc.fill_null(scatter(condition, rows, waiting, BOOL), False)
+        holds = pc.fill_null(scatter(condition, rows, waiting), False)
         taken = pc.and_(waiting, holds)
-        values.append((taken, _value(value, rows, taken)))
+        values.append((taken, scatter(value, rows, taken)))
         waiting = pc.and_(waiting, pc.invert(holds))
-    result = _value(call.args[-1], rows, waiting)
+    result = scatter(call.args[-1], rows, waiting)
     for taken, chosen in values:
         result = pc.if_else(taken, chosen, result)
     return result
-
-
-def _value(expression: Expression, rows: Rows, needed: pa.Array) -> pa.Array:
-    """The value where it is needed, null elsewhere; without rows it is asked for its type only."""
-    nothing = expression.evaluate(Subset(rows, pa.array([], pa.int64())))
-    return scatter(expression, rows, needed, nothing.type)
 
 
 def _fit_same(operands: Operands) -> tuple[Expression, ...]:
@@ -87,7 +81,7 @@ def _first_by_need(call: Call, rows: Rows) -> pa.Array:
     """Each argument only for rows where all before it are null."""
     result = broadcast(call.args[0].datum(rows), len(rows))
     for arg in call.args[1:]:
-        result = pc.coalesce(result, scatter(arg, rows, pc.is_null(result), result.type))
+        result = pc.coalesce(result, scatter(arg, rows, pc.is_null(result)))
     return result
 
 

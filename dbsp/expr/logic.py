@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -82,18 +83,17 @@ def _by_need(
     def compute(call: Call, rows: Rows) -> pa.Array:
         left = broadcast(call.args[0].datum(rows), len(rows))
         needed = undecided(left)
-        right = scatter(call.args[1], rows, needed, BOOL)
+        right = scatter(call.args[1], rows, needed)
         return combine(left, right)
 
     return compute
 
 
-def scatter(expression: Expression, rows: Rows, needed: pa.Array, type_: pa.DataType) -> pa.Array:
+def scatter(expression: Expression, rows: Rows, needed: pa.Array) -> pa.Array:
     """The expression computed for the rows where `needed` is true, null elsewhere."""
-    positions = pc.indices_nonzero(needed).cast(pa.int64())
-    values = expression.evaluate(Subset(rows, positions))
-    whole = pa.nulls(len(rows), type_)
-    return pc.replace_with_mask(whole, pc.fill_null(needed, False), values)
+    mask = pc.fill_null(needed, False).to_numpy(zero_copy_only=False)
+    values = expression.evaluate(Subset(rows, pa.array(np.flatnonzero(mask))))
+    return values.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
 
 
 AND = Function(
