@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
 from dbsp.zset import kernels
 from dbsp.zset.arrays import Positions, canonical_floats, gather, join
-from dbsp.zset.consolidation import WordColumns, consolidate_sorted
+from dbsp.zset.consolidation import consolidate_sorted
 from dbsp.zset.equality import equal_keys, equal_rows
 from dbsp.zset.hashing import hash_columns, hash_decides
+from dbsp.zset.kernels import WordColumns
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import Arrangement, Column, Schema
 
@@ -318,8 +319,8 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     by = arrangement.order[0] if arrangement.order else None
     code = None if by is None else order_codes(batch.column(by.column), by)
     row_hash = None if arrangement.key_is_row else hash_columns(rest, n)
-    *words, order = kernels.sort_words(hash_columns(key, n), code, row_hash)
-    return _finish(batch.columns, batch.weights, order, tuple(words), arrangement)
+    sorted_key, sorted_code, sorted_row, order = kernels.sort_words(hash_columns(key, n), code, row_hash)
+    return _finish(batch.columns, batch.weights, order, (sorted_key, sorted_code, sorted_row), arrangement)
 
 
 def merge(left: Batch, right: Batch) -> Batch:
@@ -336,9 +337,8 @@ def merge(left: Batch, right: Batch) -> Batch:
         raise InternalError(f"merge needs two batches arranged alike: left={arrangement} right={right.arrangement}")
     if not len(left) or not len(right):
         return right if len(right) else left
-    order = kernels.merge_positions(left.words, right.words)
-    both = concat([left, right], words=True)
-    words = tuple(None if word is None else word[order] for word in both.words)
+    words, order = kernels.merge_words(left.words, right.words)
+    both = concat([left, right])
     return _finish(both.columns, both.weights, order, words, arrangement)
 
 
@@ -367,18 +367,15 @@ def _finish(
     columns: Sequence[pa.Array],
     weights: NDArray[np.int64],
     order: Positions,
-    words: tuple[Words | None, ...],
+    words: WordColumns,
     arrangement: Arrangement,
 ) -> Batch:
     """Consolidate sorted rows and gather what stays."""
-    key_hash, order_code, row_hash = words
-    if key_hash is None:
-        raise InternalError("rows are sorted by their key hash")
     key, rest = _split(columns, arrangement)
     decided = hash_decides(key) and hash_decides(rest)
-    kept = consolidate_sorted(columns, order, (key_hash, order_code, row_hash), weights, decided=decided)
+    kept = consolidate_sorted(columns, order, words, weights, decided=decided)
     all_kept = len(kept.positions) == len(order)
-    at = [None if word is None else word if all_kept else word[kept.positions] for word in words]
+    at = words if all_kept else [None if word is None else word[kept.positions] for word in words]
     return Batch(
         schema=arrangement.schema,
         columns=tuple(gather(column, kept.rows) for column in columns),

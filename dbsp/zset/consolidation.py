@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 from dbsp.zset import kernels
 from dbsp.zset.arrays import Positions, gather
 from dbsp.zset.equality import equal_columns
+from dbsp.zset.kernels import WordColumns
 from dbsp.zset.order import sort_columns
-
-WordColumns = tuple[NDArray[np.uint64], NDArray[np.uint64] | None, NDArray[np.uint64] | None]
-"""Key hash, order code, row hash; the last two may be absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +38,27 @@ def consolidate_sorted(
     `columns` and `weights` are the source rows, `order` sorts them, `words` are sorted by it. `decided` says that rows
     with equal words are certainly equal.
     """
-    starts = kernels.run_starts(*words)
-    if not decided and len(starts) < len(order):
-        order, starts = _settle(columns, order, starts)
-    summed = kernels.sum_runs(weights, starts, order)
-    kept = kernels.nonzero_rows(summed)
-    if len(kept) < len(starts):
-        starts, summed = starts[kept], summed[kept]
-    return Consolidated(order[starts], starts, summed)
+    fresh = kernels.run_flags(*words)
+    if not decided:
+        order, fresh = _settle(columns, order, fresh)
+    return Consolidated(*kernels.reduce_runs(weights, order, fresh))
 
 
-def _settle(columns: Sequence[pa.Array], order: Positions, starts: Positions) -> tuple[Positions, Positions]:
+def _settle(
+    columns: Sequence[pa.Array], order: Positions, fresh: NDArray[np.uint8]
+) -> tuple[Positions, NDArray[np.uint8]]:
     """Reorder runs of equal words that hold different rows, and start a run at each different row."""
-    fresh = np.zeros(len(order), np.bool_)
-    fresh[starts] = True
-    repeats = np.flatnonzero(~fresh)
+    repeats = kernels.set_positions(fresh ^ 1)
     same = equal_columns(columns, order[repeats - 1], columns, order[repeats])
     if same.all():
-        return order, starts
-    run = np.cumsum(fresh) - 1
-    crowded = np.zeros(len(starts), np.bool_)
+        return order, fresh
+    run = np.cumsum(fresh, dtype=np.int64) - 1
+    crowded = np.zeros(int(run[-1]) + 1, np.bool_)
     crowded[run[repeats[~same]]] = True
     members = np.flatnonzero(crowded[run])
-    order = order.copy()
-    rows = order[members]
-    gathered = [gather(column, rows) for column in columns]
-    sorted_rows = rows[sort_columns(gathered, run[members])]
-    order[members] = sorted_rows
-    fresh[members] = True
-    inner = members[1:][~_run_starts_at(run[members])]
+    rows, runs = order[members], run[members]
+    order, fresh = order.copy(), fresh.copy()
+    order[members] = rows[sort_columns([gather(column, rows) for column in columns], runs)]
+    inner = members[1:][runs[1:] == runs[:-1]]
     fresh[inner] = ~equal_columns(columns, order[inner - 1], columns, order[inner])
-    return order, np.flatnonzero(fresh)
-
-
-def _run_starts_at(runs: Positions) -> NDArray[np.bool_]:
-    """Whether each member but the first belongs to another run than the member before it."""
-    return np.asarray(runs[1:] != runs[:-1])
+    return order, fresh

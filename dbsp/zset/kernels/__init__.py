@@ -12,12 +12,18 @@ from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
 from dbsp.zset.kernels import bytestrings, hashes, merges, sorts, sums
+from dbsp.zset.kernels.memory import keep_freed_memory, kept_bytes_max
 
 Words = NDArray[np.uint64]
 Positions = NDArray[np.int64]
 Weights = NDArray[np.int64]
 
+WordColumns = tuple[Words, Words | None, Words | None]
+"""Key hash, order code, row hash; the last two may be absent."""
+
 OVERFLOW_HINT = "a weight or a linear sum must stay within 64 signed bits"
+
+keep_freed_memory(kept_bytes_max())
 
 
 def _exact(exact: bool) -> None:
@@ -64,7 +70,7 @@ def sort_hash(key_hash: Words) -> tuple[Words, Positions]:
     """The sorted hashes and the stable order that sorts them."""
     n = len(key_hash)
     words, rows = np.empty(n, np.uint64), np.empty(n, np.int64)
-    sorts.sort_words(key_hash.copy(), np.arange(n), words, rows)
+    sorts.sort_words(np.require(key_hash, np.uint64, ["C", "W"]), words, rows)
     return words, rows
 
 
@@ -97,14 +103,19 @@ def argsort3(key_hash: Words, order_code: Words | None, row_hash: Words | None) 
     return sort_words(key_hash, order_code, row_hash)[3]
 
 
-def run_starts(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> Positions:
-    """Where rows that differ from their predecessor in some word start; 0 is one, if there are rows."""
+def run_flags(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> NDArray[np.uint8]:
+    """1 for each row that differs from its predecessor in some word, and for the first."""
     fresh = np.zeros(len(key_hash), np.uint8)
     fresh[:1] = 1
     for words in (key_hash, order_code, row_hash):
         if words is not None:
             sorts.mark_changes(words, fresh)
-    return set_positions(fresh)
+    return fresh
+
+
+def run_starts(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> Positions:
+    """Where rows that differ from their predecessor in some word start; 0 is one, if there are rows."""
+    return set_positions(run_flags(key_hash, order_code, row_hash))
 
 
 def set_positions(flags: NDArray[np.uint8] | NDArray[np.bool_]) -> Positions:
@@ -124,21 +135,22 @@ def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Posi
 # Merging and finding
 
 
-def merge_positions(
-    left: tuple[Words, Words | None, Words | None], right: tuple[Words, Words | None, Words | None]
-) -> Positions:
+def merge_words(left: WordColumns, right: WordColumns) -> tuple[WordColumns, Positions]:
+    """Two sorted runs of words merged, and the order that merges them; right rows are numbered after the left ones."""
+    n = len(left[0]) + len(right[0])
+    order = np.empty(n, np.int64)
+    a, b = ([word for word in side if word is not None] for side in (left, right))
+    out = [np.empty(n, np.uint64) for _ in a]
+    if [word is None for word in left] != [word is None for word in right]:
+        raise ValueError("both sides need the same words")
+    (merges.merge_one, merges.merge_two, merges.merge_three)[len(a) - 1](*a, *b, order, *out)
+    rest = iter(out[1:])
+    return (out[0], *(None if word is None else next(rest) for word in left[1:])), order  # type: ignore[return-value]
+
+
+def merge_positions(left: WordColumns, right: WordColumns) -> Positions:
     """The order that merges two sorted runs of words; right rows are numbered after the left ones, left first."""
-    order = np.empty(len(left[0]) + len(right[0]), np.int64)
-    match [words for words in left if words is not None], [words for words in right if words is not None]:
-        case [a], [x]:
-            merges.merge_one(a, x, order, np.empty(len(order), np.uint64))
-        case [a, b], [x, y]:
-            merges.merge_two(a, b, x, y, order)
-        case [a, b, c], [x, y, z]:
-            merges.merge_three(a, b, c, x, y, z, order)
-        case _:
-            raise ValueError("both sides need the same words")
-    return order
+    return merge_words(left, right)[1]
 
 
 def lower_bounds(queries: Words, hay: Words) -> Positions:
@@ -174,6 +186,18 @@ def sum_runs(weights: Weights, starts: Positions, order: Positions | None = None
     else:
         _exact(sums.sum_runs_at(weights, order, starts, out))
     return out
+
+
+def reduce_runs(weights: Weights, order: Positions, fresh: NDArray[np.uint8]) -> tuple[Positions, Positions, Weights]:
+    """Of each run whose summed weights are not zero: its first row, its first position, its weights.
+
+    The runs are of the rows as `order` gives them, each starting where `fresh` is 1. `CapacityError` on overflow.
+    """
+    n = len(order)
+    rows, positions, out = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(weights.shape, np.int64)
+    count = sums.reduce_runs(weights, order, fresh, rows, positions, out)
+    _exact(count >= 0)
+    return rows[:count], positions[:count], out[:count]
 
 
 def scatter_add(out: Weights, rows: Positions, weights: Weights) -> None:

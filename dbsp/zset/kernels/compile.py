@@ -5,17 +5,21 @@ What is compiled already is loaded from the cache, so a second run takes well un
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import sys
 import time
 
-from dbsp.zset.kernels import bytestrings, hashes, merges, sorts, sums
+from dbsp.zset import kernels as package
 from dbsp.zset.kernels.kernel import Kernel, code_folder
 
 
 def kernels() -> list[Kernel]:
     """All kernels of this package."""
-    modules = (hashes, sorts, merges, sums, bytestrings)
-    return [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]
+    names = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
+    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    found = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Kernel)}
+    return list(found.values())
 
 
 def compile_all() -> int:

@@ -16,36 +16,68 @@ _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 
 
-@kernel(types.void(_U64, _U64, _I64_OUT, _U64_OUT))
-def merge_one(left, right, order, words):  # type: ignore[no-untyped-def]
-    """Merge two sorted runs of one word; right rows are numbered after the left ones, left first where equal."""
-    n, m = len(left), len(right)
-    i, j, k = 0, 0, 0
-    while i < n and j < m:
-        a, b = left[i], right[j]
-        if b < a:
-            order[k] = n + j
-            words[k] = b
+@helper
+def _split(left, right):  # type: ignore[no-untyped-def]
+    """How many left rows are in the first half of the merged run."""
+    half = (len(left) + len(right)) // 2
+    lo, hi = max(0, half - len(right)), min(half, len(left))
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if left[middle] <= right[half - middle - 1]:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+@helper
+def _merge_tail(left, right, i, n, j, m, order, words):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """Merge `left[i:n]` with `right[j:m]` to where they belong."""
+    shift = len(left)
+    while i < n or j < m:
+        from_right = i >= n or (j < m and right[j] < left[i])
+        order[i + j] = shift + j if from_right else i
+        words[i + j] = right[j] if from_right else left[i]
+        if from_right:
             j += 1
         else:
-            order[k] = i
-            words[k] = a
             i += 1
-        k += 1
-    while i < n:
-        order[k] = i
-        words[k] = left[i]
-        i += 1
-        k += 1
-    while j < m:
-        order[k] = n + j
-        words[k] = right[j]
-        j += 1
-        k += 1
 
 
-@kernel(types.void(_U64, _U64, _U64, _U64, _I64_OUT))
-def merge_two(left, left_2, right, right_2, order):  # type: ignore[no-untyped-def]
+@kernel(types.void(_U64, _U64, _I64_OUT, _U64_OUT))
+def merge_one(left, right, order, words):  # type: ignore[no-untyped-def]
+    """Merge two sorted runs of one word; right rows are numbered after the left ones, left first where equal.
+
+    Both halves of the result are merged at once, without branches: which side is next cannot be foretold, so a branch
+    costs more than the comparison, and two chains of comparisons overlap.
+    """
+    n, m = len(left), len(right)
+    n_1 = _split(left, right)
+    m_1 = (n + m) // 2 - n_1
+    i, j, i_2, j_2 = np.int64(0), np.int64(0), np.int64(n_1), np.int64(m_1)
+    while True:
+        steps = min(n_1 - i, m_1 - j, n - i_2, m - j_2)
+        if steps <= 0:
+            break
+        for _ in range(steps):
+            a, b = left[i], right[j]
+            a_2, b_2 = left[i_2], right[j_2]
+            from_right = np.int64(b < a)
+            from_right_2 = np.int64(b_2 < a_2)
+            order[i + j] = i + (n + j - i) * from_right
+            words[i + j] = min(a, b)
+            order[i_2 + j_2] = i_2 + (n + j_2 - i_2) * from_right_2
+            words[i_2 + j_2] = min(a_2, b_2)
+            i += 1 - from_right
+            j += from_right
+            i_2 += 1 - from_right_2
+            j_2 += from_right_2
+    _merge_tail(left, right, i, n_1, j, m_1, order, words)
+    _merge_tail(left, right, i_2, n, j_2, m, order, words)
+
+
+@kernel(types.void(_U64, _U64, _U64, _U64, _I64_OUT, _U64_OUT, _U64_OUT))
+def merge_two(left, left_2, right, right_2, order, words, words_2):  # type: ignore[no-untyped-def]
     """The same for two words."""
     n, m = len(left), len(right)
     i, j = 0, 0
@@ -59,15 +91,17 @@ def merge_two(left, left_2, right, right_2, order):  # type: ignore[no-untyped-d
         else:
             from_right = right_2[j] < left_2[i]
         if from_right:
-            order[k] = n + j
+            order[k], words[k], words_2[k] = n + j, right[j], right_2[j]
             j += 1
         else:
-            order[k] = i
+            order[k], words[k], words_2[k] = i, left[i], left_2[i]
             i += 1
 
 
-@kernel(types.void(_U64, _U64, _U64, _U64, _U64, _U64, _I64_OUT))
-def merge_three(left, left_2, left_3, right, right_2, right_3, order):  # type: ignore[no-untyped-def]
+@kernel(types.void(_U64, _U64, _U64, _U64, _U64, _U64, _I64_OUT, _U64_OUT, _U64_OUT, _U64_OUT))
+def merge_three(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
+    left, left_2, left_3, right, right_2, right_3, order, words, words_2, words_3
+):
     """The same for three words."""
     n, m = len(left), len(right)
     i, j = 0, 0
@@ -83,10 +117,10 @@ def merge_three(left, left_2, left_3, right, right_2, right_3, order):  # type: 
         else:
             from_right = right_3[j] < left_3[i]
         if from_right:
-            order[k] = n + j
+            order[k], words[k], words_2[k], words_3[k] = n + j, right[j], right_2[j], right_3[j]
             j += 1
         else:
-            order[k] = i
+            order[k], words[k], words_2[k], words_3[k] = i, left[i], left_2[i], left_3[i]
             i += 1
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
-from dbsp.zset.kernels import OVERFLOW_HINT, Positions, Weights, Words
+from dbsp.zset.kernels import OVERFLOW_HINT, Positions, Weights, WordColumns, Words
 from dbsp.zset.kernels.hashes import BYTES_SEED, COMBINE, GAMMA, MIX_1, MIX_2, WORD
 
 _MASK = (1 << 64) - 1
@@ -82,6 +82,8 @@ def argsort_hash(key_hash: Words) -> Positions:
 
 def argsort3(key_hash: Words, order_code: Words | None, row_hash: Words | None) -> Positions:
     """The stable order that sorts rows by the words that are there."""
+    if order_code is None and row_hash is None:
+        return argsort_hash(key_hash)
     return np.lexsort([word for word in (row_hash, order_code, key_hash) if word is not None])
 
 
@@ -94,14 +96,19 @@ def sort_words(
     return key_hash[order], rest[0], rest[1], order
 
 
-def run_starts(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> Positions:
-    """Where rows that differ from their predecessor in some word start."""
+def run_flags(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> NDArray[np.uint8]:
+    """1 for each row that differs from its predecessor in some word, and for the first."""
     fresh = np.zeros(len(key_hash), np.bool_)
     fresh[:1] = True
     for word in (key_hash, order_code, row_hash):
         if word is not None:
             fresh[1:] |= word[1:] != word[:-1]
-    return np.flatnonzero(fresh)
+    return fresh.view(np.uint8)
+
+
+def run_starts(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> Positions:
+    """Where rows that differ from their predecessor in some word start."""
+    return np.flatnonzero(run_flags(key_hash, order_code, row_hash))
 
 
 def set_positions(flags: NDArray[np.uint8] | NDArray[np.bool_]) -> Positions:
@@ -115,14 +122,18 @@ def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Posi
     return order, np.concatenate([[0], np.cumsum(np.bincount(dest, minlength=parts))]).astype(np.int64)
 
 
-def merge_positions(
-    left: tuple[Words, Words | None, Words | None], right: tuple[Words, Words | None, Words | None]
-) -> Positions:
-    """The order that merges two sorted runs."""
+def merge_words(left: WordColumns, right: WordColumns) -> tuple[WordColumns, Positions]:
+    """Two sorted runs of words merged, and the order that merges them."""
     both = [None if a is None or b is None else np.concatenate([a, b]) for a, b in zip(left, right, strict=True)]
-    if both[1] is None and both[2] is None and both[0] is not None:
-        return np.argsort(both[0], kind="stable")
-    return np.lexsort([word for word in reversed(both) if word is not None])
+    if both[0] is None:
+        raise ValueError("the key hash is always there")
+    *words, order = sort_words(both[0], both[1], both[2])
+    return (words[0], words[1], words[2]), order
+
+
+def merge_positions(left: WordColumns, right: WordColumns) -> Positions:
+    """The order that merges two sorted runs."""
+    return merge_words(left, right)[1]
 
 
 def lower_bounds(queries: Words, hay: Words) -> Positions:
@@ -157,6 +168,14 @@ def _whole(high: Weights, low: Weights) -> Weights:
     if ((high < -(1 << 31)) | (high >= 1 << 31)).any():
         raise CapacityError("weight overflow: bits=64", OVERFLOW_HINT)
     return (high << 32) | (low & 0xFFFFFFFF)
+
+
+def reduce_runs(weights: Weights, order: Positions, fresh: NDArray[np.uint8]) -> tuple[Positions, Positions, Weights]:
+    """Of each run whose summed weights are not zero: its first row, its first position, its weights."""
+    starts = np.flatnonzero(fresh)
+    summed = sum_runs(weights, starts, order)
+    kept = nonzero_rows(summed)
+    return order[starts[kept]], starts[kept], summed[kept]
 
 
 def scatter_add(out: Weights, rows: Positions, weights: Weights) -> None:

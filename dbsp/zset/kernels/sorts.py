@@ -12,7 +12,10 @@ from numba import types
 
 from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
 
-BLOCK_ROWS = 8192
+BLOCK_BITS = 12
+BLOCK_ROWS = 1 << BLOCK_BITS
+BLOCKS_BITS = 13
+SPARE_BITS = 1
 INSERTION_ROWS = 24
 
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
@@ -64,7 +67,12 @@ def _merge_runs(keys, rows, out_keys, out_rows, lo, middle, hi):  # type: ignore
 
 @helper
 def _merge_sort(keys, rows, spare_keys, spare_rows, lo, hi):  # type: ignore[no-untyped-def]
-    """Sort a crowded bucket in place."""
+    """Sort a crowded bucket in place; often it is one key many times."""
+    i = lo + 1
+    while i < hi and keys[i - 1] <= keys[i]:
+        i += 1
+    if i == hi:
+        return
     for start in range(lo, hi, INSERTION_ROWS):
         _insertion_sort(keys, rows, start, min(start + INSERTION_ROWS, hi))
     width = INSERTION_ROWS
@@ -79,96 +87,114 @@ def _merge_sort(keys, rows, spare_keys, spare_rows, lo, hi):  # type: ignore[no-
 
 
 @helper
-def _deal(keys, rows, out_keys, out_rows, ends, lo, hi, bits):  # type: ignore[no-untyped-def]  # noqa: PLR0917  a kernel has no structs
-    """Deal rows into at most 2**bits buckets by their leading bits; `ends[b]` becomes where bucket b ends; how many."""
-    least, most = keys[lo], keys[lo]
-    for i in range(lo + 1, hi):
+def _deal(keys, least, shift, ends, out_keys, out_rows):  # type: ignore[no-untyped-def]
+    """Deal all rows into buckets by `(key - least) >> shift`; `ends[b]`, zeroed before, becomes where bucket b ends."""
+    for i in range(len(keys)):
+        ends[np.int64((keys[i] - least) >> shift) + 1] += 1
+    for b in range(1, len(ends)):
+        ends[b] += ends[b - 1]
+    for i in range(len(keys)):
+        key = keys[i]
+        bucket = np.int64((key - least) >> shift)
+        position = ends[bucket]
+        ends[bucket] = position + 1
+        out_keys[position] = key
+        out_rows[position] = i
+
+
+@helper
+def _deal_block(keys, rows, least, shift, ends, out_keys, out_rows, lo):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """The same for a block that starts at `lo` and whose rows have numbers of their own."""
+    ends[0] = lo
+    for i in range(len(keys)):
+        ends[np.int64((keys[i] - least) >> shift) + 1] += 1
+    for b in range(1, len(ends)):
+        ends[b] += ends[b - 1]
+    for i in range(len(keys)):
+        key = keys[i]
+        bucket = np.int64((key - least) >> shift)
+        position = ends[bucket]
+        ends[bucket] = position + 1
+        out_keys[position] = key
+        out_rows[position] = rows[i]
+
+
+@helper
+def _sort_buckets(keys, rows, spare_keys, spare_rows, lo, ends):  # type: ignore[no-untyped-def]
+    """Sort within each bucket; one pass over all of them where none is crowded, because branches cost more than steps."""
+    largest = np.int64(ends[0]) - lo
+    for b in range(1, len(ends) - 1):
+        largest = max(largest, np.int64(ends[b] - ends[b - 1]))
+    if largest <= INSERTION_ROWS:
+        _insertion_sort(keys, rows, lo, np.int64(ends[-1]))
+        return
+    start = lo
+    for b in range(len(ends) - 1):
+        end = np.int64(ends[b])
+        if end - start > INSERTION_ROWS:
+            _merge_sort(keys, rows, spare_keys, spare_rows, start, end)
+        elif end - start > 1:
+            _insertion_sort(keys, rows, start, end)
+        start = end
+
+
+@helper
+def _sort_all(keys, out_keys, out_rows):  # type: ignore[no-untyped-def]
+    """Sort keys with their positions."""
+    n = len(keys)
+    least, most = keys[0], keys[0]
+    for i in range(n):
         least = min(least, keys[i])
         most = max(most, keys[i])
-    shift = np.uint64(max(0, _bit_length(most - least) - bits))
-    buckets = np.int64((most - least) >> shift) + 1
-    ends[: buckets + 1] = 0
-    for i in range(lo, hi):
-        ends[np.int64((keys[i] - least) >> shift) + 1] += 1
-    ends[0] = lo
-    for b in range(buckets):
-        ends[b + 1] += ends[b]
-    for i in range(lo, hi):
-        b = np.int64((keys[i] - least) >> shift)
-        position = ends[b]
-        ends[b] = position + 1
-        out_keys[position] = keys[i]
-        out_rows[position] = rows[i]
-    return buckets
-
-
-@helper
-def _sort_block(keys, rows, out_keys, out_rows, ends, lo, hi):  # type: ignore[no-untyped-def]
-    """Sort one block from `keys`, `rows` into `out_keys`, `out_rows`; the former are scratch afterwards."""
-    if hi - lo <= INSERTION_ROWS:
-        for i in range(lo, hi):
-            out_keys[i] = keys[i]
-            out_rows[i] = rows[i]
-        _insertion_sort(out_keys, out_rows, lo, hi)
+    span_bits = _bit_length(most - least)
+    bits = _bit_length(np.uint64(n - 1)) + SPARE_BITS
+    work_keys = np.empty(n, np.uint64)
+    work_rows = np.empty(n, np.int32)
+    if n <= 2 * BLOCK_ROWS:
+        shift = np.uint64(max(0, span_bits - bits))
+        ends = np.zeros(np.int64((most - least) >> shift) + 2, np.int32)
+        _deal(keys, least, shift, ends, out_keys, out_rows)
+        _sort_buckets(out_keys, out_rows, work_keys, work_rows, 0, ends)
         return
-    bits = min(_bit_length(np.uint64(hi - lo - 1)), _bit_length(np.uint64(BLOCK_ROWS - 1)))
-    buckets = _deal(keys, rows, out_keys, out_rows, ends, lo, hi, bits)
-    start = lo
-    for b in range(buckets):
-        end = ends[b]
-        if end - start > INSERTION_ROWS:
-            _merge_sort(out_keys, out_rows, keys, rows, start, end)
-        elif end - start > 1:
-            _insertion_sort(out_keys, out_rows, start, end)
-        start = end
-
-
-@helper
-def _sort_large(keys, rows, out_keys, out_rows, lo, hi):  # type: ignore[no-untyped-def]
-    """Sort any number of rows; the input becomes scratch."""
-    ends = np.empty(BLOCK_ROWS + 2, np.int64)
-    if hi - lo <= 2 * BLOCK_ROWS:
-        _sort_block(keys, rows, out_keys, out_rows, ends, lo, hi)
-        return
-    blocks_bits = min(13, _bit_length(np.uint64((hi - lo) // BLOCK_ROWS)))
-    block_ends = np.empty((1 << blocks_bits) + 2, np.int64)
-    blocks = _deal(keys, rows, out_keys, out_rows, block_ends, lo, hi, blocks_bits)
-    start = lo
-    for b in range(blocks):
-        end = block_ends[b]
+    block_bits = min(BLOCKS_BITS, max(0, bits - BLOCK_BITS - SPARE_BITS))
+    shift = np.uint64(max(0, span_bits - block_bits))
+    blocks = np.zeros(np.int64((most - least) >> shift) + 2, np.int32)
+    _deal(keys, least, shift, blocks, work_keys, work_rows)
+    start = 0
+    for b in range(len(blocks) - 1):
+        end = np.int64(blocks[b])
         if end > start:
-            for i in range(start, end):
-                keys[i] = out_keys[i]
-                rows[i] = out_rows[i]
-            _sort_block(keys, rows, out_keys, out_rows, ends, start, end)
+            inner_bits = min(np.int64(shift), _bit_length(np.uint64(end - start)) + SPARE_BITS)
+            inner = np.uint64(np.int64(shift) - inner_bits)
+            first = least + (np.uint64(b) << shift)
+            ends = np.zeros((1 << inner_bits) + 1, np.int32)
+            _deal_block(work_keys[start:end], work_rows[start:end], first, inner, ends, out_keys, out_rows, start)
+            _sort_buckets(out_keys, out_rows, work_keys, work_rows, start, ends)
         start = end
 
 
-@kernel(types.void(_U64_OUT, _I64_OUT, _U64_OUT, _I64_OUT))
-def sort_words(keys, rows, out_keys, out_rows):  # type: ignore[no-untyped-def]
-    """Sort (key, row) pairs stably by key into the outputs; the inputs become scratch."""
+@kernel(types.void(_U64_OUT, _U64_OUT, _I64_OUT))
+def sort_words(keys, out_keys, out_rows):  # type: ignore[no-untyped-def]
+    """Sort (key, position) pairs stably by key into the outputs; at most 2**31 - 1 of them."""
     if len(keys):
-        _sort_large(keys, rows, out_keys, out_rows, 0, len(keys))
+        _sort_all(keys, out_keys, out_rows)
 
 
 @kernel(types.void(_FLAGS, _U64_OUT, _I64_OUT))
 def refine(fresh, words, rows):  # type: ignore[no-untyped-def]
     """Sort (word, row) pairs within each run; `fresh[i]` says that a run starts at i."""
     n = len(words)
-    spare_words = np.empty(0, np.uint64)
-    spare_rows = np.empty(0, np.int64)
     start = 0
     while start < n:
         end = start + 1
         while end < n and not fresh[end]:
             end += 1
         if end - start > INSERTION_ROWS:
-            if len(spare_words) < n:
-                spare_words = np.empty(n, np.uint64)
-                spare_rows = np.empty(n, np.int64)
-            spare_words[start:end] = words[start:end]
-            spare_rows[start:end] = rows[start:end]
-            _sort_large(spare_words, spare_rows, words, rows, start, end)
+            old_rows = rows[start:end].copy()
+            order = np.empty(end - start, np.int64)
+            _sort_all(words[start:end].copy(), words[start:end], order)
+            for i in range(end - start):
+                rows[start + i] = old_rows[order[i]]
         elif end - start > 1:
             _insertion_sort(words, rows, start, end)
         start = end

@@ -62,6 +62,40 @@ def sum_runs(weights, starts, out):  # type: ignore[no-untyped-def]
     return exact
 
 
+@kernel(types.int64(_W, _I64, reads(types.uint8), _I64_OUT, _I64_OUT, _W_OUT))
+def reduce_runs(weights, order, fresh, rows, positions, out):  # type: ignore[no-untyped-def]
+    """Add the weights `weights[order[i]]` of each run, and list the runs that are not zero.
+
+    `fresh[i]` says that a run starts at i. A run is listed by its first row and position. How many; -1 for an overflow.
+    """
+    n, width = weights.shape
+    carries = np.zeros(width, np.int64)
+    count = 0
+    i = 0
+    while i < n:
+        first = order[i]
+        for c in range(width):
+            out[count, c] = weights[first, c]
+        start = i
+        i += 1
+        while i < n and not fresh[i]:
+            for c in range(width):
+                before, term = out[count, c], weights[order[i], c]
+                after = before + term
+                carries[c] += _carry(before, term, after)
+                out[count, c] = after
+            i += 1
+        any_set = np.int64(0)
+        for c in range(width):
+            any_set |= out[count, c]
+            if carries[c] != 0:
+                return -1
+        rows[count] = first
+        positions[count] = start
+        count += any_set != 0
+    return count
+
+
 @kernel(types.boolean(_W_OUT, _I64, _W))
 def scatter_add(out, rows, weights):  # type: ignore[no-untyped-def]
     """Add `weights[i]` to `out[rows[i]]`; False where a sum overflows on the way."""
