@@ -49,8 +49,7 @@ class GroupBy:
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """-old +new rows of the groups that changed."""
-        deltas = [arrange(inputs[at], part.form().arrangement()) if len(inputs[at]) else _none(part)
-                  for at, part in zip(self.streams, self.parts, strict=True)]  # fmt: skip
+        deltas = [_delta(inputs[at], part) for at, part in zip(self.streams, self.parts, strict=True)]
         groups = self._groups(deltas)
         if len(groups) == 0:
             return Batch.empty(self.schema)
@@ -109,10 +108,10 @@ class GroupBy:
         report(context, groups, self.keys.names, ones, dict.fromkeys(rows.tolist(), reason))
 
 
-def _none(part: Part) -> Batch:
-    """No change, in the part's form."""
-    arrangement = part.form().arrangement()
-    return arrange(Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+def _delta(batch: Batch, part: Part) -> Batch:
+    """The change in the part's form, arranged as its first trace is."""
+    arrangement = part.arrangements()[0]
+    return arrange(batch if len(batch) else Batch.empty(arrangement.schema, arrangement.weights), arrangement)
 
 
 def _failed(values: Sequence[Values]) -> Mask:

@@ -18,12 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.operators.columns import column_of
-from dbsp.operators.limbs import fits_decimal, fits_int64, joined, limbs_of, quotients, split
+from dbsp.operators.limbs import fits_decimal, fits_int64, joined, quotients, split
 from dbsp.operators.operator import State
-from dbsp.operators.part import Positions, Values, group_of, key_columns
+from dbsp.operators.part import Values, group_of, key_columns
 from dbsp.operators.products import product
 from dbsp.zset.arrays import from_values, valid_rows
 from dbsp.zset.batch import Batch
+from dbsp.zset.kernels import scatter_add
 from dbsp.zset.schema import INT64, Arrangement, Schema
 
 Sums = npt.NDArray[np.int64]
@@ -131,7 +132,7 @@ class LinearPart:
             old = spine.sums(delta)
             new = checked_sum(old, delta.weights)
         else:
-            old = spine.sums(_as_row_of_sums(groups, self.rows.arrangement()))
+            old = spine.sums(as_queries(groups, self.rows.arrangement()))
             change = np.zeros_like(old)
             change[group_of(groups, delta)] = delta.weights
             new = checked_sum(old, change)
@@ -152,15 +153,13 @@ class LinearPart:
 
 def checked_sum(left: Sums, right: Sums) -> Sums:
     """`left + right`; `CapacityError` where a sum leaves 64 bits."""
-    from dbsp.zset.kernels import scatter_add  # noqa: PLC0415
-
     total = left.copy()
     scatter_add(total, np.arange(len(total)), right)
     return total
 
 
-def _as_row_of_sums(groups: Batch, arrangement: Arrangement) -> Batch:
-    """The groups as queries of the trace of sums."""
+def as_queries(groups: Batch, arrangement: Arrangement) -> Batch:
+    """The groups as queries of a trace of sums by group."""
     return Batch(
         schema=groups.schema,
         columns=groups.columns,
@@ -168,30 +167,3 @@ def _as_row_of_sums(groups: Batch, arrangement: Arrangement) -> Batch:
         key_hash=groups.key_hash,
         arrangement=arrangement,
     )
-
-
-def measures_of(keys: Schema, calls: list[tuple[str, str, str | None, pa.DataType | None, bool, pa.DataType]]) -> LinearPart:
-    """The part for calls (name, function, column, column type, column nullable, result type)."""
-    measures: dict[Measure, None] = {}
-    for _, function, column, type_, nullable, _ in calls:
-        if column is not None and nullable:
-            measures[Measure(column, 0)] = None
-        if column is not None and type_ is not None and function != "count":
-            measures[Measure(column, limbs_of(type_))] = None
-    form = LinearForm(keys=keys, measures=tuple(measures))
-    made = []
-    for name, function, column, type_, nullable, result in calls:
-        count_slot = form.slot(Measure(column, 0)) if column is not None and nullable else 0
-        if function == "count" or column is None or type_ is None:
-            made.append(LinearCall(name=name, function="count", type=result, count_slot=count_slot))
-            continue
-        limbs = limbs_of(type_)
-        scale = type_.scale if pa.types.is_decimal(type_) else 0
-        made.append(
-            LinearCall(name=name, function=function, type=result, count_slot=count_slot,
-                       sum_slot=form.slot(Measure(column, limbs)), limbs=limbs, scale=scale)
-        )  # fmt: skip
-    return LinearPart(rows=form, calls=tuple(made))
-
-
-__all__ = ["LinearCall", "LinearForm", "LinearPart", "Measure", "Positions", "checked_sum", "measures_of"]

@@ -34,6 +34,7 @@ from dbsp.zset.batch import Batch, concat, merge
 from dbsp.zset.equality import equal_rows
 from dbsp.zset.hashing import hash_decides
 from dbsp.zset.kernels import equal_ranges, expand_ranges, scatter_add
+from dbsp.zset.kernels.ranges import narrow_ranges
 from dbsp.zset.schema import Arrangement
 
 __all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "fuel_for"]
@@ -227,13 +228,13 @@ class Spine:
     def sums(self, keys: Batch) -> npt.NDArray[np.int64]:
         """The weights stored for exactly these rows, summed over all runs; zeros where there is none.
 
-        **Shape**: `keys` arranged as the trace is, whose key must be the whole row; answers int64 (n, d).
+        **Shape**: `keys` arranged as the trace is, which must have no order; answers int64 (n, d).
 
         **Cost**: like `matches`, but rows are gathered only where the hash does not decide equality.
         """
-        if not self.arrangement.key_is_row:
-            raise InternalError(f"sums needs a trace whose key is the whole row: key={list(self.arrangement.key)}")
-        key_hash = keys.key_hash
+        if self.arrangement.order:
+            raise InternalError(f"sums needs a trace without an order: order={list(self.arrangement.order)}")
+        key_hash, row_hash = keys.key_hash, keys.row_hash
         if key_hash is None:
             raise InternalError("sums needs arranged rows")
         total = np.zeros((len(keys), self.arrangement.weights), np.int64)
@@ -242,6 +243,8 @@ class Spine:
             for begin, end, index in source.touched(key_hash):
                 chunk = source.load(index)
                 low, high = equal_ranges(key_hash[begin:end], chunk.words[0])
+                if row_hash is not None:
+                    narrow_ranges(low, high, row_hash[begin:end], chunk.row_hash)
                 query, position = expand_ranges(low, high)
                 if len(query) == 0:
                     continue

@@ -1,0 +1,138 @@
+"""Sums and means of floats that never drift: bins of integers per group, rounded once when shown.
+
+**Law** after any insertions and retractions the sum is, to the bit, `math.fsum` of the values that remain; infinities and
+NaN are counted, so a sum is finite again when they are gone.
+
+**State** per group and bin (`dbsp.zset.kernels.floats`) one row with an integer per column; typical data touches two to four
+bins a group.
+
+**Limit** 2**28 rows of one bin and group, and weights below 2**29: a `CapacityError` beyond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.errors import CapacityError, InternalError
+from dbsp.operators.columns import column_of
+from dbsp.operators.keyed_runs import keyed_runs
+from dbsp.operators.operator import State
+from dbsp.operators.part import Positions, Values, group_of, key_columns, of_same_keys
+from dbsp.zset.arrays import from_values, gather, valid_rows, value_view
+from dbsp.zset.batch import Batch
+from dbsp.zset.kernels import OVERFLOW_HINT, floats, partition_by
+from dbsp.zset.schema import INT16, Arrangement, Column, Schema
+
+BIN = "__bin__"
+Floats = npt.NDArray[np.float64]
+Sums = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloatForm:
+    """Rows as (keys, bin) with one sum per float column."""
+
+    keys: Schema
+    columns: tuple[str, ...]
+
+    def arrangement(self) -> Arrangement:
+        """By group."""
+        schema = Schema((*self.keys.columns, Column(BIN, INT16, nullable=False)))
+        return Arrangement(schema=schema, key=self.keys.names, weights=len(self.columns))
+
+    def of(self, batch: Batch) -> Batch:
+        """The bins of every group's values, summed."""
+        keys = key_columns(batch, self.keys.names)
+        runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
+        lengths = np.diff(np.append(runs.starts, len(batch)))
+        room = int(np.minimum(lengths * 4 * len(self.columns), floats.SLOTS).sum())
+        group, bins, sums = np.empty(room, np.int64), np.empty(room, np.int16), np.empty((room, len(self.columns)), np.int64)
+        values = np.stack([_bits(batch.column(name)) for name in self.columns])
+        valid = np.stack([_valid(batch.column(name)) for name in self.columns])
+        weight = np.ascontiguousarray(batch.weight)
+        count = floats.sum_bins(values, valid, weight, runs.order, runs.starts, group, bins, sums)
+        if count < 0:
+            raise CapacityError("a sum of floats overflows its bins: weight_max=536870912", OVERFLOW_HINT)
+        rows = runs.order[runs.starts[group[:count]]]
+        columns = (*(gather(key, rows) for key in keys), from_values(bins[:count], INT16))
+        return Batch(schema=self.arrangement().schema, columns=columns, weights=sums[:count])
+
+
+def _bits(array: pa.Array) -> Sums:
+    return np.ascontiguousarray(value_view(array).astype(np.float64)).view(np.int64)
+
+
+def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
+    valid = valid_rows(array)
+    return np.ones(len(array), np.bool_) if valid is None else valid
+
+
+@dataclass(frozen=True, slots=True)
+class FloatCall:
+    """One aggregate: sum or avg of a column of the form."""
+
+    name: str
+    function: str
+    column: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloatPart:
+    """All sums and means of floats of one group-by."""
+
+    bins: FloatForm
+    calls: tuple[FloatCall, ...]
+
+    def form(self) -> FloatForm:
+        """Keys and bins."""
+        return self.bins
+
+    def names(self) -> tuple[str, ...]:
+        """The aggregates' names."""
+        return tuple(call.name for call in self.calls)
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The bins of each group."""
+        return (self.bins.arrangement(),)
+
+    def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
+        """The sums before and after the change."""
+        if groups.key_hash is None:
+            raise InternalError("groups are arranged")
+        group, found = of_same_keys(groups, *state.spine(0).matches(groups.key_hash))
+        bins, sums = value_view(found.column(BIN)), found.weights
+        old = self._values(len(groups), group, bins, sums)
+        if len(delta) == 0:
+            return old, old
+        state.append(0, delta)
+        group = np.concatenate([group, group_of(groups, delta)])
+        bins = np.concatenate([bins, value_view(delta.column(BIN))])
+        return old, self._values(len(groups), group, bins, np.concatenate([sums, delta.weights]))
+
+    def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
+        """The columns, out of (group, bin) rows in any order."""
+        order, offsets = partition_by(group, groups)
+        rounded: dict[int, tuple[Floats, Sums]] = {}
+        columns = []
+        for call in self.calls:
+            if call.column not in rounded:
+                rounded[call.column] = _rounded(groups, order, offsets, bins, np.ascontiguousarray(sums[:, call.column]))
+            total, count = rounded[call.column]
+            valid = count != 0
+            if call.function == "avg":
+                total = total / np.where(valid, count, 1)
+            columns.append(column_of(total, valid, pa.float64()))
+        return Values(columns=tuple(columns))
+
+
+def _rounded(groups: int, order: Positions, offsets: Positions, bins: npt.NDArray[Any], sums: Sums) -> tuple[Floats, Sums]:
+    """Per group the sum as the nearest float, and the number of values."""
+    total, count = np.empty(groups, np.float64), np.empty(groups, np.int64)
+    if not floats.round_bins(order, offsets, np.ascontiguousarray(bins), sums, total, count):
+        raise CapacityError("a sum of floats overflows its bins: rows_max=268435456", OVERFLOW_HINT)
+    return total, count

@@ -1,0 +1,191 @@
+"""Kernels that add floats exactly: mantissas split over bins of fixed exponents, rounded once.
+
+A finite float is m * 2**(k - 1074) with integers m < 2**53 and k in [0, 2046). Bin b stands for 2**(32 b - 1074); the bits of
+m << (k mod 32) go to bins k // 32 and the two above it, as whole numbers with the sign of the float, times the weight. Bins
+are summed as 64-bit integers, so a sum does not depend on the order of its terms, and a retraction leaves nothing behind. Four
+more bins count what is no finite number, and how many values there are.
+
+Source: Neal, "Fast exact summation using small and large superaccumulators" (2015), for the idea of the bins.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import types
+
+from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
+
+COUNT, NANS, PLUS_INFINITIES, MINUS_INFINITIES = -1, -2, -3, -4
+SPECIALS = 4
+BINS = 66
+SLOTS = SPECIALS + BINS
+_LIMBS = BINS + 3
+
+_I64, _I64_OUT = reads(types.int64), writes(types.int64)
+_W, _W_OUT = reads(types.int64, 2), writes(types.int64, 2)
+_FLAGS = reads(types.boolean, 2)
+_I16, _I16_OUT = reads(types.int16), writes(types.int16)
+_F64_OUT = writes(types.float64)
+
+_LOW = 0xFFFFFFFF
+_FRACTION = (1 << 52) - 1
+_WEIGHT_MAX = 1 << 29
+_SUM_MAX = 1 << 62
+
+
+@helper
+def _add(sums, slot, term):  # type: ignore[no-untyped-def]
+    """Add a term to a bin; False where the bin comes near the end of 64 bits."""
+    sums[slot] += term
+    return -_SUM_MAX < sums[slot] < _SUM_MAX
+
+
+@helper
+def _add_value(sums, bits, weight):  # type: ignore[no-untyped-def]
+    """Add a float, given by its bits, `weight` times; the lowest finite bin it went to, or -1; -2 on overflow."""
+    if not _add(sums, SPECIALS + COUNT, weight):
+        return -2
+    exponent = (bits >> 52) & 0x7FF
+    fraction = bits & _FRACTION
+    if exponent == 0x7FF:  # noqa: PLR2004 (the exponent of what is no finite number)
+        special = NANS if fraction != 0 else (MINUS_INFINITIES if bits < 0 else PLUS_INFINITIES)
+        return -1 if _add(sums, SPECIALS + special, weight) else -2
+    if exponent == 0:
+        mantissa, place = fraction, 0
+    else:
+        mantissa, place = fraction | (1 << 52), exponent - 1
+    if mantissa == 0:
+        return -1
+    if bits < 0:
+        weight = -weight
+    first, shift = place >> 5, place & 31
+    low = (mantissa & _LOW) << shift
+    high = (mantissa >> 32) << shift
+    slot = SPECIALS + first
+    fits = _add(sums, slot, (low & _LOW) * weight)
+    fits = _add(sums, slot + 1, ((low >> 32) + (high & _LOW)) * weight) and fits
+    fits = _add(sums, slot + 2, (high >> 32) * weight) and fits
+    return first if fits else -2
+
+
+@kernel(types.int64(_W, _FLAGS, _I64, _I64, _I64, _I64_OUT, _I16_OUT, _W_OUT))
+def sum_bins(values, valid, weight, order, starts, group, bin_, sums):  # type: ignore[no-untyped-def]
+    """The bins of each run of rows: values (f, n) as the bits of floats; how many (group, bin) rows, or -1 on overflow."""
+    columns = len(values)
+    work = np.zeros((columns, SLOTS), np.int64)
+    count = 0
+    for g in range(len(starts)):
+        end = starts[g + 1] if g + 1 < len(starts) else len(order)
+        least, most = BINS, -1
+        for i in range(starts[g], end):
+            row = order[i]
+            if not -_WEIGHT_MAX < weight[row] < _WEIGHT_MAX:
+                return -1
+            for c in range(columns):
+                if not valid[c, row]:
+                    continue
+                first = _add_value(work[c], values[c, row], weight[row])
+                if first == -2:  # noqa: PLR2004 (overflow)
+                    return -1
+                if first >= 0:
+                    least = min(least, first)
+                    most = max(most, first + 2)
+        for slot in range(SLOTS):
+            if SPECIALS <= slot < SPECIALS + least or slot > SPECIALS + most:
+                if slot >= SPECIALS:
+                    continue
+            some = False
+            for c in range(columns):
+                sums[count, c] = work[c, slot]
+                some = some or work[c, slot] != 0
+                work[c, slot] = 0
+            if some:
+                group[count] = g
+                bin_[count] = slot - SPECIALS
+                count += 1
+    return count
+
+
+@helper
+def _length(word):  # type: ignore[no-untyped-def]
+    """How many bits a non-negative number has."""
+    length = 0
+    while word:
+        word >>= 1
+        length += 1
+    return length
+
+
+@helper
+def _carried(sums, limbs):  # type: ignore[no-untyped-def]
+    """Write the magnitude of the bins' total as limbs of 32 bits; True if the total is negative."""
+    carry = np.int64(0)
+    for b in range(_LIMBS):
+        total = carry + (sums[SPECIALS + b] if b < BINS else 0)
+        limbs[b] = total & _LOW
+        carry = total >> 32
+    if carry >= 0:
+        return False
+    carry = np.int64(1)
+    for b in range(_LIMBS):
+        total = (limbs[b] ^ _LOW) + carry
+        limbs[b] = total & _LOW
+        carry = total >> 32
+    return True
+
+
+@helper
+def _rounded(limbs):  # type: ignore[no-untyped-def]
+    """The magnitude as the nearest float, ties to even."""
+    top = _LIMBS - 1
+    while top >= 0 and limbs[top] == 0:
+        top -= 1
+    if top < 0:
+        return 0.0
+    dropped = 32 * top + _length(limbs[top]) - 53
+    if dropped <= 0:
+        return math.ldexp(np.float64(limbs[0] | (limbs[1] << 32)), -1074)
+    word, shift = dropped >> 5, dropped & 31
+    mantissa = (limbs[word] >> shift) | (limbs[word + 1] << (32 - shift))
+    if shift:
+        mantissa |= (limbs[word + 2] & ((1 << shift) - 1)) << (64 - shift)
+    mantissa &= (1 << 53) - 1
+    word, shift = (dropped - 1) >> 5, (dropped - 1) & 31
+    if (limbs[word] >> shift) & 1:
+        rest = limbs[word] & ((1 << shift) - 1)
+        for b in range(word):
+            rest |= limbs[b]
+        if rest != 0 or mantissa & 1:
+            mantissa += 1
+    return math.ldexp(np.float64(mantissa), dropped - 1074)
+
+
+@helper
+def _total(sums, limbs):  # type: ignore[no-untyped-def]
+    """The float that the bins stand for."""
+    plus, minus = sums[SPECIALS + PLUS_INFINITIES] != 0, sums[SPECIALS + MINUS_INFINITIES] != 0
+    if sums[SPECIALS + NANS] != 0 or (plus and minus):
+        return np.nan
+    if plus or minus:
+        return np.inf if plus else -np.inf
+    negative = _carried(sums, limbs)
+    magnitude = _rounded(limbs)
+    return -magnitude if negative else magnitude
+
+
+@kernel(types.boolean(_I64, _I64, _I16, _I64, _F64_OUT, _I64_OUT))
+def round_bins(order, offsets, bin_, sums, total, count):  # type: ignore[no-untyped-def]
+    """Per group the sum and the number of values out of its (bin, sum) rows `order[offsets[g]:offsets[g + 1]]`; False on overflow."""
+    work = np.zeros(SLOTS, np.int64)
+    limbs = np.zeros(_LIMBS + 3, np.int64)
+    for g in range(len(total)):
+        work[:] = 0
+        for i in range(offsets[g], offsets[g + 1]):
+            row = order[i]
+            if not _add(work, SPECIALS + bin_[row], sums[row]):
+                return False
+        total[g] = _total(work, limbs)
+        count[g] = work[SPECIALS + COUNT]
+    return True
