@@ -20,7 +20,7 @@ _DEPTH_MAX = 2
 def count_plain_rows(data: NDArray[np.uint8]) -> int:  # noqa: C901, PLR0912 - one state machine over bytes, compiled
     """How many rows the JSON lines hold, or -1 unless every line is blank or one object, at most two deep, without lists.
 
-    Outside strings the word `Inf`, which only the fast parser takes for a number, also counts as irregular.
+    Outside strings `In` also counts as irregular: the fast parser takes `Inf` for a number, which JSON's readers do not.
     """
     rows, depth = 0, 0
     in_string, escaped, closed = False, False, False

@@ -9,8 +9,8 @@
 | string | a string |
 | binary | a string of hexadecimal digits |
 | date | `"YYYY-MM-DD"` |
-| time | `"HH:MM:SS.ffffff"`; the fraction and the seconds may be left out |
-| timestamp | `"YYYY-MM-DD HH:MM:SS.ffffff"`, `T` for the blank; fraction, seconds and time may be left out |
+| time | `"HH:MM:SS.ffffff"`, which may end after any of its parts |
+| timestamp | `"YYYY-MM-DD HH:MM:SS.ffffff"`, `T` for the blank; it may end after any part of the time, or before it |
 | timestamp UTC | the same with `Z` or `+HH:MM` |
 | duration | a number of microseconds |
 
@@ -42,6 +42,8 @@ def wire_type(type_: pa.DataType) -> pa.DataType:
 def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """The column's own type from the wire type; `ArrowInvalid` if a value has not the form above."""
     if array.type == type_:
+        if pa.types.is_decimal128(type_):
+            array.validate(full=True)  # pyarrow's JSON parser lets digits above the precision through
         return array
     if type_ == BINARY:
         return _binary_from_hex(array)
