@@ -93,15 +93,17 @@ def count(tables: dict[str, pa.Table]) -> int:
     return sum(tables[name].num_rows for name in KNOWN_BEFORE) + len(events(tables))
 
 
-def pushes(tables: dict[str, pa.Table], rows_per_batch: int) -> Iterator[list[Push]]:
-    """The stream in batches: first what is known before, then `rows_per_batch` events at a time.
+def pushes(tables: dict[str, pa.Table], rows_per_batch: int, first: int = 0) -> Iterator[list[Push]]:
+    """The stream in batches: what is known before, then `rows_per_batch` events at a time; without the `first` changes.
 
     A batch's deletes come after its inserts: a cancelled flight is never announced again, so that changes nothing.
     """
-    yield [Push(table=name, rows=tables[name]) for name in KNOWN_BEFORE]
+    known_before = sum(tables[name].num_rows for name in KNOWN_BEFORE)
+    if first < known_before:
+        yield [Push(table=name, rows=tables[name]) for name in KNOWN_BEFORE]
     happened = events(tables)
-    for first in range(0, len(happened), rows_per_batch):
-        kind, row = (values[first : first + rows_per_batch] for values in (happened.kind, happened.row))
+    for start in range(max(first - known_before, 0), len(happened), rows_per_batch):
+        kind, row = (values[start : start + rows_per_batch] for values in (happened.kind, happened.row))
         of_flight = np.isin(kind, (SCHEDULED, DEPARTED, ARRIVED))
         batch = [
             Push(table="flights", rows=_as_known(tables["flights"], row[of_flight], kind[of_flight])),

