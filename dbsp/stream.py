@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from dbsp.aggregates import Aggregate
+from dbsp.alignment import aligned
 from dbsp.circuit.explain import explain_node
 from dbsp.circuit.names import check_name
 from dbsp.circuit.nodes import (
@@ -33,11 +34,9 @@ from dbsp.circuit.nodes import (
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, unwrap
-from dbsp.expr.cast import castable
 from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.functions import UserFunction
 from dbsp.expr.names import missing_column, nearest
-from dbsp.expr.type_names import spelled
 from dbsp.joins import join_node
 from dbsp.zset.schema import BOOL, INT64, Column, OrderBy, Schema
 
@@ -160,10 +159,14 @@ class Stream:
 
         >>> import dbsp
         >>> t = dbsp.table("t", {"x": dbsp.INT64})
-        >>> t.filter(dbsp.col("x") + 1)
-        Traceback (most recent call last):
-            ...
-        dbsp.errors.CircuitError: filter takes a condition: ...
+        >>> big = t.filter(dbsp.col("x") > 1)
+        >>> with dbsp.open(dbsp.circuit("demo", {"big": big})) as run:
+        ...     run.push("t", [{"x": 1}, {"x": 2}, {"x": None}])
+        ...     print(run.step()["big"].to_rows())
+        ...     run.delete("t", [{"x": 2}])
+        ...     print(run.step()["big"].to_rows())
+        [((2,), 1)]
+        [((2,), -1)]
         """
         source = user_line()
         with located(source):
@@ -188,6 +191,19 @@ class Stream:
         **Cost** Python per row: a hundred times an expression. Prefer `with_columns` where an expression can say it.
 
         **Errors** A row on which it raises, or returns what does not fit, leaves by the error policy.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"name": dbsp.STRING})
+        >>> title = t.map(lambda row: {"title": row["name"].title()}, schema={"title": dbsp.STRING})
+        >>> with dbsp.open(dbsp.circuit("demo", {"title": title})) as run:
+        ...     run.push("t", [{"name": "ada"}])
+        ...     print(run.step()["title"].to_rows())
+        ...     run.delete("t", [{"name": "ada"}])
+        ...     print(run.step()["title"].to_rows())
+        [(('Ada',), 1)]
+        [(('Ada',), -1)]
         """
         return self._map(function, schema, flat=False, depends_on=depends_on)
 
@@ -197,7 +213,21 @@ class Stream:
         schema: Columns,
         depends_on: Iterable[Any] = (),
     ) -> Stream:
-        """A Python function (also a generator) from a row to any number of rows; otherwise like `map`."""
+        """A Python function (also a generator) from a row to any number of rows; otherwise like `map`.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"id": dbsp.INT64, "text": dbsp.STRING}, primary_key="id")
+        >>> words = t.flat_map(lambda row: [{"word": w} for w in row["text"].split()], schema={"word": dbsp.STRING})
+        >>> with dbsp.open(dbsp.circuit("demo", {"words": words})) as run:
+        ...     run.push("t", [{"id": 1, "text": "a b"}])
+        ...     print(run.step()["words"].to_rows())
+        ...     run.push("t", [{"id": 1, "text": "a c"}])
+        ...     print(run.step()["words"].to_rows())
+        [(('a',), 1), (('b',), 1)]
+        [(('b',), -1), (('c',), 1)]
+        """
         return self._map(function, schema, flat=True, depends_on=depends_on)
 
     def _map(self, function: Callable[..., Any], schema: Columns, flat: bool, depends_on: Iterable[Any]) -> Stream:
@@ -228,8 +258,17 @@ class Stream:
         >>> import dbsp
         >>> flights = dbsp.table("flights", {"id": dbsp.INT64, "carrier": dbsp.STRING})
         >>> airlines = dbsp.table("airlines", {"code": dbsp.STRING, "name": dbsp.STRING}, primary_key="code")
-        >>> print(flights.join(airlines, on={"carrier": "code"}).schema)
+        >>> named = flights.join(airlines, on={"carrier": "code"})
+        >>> print(named.schema)
         (id: int64, carrier: string not null, name: string)
+        >>> with dbsp.open(dbsp.circuit("demo", {"named": named})) as run:
+        ...     run.push("flights", [{"id": 1, "carrier": "UA"}, {"id": 2, "carrier": "??"}])
+        ...     run.push("airlines", [{"code": "UA", "name": "United"}])
+        ...     print(run.step()["named"].to_rows())
+        ...     run.push("airlines", [{"code": "UA", "name": "United Air"}])
+        ...     print(run.step()["named"].to_rows())
+        [((1, 'UA', 'United'), 1)]
+        [((1, 'UA', 'United Air'), 1), ((1, 'UA', 'United'), -1)]
         """
         source = user_line()
         with located(source):
@@ -266,6 +305,21 @@ class Stream:
         **Law** distinct(distinct(a)) = distinct(a); not linear.
 
         **State** One weight per different row.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"x": dbsp.INT64})
+        >>> with dbsp.open(dbsp.circuit("demo", {"once": t.distinct()})) as run:
+        ...     run.push("t", [{"x": 1}, {"x": 1}])
+        ...     print(run.step()["once"].to_rows())
+        ...     run.delete("t", [{"x": 1}])
+        ...     print(run.step()["once"].to_rows())
+        ...     run.delete("t", [{"x": 1}])
+        ...     print(run.step()["once"].to_rows())
+        [((1,), 1)]
+        []
+        [((1,), -1)]
         """
         return Stream(Distinct(input=self.node, schema=self.schema, source=user_line()))
 
@@ -273,11 +327,24 @@ class Stream:
         """All rows of all streams: the sum of Z-sets, SQL's UNION ALL. For UNION add `.distinct()`.
 
         **Shape** Columns are matched by name; names and types must agree; the order is the first stream's.
+
+        **Example**
+
+        >>> import dbsp
+        >>> a, b = (dbsp.table(name, {"x": dbsp.INT64}) for name in ("a", "b"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"both": a.union(b)})) as run:
+        ...     run.push("a", [{"x": 1}])
+        ...     run.push("b", [{"x": 1}])
+        ...     print(run.step()["both"].to_rows())
+        ...     run.delete("b", [{"x": 1}])
+        ...     print(run.step()["both"].to_rows())
+        [((1,), 2)]
+        [((1,), -1)]
         """
         source = user_line()
         with located(source):
             _check_streams("union", others)
-            inputs = _aligned([self, *others], source)
+            inputs = aligned([self.node, *(other.node for other in others)], source)
             if len(inputs) == 1:
                 return self
             return Stream(Union(inputs=inputs, schema=inputs[0].schema, source=source))
@@ -286,11 +353,23 @@ class Stream:
         """The different rows of this stream that the other does not have: SQL's EXCEPT.
 
         **Shape** Columns are matched by name, as in `union`.
+
+        **Example**
+
+        >>> import dbsp
+        >>> a, b = (dbsp.table(name, {"x": dbsp.INT64}) for name in ("a", "b"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"rest": a.difference(b)})) as run:
+        ...     run.push("a", [{"x": 1}, {"x": 2}])
+        ...     print(run.step()["rest"].to_rows())
+        ...     run.push("b", [{"x": 1}])
+        ...     print(run.step()["rest"].to_rows())
+        [((1,), 1), ((2,), 1)]
+        [((1,), -1)]
         """
         source = user_line()
         with located(source):
             _check_streams("difference", [other])
-            left, right = _aligned([self, other], source)
+            left, right = aligned([self.node, other.node], source)
             return Stream(Difference(left=left, right=right, schema=left.schema, source=source))
 
     def top_k(
@@ -309,9 +388,17 @@ class Stream:
         **Example**
 
         >>> import dbsp
-        >>> t = dbsp.table("t", {"route": dbsp.STRING, "delay": dbsp.FLOAT64})
-        >>> print(t.top_k(10, by=dbsp.desc("delay"), rank="place").schema)
-        (route: string, delay: double, place: int64 not null)
+        >>> t = dbsp.table("t", {"route": dbsp.STRING, "delay": dbsp.INT64})
+        >>> worst = t.top_k(1, by=dbsp.desc("delay"), rank="place")
+        >>> print(worst.schema)
+        (route: string, delay: int64, place: int64 not null)
+        >>> with dbsp.open(dbsp.circuit("demo", {"worst": worst})) as run:
+        ...     run.push("t", [{"route": "a", "delay": 5}, {"route": "b", "delay": 3}])
+        ...     print(run.step()["worst"].to_rows())
+        ...     run.delete("t", [{"route": "a", "delay": 5}])
+        ...     print(run.step()["worst"].to_rows())
+        [(('a', 5, 1), 1)]
+        [(('a', 5, 1), -1), (('b', 3, 1), 1)]
         """
         source = user_line()
         with located(source):
@@ -351,8 +438,16 @@ class Group:
 
         >>> import dbsp
         >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT32})
-        >>> print(t.group_by("k").aggregate(n=dbsp.count(), total=dbsp.sum(dbsp.col("x") * 2), worst=dbsp.max("x")).schema)
-        (k: string, n: int64 not null, total: int64, worst: int32)
+        >>> totals = t.group_by("k").aggregate(n=dbsp.count(), total=dbsp.sum(dbsp.col("x") * 2))
+        >>> print(totals.schema)
+        (k: string, n: int64 not null, total: int64)
+        >>> with dbsp.open(dbsp.circuit("demo", {"totals": totals})) as run:
+        ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 2}])
+        ...     print(run.step()["totals"].to_rows())
+        ...     run.delete("t", [{"k": "a", "x": 1}])
+        ...     print(run.step()["totals"].to_rows())
+        [(('a', 2, 6), 1)]
+        [(('a', 1, 4), 1), (('a', 2, 6), -1)]
         """
         source = user_line()
         with located(source):
@@ -484,36 +579,3 @@ def _check_streams(what: str, others: Iterable[Any]) -> None:
             raise CircuitError(
                 f"{what} takes streams: got={type(other).__name__}", "give what dbsp.table or a method of it returned"
             )
-
-
-def _aligned(streams: Sequence[Stream], source: SourceLine | None) -> tuple[Node, ...]:
-    """The streams' nodes with one schema: columns in the first one's order, nullable where any is."""
-    first = streams[0].schema
-    for stream in streams[1:]:
-        _check_alike(first, stream.schema)
-    columns = tuple(Column(c.name, c.type, any(s.schema[c.name].nullable for s in streams)) for c in first)
-    wanted = Schema(columns)
-    return tuple(_widened(stream.node, wanted, source) for stream in streams)
-
-
-def _widened(node: Node, schema: Schema, source: SourceLine | None) -> Node:
-    if node.schema == schema:
-        return node
-    return Select(
-        input=node, columns=tuple((name, ColumnRef(name)) for name in schema.names), schema=schema, source=source
-    )
-
-
-def _check_alike(first: Schema, other: Schema) -> None:
-    if set(first.names) != set(other.names):
-        missing = [name for name in first.names if name not in other]
-        extra = [name for name in other.names if name not in first]
-        raise CircuitError(
-            f"columns differ: missing={missing} extra={extra}", "bring them in line with .select or .rename"
-        )
-    for column in first:
-        type_ = other[column.name].type
-        if type_ != column.type:
-            cast = f'.with_columns({column.name}=dbsp.col("{column.name}").cast({spelled(column.type)}))'
-            hint = f"write {cast} on the second stream" if castable(type_, column.type) else "use another column"
-            raise CircuitError(f"column types differ: column={column.name} types={column.type} and {type_}", hint)

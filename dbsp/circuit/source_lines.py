@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from dbsp.circuit.nodes import SourceLine
 from dbsp.errors import CircuitError
 
-_OWN = str(Path(__file__).resolve().parents[1]) + "/"
+_OWN = tuple(f"{folder}{os.sep}" for folder in {Path(__file__).parents[1], Path(__file__).resolve().parents[1]})
 _BETWEEN = ("contextlib.py", "functools.py")
 
 

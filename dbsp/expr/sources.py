@@ -35,7 +35,9 @@ def _describe(function: Any, seen: set[int]) -> str:
     if isinstance(function, functools.partial):
         values = [_value(value, seen, declared=True) for value in (*function.args, *function.keywords.items())]
         return f"partial {_describe(function.func, seen)} {values}"
-    function = inspect.unwrap(getattr(function, "__func__", function))
+    if inspect.ismethod(function):
+        return f"method {_describe(function.__func__, seen)}{_attributes(function.__self__, seen)}"
+    function = inspect.unwrap(function)
     if not isinstance(function, FunctionType):
         method = type(function).__call__
         if isinstance(method, FunctionType):
@@ -57,7 +59,7 @@ def _describe(function: Any, seen: set[int]) -> str:
 
 def _attributes(instance: Any, seen: set[int]) -> str:
     """The plain attributes of a callable object."""
-    found = sorted(getattr(instance, "__dict__", {}).items())
+    found = sorted(getattr(instance, "__dict__", {}).items()) if not isinstance(instance, type) else []
     return "".join(f"\n{name} = {text}" for name, value in found if (text := _value(value, seen)) is not None)
 
 

@@ -167,6 +167,25 @@ def test_closures_and_partials_matter():
     assert source_text(functools.partial(shift, by=1)) != source_text(functools.partial(shift, by=2))
 
 
+class Scale:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, row):
+        return {"y": row["x"] * self.by}
+
+    def method(self, row):
+        return {"y": row["x"] + self.by}
+
+
+def test_objects_and_methods_count_with_their_attributes():
+    assert source_text(Scale(1)) == source_text(Scale(1))
+    assert source_text(Scale(1)) != source_text(Scale(2))
+    assert source_text(Scale(1).method) == source_text(Scale(1).method)
+    assert source_text(Scale(1).method) != source_text(Scale(2).method)
+    assert source_text(Scale(1).method) != source_text(Scale(1))
+
+
 def test_lambdas_of_one_line_are_told_apart():
     one, two = (lambda row: {"y": row["x"]}), (lambda row: {"y": -row["x"]})
     assert source_text(one) != source_text(two)
