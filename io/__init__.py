@@ -13,6 +13,7 @@ if __name__ != "dbsp.io":
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
+from dbsp.io.file_output import FileOutputLog
 from dbsp.io.pushed import BadRow, Incoming, Position, Producer, Push
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "EmbeddedInputLog",
     "EmbeddedOutputLog",
     "EmbeddedStepLog",
+    "FileOutputLog",
     "Incoming",
     "Position",
     "Producer",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from dbsp.io.pushed import Push
 from numpy.typing import NDArray
 
+from dbsp.io.pushed import Push
 from dbsp.logs import Changes, DeadLetter, Range
 
 

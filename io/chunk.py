@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from dbsp.io.pushed import BadRow, Push, loose_batch
 
 from dbsp.errors import DataError
+from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.zset.batch import concat
 from dbsp.zset.schema import Schema
 

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dbsp.circuit.nodes import Table
+from dbsp.errors import ConfigError, DataError
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import CHUNK_BYTES_MAX, chunk_rows, decode_chunk, encode_chunk, join_pushes, slice_push, split_push
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.pushed import Incoming, Position, Producer, Push
-
-from dbsp.circuit.nodes import Table
-from dbsp.errors import ConfigError, DataError
 from dbsp.logs import Changes, Range
 
 FORM = "dbsp input log 1"

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
-from dbsp.io.output_part import Progress, Verdict, checksum_of, decide, encode_part, with_dead_letters
 
 from dbsp.errors import ConfigError, DataError, FencedError
+from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
+from dbsp.io.output_part import Progress, Verdict, checksum_of, decide, encode_part, with_dead_letters
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dbsp.errors import DataError
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.step_codec import (
     Positions,
@@ -24,8 +25,6 @@ from dbsp.io.step_codec import (
     seal,
     unseal,
 )
-
-from dbsp.errors import DataError
 from dbsp.logs import StepRecord
 
 FORM = "dbsp step log 1"

@@ -14,11 +14,11 @@ import json
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from dbsp.io.formats.wire import to_json_text
-from dbsp.io.pushed import BadRow, Push, loose_batch
 from numpy.typing import NDArray
 
 from dbsp.circuit.nodes import Table
+from dbsp.io.formats.wire import to_json_text
+from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import BINARY, STRING, Column

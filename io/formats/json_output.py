@@ -12,9 +12,9 @@ import json
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from dbsp.io.formats.wire import to_json_text
 
 from dbsp.errors import DataError
+from dbsp.io.formats.wire import to_json_text
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import STRING
 

@@ -23,12 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
+
+from dbsp.circuit.nodes import Table
 from dbsp.io.chunk import join_pushes
 from dbsp.io.formats.json_scan import count_plain_rows
 from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.io.pushed import BadRow, Push, loose_batch
-
-from dbsp.circuit.nodes import Table
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.schema import BOOL, Column, Schema
 

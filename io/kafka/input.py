@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from dbsp.circuit.nodes import Table
+from dbsp.errors import ConfigError
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import join_pushes
 from dbsp.io.formats import decode_arrow, decode_json
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.kafka.client import KafkaSettings, Reader, refuse_compaction
 from dbsp.io.pushed import BadRow, Push
-
-from dbsp.circuit.nodes import Table
-from dbsp.errors import ConfigError
 from dbsp.logs import Changes, Range
 
 BYTES_PER_ROW_UNKNOWN = 128.0

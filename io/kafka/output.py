@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.formats import encode_arrow, json_lines
 from dbsp.io.formats.wire import to_json_text
 from dbsp.io.kafka.client import KafkaSettings, Reader, delete_below, ensure_topic
 from dbsp.io.kafka.transaction import Record, TransactionalWriter
 from dbsp.io.output_part import DEAD_LETTERS, Progress, Verdict, checksum_of, decide, with_dead_letters
 from dbsp.io.step_codec import seal, unseal
-
-from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.kafka.client import KafkaSettings, Reader, delete_below, ensure_topic, refuse_compaction
 from dbsp.io.kafka.transaction import Record, TransactionalWriter
 from dbsp.io.step_codec import (
@@ -27,8 +28,6 @@ from dbsp.io.step_codec import (
     seal,
     unseal,
 )
-
-from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.logs import StepRecord
 
 TOPIC = "steps"

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dbsp.io.kafka.client import KafkaSettings, kafka, make_producer, translate
-
 from dbsp.errors import CapacityError, FencedError, InternalError, UnavailableError
+from dbsp.io.kafka.client import KafkaSettings, kafka, make_producer, translate
 
 ATTEMPTS = 5
 

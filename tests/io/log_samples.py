@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from dbsp.io import BadRow, Push
 
 from dbsp.circuit.nodes import Table
+from dbsp.io import BadRow, Push
 from dbsp.logs import Range, StepRecord
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.schema import INT64, STRING, Column, Schema

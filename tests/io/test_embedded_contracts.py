@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog, read_outputs
 from dbsp.io.formats import decode_json
-
 from tests.io.log_contracts import InputLogContract, OutputLogContract, Rows, StepLogContract, by_step
 from tests.io.log_samples import TABLE
 

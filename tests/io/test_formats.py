@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from dbsp.io import Push
-from dbsp.io.formats import decode_arrow, decode_json, encode_arrow, encode_json, json_rows
-from dbsp.io.formats.json_rows import decode_json_lines
-from dbsp.io.formats.json_scan import count_plain_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp.circuit.nodes import Table
 from dbsp.errors import DataError
+from dbsp.io import Push
+from dbsp.io.formats import decode_arrow, decode_json, encode_arrow, encode_json, json_rows
+from dbsp.io.formats.json_rows import decode_json_lines
+from dbsp.io.formats.json_scan import count_plain_rows
 from dbsp.zset import schema as t
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema

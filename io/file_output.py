@@ -1,0 +1,108 @@
+"""Outputs as plain files: one per step, view and worker, renamed into place when it is on disk.
+
+`<directory>/<view>/step-<step>-worker-<worker>.parquet` (or `.arrow`, `.jsonl`) appears whole or not at all; steps without
+rows of a view have no file. What a worker has written is kept beside, in `<directory>/.progress/<worker>`, and is noted after
+the files: a crash between the two makes the step be written again, over files of equal content. The epoch is checked before
+the files and again when the step is noted (6), so that an older writer leaves at most files equal to those already there or
+to those its successor will write.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dbsp.errors import ConfigError
+from dbsp.io.embedded_output import ProgressStore
+from dbsp.io.environment import make_folder, release_environment, sync_path
+from dbsp.io.formats import encode_arrow, encode_json
+from dbsp.io.output_part import Verdict, checksum_of, to_table, with_dead_letters
+from dbsp.logs import DeadLetter
+from dbsp.zset.batch import Batch
+
+FORM = "dbsp file output progress 1"
+
+
+class FileOutputLog:
+    """One worker's outputs as files; see `dbsp.logs.OutputLog`. `format` is `parquet`, `arrow` or `json`."""
+
+    def __init__(
+        self,
+        directory: Path | str,
+        worker: int,
+        *,
+        format: str = "parquet",  # noqa: A002 - the setting's name
+        first_step: int = 0,
+        create: bool = False,
+    ) -> None:
+        """Open the progress; `create` makes an absent one that begins at `first_step`, otherwise absence is a `DataError`."""
+        if format not in _ENCODERS:
+            raise ConfigError(f"unknown file format: format={format}", f"use one of {sorted(_ENCODERS)}")
+        self._directory, self._worker = Path(directory), worker
+        self._ending, self._encode = _ENCODERS[format]
+        path = self._directory / ".progress" / str(worker)
+        self._store = ProgressStore(path, form=FORM, first_step=first_step, create=create)
+
+    def bounds(self) -> tuple[int, int]:
+        """(first, last): steps first <= s < last have been written by this worker."""
+        progress = self._store.known()
+        return progress.first, progress.last
+
+    def fence(self, epoch: int) -> None:
+        """Refuse writers of an older epoch from now on."""
+        self._store.fence(epoch)
+
+    def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
+        """Write one step's files, then note the step; see `dbsp.logs.OutputLog.write`."""
+        full = with_dead_letters(parts, dead)
+        checksum = checksum_of(full)
+        self._store.fence(epoch)
+        if step == self.bounds()[1]:
+            for view, batch in full.items():
+                self._write_file(self.path_of(view, step), batch)
+        self._store.env.write(lambda txn: self._store.admit(txn, epoch, step, checksum) is Verdict.APPEND)
+
+    def path_of(self, view: str, step: int) -> Path:
+        """Where this worker's rows of a view and step are."""
+        if not view or "/" in view or view.startswith("."):
+            raise ConfigError(f"a view of this name cannot be a folder: view={view!r}", "rename the view")
+        return self._directory / view / f"step-{step:012d}-worker-{self._worker}.{self._ending}"
+
+    def _write_file(self, path: Path, batch: Batch) -> None:
+        make_folder(path.parent)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_bytes(self._encode(batch))
+        sync_path(temporary)
+        temporary.rename(path)
+        sync_path(path.parent)
+
+    def trim(self, step: int) -> None:
+        """Delete this worker's files of steps below `step`; progress and checksums stay."""
+        for path in sorted(self._directory.glob(f"*/step-*-worker-{self._worker}.{self._ending}")):
+            if int(path.name.split("-")[1]) < step:
+                path.unlink()
+
+    def trim_progress(self, step: int) -> None:
+        """Forget the checksums of steps below `step`, which no replay can reach."""
+        self._store.trim(step)
+
+    def close(self) -> None:
+        """Release the progress."""
+        release_environment(self._store.env)
+
+
+def _parquet(batch: Batch) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(to_table(batch), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+_ENCODERS: Mapping[str, tuple[str, Callable[[Batch], bytes]]] = {
+    "parquet": ("parquet", _parquet),
+    "arrow": ("arrow", encode_arrow),
+    "json": ("jsonl", encode_json),
+}

@@ -1,0 +1,91 @@
+"""Outputs as files pass the contract of the output logs, in every format; a consumer never sees half a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dbsp.errors import ConfigError
+from dbsp.io import FileOutputLog
+from dbsp.io.environment import Environment
+from tests.io.log_contracts import OutputLogContract, Rows, by_step
+from tests.io.log_samples import make_part
+
+
+def read_file(path: Path) -> list[tuple[Any, int]]:
+    """Weighted rows of one file, as a consumer without dbsp reads it."""
+    if path.suffix == ".jsonl":
+        values = [json.loads(line) for line in path.read_text().splitlines()]
+        pairs = [(value, "insert" if "insert" in value else "delete") for value in values]
+        return [(tuple(v[op].values()), v.get("weight", 1) * (1 if op == "insert" else -1)) for v, op in pairs]
+    if path.suffix == ".arrow":
+        with pa.ipc.open_stream(path.read_bytes()) as reader:
+            table = reader.read_all()
+    else:
+        table = pq.read_table(path)
+    return [(tuple(row.values())[:-1], row["weight"]) for row in table.to_pylist()]
+
+
+class FileOutputHarness:
+    def __init__(self, folder: Path, form: str) -> None:
+        self.folder, self.form = folder, form
+        self.opened: list[FileOutputLog] = []
+
+    def open(self, worker: int = 0, first_step: int = 0) -> FileOutputLog:
+        self.opened.append(FileOutputLog(self.folder, worker, format=self.form, first_step=first_step, create=True))
+        return self.opened[-1]
+
+    def consume(self, view: str) -> Rows:
+        files = sorted((self.folder / view).glob("*")) if (self.folder / view).exists() else []
+        return by_step((int(path.name.split("-")[1]), row) for path in files for row in read_file(path))
+
+
+class TestFileOutputLog(OutputLogContract):
+    @pytest.fixture(params=["parquet", "arrow", "json"])
+    def harness(self, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FileOutputHarness]:
+        made = FileOutputHarness(tmp_path, request.param)
+        yield made
+        for log in made.opened:
+            log.close()
+
+
+def test_a_crash_between_file_and_progress_writes_the_step_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = FileOutputLog(tmp_path, 0, create=True)
+    part = {"v": make_part([((1, "a"), 1)])}
+
+    def crash(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    log.fence(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(log._store, "fence", lambda _: None)
+        patch.setattr(Environment, "write", crash)
+        with pytest.raises(KeyboardInterrupt):
+            log.write(1, 0, part, [])
+    assert log.path_of("v", 0).exists()
+    assert log.bounds() == (0, 0)
+    log.write(2, 0, part, [])
+    assert [path.name for path in (tmp_path / "v").iterdir()] == [log.path_of("v", 0).name]
+    assert read_file(log.path_of("v", 0)) == [((1, "a"), 1)]
+    log.trim(1)
+    assert list((tmp_path / "v").iterdir()) == []
+    log.write(3, 0, part, [])
+    assert list((tmp_path / "v").iterdir()) == []
+    log.close()
+
+
+def test_names_and_formats(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="format=csv"):
+        FileOutputLog(tmp_path, 0, format="csv", create=True)
+    log = FileOutputLog(tmp_path, 0, create=True)
+    with pytest.raises(ConfigError, match="view"):
+        log.write(1, 0, {"../x": make_part([((1, "a"), 1)])}, [])
+    log.close()
