@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from dbsp.coordinator.config import InputSection, OutputSection
-from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
-from dbsp.storage import WorkerDatabase
-
 from dbsp.circuit.nodes import Table
+from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.errors import ConfigError, DataError
+from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
 from dbsp.logs import InputLog, OutputLog
+from dbsp.storage import WorkerDatabase
 from dbsp.store import CheckpointId
 
 _OPENED: dict[tuple[Any, ...], Any] = {}
@@ -41,6 +40,8 @@ class ConfiguredSite:
     def database(self, worker: int, create: CheckpointId | None = None) -> WorkerDatabase:
         """The worker's database; `create` makes an absent one at version 0."""
         home = self._home(worker)
+        if create is not None and not home.exists():
+            self._let_go(worker)  # another process has deleted the one that was open here: the worker joins again
 
         def make() -> WorkerDatabase:
             if create is not None and not home.exists():
@@ -53,14 +54,19 @@ class ConfiguredSite:
         """Delete the worker's database, if there is one."""
         home = self._home(worker)
         with _LOCK:
-            found = _OPENED.pop((os.getpid(), "database", str(home)), None)
-            if found is not None:
-                found.close()
+            self._let_go(worker)
             if home.exists():
                 gone = home.with_name(f".{home.name}.gone-{os.getpid()}")
                 shutil.rmtree(gone, ignore_errors=True)
                 home.rename(gone)
                 shutil.rmtree(gone, ignore_errors=True)
+
+    def _let_go(self, worker: int) -> None:
+        """Close the worker's database in this process, if it is open here."""
+        with _LOCK:
+            found = _OPENED.pop((os.getpid(), "database", str(self._home(worker))), None)
+            if found is not None:
+                found.close()
 
     def input_log(self) -> InputLog:
         """The input log, for reading."""
