@@ -15,7 +15,7 @@ from dbsp.storage.records import Record
 
 from dbsp.store import CheckpointId, CommitReport
 from dbsp.trace.chunks import ChunkRef, ChunkStore
-from dbsp.trace.manifest import SpineState
+from dbsp.trace.manifest import NBYTES, SpineState
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement
 
@@ -70,7 +70,7 @@ def adopt_version(
     incoming = _Incoming(durable, checkpoint.epoch, chunk_bytes_max)
     traces = dict(make(incoming))
     incoming.flush()
-    state = int(refs_of_states(traces.values())["nbytes"].sum())
+    state = int(refs_of_states(traces.values())[:, NBYTES].sum())
     report = CommitReport(
         version=version, chunks_written=incoming.count, bytes_written=incoming.size, state_bytes=state
     )

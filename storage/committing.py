@@ -27,6 +27,7 @@ from dbsp.storage.scratch import Scratch
 
 from dbsp.errors import DataError, UnavailableError
 from dbsp.store import CheckpointId, CommitReport
+from dbsp.trace.manifest import NBYTES
 
 
 def commit_version(scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId) -> CommitReport:
@@ -41,7 +42,7 @@ def commit_version(scratch: Scratch, durable: Durable, version: int, checkpoint:
     written, size = durable.copy_in(checkpoint.epoch, _fresh(scratch, durable, cut))
     refs = refs_of_states(cut.traces.values())
     report = CommitReport(
-        version=version, chunks_written=written, bytes_written=size, state_bytes=int(refs["nbytes"].sum())
+        version=version, chunks_written=written, bytes_written=size, state_bytes=int(refs[:, NBYTES].sum())
     )
     record = replace(cut, report=report)
     with scratch.environment.reading() as txn:

@@ -27,10 +27,9 @@ from dbsp.storage.records import Record, number_key, number_of
 
 from dbsp.errors import DataError, FencedError, UnavailableError
 from dbsp.store import CheckpointId, VersionInfo
-from dbsp.trace.manifest import SpineState, chunk_refs
+from dbsp.trace.manifest import ID, Refs, SpineState, chunk_refs
 
 T = TypeVar("T")
-Refs = npt.NDArray[np.void]
 
 TABLES = ("meta", "versions", "chunks", "values", "changed", "loose")
 COPY_BYTES = 16 << 20
@@ -338,7 +337,7 @@ class Durable:
 
 def ids_of(of: Iterable[Record]) -> npt.NDArray[np.uint64]:
     """The numbers of all chunks that these records refer to."""
-    parts = [chunk_refs(state)["id"] for record in of for state in record.traces.values()]
+    parts = [chunk_refs(state)[:, ID] for record in of for state in record.traces.values()]
     return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint64)
 
 
@@ -346,4 +345,4 @@ def refs_of_states(states: Iterable[SpineState]) -> Refs:
     """All chunk references of several states, each once."""
     parts = [chunk_refs(SpineState()), *(chunk_refs(state) for state in states)]
     together = np.concatenate(parts)
-    return together[np.unique(together["id"], return_index=True)[1]]
+    return together[np.unique(together[:, ID], return_index=True)[1]]

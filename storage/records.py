@@ -28,12 +28,16 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The traces as of a step, and what they belong to; `report` is there once a version is committed."""
+    """The traces as of a step, and what they belong to.
+
+    `report` is there once a version is committed; `dropped` are chunks that the step before referred to and this one does not.
+    """
 
     checkpoint: CheckpointId
     step: int
     traces: States
     report: CommitReport | None = None
+    dropped: tuple[int, ...] = ()
 
 
 def encode_record(record: Record) -> bytes:
@@ -45,6 +49,7 @@ def encode_record(record: Record) -> bytes:
             "step": record.step,
             "traces": [[number, len(data)] for number, data in states.items()],
             "report": asdict(record.report) if record.report else None,
+            "dropped": record.dropped,
             "lmdb": LMDB_MAJOR,
         },
         sort_keys=True,
@@ -67,7 +72,13 @@ def decode_record(data: bytes, where: str) -> Record:
         traces[int(number)] = decode_state(body[place : place + size])
         place += size
     report = CommitReport(**head["report"]) if head["report"] else None
-    return Record(checkpoint=CheckpointId(**head["checkpoint"]), step=head["step"], traces=traces, report=report)
+    return Record(
+        checkpoint=CheckpointId(**head["checkpoint"]),
+        step=head["step"],
+        traces=traces,
+        report=report,
+        dropped=tuple(head["dropped"]),
+    )
 
 
 def number_key(number: int) -> bytes:

@@ -153,6 +153,10 @@ class Scratch:
         value = txn.get(held_key(segment, step), db=self.environment.table("held"))
         return None if value is None else self._decoded(value)
 
+    def has(self, txn: Txn, segment: int, step: int) -> bool:
+        """Whether a segment holds a step."""
+        return txn.get(held_key(segment, step), db=self.environment.table("held")) is not None
+
     def _decoded(self, value: Any) -> Record:
         """A record out of this environment."""
         return records.decode_record(bytes(value), f"file={data_file(self.folder)}")
@@ -166,21 +170,21 @@ class Scratch:
                 found.setdefault(segment, []).append(step)
         return found
 
-    def hold(self, txn: Txn, segment: int, step: int, record: Record, written: Mapping[int, bytes]) -> None:
-        """Write what a segment made of a step, and let go of what is older than step - 1."""
+    def hold(
+        self, txn: Txn, segment: int, step: int, record: Record, written: Mapping[int, bytes], gone: Iterable[int]
+    ) -> None:
+        """Write what a segment made of a step; let go of older steps than step - 1, and of chunks that only they had."""
         held, chunks = self.environment.table("held"), self.environment.table("chunks")
         for number, value in written.items():
             txn.put(number_key(number), value, db=chunks)
-        gone: list[Record] = []
         for old in self.held_steps(txn).get(segment, []):
             if old < step - 1:
-                gone += [found for found in [self.held(txn, segment, old)] if found is not None]
                 txn.delete(held_key(segment, old), db=held)
         txn.put(held_key(segment, step), records.encode_record(record), db=held)
-        before = self.held(txn, segment, step - 1)
-        kept = [record, *([before] if before else []), *self.pins(txn)]
-        for number in np.setdiff1d(ids_of(gone), ids_of(kept)).tolist():
-            txn.delete(number_key(number), db=chunks)
+        pinned = set(ids_of(self.pins(txn)).tolist())
+        for number in gone:
+            if number not in pinned:
+                txn.delete(number_key(number), db=chunks)
 
     def all_records(self, txn: Txn) -> list[Record]:
         """Every record held, and the pins."""

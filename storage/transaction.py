@@ -11,7 +11,7 @@ once, or again after its success.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -61,14 +61,19 @@ class Reading:
             self._scratch.environment.end_read(self.scratch_txn)
         self.scratch_txn = self.durable_txn = None
 
-    def before(self, step: int, segment: int, traces: set[int]) -> dict[int, SpineState]:
+    def before(self, step: int, segment: int, traces: set[int]) -> Record:
         """The traces of a segment as of step - 1."""
-        base = {number: state for number, state in self.base().traces.items() if number in traces}
         held = self._scratch.held_steps(self.scratch_txn).get(segment, [])
         if not step_is_open(step, held, self._scratch.base_step(self.scratch_txn)):
             raise UnavailableError(f"the state before this step is not held: step={step} segment={segment} held={held}")
         found = self._scratch.held(self.scratch_txn, segment, step - 1)
-        return base | dict(found.traces) if found is not None else base
+        if found is not None and traces <= found.traces.keys():
+            return found
+        base = self.base()
+        own = {number: state for number, state in base.traces.items() if number in traces}
+        if found is None:
+            return replace(base, traces=own, report=None, dropped=())
+        return replace(found, traces=own | dict(found.traces))
 
     def base(self) -> Record:
         """The opened version."""
@@ -105,7 +110,7 @@ class Transaction:
         self._trace_ids = {trace.id for trace in traces}
         self._appended: dict[int, tuple[TraceSpec, Batch]] = {}
         self._reading: Reading | None = None
-        self._before: Mapping[int, SpineState] = {}
+        self._before: Record | None = None
         self.done = False
         with scratch.environment.reading() as txn, durable.environment.reading() as durable_txn:
             durable.check_epoch(durable_txn, scratch.epoch)
@@ -135,15 +140,16 @@ class Transaction:
             self._reading.end()
             self._reading = None
 
-    def _entered(self) -> Reading:
-        """The reading side; it exists between entering and leaving."""
-        if self._reading is None:
+    def _entered(self) -> tuple[Reading, Record]:
+        """The reading side and the state of step - 1; they exist between entering and leaving."""
+        if self._reading is None or self._before is None:
             raise InternalError(f"the transaction is not entered: step={self._step} segment={self._segment}")
-        return self._reading
+        return self._reading, self._before
 
     def spine(self, trace: TraceSpec) -> Spine:
         """The trace as of step - 1."""
-        return Spine(trace.arrangement, self._before.get(trace.id, SpineState()), self._entered().chunks)
+        reading, before = self._entered()
+        return Spine(trace.arrangement, before.traces.get(trace.id, SpineState()), reading.chunks)
 
     def append(self, trace: TraceSpec, batch: Batch) -> None:
         """Add an arranged batch to the trace, seen from step + 1 on."""
@@ -158,7 +164,7 @@ class Transaction:
 
     def _grow(self) -> None:
         """The map of the scratch will move: take the appended batches out of it, and read anew."""
-        reading = self._entered()
+        reading, _ = self._entered()
         self._appended = {number: (trace, in_memory(batch)) for number, (trace, batch) in self._appended.items()}
         reading.end()
         self._scratch.environment.grow()
@@ -168,20 +174,22 @@ class Transaction:
         """The write transaction of (step, segment)."""
         with self._durable.environment.reading() as durable_txn:
             self._durable.check_epoch(durable_txn, self._scratch.epoch)
-            checkpoint = self._durable.record(durable_txn, self._scratch.opened(txn)).checkpoint
-        if self._scratch.held(txn, self._segment, self._step) is not None:
+        if self._scratch.has(txn, self._segment, self._step):
             return
+        reading, before = self._entered()
         numbers = _Counter(self._scratch.next_chunk(txn))
-        chunks = WriteChunks(self._entered().chunks, numbers.next)
-        states, written = dict(self._before), dict[int, bytes]()
+        chunks = WriteChunks(reading.chunks, numbers.next)
+        states, written, dropped = dict(before.traces), dict[int, bytes](), list[int]()
         for trace, batch in self._appended.values():
             old = states.get(trace.id, SpineState())
             new = append(old, batch, trace.arrangement, chunks, fuel_for(len(batch)))
             states[trace.id] = new
-            written |= chunks.take(set(chunk_ids(new).tolist()))
+            now = set(chunk_ids(new).tolist())
+            dropped += set(chunk_ids(old).tolist()) - now
+            written |= chunks.take(now)
         self._scratch.set_next_chunk(txn, numbers.value)
-        record = Record(checkpoint=checkpoint, step=self._step + 1, traces=states)
-        self._scratch.hold(txn, self._segment, self._step, record, written)
+        record = Record(checkpoint=before.checkpoint, step=self._step + 1, traces=states, dropped=tuple(dropped))
+        self._scratch.hold(txn, self._segment, self._step, record, written, before.dropped)
 
 
 class _Counter:

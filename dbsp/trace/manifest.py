@@ -4,7 +4,7 @@ A `StoredBatch` is one sorted run, cut into chunks; a `PendingMerge` is two neig
 with what is done so far; a `SpineState` is the list of both, newest last. All are values and never change, so keeping an
 older state costs only the chunks it alone refers to.
 
-Chunk references are held as one structured array (48 bytes each), so that encoding, decoding and collecting numbers cost no
+Chunk references are held as one array of six words per chunk, so that encoding, decoding and collecting numbers cost no
 Python work per chunk.
 
 Source: design, sections 5 (merge progress is part of the manifest) and 6.
@@ -22,16 +22,20 @@ import numpy.typing as npt
 from dbsp.errors import DataError
 from dbsp.trace.chunks import ChunkRef
 
-REF = np.dtype([(name, "<u8") for name in ("id", "rows", "first", "last", "nbytes", "checksum")])
-Refs = npt.NDArray[np.void]
-_NO_REFS: Refs = np.empty(0, REF)
+ID, ROWS, FIRST, LAST, NBYTES, CHECKSUM = range(6)
+"""The columns of an array of references."""
+
+REF_BYTES = 48
+_WORD = np.dtype("<u8")
+Refs = npt.NDArray[np.uint64]
+_NO_REFS: Refs = np.empty((0, 6), _WORD)
 _NO_REFS.flags.writeable = False
 
 
 def refs_of(refs: Iterable[ChunkRef]) -> Refs:
     """References as an array."""
     rows = [(ref.id, ref.rows, ref.first, ref.last, ref.nbytes, ref.checksum) for ref in refs]
-    return np.array(rows, REF) if rows else _NO_REFS
+    return np.array(rows, _WORD) if rows else _NO_REFS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,9 +49,9 @@ class StoredBatch:
 
     def __post_init__(self) -> None:
         """Lay the fences out for searching."""
-        object.__setattr__(self, "rows", int(self.refs["rows"].sum()))
-        object.__setattr__(self, "first", np.ascontiguousarray(self.refs["first"]))
-        object.__setattr__(self, "last", np.ascontiguousarray(self.refs["last"]))
+        object.__setattr__(self, "rows", int(self.refs[:, ROWS].sum()))
+        object.__setattr__(self, "first", np.ascontiguousarray(self.refs[:, FIRST]))
+        object.__setattr__(self, "last", np.ascontiguousarray(self.refs[:, LAST]))
 
     @staticmethod
     def of(refs: Iterable[ChunkRef]) -> StoredBatch:
@@ -68,7 +72,7 @@ class StoredBatch:
 
     def ref(self, index: int) -> ChunkRef:
         """One reference."""
-        number, rows, first, last, nbytes, checksum = self.refs[index].item()
+        number, rows, first, last, nbytes, checksum = self.refs[index].tolist()
         return ChunkRef(id=number, rows=rows, first=first, last=last, nbytes=nbytes, checksum=checksum)
 
     def __iter__(self) -> Iterator[ChunkRef]:
@@ -121,7 +125,7 @@ class SpineState:
 
 def rows_from(batch: StoredBatch, cursor: Cursor) -> int:
     """Rows of a run from a position on."""
-    return int(batch.refs["rows"][cursor.chunk :].sum()) - cursor.row
+    return int(batch.refs[cursor.chunk :, ROWS].sum()) - cursor.row
 
 
 def _stored(state: SpineState) -> Iterator[StoredBatch]:
@@ -149,12 +153,12 @@ def chunk_refs(state: SpineState) -> Refs:
 
 def chunk_ids(state: SpineState) -> npt.NDArray[np.uint64]:
     """The numbers of those chunks."""
-    return np.ascontiguousarray(chunk_refs(state)["id"])
+    return np.ascontiguousarray(chunk_refs(state)[:, ID])
 
 
 def state_bytes(state: SpineState) -> int:
     """Bytes of those chunks."""
-    return int(chunk_refs(state)["nbytes"].sum())
+    return int(chunk_refs(state)[:, NBYTES].sum())
 
 
 _HEAD = struct.Struct("<4sHHI")
@@ -197,10 +201,10 @@ def _decode(data: bytes) -> SpineState:
 
     def run(rows: int) -> StoredBatch:
         nonlocal place
-        if place + rows * REF.itemsize > len(data):
+        if place + rows * REF_BYTES > len(data):
             raise DataError(f"trace manifest is cut short: bytes={len(data)}")
-        refs_ = np.frombuffer(data, REF, rows, place)
-        place += rows * REF.itemsize
+        refs_ = np.frombuffer(data, _WORD, 6 * rows, place).reshape(rows, 6)
+        place += rows * REF_BYTES
         return StoredBatch(refs_)
 
     def counted() -> StoredBatch:

@@ -15,12 +15,11 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from dbsp.errors import FencedError, InternalError, UnavailableError
 from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionInfo
 from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkStore, MemoryChunks
-from dbsp.trace.manifest import SpineState, chunk_ids, chunk_refs, state_bytes
+from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, chunk_ids, chunk_refs, state_bytes
 from dbsp.trace.redistribute import VersionView
 from dbsp.trace.spine import Spine, append, fuel_for
 from dbsp.zset.batch import Batch
@@ -199,12 +198,12 @@ class MemoryDatabase:
     def _report(self, version: int, traces: States, before: States) -> CommitReport:
         """Count the chunks that this version has and the one before it has not."""
         now, old = _refs(traces), _refs(before)
-        fresh = now[~np.isin(now["id"], old["id"])]
+        fresh = now[~np.isin(now[:, ID], old[:, ID])]
         return CommitReport(
             version=version,
             chunks_written=len(fresh),
-            bytes_written=int(fresh["nbytes"].sum()),
-            state_bytes=int(now["nbytes"].sum()),
+            bytes_written=int(fresh[:, NBYTES].sum()),
+            state_bytes=int(now[:, NBYTES].sum()),
         )
 
     def get(self, table: str, key: bytes) -> bytes | None:
@@ -317,7 +316,7 @@ class MemoryDatabase:
         self.chunks.keep(ids)
 
 
-def _refs(traces: States) -> npt.NDArray[np.void]:
+def _refs(traces: States) -> Refs:
     """All chunk references of several traces."""
     return np.concatenate([chunk_refs(SpineState()), *(chunk_refs(state) for state in traces.values())])
 

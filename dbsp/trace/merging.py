@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbsp.trace.chunks import ChunkRef, ChunkStore, split
-from dbsp.trace.manifest import Cursor, PendingMerge, StoredBatch, refs_of
+from dbsp.trace.manifest import ROWS, Cursor, PendingMerge, StoredBatch, refs_of
 from dbsp.trace.rows import end_to_end
 from dbsp.trace.words import lower_bound, words_at
 from dbsp.zset.batch import Batch, merge
@@ -112,8 +112,8 @@ def _merge_piece(pending: PendingMerge, arrangement: Arrangement, chunks: ChunkS
 def _moved(side: StoredBatch, cursor: Cursor, rows: int) -> Cursor:
     """The position `rows` rows further on."""
     index, row = cursor.chunk, cursor.row + rows
-    while index < len(side) and row >= int(side.refs["rows"][index]):
-        row -= int(side.refs["rows"][index])
+    while index < len(side) and row >= int(side.refs[index, ROWS]):
+        row -= int(side.refs[index, ROWS])
         index += 1
     return Cursor(chunk=index, row=row)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dbsp.trace.chunks import ChunkRef, ChunkStore
-from dbsp.trace.manifest import Cursor, SpineState, StoredBatch
+from dbsp.trace.manifest import FIRST, Cursor, SpineState, StoredBatch
 from dbsp.trace.merging import store
 from dbsp.trace.rows import end_to_end
 from dbsp.zset.batch import Batch
@@ -123,5 +123,5 @@ def side_by_side(states: Sequence[SpineState]) -> SpineState:
             if isinstance(entry, StoredBatch)
         ]
         together = np.concatenate(refs)
-        runs.append(StoredBatch(together[np.argsort(together["first"], kind="stable")]))
+        runs.append(StoredBatch(together[np.argsort(together[:, FIRST], kind="stable")]))
     return SpineState(entries=tuple(runs))

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from dbsp.errors import InternalError
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.heads import Source, first_rows
-from dbsp.trace.manifest import Entry, PendingMerge, SpineState, StoredBatch
+from dbsp.trace.manifest import NBYTES, Entry, PendingMerge, SpineState, StoredBatch
 from dbsp.trace.merging import advance, read_all, store
 from dbsp.trace.rows import empty
 from dbsp.zset.batch import Batch, concat, merge
@@ -85,7 +85,7 @@ def _absorb(
         if not isinstance(newest, StoredBatch) or newest.rows >= 2 * len(batch):
             break
         rows = newest.rows + len(batch)
-        if spent + rows > limit or int(newest.refs["nbytes"].sum()) > chunks.chunk_bytes_max:
+        if spent + rows > limit or int(newest.refs[:, NBYTES].sum()) > chunks.chunk_bytes_max:
             break
         batch = merge(read_all(newest, arrangement, chunks), batch)
         spent += rows
