@@ -22,13 +22,12 @@ from typing import Any
 from dbsp.errors import DataError
 from dbsp.layout import Layout
 from dbsp.logs import DeadLetter
-from dbsp.operators.combine import Combine
 from dbsp.plan.plan import ExchangeSpec, Plan
 from dbsp.runtime.profile import NodeProfile
 from dbsp.zset.batch import Batch, concat, keys_of, merge
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.kernels import partition_by
-from dbsp.zset.schema import Arrangement, Schema
+from dbsp.zset.schema import Arrangement, OrderBy, Schema
 
 MAGIC = b"DBSPXCH1"
 _FRONT = struct.Struct("<8sII")
@@ -115,12 +114,6 @@ def _sum(spec: ExchangeSpec, arrived: Sequence[Batch]) -> Batch:
     return concat(arrived, spec.schema)
 
 
-def _sent_arrangement(plan: Plan, spec: ExchangeSpec) -> Arrangement | None:
-    """How the rows of an exchange are arranged, where the sender arranges them."""
-    operator = plan.nodes[spec.sender].operator
-    return operator.form.arrangement() if isinstance(operator, Combine) else None
-
-
 def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) -> None:
     """Refuse any set of parcels but exactly one from each worker, all for this place of this step."""
     for parcel in parcels:
@@ -167,9 +160,9 @@ def from_bytes(data: bytes, plan: Plan) -> Parcel:
     index = json.loads(head)
     start = _FRONT.size + length + len(_padding(_FRONT.size + length))
     body = memoryview(data)[start:]
-    exchanges = {spec.id: (spec.schema, _sent_arrangement(plan, spec)) for spec in plan.exchanges}
+    exchanges = {spec.id: spec.schema for spec in plan.exchanges}
     views = {view.name: view.schema for view in plan.views}
-    batches = {number: _read(body, first, size, *exchanges[number]) for number, first, size in index["batches"]}
+    batches = {number: _read(body, place, exchanges[number]) for number, *place in index["batches"]}
     return Parcel(address=Address(**index["address"]), batches=batches, carried=_carried(index["carried"], body, views))
 
 
@@ -177,7 +170,7 @@ def _carried(index: dict[str, Any] | None, body: memoryview, schemas: Mapping[st
     if index is None:
         return None
     return Carried(
-        parts={name: _read(body, first, size, schemas[name]) for name, first, size in index["parts"]},
+        parts={name: _read(body, place, schemas[name]) for name, *place in index["parts"]},
         dead=tuple(DeadLetter(**letter) for letter in index["dead"]),
         rows_in=index["rows_in"],
         seconds=index["seconds"],
@@ -185,15 +178,23 @@ def _carried(index: dict[str, Any] | None, body: memoryview, schemas: Mapping[st
     )
 
 
-def _add(sections: list[bytes], batch: Batch) -> tuple[int, int]:
-    """Append an encoded batch; its first byte and its size."""
+def _add(sections: list[bytes], batch: Batch) -> tuple[int, int, dict[str, Any] | None]:
+    """Append an encoded batch; its first byte, its size, how it is arranged."""
     first = sum(map(len, sections))
     data = bytes(encode(batch))
     sections.extend((data, _padding(len(data))))
-    return first, len(data)
+    form = batch.arrangement
+    if form is None:
+        return first, len(data), None
+    return first, len(data), {"key": form.key, "order": [asdict(by) for by in form.order], "weights": form.weights}
 
 
-def _read(body: memoryview, first: int, size: int, schema: Schema, arrangement: Arrangement | None = None) -> Batch:
+def _read(body: memoryview, place: Sequence[Any], schema: Schema) -> Batch:
+    first, size, form = place
+    if form is None:
+        return decode(body[first : first + size], schema)
+    order = tuple(OrderBy(**by) for by in form["order"])
+    arrangement = Arrangement(schema=schema, key=tuple(form["key"]), order=order, weights=form["weights"])
     return decode(body[first : first + size], schema, arrangement)
 
 
