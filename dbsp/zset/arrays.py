@@ -69,12 +69,12 @@ def is_bytes(array: pa.Array) -> bool:
 
 def is_bool(array: pa.Array) -> bool:
     """Whether the array holds booleans, one bit each."""
-    return array.type.id == _BOOL
+    return bool(array.type.id == _BOOL)
 
 
 def is_decimal(array: pa.Array) -> bool:
     """Whether the array holds decimals, two words each."""
-    return array.type.id == _DECIMAL
+    return bool(array.type.id == _DECIMAL)
 
 
 def is_float(array: pa.Array) -> bool:
@@ -136,7 +136,8 @@ def _bits(buffer: pa.Buffer | None, offset: int, count: int, rows: Positions | N
         bits = np.unpackbits(packed[offset >> 3 : (offset + count + 7) >> 3], bitorder="little")
         return bits[start : start + count].view(np.bool_)
     at = rows + offset
-    return ((packed[at >> 3] >> (at & 7).astype(np.uint8)) & 1).view(np.bool_)
+    bit: NDArray[np.uint8] = (packed[at >> 3] >> (at & 7).astype(np.uint8)) & 1
+    return bit.view(np.bool_)
 
 
 def from_values(values: NDArray[Any], type_: pa.DataType) -> pa.Array:
@@ -153,8 +154,8 @@ def gather(array: pa.Array, rows: Positions) -> pa.Array:
     """The rows at these positions, as a new column."""
     if is_plain(array):
         if array.type.id == _DECIMAL:
-            return from_values(pair_view(array)[rows], array.type)
-        return from_values(value_view(array)[rows], array.type)
+            return from_values(pair_view(array).take(rows, axis=0), array.type)
+        return from_values(value_view(array).take(rows), array.type)
     return pc.take(array, pa.array(rows), boundscheck=False)
 
 

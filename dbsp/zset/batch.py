@@ -134,7 +134,7 @@ class Batch:
     def nbytes(self) -> int:
         """Bytes of all arrays, of the rows in view only."""
         words = sum(word.nbytes for word in (self.key_hash, self.order_code, self.row_hash) if word is not None)
-        return words + self.weights.nbytes + sum(array.nbytes for array in self.columns)
+        return words + self.weights.nbytes + sum(int(array.nbytes) for array in self.columns)
 
     @property
     def words(self) -> WordColumns:
@@ -375,7 +375,7 @@ def _finish(
     decided = hash_decides(key) and hash_decides(rest)
     kept = consolidate_sorted(columns, order, words, weights, decided=decided)
     all_kept = len(kept.positions) == len(order)
-    at = words if all_kept else [None if word is None else word[kept.positions] for word in words]
+    at = words if all_kept else [None if word is None else word.take(kept.positions) for word in words]
     return Batch(
         schema=arrangement.schema,
         columns=tuple(gather(column, kept.rows) for column in columns),

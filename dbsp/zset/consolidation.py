@@ -48,7 +48,7 @@ def _settle(
     columns: Sequence[pa.Array], order: Positions, fresh: NDArray[np.uint8]
 ) -> tuple[Positions, NDArray[np.uint8]]:
     """Reorder runs of equal words that hold different rows, and start a run at each different row."""
-    repeats = kernels.set_positions(fresh ^ 1)
+    repeats = kernels.set_positions(fresh == 0)
     same = equal_columns(columns, order[repeats - 1], columns, order[repeats])
     if same.all():
         return order, fresh

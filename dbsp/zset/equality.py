@@ -47,10 +47,9 @@ def equal_keys(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows
     left_valid, right_valid = valid_rows(left, left_rows), valid_rows(right, right_rows)
     if left_valid is None and right_valid is None:
         return same
-    if left_valid is None or right_valid is None:
-        one = left_valid if right_valid is None else right_valid
-        return np.asarray(same & one)
-    return np.where(left_valid & right_valid, same, left_valid == right_valid)
+    if left_valid is not None and right_valid is not None:
+        return np.where(left_valid & right_valid, same, left_valid == right_valid)
+    return same & (left_valid if left_valid is not None else right_valid)  # type: ignore[operator]  # one is there
 
 
 def _equal_values(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
@@ -58,7 +57,7 @@ def _equal_values(left: pa.Array, left_rows: Positions, right: pa.Array, right_r
     if is_bytes(left):
         return kernels.equal_bytes(bytes_view(left), left_rows, bytes_view(right), right_rows)
     if is_bool(left):
-        return bool_values(left, left_rows) == bool_values(right, right_rows)
+        return np.equal(bool_values(left, left_rows), bool_values(right, right_rows))
     if is_decimal(left):
         return np.asarray((pair_view(left)[left_rows] == pair_view(right)[right_rows]).all(axis=1))
     a, b = value_view(left)[left_rows], value_view(right)[right_rows]

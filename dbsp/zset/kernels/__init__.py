@@ -194,10 +194,12 @@ def reduce_runs(weights: Weights, order: Positions, fresh: NDArray[np.uint8]) ->
     The runs are of the rows as `order` gives them, each starting where `fresh` is 1. `CapacityError` on overflow.
     """
     n = len(order)
-    rows, positions, out = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(weights.shape, np.int64)
-    count = sums.reduce_runs(weights, order, fresh, rows, positions, out)
+    positions, out = np.empty(n, np.int64), np.empty(weights.shape, np.int64)
+    reduce = sums.reduce_runs_of_one if weights.shape[1] == 1 else sums.reduce_runs
+    count = reduce(weights, order, fresh, positions, out)
     _exact(count >= 0)
-    return rows[:count], positions[:count], out[:count]
+    positions = positions[:count]
+    return order.take(positions), positions, out[:count]
 
 
 def scatter_add(out: Weights, rows: Positions, weights: Weights) -> None:

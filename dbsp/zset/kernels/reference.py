@@ -127,8 +127,8 @@ def merge_words(left: WordColumns, right: WordColumns) -> tuple[WordColumns, Pos
     both = [None if a is None or b is None else np.concatenate([a, b]) for a, b in zip(left, right, strict=True)]
     if both[0] is None:
         raise ValueError("the key hash is always there")
-    *words, order = sort_words(both[0], both[1], both[2])
-    return (words[0], words[1], words[2]), order
+    key_hash, order_code, row_hash, order = sort_words(both[0], both[1], both[2])
+    return (key_hash, order_code, row_hash), order
 
 
 def merge_positions(left: WordColumns, right: WordColumns) -> Positions:

@@ -160,7 +160,7 @@ def _sort_all(keys, out_keys, out_rows):  # type: ignore[no-untyped-def]
     shift = np.uint64(max(0, span_bits - block_bits))
     blocks = np.zeros(np.int64((most - least) >> shift) + 2, np.int32)
     _deal(keys, least, shift, blocks, work_keys, work_rows)
-    start = 0
+    start = np.int64(0)
     for b in range(len(blocks) - 1):
         end = np.int64(blocks[b])
         if end > start:

@@ -12,6 +12,7 @@ from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
 
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 _W, _W_OUT = reads(types.int64, 2), writes(types.int64, 2)
+_FLAGS = reads(types.uint8)
 
 
 @helper
@@ -62,21 +63,20 @@ def sum_runs(weights, starts, out):  # type: ignore[no-untyped-def]
     return exact
 
 
-@kernel(types.int64(_W, _I64, reads(types.uint8), _I64_OUT, _I64_OUT, _W_OUT))
-def reduce_runs(weights, order, fresh, rows, positions, out):  # type: ignore[no-untyped-def]
-    """Add the weights `weights[order[i]]` of each run, and list the runs that are not zero.
+@kernel(types.int64(_W, _I64, _FLAGS, _I64_OUT, _W_OUT))
+def reduce_runs(weights, order, fresh, positions, out):  # type: ignore[no-untyped-def]
+    """Add the weights `weights[order[i]]` of each run, and list where the runs start that are not zero.
 
-    `fresh[i]` says that a run starts at i. A run is listed by its first row and position. How many; -1 for an overflow.
+    `fresh[i]` says that a run starts at i. How many; -1 for an overflow.
     """
     n, width = weights.shape
     carries = np.zeros(width, np.int64)
     count = 0
     i = 0
     while i < n:
-        first = order[i]
+        positions[count] = i
         for c in range(width):
-            out[count, c] = weights[first, c]
-        start = i
+            out[count, c] = weights[order[i], c]
         i += 1
         while i < n and not fresh[i]:
             for c in range(width):
@@ -90,10 +90,30 @@ def reduce_runs(weights, order, fresh, rows, positions, out):  # type: ignore[no
             any_set |= out[count, c]
             if carries[c] != 0:
                 return -1
-        rows[count] = first
-        positions[count] = start
         count += any_set != 0
     return count
+
+
+@kernel(types.int64(_W, _I64, _FLAGS, _I64_OUT, _W_OUT))
+def reduce_runs_of_one(weights, order, fresh, positions, out):  # type: ignore[no-untyped-def]
+    """The same for one weight per row, without branches: where runs end cannot be foretold."""
+    count, start = np.int64(0), np.int64(0)
+    total, carry, wrong = np.int64(0), np.int64(0), np.int64(0)
+    for i in range(len(order)):
+        term = weights[order[i], 0]
+        begins = np.int64(fresh[i])
+        count += begins & np.int64(total != 0)
+        wrong |= begins * carry
+        kept = begins - 1  # all bits where the run goes on
+        start += (i - start) * begins
+        total &= kept
+        after = total + term
+        overflow = ((total ^ after) & (term ^ after)) >> 63
+        carry = (carry & kept) - overflow * ((term >> 63) | 1)
+        total = after
+        positions[count] = start
+        out[count, 0] = total
+    return -1 if wrong | carry else count + (total != 0)
 
 
 @kernel(types.boolean(_W_OUT, _I64, _W))
