@@ -10,18 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from dbsp.circuit.fingerprint import explain_difference, node_tokens
+from dbsp.circuit.load import load_circuit
+from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.clock import Clock, SystemClock
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger
 from dbsp.coordinator.hands import Parts, ShellSettings
 from dbsp.coordinator.site import ConfiguredSite
-from dbsp.io import EmbeddedInputLog, EmbeddedStepLog
-
-from dbsp.circuit.fingerprint import explain_difference, node_tokens
-from dbsp.circuit.load import load_circuit
-from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CircuitError, ConfigError
+from dbsp.io import EmbeddedInputLog, EmbeddedStepLog
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
 from dbsp.plan.plan import Plan

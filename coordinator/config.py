@@ -27,7 +27,6 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dbsp.coordinator.cutting import StepLimits
-
 from dbsp.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "DBSP_"

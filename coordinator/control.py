@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dbsp.coordinator.cutting import NOWHERE, Positions
-from dbsp.io.environment import open_environment, release_environment
-
 from dbsp.errors import DataError, FencedError
+from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
 from dbsp.store import CheckpointId
 
@@ -128,10 +127,11 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
     return replace(ledger, saved=saved, rescale=None if ends_rescale else ledger.rescale)
 
 
-def opened(ledger: Ledger, version: int) -> Ledger:
-    """All workers opened `version`: no other one can be opened any more, and this one is complete."""
+def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
+    """All workers opened `version`: no other one can be opened any more, this one is complete, and so is a rescale to it."""
     saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
-    return replace(ledger, saved=saved)
+    rescale = None if ledger.rescale == len(layout.workers) else ledger.rescale
+    return replace(ledger, saved=saved, rescale=rescale)
 
 
 def log_layout(ledger: Ledger, layout: Layout, members: Iterable[int], forming: Iterable[int]) -> Ledger:
@@ -140,9 +140,14 @@ def log_layout(ledger: Ledger, layout: Layout, members: Iterable[int], forming: 
     return replace(ledger, layouts=layouts, members=frozenset(members), forming=frozenset(forming))
 
 
-def settle_members(ledger: Ledger, members: Iterable[int]) -> Ledger:
-    """Exactly these workers have databases."""
-    return replace(ledger, members=frozenset(members), forming=frozenset())
+def doubt_members(ledger: Ledger, workers: Iterable[int]) -> Ledger:
+    """These workers' databases are about to be deleted: from now on they may be there or not."""
+    return replace(ledger, forming=ledger.forming | frozenset(workers))
+
+
+def settle_members(ledger: Ledger, members: Iterable[int], forming: Iterable[int] = ()) -> Ledger:
+    """These workers have databases, but those of `forming` have none."""
+    return replace(ledger, members=frozenset(members), forming=frozenset(forming))
 
 
 def wish_rescale(ledger: Ledger, workers: int | None) -> Ledger:
@@ -223,9 +228,8 @@ class LmdbControl:
             return None
         data = bytes(data)
         if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
-            raise DataError(
-                f"the ledger's checksum is wrong: file={self._env.path / 'data.mdb'}", "restore it from a backup"
-            )
+            file = self._env.path / "data.mdb"
+            raise DataError(f"the ledger's checksum is wrong: file={file}", "restore it from a backup")
         return decode_ledger(json.loads(data[4:]))
 
     def _put(self, txn: Any, ledger: Ledger) -> None:
@@ -244,8 +248,8 @@ def _changed(ledger: Ledger | None, epoch: int | None, action: Callable[[Ledger]
 def encode_ledger(ledger: Ledger) -> dict[str, Any]:
     """The ledger as JSON values."""
     return {
-        "run": ledger.run, "fingerprint": ledger.fingerprint, "nodes": [list(pair) for pair in ledger.nodes], "epoch": ledger.epoch,
-        "rescale": ledger.rescale, "members": sorted(ledger.members), "forming": sorted(ledger.forming),
+        "run": ledger.run, "fingerprint": ledger.fingerprint, "epoch": ledger.epoch,
+        "nodes": [list(pair) for pair in ledger.nodes], "rescale": ledger.rescale, "members": sorted(ledger.members), "forming": sorted(ledger.forming),
         "layouts": [asdict(layout) for _, layout in sorted(ledger.layouts.items())],
         "saved": [_encode_saved(saved) for _, saved in sorted(ledger.saved.items())],
     }  # fmt: skip
@@ -256,7 +260,8 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
     layouts = [decode_layout(layout) for layout in found["layouts"]]
     saved = [_decode_saved(entry) for entry in found["saved"]]
     return Ledger(
-        run=found["run"], fingerprint=found["fingerprint"], nodes=tuple((label, token) for label, token in found["nodes"]), epoch=found["epoch"],
+        run=found["run"], fingerprint=found["fingerprint"], epoch=found["epoch"],
+        nodes=tuple((label, token) for label, token in found["nodes"]),
         rescale=found["rescale"], members=frozenset(found["members"]), forming=frozenset(found["forming"]),
         layouts={layout.version: layout for layout in layouts}, saved={entry.version: entry for entry in saved},
     )  # fmt: skip

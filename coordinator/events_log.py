@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.coordinator.clock import Clock
-
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 

@@ -10,8 +10,8 @@ Left out: waiting, requests, threads (`shell`). The simulator uses this class as
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from dbsp.coordinator import control as ledgers
@@ -20,7 +20,6 @@ from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.control import Control, Ledger, Saved
 from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, StepLimits, advance, backlog, cut
 from dbsp.coordinator.status import Board, StepIndex
-
 from dbsp.errors import DataError, DbspError, InternalError
 from dbsp.logs import InputLog, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
@@ -32,7 +31,7 @@ from dbsp.version import VERSION
 class ShellSettings:
     """Intervals and limits of the loop; `checkpoint_interval_s` None: only on request."""
 
-    limits: StepLimits = StepLimits()
+    limits: StepLimits = field(default_factory=StepLimits)
     checkpoint_interval_s: float | None = 10.0
     retention_s: float = 0.0
     poll_s: float = 0.02
@@ -67,18 +66,26 @@ class Observer(Protocol):
 class Hands:
     """Carries out commands, one at a time."""
 
-    def __init__(self, parts: Parts, settings: ShellSettings, board: Board, observer: Observer) -> None:
-        """Nothing is touched before the first command."""
+    def __init__(
+        self,
+        parts: Parts,
+        settings: ShellSettings,
+        board: Board,
+        observer: Observer,
+        helper: Executor | None = None,
+    ) -> None:
+        """Nothing is touched before the first command; `helper` logs the next step while one runs."""
         self.index = StepIndex()
         self.moved: MoveReport | None = None
         self.done: Positions = NOWHERE
         self._parts, self._settings, self._board, self._observer = parts, settings, board, observer
         self._runtime: Runtime | None = None
-        self._helper = ThreadPoolExecutor(1, thread_name_prefix="cut-ahead")
+        self._helper = helper or ThreadPoolExecutor(1, thread_name_prefix="cut-ahead")
         self._cut: Positions = NOWHERE
         self._clock_us = 0
         self._waiting_since: float | None = None
         self._floors: list[tuple[float, Saved]] = []
+        self._epoch = 0
 
     @property
     def runtime(self) -> Runtime:
@@ -105,7 +112,7 @@ class Hands:
             self._observer.noted("failed", {"command": type(command).__name__, "code": "internal", "error": text})
             return p.Failed(code="internal", message=text)
 
-    def _perform(self, command: p.Command) -> p.Event:
+    def _perform(self, command: p.Command) -> p.Event:  # noqa: PLR0911 - one line per command
         match command:
             case p.ClaimEpoch() | p.CreateWorkers() | p.FenceWorkers() | p.ReadVersions() | p.OpenVersion():
                 return self._recovery(command)
@@ -156,20 +163,19 @@ class Hands:
             case p.OpenVersion():
                 return self._open(command)
 
-    _epoch = 0
-
     def _open(self, command: p.OpenVersion) -> p.Event:
         found = self.runtime.open(command.version, command.epoch, command.layout)
         if found != command.checkpoint:
             raise DataError(f"the workers opened another checkpoint: opened={found} chosen={command.checkpoint}")
-        ledger = self._change(lambda ledger: ledgers.opened(ledger, command.version))
+        ledger = self._change(lambda ledger: ledgers.opened(ledger, command.version, command.layout))
         self.done, self._clock_us = ledger.positions(found)
         return p.Opened(version=command.version, checkpoint=found, layout=command.layout)
 
     def _discard(self, command: p.DiscardWorkers) -> p.Event:
         if command.workers:
+            self._change(lambda ledger: ledgers.doubt_members(ledger, command.workers))
             self.runtime.discard(command.workers)
-        self._change(lambda ledger: ledgers.settle_members(ledger, command.members))
+        self._change(lambda ledger: ledgers.settle_members(ledger, command.members, command.forming))
         return p.Discarded()
 
     def _read_steps(self, first: int) -> p.Event:

@@ -17,16 +17,16 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from dbsp.coordinator.config import LOOPBACK
-from dbsp.coordinator.service import Service, ViewRows
-from dbsp.io import Position, Producer
-from dbsp.io.formats import decode_arrow, decode_json
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
+from dbsp.coordinator.config import LOOPBACK
+from dbsp.coordinator.service import Service, ViewRows
 from dbsp.errors import CapacityError, ConfigError, DbspError
+from dbsp.io import Position, Producer
+from dbsp.io.formats import decode_arrow, decode_json
 from dbsp.version import VERSION
 
 ARROW = "application/vnd.apache.arrow.stream"

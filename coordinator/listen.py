@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from dbsp.coordinator.config import HttpSection
 
+from dbsp.coordinator.config import HttpSection
 from dbsp.errors import ConfigError, UnavailableError
 
 ADDRESS_FILE = "coordinator.json"

@@ -18,7 +18,6 @@ from dataclasses import replace
 
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.recovery import choose, story
-
 from dbsp.errors import ConfigError, DbspError, InternalError
 from dbsp.layout import rescaled
 from dbsp.logs import StepRecord
@@ -29,7 +28,7 @@ Answer = tuple[p.State, tuple[p.Command, ...]]
 FATAL = frozenset({"fenced", "config", "circuit"})
 
 
-def step(state: p.State, event: p.Event) -> Answer:
+def step(state: p.State, event: p.Event) -> Answer:  # noqa: PLR0911 - one line per state
     """The next state, and what to do now.
 
     **Law** deterministic; `state` and `event` are not changed.
@@ -130,7 +129,7 @@ def _recover(facts: p.Facts) -> Answer:
     return p.Recovering(facts=facts, awaits="claimed"), (p.ClaimEpoch(),)
 
 
-def _recovering(state: p.Recovering, event: p.Event) -> Answer:
+def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911 - one line per stage
     facts = state.facts
     match state.awaits, event:
         case "forgotten", p.Forgotten():
@@ -193,8 +192,9 @@ def _opened(facts: p.Facts, event: p.Opened) -> Answer:
         facts, version=event.version, layout=event.layout, checkpoint_step=event.checkpoint.step,
         next_step=event.checkpoint.step, wants=wants, published=max(facts.published, event.version),
     )  # fmt: skip
-    gone = tuple(sorted(facts.members - set(event.layout.workers)))
-    command = p.DiscardWorkers(workers=gone, members=event.layout.workers)
+    gone = facts.members - set(event.layout.workers)
+    facts = replace(facts, forming=facts.forming | gone)
+    command = p.DiscardWorkers(workers=tuple(sorted(gone)), members=event.layout.workers)
     return p.Recovering(facts=facts, awaits="discarded"), (command,)
 
 
@@ -353,13 +353,20 @@ def _rescale(facts: p.Facts, workers: int) -> Answer:
 
 
 def _rescaling(state: p.Rescaling, event: p.Event) -> Answer:
+    """A joining worker starts from nothing: what an older incarnation may have left there is deleted first."""
     facts = state.facts
     match state.awaits, event:
         case "logged", p.LayoutLogged(layout=layout) if layout == state.new:
-            if facts.forming:
-                command = p.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=_empty_checkpoint(facts))
-                return replace(state, awaits="created"), (command,)
-            return _slice(state)
+            joining = tuple(sorted(facts.forming))
+            if not joining:
+                return _slice(state)
+            members = tuple(sorted(facts.members))
+            return replace(state, awaits="discarded"), (
+                p.DiscardWorkers(workers=joining, members=members, forming=joining),
+            )
+        case "discarded", p.Discarded():
+            command = p.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=_empty_checkpoint(facts))
+            return replace(state, awaits="created"), (command,)
         case "created", p.Created():
             fence = p.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.forming)))
             return replace(state, awaits="fenced"), (fence,)

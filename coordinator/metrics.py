@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dbsp.coordinator.status import Snapshot
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from dbsp.coordinator.status import Snapshot
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 

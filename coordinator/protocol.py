@@ -340,10 +340,11 @@ class OpenVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscardWorkers:
-    """Delete the databases of `workers`; `members` remain. → `Discarded`."""
+    """Delete the databases of `workers`; `members` remain, `forming` of them without one. → `Discarded`."""
 
     workers: tuple[int, ...]
     members: tuple[int, ...]
+    forming: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,8 @@ from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import pyarrow as pa
+
+from dbsp.circuit.nodes import Table
 from dbsp.coordinator import control as ledgers
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.build import Built, build
@@ -26,10 +28,8 @@ from dbsp.coordinator.query import QueryLimits, run_query, views_of
 from dbsp.coordinator.shell import SETTLED, Shell
 from dbsp.coordinator.site import close_site
 from dbsp.coordinator.status import Board, Snapshot
-from dbsp.io import Incoming, Position, Producer, Push
-
-from dbsp.circuit.nodes import Table
 from dbsp.errors import ConfigError, DbspError, UnavailableError
+from dbsp.io import Incoming, Position, Producer, Push
 from dbsp.layout import Layout, moved_shards, rescaled
 from dbsp.logs import DELETE, INSERT, StepRecord
 from dbsp.runtime.runtime import MoveReport, StepReport
@@ -329,7 +329,7 @@ class Service:
         """
         if self.plan_rescale(workers).workers_before == workers:
             return None
-        self.built.parts.control.change(None, lambda ledger: ledgers.wish_rescale(ledger, workers))
+        self.wish_rescale(workers)
 
         def met(state: p.State) -> bool | None:
             facts = state.facts
@@ -341,6 +341,13 @@ class Service:
 
         self._result(lambda: self._shell.submit(p.RescaleAsked(workers=workers), met), timeout_s)
         return self._shell.hands.moved
+
+    def wish_rescale(self, workers: int) -> None:
+        """Note the wish durably; before `start`, the service begins with it."""
+        epoch = self.snapshot.epoch if self._thread is not None else None
+        self.built.parts.control.change(epoch, lambda ledger: ledgers.wish_rescale(ledger, workers))
+        if self._thread is None:
+            self._shell.begin_with_rescale(workers)
 
     def layout(self) -> Layout:
         """The layout in use."""

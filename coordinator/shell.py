@@ -17,7 +17,6 @@ from dbsp.coordinator import protocol as p
 from dbsp.coordinator.hands import Hands, Observer, Parts, ShellSettings
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.status import Board
-
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.runtime.runtime import Runtime
 
@@ -56,6 +55,11 @@ class Shell:
         self._wake = threading.Event()
         self._checkpoint_at = parts.clock.monotonic_s()
 
+    def begin_with_rescale(self, workers: int) -> None:
+        """Before `run`: rescale as soon as the pipeline has recovered."""
+        facts = self._state.facts
+        self._state = p.Starting(facts=replace(facts, wants=replace(facts.wants, rescale=workers)))
+
     # --- from other threads -------------------------------------------------------------------------------------
 
     def submit(self, request: p.Request, met: Callable[[p.State], Any]) -> Future[Any]:
@@ -89,10 +93,7 @@ class Shell:
         command = self._decide(p.Begin())
         while not isinstance(command, p.Finish):
             event = self._perform(command)
-            if isinstance(command, p.Wait):
-                command = self._decide(event)
-            else:
-                command = self._between(event)
+            command = self._decide(event) if isinstance(command, p.Wait) else self._between(event)
         return self._end(command)
 
     def _perform(self, command: p.Command) -> p.Event:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dbsp.coordinator.cutting import Positions
-
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport

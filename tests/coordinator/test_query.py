@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from dbsp.coordinator.query import QueryLimits, run_query, views_of
 
+from dbsp.coordinator.query import QueryLimits, run_query, views_of
 from dbsp.errors import CapacityError, ConfigError
 
 VIEW = pa.table({"name": ["a", "b", "c"], "n": [1, 2, 3], "weight": pa.array([1, 2, -1], pa.int64())})

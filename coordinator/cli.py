@@ -1,0 +1,255 @@
+"""`coordinator …`: talk to a running service.
+
+It finds the service by `--url`, or by the `coordinator.json` in the data folder of `--pipeline` (default `pipeline.toml`).
+What it prints is for people; `--json` prints the service's own answer. Exit codes: `exits`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from dbsp.coordinator.config import load_config
+from dbsp.coordinator.exits import INTERRUPTED, error_of, exit_code
+from dbsp.coordinator.listen import read_address
+from dbsp.coordinator.serve import report
+from dbsp.errors import ConfigError, DbspError, UnavailableError
+from dbsp.version import VERSION
+
+EPILOG = """\b
+Examples:
+  coordinator status
+  coordinator query "SELECT name, mean_delay FROM delay_by_airline ORDER BY 2 DESC"
+  coordinator rescale 4 --dry-run
+  coordinator --pipeline shop/pipeline.toml checkpoint
+  coordinator --url http://127.0.0.1:8080 --token secret status
+
+\b
+Exit codes: 0 done, 2 wrong arguments or statement, 3 data, 4 the service is not running or
+gave up, 5 a limit, 6 fenced, 70 a bug.
+"""
+CONNECT_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """Where to ask, and how to show the answer."""
+
+    pipeline: Path
+    url: str | None
+    token: str | None
+    as_json: bool
+
+    def ask(self, method: str, path: str, *, at_rest: str | None = None, **options: Any) -> Any:
+        """One request; the service's error becomes ours. `at_rest`: what to do instead when it is not running."""
+        url, token = self._address(at_rest)
+        headers = {**options.pop("headers", {}), **({"Authorization": f"Bearer {token}"} if token else {})}
+        timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
+        try:
+            answer = httpx.request(method, url + path, headers=headers, timeout=timeout, trust_env=False, **options)
+        except httpx.ConnectError:
+            raise _not_running(url, at_rest or self._start_hint()) from None
+        except httpx.HTTPError as error:
+            raise UnavailableError(f"the service stopped answering: url={url} error={error}") from None
+        if answer.is_error:
+            raise _error_of(answer)
+        return answer.json()
+
+    def _address(self, at_rest: str | None) -> tuple[str, str | None]:
+        if self.url is not None:
+            return self.url.rstrip("/"), self.token
+        config = load_config(self.pipeline)
+        found = read_address(config.data_dir)
+        if not found:
+            raise _not_running(f"{config.data_dir}", at_rest or self._start_hint())
+        return str(found["url"]), self.token or config.http.token
+
+    def _start_hint(self) -> str:
+        return f"start it with `dbsp-coordinator {self.pipeline}`"
+
+    def show(self, answer: Any, text: str) -> None:
+        """The answer itself, or its text."""
+        click.echo(json.dumps(answer) if self.as_json else text)
+
+
+def _not_running(place: str, hint: str) -> UnavailableError:
+    return UnavailableError(f"the service is not running: {place}", hint)
+
+
+def _error_of(answer: httpx.Response) -> DbspError:
+    try:
+        found = answer.json()["error"]
+        return error_of(str(found["code"]), str(found["message"]), found.get("hint"))
+    except (ValueError, KeyError, TypeError):
+        kind = ConfigError if answer.is_client_error else UnavailableError
+        return kind(f"the service refused: status={answer.status_code} answer={answer.text[:500]}")
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--pipeline", type=click.Path(path_type=Path), default=Path("pipeline.toml"), show_default=True,
+    help="The settings of the service to talk to.",
+)  # fmt: skip
+@click.option("--url", envvar="DBSP_URL", help="Where the service answers, if not as its settings say.")
+@click.option("--token", envvar="DBSP_TOKEN", help="The bearer token, if it needs one.")
+@click.option("--json", "as_json", is_flag=True, help="Print the service's own answer.")
+@click.version_option(VERSION, prog_name="coordinator")
+@click.pass_context
+def command(context: click.Context, pipeline: Path, url: str | None, token: str | None, as_json: bool) -> None:
+    """Look into and steer a running pipeline."""
+    context.obj = Client(pipeline=pipeline, url=url, token=token, as_json=as_json)
+
+
+@command.command()
+@click.pass_obj
+def status(client: Client) -> None:
+    """State, step, lag, checkpoint."""
+    found = client.ask("GET", "/v1/status")
+    lines = [
+        f"{found['name']}: {found['state']}" + (" (replaying)" if found["replaying"] else ""),
+        f"step {found['step']:,}, epoch {found['epoch']}, {found['workers']} workers (layout {found['layout_version']})",
+        f"checkpoint {found['version']} at step {found['checkpoint_step']:,}",
+        f"{found['rows_in']:,} rows in, {found['rows_out']:,} rows out, {found['dead_letters']:,} dead letters,"
+        f" {found['lag_rows']:,} waiting",
+        f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",
+    ]
+    if found["last_error"]:
+        lines.append(f"last error: {found['last_error']}")
+    client.show(found, "\n".join(lines))
+
+
+@command.command()
+@click.pass_obj
+def checkpoint(client: Client) -> None:
+    """Commit the state now."""
+    with _patience("taking a checkpoint"):
+        found = client.ask("POST", "/v1/checkpoint")
+    client.show(found, f"checkpoint {found['version']} at step {found['step']:,}")
+
+
+@command.command()
+@click.pass_obj
+def pause(client: Client) -> None:
+    """Take no further step; rows pushed meanwhile are kept."""
+    found = client.ask("POST", "/v1/pause")
+    client.show(found, f"paused before step {found['step']:,}")
+
+
+@command.command()
+@click.pass_obj
+def resume(client: Client) -> None:
+    """Take steps again."""
+    found = client.ask("POST", "/v1/resume")
+    client.show(found, f"running from step {found['step']:,}")
+
+
+@command.command()
+@click.argument("workers", type=click.IntRange(min=1))
+@click.option("--dry-run", is_flag=True, help="Only say what would move.")
+@click.pass_obj
+def rescale(client: Client, workers: int, dry_run: bool) -> None:
+    """Go on with WORKERS workers."""
+    at_rest = f"start it, or rescale and start it: `dbsp-coordinator {client.pipeline} --rescale {workers}`"
+    with _patience(f"rescaling to {workers} workers"):
+        found = client.ask("POST", "/v1/rescale", at_rest=at_rest, json={"workers": workers, "dry_run": dry_run})
+    client.show(found, _rescale_text(found))
+
+
+def _rescale_text(found: dict[str, Any]) -> str:
+    before, after = found["workers_before"], found["workers"]
+    least = abs(after - before) / max(after, before)
+    moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; an even division needs {least:.1%})"
+    if not found["done"]:
+        return f"{before} -> {after} workers would move {moved}"
+    return f"{before} -> {after} workers: moved {moved}, {found['bytes_moved']:,} of {found['bytes_total']:,} bytes"
+
+
+@command.command()
+@click.pass_obj
+def layout(client: Client) -> None:
+    """Which worker owns what."""
+    found = client.ask("GET", "/v1/layout")
+    table = Table("worker", "host", "shards", "first step")
+    for worker, host, first in zip(found["workers"], found["hosts"], found["first_steps"], strict=True):
+        table.add_row(str(worker), host or "-", str(found["shard_counts"][str(worker)]), str(first))
+    if client.as_json:
+        client.show(found, "")
+        return
+    click.echo(f"layout {found['version']}: {found['shards']} shards, {len(found['workers'])} workers")
+    Console().print(table)
+
+
+@command.command()
+@click.argument("sql")
+@click.pass_obj
+def query(client: Client, sql: str) -> None:
+    """One SELECT over the views, as of one step."""
+    found = client.ask("POST", "/v1/query", json={"sql": sql})
+    if client.as_json:
+        client.show(found, "")
+        return
+    table = Table(*found["columns"])
+    for row in found["rows"]:
+        table.add_row(*("" if value is None else str(value) for value in row))
+    Console().print(table)
+    click.echo(f"{len(found['rows'])} rows as of step {found['step']:,}")
+
+
+@command.command()
+@click.argument("table")
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--producer", help="Your id, so that a repeated push is recognised.")
+@click.option("--sequence", type=click.IntRange(min=0), help="The number of this push; growing.")
+@click.pass_obj
+def push(client: Client, table: str, file: Any, producer: str | None, sequence: int | None) -> None:
+    """Push rows (JSON lines or an array) from FILE or standard input to TABLE."""
+    headers = {"Content-Type": "application/json"}
+    if producer is not None:
+        headers |= {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence or 0)}
+    found = client.ask("POST", f"/v1/tables/{table}/rows", content=file.read(), headers=headers)
+    text = f"rows {found['first']:,} to {found['last']:,} of {table} are durable"
+    if found["bad_rows"]:
+        text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"
+    client.show(found, text)
+
+
+@command.command()
+@click.option("--now", is_flag=True, help="Without a last checkpoint.")
+@click.pass_obj
+def stop(client: Client, now: bool) -> None:
+    """Checkpoint and end the service."""
+    found = client.ask("POST", "/v1/stop", json={"now": now})
+    client.show(found, "stopping")
+
+
+def _patience(text: str) -> Any:
+    """A spinner on a terminal."""
+    return Console(stderr=True).status(text)
+
+
+def main() -> None:
+    """The console script: errors of this project become one line and an exit code."""
+    try:
+        command.main(standalone_mode=False, prog_name="coordinator")
+    except DbspError as error:
+        report(error)
+        sys.exit(exit_code(error.code))
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(exit_code("config"))
+    except click.Abort:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

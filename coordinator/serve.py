@@ -1,0 +1,175 @@
+"""`dbsp-coordinator pipeline.toml`: run a pipeline's service in the foreground until it is stopped.
+
+SIGTERM and the first SIGINT stop it after a last checkpoint; a second SIGINT stops it between two commands, a third at once.
+Killed in any other way it continues where it was when the same command is given again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from rich.console import Console
+
+from dbsp.coordinator.build import build, load_plan
+from dbsp.coordinator.clock import SystemClock
+from dbsp.coordinator.config import Config, load_config
+from dbsp.coordinator.exits import INTERRUPTED, exit_code
+from dbsp.coordinator.http import make_app
+from dbsp.coordinator.listen import Server, bind
+from dbsp.coordinator.progress import Progress
+from dbsp.coordinator.service import Service
+from dbsp.errors import DbspError
+from dbsp.layout import rescaled
+from dbsp.plan.explain import explain
+from dbsp.version import VERSION
+
+SHOW_INTERVAL_S = 0.25
+
+EPILOG = """\b
+Examples:
+  dbsp-coordinator pipeline.toml --check
+  dbsp-coordinator pipeline.toml
+  dbsp-coordinator pipeline.toml --set http.port=0 --set checkpoint.interval_s=5
+  dbsp-coordinator pipeline.toml --rescale 4
+
+\b
+Settings come from --set, then DBSP_SECTION_KEY, then the file, then the defaults.
+Exit codes: 0 stopped as asked, 2 settings or circuit, 3 data, 4 unavailable (start again),
+5 a limit, 6 fenced by another coordinator, 70 a bug, 130 interrupted twice.
+"""
+
+
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--check", is_flag=True, help="Check settings and circuit, print the plan, start nothing.")
+@click.option("--rescale", type=click.IntRange(min=1), help="Go on with this many workers (cold), then run.")
+@click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting.")
+@click.option("--no-progress", is_flag=True, help="Show no progress line.")
+@click.version_option(VERSION, prog_name="dbsp-coordinator")
+def command(pipeline: Path, check: bool, rescale: int | None, overrides: tuple[str, ...], no_progress: bool) -> None:
+    """Run the pipeline that PIPELINE (a TOML file) describes."""
+    config = load_config(pipeline, overrides=overrides)
+    if check:
+        _check(config)
+        return
+    sys.exit(run(config, rescale=rescale, progress=not no_progress))
+
+
+def main() -> None:
+    """The console script: errors of this project become one line and an exit code."""
+    try:
+        command.main(standalone_mode=False, prog_name="dbsp-coordinator")
+    except DbspError as error:
+        report(error)
+        sys.exit(exit_code(error.code))
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(exit_code("config"))
+    except click.Abort:
+        sys.exit(INTERRUPTED)
+
+
+def report(error: DbspError) -> None:
+    """One error, for people."""
+    click.echo(f"error: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"hint: {error.hint}", err=True)
+
+
+def _check(config: Config) -> None:
+    plan = load_plan(config)
+    click.echo(explain(plan))
+    click.echo(
+        f"ok: circuit={config.pipeline.circuit} fingerprint={plan.fingerprint[:12]} workers={config.pipeline.workers}"
+    )
+
+
+def run(
+    config: Config,
+    *,
+    rescale: int | None = None,
+    progress: bool = True,
+    wrap: Callable[[str, Any], Any] = lambda _name, part: part,
+) -> int:
+    """Serve until the end; the exit code. `wrap` as in `build.build`.
+
+    The port is bound first: a second coordinator on the same address ends before it fences the first.
+    """
+    bound = bind(config.http) if config.http.enabled else None
+    server: Server | None = None
+    service: Service | None = None
+    try:
+        service = Service(config, build(config, wrap=wrap))
+        if rescale is not None:
+            _wish(service, rescale)
+        interrupts = _Interrupts(service)
+        service.start(wait=False)
+        if bound is not None:
+            server = Server(make_app(service), bound, config.data_dir)
+            server.start()
+            click.echo(f"{config.pipeline.name}: answering at {server.url}", err=True)
+        finish = _watch(service, progress)
+        if finish.code is not None:
+            report(DbspError(finish.message))
+        return INTERRUPTED if interrupts.count > 1 else exit_code(finish.code)
+    finally:
+        if server is not None:
+            server.stop()
+        elif bound is not None:
+            bound.close()
+        if service is not None:
+            service.close()
+
+
+def _watch(service: Service, progress: bool) -> Any:
+    """Wait for the end, drawing meanwhile."""
+    console = Console(stderr=True, quiet=not progress)
+    with Progress(SystemClock(), console) as shown:
+        while (finish := service.wait_for_end(SHOW_INTERVAL_S)) is None:
+            shown.show(service.snapshot)
+        shown.show(service.snapshot)
+    return finish
+
+
+def _wish(service: Service, workers: int) -> None:
+    """Note a rescale before the start; refused here if there cannot be so many workers."""
+    facts = service.built.facts
+    rescaled(facts.layout, workers, step=0)
+    service.wish_rescale(workers)
+
+
+class _Interrupts:
+    """Turns signals into requests; counts interrupts."""
+
+    def __init__(self, service: Service) -> None:
+        self.count = 0
+        self._service = service
+        signal.signal(signal.SIGTERM, self._terminate)
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def _terminate(self, _number: int, _frame: FrameType | None) -> None:
+        self._service.ask_to_stop()
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+        match self.count:
+            case 1:
+                click.echo("stopping after a checkpoint (interrupt again to stop now)", err=True)
+                self._service.ask_to_stop()
+            case 2:
+                self._service.ask_to_stop(now=True)
+            case _:
+                os._exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,356 @@
+"""A pipeline's outside world in memory: what survives a crash, a runtime on it, and points where faults strike.
+
+The state of a worker is the set of rows it owns; the output of a step is the rows it took. So every promise of the
+coordinator can be checked by comparing sets: each row once, in the step that its record says, at its owner.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dbsp.coordinator.build import facts_of
+from dbsp.coordinator.config import Config, make_config
+from dbsp.coordinator.control import MemoryControl, new_ledger
+from dbsp.coordinator.hands import Hands, Parts, ShellSettings
+from dbsp.coordinator.protocol import Facts
+from dbsp.coordinator.status import Board
+from dbsp.errors import DataError, FencedError, InternalError
+from dbsp.layout import Layout, initial, moved_shards
+from dbsp.logs import Changes, Range, StepRecord
+from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
+from dbsp.store import CheckpointId, CommitReport, VersionInfo
+
+Row = tuple[str, int, int]
+FINGERPRINT = "f" * 64
+
+
+class Crash(BaseException):
+    """The process is killed here."""
+
+
+def row_hash(row: Row) -> int:
+    """A stable 64-bit hash."""
+    text = repr(row).encode()
+    return (zlib.crc32(text) << 32) | zlib.crc32(text[::-1])
+
+
+def owner(layout: Layout, row: Row) -> int:
+    """The worker that owns a row."""
+    slot = layout.slot_of(np.array([row_hash(row)], dtype=np.uint64))[0]
+    return layout.workers[int(slot)]
+
+
+def rows_of(record: StepRecord) -> frozenset[Row]:
+    """The rows a record covers."""
+    return frozenset((r.table, r.partition, offset) for r in record.ranges for offset in range(r.first, r.last))
+
+
+@dataclass(slots=True)
+class FakeDatabase:
+    """Two versions and what is not committed yet; the latter does not survive a crash."""
+
+    versions: dict[int, tuple[CheckpointId, frozenset[Row]]]
+    epoch: int = 0
+    opened: int | None = None
+    state: frozenset[Row] = frozenset()
+    next_step: int = 0
+
+    def check(self, epoch: int) -> None:
+        """Refuse an older epoch."""
+        if epoch < self.epoch:
+            raise FencedError(f"fenced: epoch={epoch} newest={self.epoch}")
+
+    def forget(self) -> None:
+        """What a crash does."""
+        self.opened = None
+
+
+@dataclass(slots=True)
+class World:
+    """Everything outside the coordinator's process. `point` is called where a fault may strike."""
+
+    databases: dict[int, FakeDatabase] = field(default_factory=dict)
+    outputs: dict[tuple[int, int], frozenset[Row]] = field(default_factory=dict)
+    ends: dict[tuple[str, int], int] = field(default_factory=lambda: {("a", 0): 0, ("a", 1): 0, ("b", 0): 0})
+    floors: dict[tuple[str, int], int] = field(default_factory=dict)
+    steps: list[StepRecord] = field(default_factory=list)
+    steps_floor: int = 0
+    epoch: int = 0
+    control: MemoryControl = field(default_factory=MemoryControl)
+    point: Callable[[str], None] = lambda _name: None
+
+    def crash(self) -> None:
+        """Lose what was not committed."""
+        for database in self.databases.values():
+            database.forget()
+
+    def grow(self, place: tuple[str, int], rows: int) -> None:
+        """Rows arrive."""
+        self.ends[place] += rows
+
+
+@dataclass(slots=True)
+class FakeInputs:
+    """The input log."""
+
+    world: World
+
+    def partitions(self, table: str) -> int:
+        return sum(name == table for name, _ in self.world.ends)
+
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        return dict(self.world.ends)
+
+    def read(self, range_: Range, step: int) -> Sequence[Changes]:
+        raise InternalError("the fake runtime does not read")
+
+    def bytes_per_row(self, table: str) -> float:
+        return 10.0
+
+    def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
+        self.world.point("input trim")
+        self.world.floors.update(positions)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class FakeSteps:
+    """The step log."""
+
+    world: World
+    checks_epoch: bool = True
+
+    def claim(self) -> int:
+        self.world.point("before claim")
+        self.world.epoch += 1
+        epoch = self.world.epoch
+        self.world.point("after claim")
+        return epoch
+
+    def append(self, record: StepRecord) -> None:
+        self.world.point("before append")
+        if self.checks_epoch and record.epoch != self.world.epoch:
+            raise FencedError(f"fenced: epoch={record.epoch} newest={self.world.epoch}")
+        if record.step != len(self.world.steps):
+            raise DataError(f"not next: step={record.step} next={len(self.world.steps)}")
+        self.world.steps.append(record)
+        self.world.point("after append")
+
+    def read(self, first: int) -> Sequence[StepRecord]:
+        if first < self.world.steps_floor or first > len(self.world.steps):
+            raise DataError(f"trimmed: first={first} floor={self.world.steps_floor}")
+        return self.world.steps[first:]
+
+    def last(self) -> StepRecord | None:
+        return self.world.steps[-1] if self.world.steps else None
+
+    def trim(self, step: int) -> None:
+        self.world.point("step trim")
+        self.world.steps_floor = max(self.world.steps_floor, step)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class FakeRuntime:
+    """Runs steps on the world's databases."""
+
+    world: World
+    epoch: int = 0
+
+    def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
+        for worker in workers:
+            self.world.point(f"create {worker}")
+            if worker not in self.world.databases:
+                self.world.databases[worker] = FakeDatabase(versions={0: (checkpoint, frozenset())})
+
+    def fence(self, epoch: int, workers: Sequence[int]) -> None:
+        for worker in workers:
+            self.world.point(f"fence {worker}")
+            database = self._database(worker)
+            database.check(epoch)
+            database.epoch = epoch
+        self.epoch = epoch
+
+    def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
+        self.world.point("versions")
+        return {
+            worker: tuple(
+                VersionInfo(version=version, checkpoint=checkpoint)
+                for version, (checkpoint, _) in sorted(self._database(worker).versions.items())
+            )
+            for worker in workers
+        }
+
+    def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
+        found = set()
+        for worker in layout.workers:
+            self.world.point(f"open {worker}")
+            database = self._database(worker)
+            database.check(epoch)
+            checkpoint, state = database.versions[version]
+            database.versions = {version: (checkpoint, state)}
+            database.opened, database.state, database.next_step = version, state, checkpoint.step
+            found.add(checkpoint)
+        (only,) = found
+        return only
+
+    def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
+        assert record in self.world.steps, "invariant 4: the record is durable before the step runs"
+        reports = []
+        for worker in layout.workers:
+            self.world.point(f"step at {worker}")
+            reports.append(self._run(worker, record, layout))
+        self.world.point("step done")
+        return StepReport(step=record.step, seconds=0.001, workers=tuple(reports))
+
+    def _run(self, worker: int, record: StepRecord, layout: Layout) -> WorkerReport:
+        database = self._database(worker)
+        database.check(self.epoch)
+        if database.opened is None or database.next_step != record.step:
+            raise DataError(f"worker stands elsewhere: worker={worker} at={database.next_step} step={record.step}")
+        mine = frozenset(row for row in rows_of(record) if owner(layout, row) == worker)
+        before = self.world.outputs.get((worker, record.step))
+        if before is not None and before != mine:
+            raise DataError(f"a replayed step gave another output: worker={worker} step={record.step}")
+        assert not mine & database.state, "a row is processed twice"
+        self.world.outputs[worker, record.step] = mine
+        self.world.point(f"output written at {worker}")
+        database.state |= mine
+        database.next_step = record.step + 1
+        return WorkerReport(worker=worker, rows_in=len(mine), rows_out=len(mine), dead=0, seconds=0.0, state_bytes=0)
+
+    def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
+        for record in self.world.steps[: checkpoint.step]:
+            parts = [rows for (_, step), rows in self.world.outputs.items() if step == record.step]
+            assert frozenset().union(*parts) == rows_of(record), "invariant 11: outputs below a checkpoint are durable"
+        reports = {}
+        for worker in layout.workers:
+            self.world.point(f"before commit {worker}")
+            database = self._database(worker)
+            database.check(checkpoint.epoch)
+            assert database.opened == version - 1
+            assert database.next_step == checkpoint.step
+            database.versions = {
+                version - 1: database.versions[version - 1],
+                version: (checkpoint, database.state),
+            }
+            database.opened = version
+            reports[worker] = CommitReport(version=version, chunks_written=1, bytes_written=1, state_bytes=1)
+            self.world.point(f"after commit {worker}")
+        return reports
+
+    def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
+        rows = frozenset().union(*(self._database(w).versions[version - 1][1] for w in old.workers))
+        for worker in new.workers:
+            self.world.point(f"before redistribute {worker}")
+            database = self._database(worker)
+            database.check(checkpoint.epoch)
+            mine = frozenset(row for row in rows if owner(new, row) == worker)
+            kept = {v: found for v, found in database.versions.items() if v == version - 1}
+            database.versions = {**kept, version: (checkpoint, mine)}
+            self.world.point(f"after redistribute {worker}")
+        moved = moved_shards(old, new)
+        return MoveReport(shards_moved=moved, shards=new.shards, bytes_moved=moved, bytes_total=new.shards)
+
+    def read_view(self, view: str, layout: Layout) -> pa.Table:
+        rows = sorted(frozenset().union(*(self._database(w).state for w in layout.workers)))
+        columns = {"place": [f"{t}/{p}" for t, p, _ in rows], "offset": [o for _, _, o in rows]}
+        return pa.table({**columns, "weight": pa.array([1] * len(rows), pa.int64())})
+
+    def discard(self, workers: Sequence[int]) -> None:
+        for worker in workers:
+            self.world.point(f"discard {worker}")
+            self.world.databases.pop(worker, None)
+
+    def close(self) -> None:
+        pass
+
+    def _database(self, worker: int) -> FakeDatabase:
+        if worker not in self.world.databases:
+            raise DataError(f"no database: worker={worker}")
+        return self.world.databases[worker]
+
+
+class Inline(Executor):
+    """Does at once what is submitted, so that a seed repeats."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@dataclass(slots=True)
+class FakeClock:
+    """Time that moves when somebody waits, or is told to; the wall clock may jump."""
+
+    now_s: float = 0.0
+    wall_offset_us: int = 1_700_000_000_000_000
+
+    def wall_us(self) -> int:
+        return int(self.now_s * 1e6) + self.wall_offset_us
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def wait(self, wake: threading.Event, timeout_s: float) -> None:
+        self.now_s += timeout_s
+
+
+class Silent:
+    """An observer that keeps the names of what it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, dict[str, object]]] = []
+
+    def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
+        self.heard.append(("step", {"step": record.step, "replay": replay}))
+
+    def noted(self, kind: str, fields: dict[str, object]) -> None:
+        self.heard.append((kind, fields))
+
+
+def config(**sections: dict[str, object]) -> Config:
+    """Settings of a pipeline that is never built from files."""
+    return make_config({"pipeline": {"circuit": "none.py:none", "runtime": "local"}, **sections}, environment={})
+
+
+def begin(world: World, workers: int, **layout: object) -> None:
+    """Write the first ledger, unless there is one."""
+    first = initial(workers, **layout)  # type: ignore[arg-type]
+    world.control.begin(new_ledger(fingerprint=FINGERPRINT, nodes=[("n", "t")], layout=first, run="run"))
+
+
+def facts(world: World, **changes: object) -> Facts:
+    """What a coordinator that starts now knows."""
+    ledger = world.control.load()
+    assert ledger is not None
+    return facts_of(ledger, config(step={"failures_max": 5, **changes}))
+
+
+def parts(world: World, clock: FakeClock) -> Parts:
+    """A coordinator's parts on this world."""
+    return Parts(
+        runtime=lambda: FakeRuntime(world), inputs=FakeInputs(world), steps=FakeSteps(world), control=world.control,
+        clock=clock,
+    )  # fmt: skip
+
+
+def hands(world: World, clock: FakeClock, settings: ShellSettings | None = None) -> Hands:
+    """Hands on this world."""
+    return Hands(parts(world, clock), settings or ShellSettings(), Board(), Silent(), Inline())
