@@ -29,14 +29,15 @@ class KafkaSettings:
     """Where the brokers are and what the pipeline's own topics and transactional ids begin with.
 
     `properties` are further librdkafka settings (security, for one); those that correctness rests on cannot be changed.
-    `timeout_s` bounds every wait for a broker: after it an `UnavailableError` says what was waited for.
+    `timeout_s` bounds every wait for a broker: after it an `UnavailableError` says what was waited for. Topics that are made here
+    have `replication_factor` copies; -1 leaves it to the cluster.
     """
 
     brokers: str
     pipeline: str
     properties: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 30.0
-    replication_factor: int = 1
+    replication_factor: int = -1
 
     def topic(self, name: str) -> str:
         """The pipeline's own topic of this name."""
@@ -94,7 +95,7 @@ def make_producer(settings: KafkaSettings, transactional_id: str) -> Any:
 
 
 def _base(settings: KafkaSettings) -> dict[str, Any]:
-    quiet = {"log_level": 2, "socket.timeout.ms": int(1000 * settings.timeout_s)}
+    quiet = {"log_level": 2, "reconnect.backoff.max.ms": 1000, "socket.timeout.ms": int(1000 * settings.timeout_s)}
     return quiet | dict(settings.properties) | {"bootstrap.servers": settings.brokers}
 
 
@@ -134,15 +135,23 @@ class Reader:
         return self._consumers[isolation]
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; `ConfigError` if there is no such topic."""
-        try:
-            metadata = self.consumer().list_topics(topic, timeout=self._settings.timeout_s)
-        except kafka().KafkaException as error:
-            raise translate(error, f"asking for topic={topic}") from error
-        found = metadata.topics.get(topic)
-        if found is None or found.error is not None or not found.partitions:
-            raise ConfigError(f"no such topic: topic={topic}", "create it, or mend its name")
-        return len(found.partitions)
+        """How many partitions a topic has; `ConfigError` if there is no such topic, also not after `SETTLE_S`.
+
+        A broker learns of topics some time after they were made, or after it was started.
+        """
+        deadline = time.monotonic() + SETTLE_S
+        pause = threading.Event()
+        while True:
+            try:
+                metadata = self.consumer().list_topics(topic, timeout=self._settings.timeout_s)
+            except kafka().KafkaException as error:
+                raise translate(error, f"asking for topic={topic}") from error
+            found = metadata.topics.get(topic)
+            if found is not None and found.error is None and found.partitions:
+                return len(found.partitions)
+            if time.monotonic() > deadline:
+                raise ConfigError(f"no such topic: topic={topic}", "create it, or mend its name")
+            pause.wait(POLL_S)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """(first kept offset, last stable offset)."""

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from dbsp.io.kafka import KafkaSettings
 
+from dbsp.io.kafka import KafkaSettings
 from tests.kafka.broker import Broker
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import confluent_kafka
 import pytest
+
 from dbsp.io.kafka import KafkaInputLog, KafkaOutputLog, KafkaSettings, KafkaSource, KafkaStepLog
 from dbsp.io.kafka.client import ensure_topic
-
 from tests.io.log_contracts import InputLogContract, OutputLogContract, Rows, StepLogContract, by_step
 from tests.io.log_samples import TABLE
 from tests.kafka.topics import messages, send, weighted

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import confluent_kafka
+
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import Reader
 

@@ -1,0 +1,320 @@
+"""Kafka logs under faults (rows 9, 10, 11, 24, 25, 27 of the fault matrix), each shown to have fired."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from dbsp.errors import CapacityError, ConfigError, DataError, FencedError, UnavailableError
+from dbsp.io.formats import encode_arrow
+from dbsp.io.kafka import KafkaInputLog, KafkaOutputLog, KafkaSettings, KafkaSource, KafkaStepLog
+from dbsp.io.kafka.client import Reader, delete_below, ensure_topic, make_producer
+from dbsp.logs import Range
+from tests.io.log_contracts import by_step
+from tests.io.log_samples import TABLE, make_part, make_record
+from tests.kafka.broker import Broker
+from tests.kafka.proxy import END_TXN, Proxy
+from tests.kafka.topics import messages, send, weighted
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def proxy(broker: Broker) -> Iterator[Proxy]:
+    made = Proxy(broker.port)
+    yield made
+    made.close()
+
+
+def through(settings: KafkaSettings, proxy: Proxy, timeout_s: float = 10.0) -> KafkaSettings:
+    return replace(settings, brokers=proxy.address, timeout_s=timeout_s)
+
+
+def part(step: int) -> dict[str, object]:
+    return {"v": make_part([((step, "x"), 1)])}
+
+
+def seen(settings: KafkaSettings) -> list[int]:
+    return sorted(weighted(message)[1][0][0] for message in messages(settings, settings.topic("v")))
+
+
+def once(api: int) -> tuple[object, list[int]]:
+    """A predicate that is true for the first request of this kind only, and a list that shows it fired."""
+    fired: list[int] = []
+
+    def first(found: int) -> bool:
+        if found == api and not fired:
+            fired.append(found)
+            return True
+        return False
+
+    return first, fired
+
+
+def test_a_commit_whose_answer_is_lost_is_written_once(settings: KafkaSettings, proxy: Proxy) -> None:
+    """Row 9, after the broker applied it."""
+    with closing(KafkaOutputLog(through(settings, proxy), 0, create=True)) as log:
+        log.write(1, 0, part(0), [])
+        proxy.drop_answer_of, fired = once(END_TXN)
+        log.write(1, 1, part(1), [])
+        assert fired
+        assert proxy.dropped.is_set()
+        log.write(1, 2, part(2), [])
+    assert seen(settings) == [0, 1, 2]
+
+
+def test_a_commit_that_never_arrived_is_written_once(settings: KafkaSettings, proxy: Proxy) -> None:
+    """Row 9, before the broker applied it; and row 10: let go later, the old request changes nothing."""
+    with closing(KafkaOutputLog(through(settings, proxy, 4.0), 0, create=True)) as log:
+        log.write(1, 0, part(0), [])
+        proxy.hold, fired = once(END_TXN)
+        log.write(1, 1, part(1), [])
+        assert fired
+        assert proxy.holding.is_set()
+        proxy.release()
+        log.write(1, 2, part(2), [])
+        log.write(1, 3, {}, [])
+        assert log.bounds() == (0, 4)
+    assert seen(settings) == [0, 1, 2]
+
+
+def test_the_step_log_settles_a_lost_answer(settings: KafkaSettings, proxy: Proxy) -> None:
+    with closing(KafkaStepLog(through(settings, proxy), create=True)) as log:
+        epoch = log.claim()
+        for step in range(4):
+            proxy.drop_answer_of, fired = once(END_TXN)
+            log.append(make_record(step, epoch=epoch, ranges=[("t", 0, step, step + 1)]))
+            assert fired
+        assert [record.step for record in log.read(0)] == [0, 1, 2, 3]
+    with closing(KafkaStepLog(settings)) as again:
+        assert [record.step for record in again.read(0)] == [0, 1, 2, 3]
+
+
+def test_an_old_epoch_fences_the_new_one_only_for_a_moment(settings: KafkaSettings) -> None:
+    """Kafka fences the earlier comer: a newer epoch that was fenced by an older one takes over again and goes on."""
+    with closing(KafkaOutputLog(settings, 0, create=True)) as new:
+        new.write(5, 0, part(0), [])
+        stray = make_producer(settings, f"{settings.pipeline}-output-0")
+        stray.init_transactions(20)
+        new.write(5, 1, part(1), [])
+        assert seen(settings) == [0, 1]
+        stray.begin_transaction()
+        stray.produce(settings.topic("v"), b"stray")
+        with pytest.raises(confluent_kafka.KafkaException, match="_FENCED"):
+            stray.commit_transaction(10)
+
+
+def test_an_open_transaction_of_a_dead_writer_is_aborted(settings: KafkaSettings) -> None:
+    with closing(KafkaOutputLog(settings, 0, create=True)) as log:
+        log.write(1, 0, part(0), [])
+    dead = make_producer(settings, f"{settings.pipeline}-output-0")
+    dead.init_transactions(20)
+    dead.begin_transaction()
+    dead.produce(settings.topic("v"), b'{"insert":{"id":9,"name":"x"}}', headers=[("step", b"1")])
+    dead.flush(20)
+    with closing(KafkaOutputLog(settings, 0)) as log:
+        log.write(2, 1, part(1), [])
+    assert seen(settings) == [0, 1]
+
+
+ZOMBIE = """
+import sys
+sys.path.insert(0, {root!r})
+from dbsp.errors import FencedError
+from dbsp.io.kafka import *
+from tests.io.log_samples import *
+settings = KafkaSettings(brokers={brokers!r}, pipeline={pipeline!r})
+steps, out = KafkaStepLog(settings, create=True), KafkaOutputLog(settings, 0, create=True)
+epoch = steps.claim()
+steps.append(make_record(0, epoch=epoch))
+out.write(epoch, 0, {{"v": make_part([((0, "x"), 1)])}}, [])
+print("ready", flush=True)
+sys.stdin.readline()
+fenced = 0
+for action in (
+    lambda: steps.append(make_record(1, epoch=epoch)),
+    lambda: out.write(epoch, 1, {{"v": make_part([((666, "x"), 1)])}}, []),
+):
+    try:
+        action()
+    except FencedError:
+        fenced += 1
+print("fenced", fenced, flush=True)
+"""
+
+
+def test_a_stopped_coordinator_that_wakes_up_is_fenced(settings: KafkaSettings) -> None:
+    """Row 11."""
+    code = ZOMBIE.format(root=str(Path(__file__).parents[2]), brokers=settings.brokers, pipeline=settings.pipeline)
+    zombie = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert zombie.stdout is not None
+        assert zombie.stdout.readline() == "ready\n"
+        os.kill(zombie.pid, signal.SIGSTOP)
+        with closing(KafkaStepLog(settings)) as steps, closing(KafkaOutputLog(settings, 0)) as out:
+            epoch = steps.claim()
+            steps.append(make_record(1, epoch=epoch))
+            out.write(epoch, 1, part(1), [])
+            os.kill(zombie.pid, signal.SIGCONT)
+            told, _ = zombie.communicate("go\n", timeout=60)
+            assert told == "fenced 2\n"
+            steps.append(make_record(2, epoch=epoch))
+            out.write(epoch, 2, part(2), [])
+            assert [record.epoch for record in steps.read(0)] == [epoch - 1, epoch, epoch]
+        assert seen(settings) == [0, 1, 2]
+    finally:
+        zombie.kill()
+        zombie.wait()
+
+
+def test_retention_that_ate_needed_input_is_named(settings: KafkaSettings) -> None:
+    """Row 27, input."""
+    topic = settings.topic("source")
+    ensure_topic(settings, topic, 1)
+    send(settings, topic, [b'{"id": 1}'] * 10)
+    delete_below(settings, topic, 0, 4)
+    with closing(KafkaInputLog(settings, [KafkaSource(table=TABLE, topic=topic)])) as log:
+        assert log.floors() == {("t", 0): 4}
+        with pytest.raises(DataError, match=rf"topic={topic} partition=0 first=3 last=8 kept=4..10"):
+            log.read(Range(table="t", partition=0, first=3, last=8), 0)
+        assert len(log.read(Range(table="t", partition=0, first=4, last=10), 0)[0].batch) == 6
+
+
+def test_a_lost_progress_tail_is_an_error(settings: KafkaSettings) -> None:
+    """Row 27, outputs; data may go, progress stays."""
+    with closing(KafkaOutputLog(settings, 0, create=True)) as log:
+        for step in range(4):
+            log.write(1, step, part(step), [])
+        delete_below(settings, settings.topic("v"), 0, -1)
+        log.trim_progress(2)
+    with closing(KafkaOutputLog(settings, 0)) as log:
+        assert log.bounds() == (0, 4)
+        log.write(2, 1, part(1), [])
+        with pytest.raises(DataError, match="another output than before: step=2"):
+            log.write(2, 2, part(7), [])
+    delete_below(settings, settings.topic("progress"), 0, -1)
+    with closing(KafkaOutputLog(settings, 0)) as log, pytest.raises(DataError, match="progress of a worker is lost"):
+        log.bounds()
+    assert seen(settings) == []
+
+
+def test_a_step_log_that_lost_everything_is_not_taken_over(settings: KafkaSettings) -> None:
+    with pytest.raises(ConfigError, match="no such topic"):
+        KafkaStepLog(settings)
+    ensure_topic(settings, settings.topic("steps"), 1)
+    with closing(KafkaStepLog(settings)) as log, pytest.raises(DataError, match="step log is empty"):
+        log.claim()
+
+
+def test_compacted_topics_are_refused(settings: KafkaSettings) -> None:
+    topic = settings.topic("compacted")
+    ensure_topic(settings, topic, 1, {"cleanup.policy": "compact"})
+    with pytest.raises(ConfigError, match=f"topic={topic} cleanup.policy=compact"):
+        KafkaInputLog(settings, [KafkaSource(table=TABLE, topic=topic)])
+
+
+def test_poisoned_messages_are_dead_letters_with_their_offset(settings: KafkaSettings) -> None:
+    """Row 24."""
+    topic = settings.topic("source")
+    ensure_topic(settings, topic, 1)
+    poison = [
+        None,
+        b"",
+        b"[]",
+        b'{"id":' + b"[" * 100_000,
+        b'{"id": 1}\n{"id": 2}\nnope',
+        b'[{"id": 3}, 4]',
+        b'{"id":',
+        b"1}",
+        b"null",
+    ]
+    send(settings, topic, [*poison, b'{"id": 5}'])
+    with closing(KafkaInputLog(settings, [KafkaSource(table=TABLE, topic=topic)])) as log:
+        (whole,) = log.read(Range(table="t", partition=0, first=0, last=10), 1)
+        assert [row[0] for row, _ in whole.batch.to_rows()] == [1, 2, 3, 5]
+        assert whole.offsets.tolist() == [4, 4, 5, 9]
+        assert [letter.offset for letter in whole.dead] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+        alone = [log.read(Range(table="t", partition=0, first=n, last=n + 1), 1)[0].dead for n in range(10)]
+        assert whole.dead == tuple(letter for dead in alone for letter in dead)
+
+
+def test_arrow_messages(settings: KafkaSettings) -> None:
+    topic = settings.topic("source")
+    ensure_topic(settings, topic, 1)
+    batch = make_part([((number, "a"), 1) for number in range(5)])
+    stream = encode_arrow(batch)
+    send(settings, topic, [stream, b"noise"])
+    with closing(KafkaInputLog(settings, [KafkaSource(table=TABLE, topic=topic, format="arrow")])) as log:
+        (piece,) = log.read(Range(table="t", partition=0, first=0, last=2), 1)
+        assert [letter.offset for letter in piece.dead] == [0, 1]
+        assert "unknown column: weight" in piece.dead[0].reason
+
+
+def test_an_oversized_row_is_a_named_limit_and_writes_nothing(settings: KafkaSettings) -> None:
+    """Row 25."""
+    with closing(KafkaOutputLog(settings, 0, create=True)) as log:
+        log.write(1, 0, part(0), [])
+        with pytest.raises(CapacityError, match="too large"):
+            log.write(1, 1, {"v": make_part([((1, "x"), 1), ((2, "y" * 1_100_000), 1)])}, [])
+        log.write(1, 1, part(1), [])
+    assert seen(settings) == [0, 1]
+
+
+def test_keys_and_headers(settings: KafkaSettings) -> None:
+    topic = settings.topic("v")
+    ensure_topic(settings, topic, 3)
+    with closing(KafkaOutputLog(settings, 1, keys={"v": "id"}, create=True)) as log:
+        log.write(1, 0, {"v": make_part([((number, "x"), 1) for number in range(20)])}, [])
+    found = list(messages(settings, topic))
+    assert sorted(int(message.key()) for message in found) == list(range(20))
+    assert {message.partition() for message in found} == {0, 1, 2}
+    assert {tuple(message.headers()) for message in found} == {(("step", b"0"), ("worker", b"1"))}
+
+
+def test_no_broker_is_unavailable(settings: KafkaSettings) -> None:
+    nowhere = replace(settings, brokers="127.0.0.1:1", timeout_s=0.5)
+    with pytest.raises(UnavailableError):
+        Reader(nowhere).partitions("x")
+
+
+def test_a_killed_broker_comes_back_with_everything(tmp_path: Path) -> None:
+    broker = Broker(tmp_path).start()
+    try:
+        settings = KafkaSettings(brokers=broker.brokers, pipeline="p")
+        with (
+            closing(KafkaStepLog(settings, create=True)) as steps,
+            closing(KafkaOutputLog(settings, 0, create=True)) as out,
+        ):
+            epoch = steps.claim()
+            steps.append(make_record(0, epoch=epoch))
+            out.write(epoch, 0, part(0), [])
+            broker.kill()
+            broker.start()
+            steps.append(make_record(1, epoch=epoch))
+            out.write(epoch, 1, part(1), [])
+            assert [record.step for record in steps.read(0)] == [0, 1]
+        assert by_step(weighted(message) for message in messages(settings, "p.v")) == {
+            0: [((0, "x"), 1)],
+            1: [((1, "x"), 1)],
+        }
+    finally:
+        broker.close()
+
+
+def test_a_writer_of_an_older_epoch_does_not_even_take_over(settings: KafkaSettings) -> None:
+    with closing(KafkaOutputLog(settings, 0, create=True)) as new, closing(KafkaOutputLog(settings, 0)) as old:
+        new.write(2, 0, part(0), [])
+        with pytest.raises(FencedError):
+            old.write(1, 1, part(1), [])
+        producer = new._writer._producer
+        new.write(2, 1, part(1), [])
+        assert new._writer._producer is producer
