@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, unwrap
+from dbsp.expr.build import Expr, column_name, unwrap
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_integer, is_number
 from dbsp.zset.schema import FLOAT64, INT64, Column, OrderBy, Schema
@@ -56,7 +57,13 @@ def _argument(value: Any) -> Expression:
         return ColumnRef(value)
     if isinstance(value, Expr):
         return unwrap(value)
-    raise CircuitError(f"an aggregate takes a column name or an expression: got={value!r}", 'such as dbsp.sum("x")')
+    with located(user_line()):
+        raise CircuitError(f"an aggregate takes a column name or an expression: got={value!r}", 'such as dbsp.sum("x")')
+
+
+def _column(column: Any) -> str:
+    with located(user_line()):
+        return column_name(column)
 
 
 def count(argument: str | Expr | None = None) -> Aggregate:
@@ -97,11 +104,11 @@ def count_distinct(argument: str | Expr) -> Aggregate:
     return Aggregate("count_distinct", _argument(argument))
 
 
-def asc(column: str, nulls_first: bool = False) -> OrderBy:
+def asc(column: str | Expr, nulls_first: bool = False) -> OrderBy:
     """Ascending order, nulls last unless asked otherwise."""
-    return OrderBy(column, False, nulls_first)
+    return OrderBy(_column(column), False, nulls_first)
 
 
-def desc(column: str, nulls_first: bool = False) -> OrderBy:
+def desc(column: str | Expr, nulls_first: bool = False) -> OrderBy:
     """Descending order, nulls last unless asked otherwise."""
-    return OrderBy(column, True, nulls_first)
+    return OrderBy(_column(column), True, nulls_first)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from dbsp.circuit.nodes import Join, Node, Select, SourceLine
 from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr, column_name
 from dbsp.expr.cast import castable, to_type
 from dbsp.expr.expression import ColumnRef
 from dbsp.expr.names import missing_column
@@ -38,7 +39,9 @@ def join_node(
 
 
 def _names(names: Names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names or ())
+    if names is None:
+        return ()
+    return (column_name(names),) if isinstance(names, str | Expr) else tuple(map(column_name, names))
 
 
 def _keys(on: On, left_on: Names, right_on: Names) -> tuple[tuple[str, ...], tuple[str, ...]]:

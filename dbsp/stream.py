@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ from dbsp.circuit.nodes import (
 )
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, col, unwrap
+from dbsp.expr.build import Expr, col, column_name, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.functions import UserFunction
 from dbsp.expr.names import missing_column, nearest
@@ -75,6 +75,12 @@ class Stream:
                 raise missing_column(name, self.schema)
         return col(name)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Only to say how a column is written."""
+        known = name != "node" and not name.startswith("_") and name in self.columns
+        hint = f'; write stream["{name}"] or dbsp.col("{name}") for the column' if known else ""
+        raise AttributeError(f"a Stream has no attribute {name!r}{hint}")
+
     def __repr__(self) -> str:
         """Kind and schema."""
         return f"Stream({type(self.node).__name__} {self.schema})"
@@ -106,7 +112,7 @@ class Stream:
         """
         source = user_line()
         with located(source):
-            pairs = [(_plain_name(column), column) for column in columns]
+            pairs = [(column_name(column), column) for column in columns]
             return self._select([*pairs, *named.items()], source)
 
     def with_columns(self, **named: str | Expr | Any) -> Stream:
@@ -129,6 +135,8 @@ class Stream:
         """The same columns, some under new names: `{"old": "new"}`."""
         source = user_line()
         with located(source):
+            if not isinstance(names, Mapping):
+                raise CircuitError(f"rename takes a dict: got={names!r}", 'such as .rename({"old": "new"})')
             for old in names:
                 if old not in self.schema:
                     raise missing_column(old, self.schema)
@@ -289,7 +297,7 @@ class Stream:
         source = user_line()
         with located(source):
             stream = self.with_columns(**named) if named else self
-            names = (*(_plain_name(key) for key in keys), *named)
+            names = (*(column_name(key) for key in keys), *named)
             for name in names:
                 if name not in stream.schema:
                     raise missing_column(name, stream.schema)
@@ -406,7 +414,7 @@ class Stream:
                 raise CircuitError(f"top_k needs a whole number of rows, at least one: k={k!r}")
             order = tuple(_order(item) for item in ([by] if isinstance(by, str | OrderBy | Expr) else by))
             partition = (
-                (partition_by,) if isinstance(partition_by, str) else tuple(_plain_name(item) for item in partition_by)
+                (partition_by,) if isinstance(partition_by, str) else tuple(column_name(item) for item in partition_by)
             )
             for name in (*partition, *(item.column for item in order)):
                 if name not in self.schema:
@@ -515,19 +523,13 @@ def as_schema(columns: Columns) -> Schema:
                 raise CircuitError(
                     f"not a column type: column={name} type={type_!r}", "write one such as dbsp.INT64 or dbsp.STRING"
                 )
-    return Schema.of(columns)
-
-
-def _plain_name(column: Any) -> str:
-    """The name of a column given as text or as a bare column expression."""
-    if isinstance(column, str):
-        return column
-    if isinstance(column, Expr):
-        expression = unwrap(column)
-        if isinstance(expression, ColumnRef):
-            return expression.name
-        raise CircuitError(f"an expression needs a name: expression={expression}", f"write name={expression}")
-    raise CircuitError(f"not a column: got={column!r}", "give column names, or name=expression")
+        return Schema.of(columns)
+    listed = tuple(columns) if isinstance(columns, Iterable) else ()
+    if not listed or not all(isinstance(column, Column) for column in listed):
+        raise CircuitError(
+            f"not a schema: got={columns!r}", 'write one such as {"id": dbsp.INT64, "name": dbsp.STRING}'
+        )
+    return Schema(listed)
 
 
 def _column_or_value(value: Any, schema: Schema) -> Expression:
@@ -570,7 +572,7 @@ def _input_column(argument: Expression | None, computed: Mapping[Expression, str
 
 
 def _order(item: Any) -> OrderBy:
-    return item if isinstance(item, OrderBy) else OrderBy(_plain_name(item))
+    return item if isinstance(item, OrderBy) else OrderBy(column_name(item))
 
 
 def _check_streams(what: str, others: Iterable[Any]) -> None:

@@ -166,6 +166,8 @@ def _fit_sum(operands: Operands) -> tuple[Expression, ...]:
         return args
     elif _is_moment(left) and common_type(left, right) == TIMESTAMP:
         return to_common(operands)
+    if _is_moment(left) or _is_moment(right):
+        raise operands.refuse("to move a date or time add a datetime.timedelta, such as datetime.timedelta(days=1)")
     raise operands.refuse(cast_hint(operands))
 
 

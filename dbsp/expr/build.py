@@ -58,6 +58,13 @@ class Expr:
     def _call(self, function: Function, *others: Any, options: tuple[Any, ...] = ()) -> Expr:
         return Expr(Call(function, (self._expression, *map(unwrap, others)), options))
 
+    def _compare(self, function: Function, other: Any) -> Expr:
+        if other is None:
+            with located(user_line()):
+                hint = "write .is_null() or .is_not_null()"
+                raise CircuitError(f"a comparison with None is never true: expression={self}", hint)
+        return self._call(function, other)
+
     def _reversed(self, function: Function, other: Any) -> Expr:
         return Expr(Call(function, (unwrap(other), self._expression)))
 
@@ -115,27 +122,27 @@ class Expr:
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]
         """Equal; null if a side is null."""
-        return self._call(logic.EQUAL, other)
+        return self._compare(logic.EQUAL, other)
 
     def __ne__(self, other: object) -> Expr:  # type: ignore[override]
         """Not equal; null if a side is null."""
-        return self._call(logic.NOT_EQUAL, other)
+        return self._compare(logic.NOT_EQUAL, other)
 
     def __lt__(self, other: Any) -> Expr:
         """Less; NaN is above every number."""
-        return self._call(logic.LESS, other)
+        return self._compare(logic.LESS, other)
 
     def __le__(self, other: Any) -> Expr:
         """Less or equal."""
-        return self._call(logic.LESS_EQUAL, other)
+        return self._compare(logic.LESS_EQUAL, other)
 
     def __gt__(self, other: Any) -> Expr:
         """Greater."""
-        return self._call(logic.GREATER, other)
+        return self._compare(logic.GREATER, other)
 
     def __ge__(self, other: Any) -> Expr:
         """Greater or equal."""
-        return self._call(logic.GREATER_EQUAL, other)
+        return self._compare(logic.GREATER_EQUAL, other)
 
     def __and__(self, other: Any) -> Expr:
         """Both; false if one side is false. The right side is only needed where the left is not false."""
@@ -171,6 +178,9 @@ class Expr:
 
     def is_in(self, values: Iterable[Any]) -> Expr:
         """Whether it equals one of these constants; with a None among them the answer is true or null, as in SQL."""
+        with located(user_line()):
+            if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+                raise CircuitError(f"is_in takes several constants: got={values!r}", "such as .is_in([1, 2])")
         return self._call(logic.IS_IN, options=(tuple(values),))
 
     def fill_null(self, value: Any) -> Expr:
@@ -187,7 +197,7 @@ class Expr:
 
     def round(self, digits: int = 0) -> Expr:
         """To so many digits after the point, halves away from zero."""
-        return self._call(arithmetic.ROUND, options=(int(digits),))
+        return self._call(arithmetic.ROUND, options=(_whole("digits", digits),))
 
     def floor(self) -> Expr:
         """The next whole number below, in the same type."""
@@ -235,7 +245,9 @@ class Expr:
 
     def substr(self, start: int, length: int | None = None) -> Expr:
         """`length` characters from position `start`; the first position is 1, as in SQL."""
-        return self._call(strings.SUBSTR, options=(int(start), None if length is None else int(length)))
+        return self._call(
+            strings.SUBSTR, options=(_whole("start", start), None if length is None else _whole("length", length))
+        )
 
     def replace(self, old: str, new: str) -> Expr:
         """With every `old` replaced."""
@@ -304,6 +316,26 @@ class When:
         return Expr(Call(conditional.CASE, (*self._cases, unwrap(value))))
 
 
+def _whole(name: str, value: Any) -> int:
+    """A whole number, or an error that names the argument."""
+    with located(user_line()):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise CircuitError(f"a whole number is wanted: {name}={value!r}", "give it as a plain int")
+    return value
+
+
+def column_name(column: Any) -> str:
+    """The name of a column given as text or as a bare column expression."""
+    if isinstance(column, str):
+        return column
+    if isinstance(column, Expr):
+        expression = unwrap(column)
+        if isinstance(expression, ColumnRef):
+            return expression.name
+        raise CircuitError(f"an expression needs a name: expression={expression}", f"write name={expression}")
+    raise CircuitError(f"not a column: got={column!r}", "give column names, or name=expression")
+
+
 def unwrap(value: Any) -> Expression:
     """The expression that an `Expr` carries, or a literal of any other value."""
     if isinstance(value, Expr):
@@ -327,8 +359,9 @@ def col(name: str) -> Expr:
     >>> dbsp.col("distance") * 2
     (distance * 2)
     """
-    if not isinstance(name, str):
-        raise CircuitError(f"a column name is a str: name={name!r}", "write dbsp.lit(value) for a constant")
+    with located(user_line()):
+        if not isinstance(name, str):
+            raise CircuitError(f"a column name is a str: name={name!r}", "write dbsp.lit(value) for a constant")
     return Expr(ColumnRef(name))
 
 
@@ -372,6 +405,7 @@ def coalesce(*values: Any) -> Expr:
     >>> dbsp.coalesce(dbsp.col("dep_delay"), 0)
     coalesce(dep_delay, 0)
     """
-    if not values:
-        raise CircuitError("coalesce needs at least one value")
+    with located(user_line()):
+        if not values:
+            raise CircuitError("coalesce needs at least one value", 'such as dbsp.coalesce(dbsp.col("x"), 0)')
     return Expr(Call(conditional.COALESCE, tuple(map(unwrap, values))))

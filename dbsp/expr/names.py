@@ -9,9 +9,10 @@ from dbsp.errors import CircuitError
 from dbsp.zset.schema import Schema
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
     """A hint: the nearest known names, or all of them when none is near."""
     known = list(known)
+    name = str(name)
     folded = {other.casefold(): other for other in known}
     close = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.6)]
     if close:
@@ -19,6 +20,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return "there is " + ", ".join(f'"{other}"' for other in known) if known else "there is none"
 
 
-def missing_column(name: str, schema: Schema) -> CircuitError:
+def missing_column(name: object, schema: Schema) -> CircuitError:
     """The error for a column that the schema does not have."""
     return CircuitError(f'no such column: column="{name}"', nearest(name, schema.names))

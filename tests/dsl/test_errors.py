@@ -21,6 +21,29 @@ u = dbsp.table("u", {"id": dbsp.STRING, "name": dbsp.STRING, "code": dbsp.INT16}
 LINE = HEAD.count("\n") + 1
 
 MISTAKES = {
+    't.filter(col("delay") == None)': (
+        "a comparison with None is never true: expression=delay at=circuit.py:LINE; write .is_null() or .is_not_null()"
+    ),
+    't.filter(col("delay").is_in(3))': (
+        "is_in takes several constants: got=3 at=circuit.py:LINE; such as .is_in([1, 2])"
+    ),
+    't.with_columns(x=col("day") + 1)': (
+        "add does not work on these types: operands=day (date32[day]) and 1 (constant) at=circuit.py:LINE; "
+        "to move a date or time add a datetime.timedelta, such as datetime.timedelta(days=1)"
+    ),
+    't.with_columns(x=col("delay").round(0.5))': (
+        "a whole number is wanted: digits=0.5 at=circuit.py:LINE; give it as a plain int"
+    ),
+    't.rename("name")': 'rename takes a dict: got=\'name\' at=circuit.py:LINE; such as .rename({"old": "new"})',
+    't.top_k(3, by=dbsp.desc(col("id") + 1))': (
+        "an expression needs a name: expression=(id + 1) at=circuit.py:LINE; write name=(id + 1)"
+    ),
+    'dbsp.table("x", ["x"])': (
+        'not a schema: got=[\'x\'] at=circuit.py:LINE; write one such as {"id": dbsp.INT64, "name": dbsp.STRING}'
+    ),
+    "dbsp.sum(3)": (
+        'an aggregate takes a column name or an expression: got=3 at=circuit.py:LINE; such as dbsp.sum("x")'
+    ),
     't.filter(col("delai") > 3)': 'no such column: column="delai" at=circuit.py:LINE; did you mean "delay"?',
     't["nme"]': 'no such column: column="nme" at=circuit.py:LINE; did you mean "name"?',
     't.filter(col("delay") + 1)': (

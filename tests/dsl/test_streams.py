@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import pyarrow as pa
@@ -130,6 +131,13 @@ def test_an_expression_has_no_truth_and_no_hash():
         bool(col("a") == 1)
     with pytest.raises(TypeError):
         {col("a")}
+
+
+def test_a_column_is_no_attribute():
+    with pytest.raises(AttributeError, match=r'no attribute \'k\'; write stream\["k"\]'):
+        T.k  # noqa: B018 (the access is the test)
+    assert not hasattr(T, "nothing")
+    assert copy.deepcopy(T) == T
 
 
 def test_streams_built_alike_are_equal():
