@@ -6,6 +6,7 @@ They keep the contracts of `dbsp.logs` but for durability. The durable ones are 
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,9 @@ class MemoryInputLog:
     def append(self, table: str, batch: Batch, operations: np.ndarray, partition: int = 0) -> Range:
         """Take changes in; the range of offsets they got."""
         key = (table, partition)
+        if not len(batch):
+            at = self._ends.get(key, 0)
+            return Range(table=table, partition=partition, first=at, last=at)
         first = self._ends.get(key, 0)
         offsets = np.arange(first, first + len(batch), dtype=np.int64)
         change = Changes(table=table, partition=partition, batch=batch, operations=operations, offsets=offsets)
@@ -49,7 +53,9 @@ class MemoryInputLog:
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         """The kept changes cut to the range."""
         kept = self._kept.get((range_.table, range_.partition), [])
-        found = [cut for change in kept if (cut := _cut(change, range_)) is not None]
+        begin = bisect_left(kept, range_.first, key=lambda change: int(change.offsets[-1]))
+        end = bisect_left(kept, range_.last, key=lambda change: int(change.offsets[0]))
+        found = [cut for change in kept[begin:end] if (cut := _cut(change, range_)) is not None]
         if sum(len(change.batch) for change in found) != range_.last - range_.first:
             raise DataError(f"input rows are gone: {range_} step={step}")
         return found
