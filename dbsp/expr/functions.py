@@ -147,8 +147,8 @@ class UserFunction:
 
 
 def _cloudpickle() -> Any:
-    """The pickler that can take code along: on its own, or the one inside PySpark."""
-    for name in ("cloudpickle", "pyspark.cloudpickle"):
+    """The pickler that can take code along: PySpark's, which its workers have too, or the one on its own."""
+    for name in ("pyspark.cloudpickle", "cloudpickle"):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError:
