@@ -95,7 +95,7 @@ class OutputSection:
     def __post_init__(self) -> None:
         """Refuse what no output can do."""
         _one_of("output.kind", self.kind, OUTPUT_KINDS)
-        _one_of("output.format", self.format, FORMATS)
+        _one_of("output.format", self.format, (*FORMATS, "parquet") if self.kind == "files" else FORMATS)
         if self.kind == "kafka" and not self.bootstrap:
             raise ConfigError("a kafka output needs its brokers", 'set `bootstrap = "host:9092"` in [output]')
 

@@ -248,11 +248,16 @@ def _changed(ledger: Ledger | None, epoch: int | None, action: Callable[[Ledger]
 def encode_ledger(ledger: Ledger) -> dict[str, Any]:
     """The ledger as JSON values."""
     return {
-        "run": ledger.run, "fingerprint": ledger.fingerprint, "epoch": ledger.epoch,
-        "nodes": [list(pair) for pair in ledger.nodes], "rescale": ledger.rescale, "members": sorted(ledger.members), "forming": sorted(ledger.forming),
+        "run": ledger.run,
+        "fingerprint": ledger.fingerprint,
+        "epoch": ledger.epoch,
+        "rescale": ledger.rescale,
+        "nodes": [list(pair) for pair in ledger.nodes],
+        "members": sorted(ledger.members),
+        "forming": sorted(ledger.forming),
         "layouts": [asdict(layout) for _, layout in sorted(ledger.layouts.items())],
         "saved": [_encode_saved(saved) for _, saved in sorted(ledger.saved.items())],
-    }  # fmt: skip
+    }
 
 
 def decode_ledger(found: Mapping[str, Any]) -> Ledger:
@@ -260,11 +265,16 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
     layouts = [decode_layout(layout) for layout in found["layouts"]]
     saved = [_decode_saved(entry) for entry in found["saved"]]
     return Ledger(
-        run=found["run"], fingerprint=found["fingerprint"], epoch=found["epoch"],
+        run=found["run"],
+        fingerprint=found["fingerprint"],
+        epoch=found["epoch"],
+        rescale=found["rescale"],
         nodes=tuple((label, token) for label, token in found["nodes"]),
-        rescale=found["rescale"], members=frozenset(found["members"]), forming=frozenset(found["forming"]),
-        layouts={layout.version: layout for layout in layouts}, saved={entry.version: entry for entry in saved},
-    )  # fmt: skip
+        members=frozenset(found["members"]),
+        forming=frozenset(found["forming"]),
+        layouts={layout.version: layout for layout in layouts},
+        saved={entry.version: entry for entry in saved},
+    )
 
 
 def decode_layout(found: Mapping[str, Any]) -> Layout:

@@ -69,7 +69,11 @@ def run_query(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> 
     **Errors** `ConfigError` for what DuckDB refuses; `CapacityError` names the limit that was reached.
     """
     names = views_of(sql, tuple(tables))
-    config = {"memory_limit": f"{limits.memory_mb_max}MB", "threads": limits.threads, "temp_directory": ""}
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{limits.memory_mb_max}MB",
+        "threads": limits.threads,
+        "temp_directory": "",
+    }
     with duckdb.connect(":memory:", config=config) as connection:
         timer = threading.Timer(limits.timeout_s, connection.interrupt)
         timer.start()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, Self, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ from dbsp.logs import DELETE, INSERT, StepRecord
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.zset.batch import Batch
 
-Rows = Push | Batch | pa.Table | pa.RecordBatch
+Rows: TypeAlias = Push | Batch | pa.Table | pa.RecordBatch
 
 
 class InputWriter(Protocol):

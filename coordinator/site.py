@@ -96,10 +96,13 @@ class ConfiguredSite:
             case "embedded":
                 return EmbeddedOutputLog(self.data_dir, worker, first_step=first_step, create=True)
             case "files":
-                from dbsp.io.files import FileOutputLog  # noqa: PLC0415 - one kind of several
+                from dbsp.io.file_output import FileOutputLog  # noqa: PLC0415 - one kind of several
 
                 folder = Path(self.output.directory) if self.output.directory else self.data_dir / "files"
-                return cast(OutputLog, FileOutputLog(folder, worker, first_step=first_step, create=True))
+                return cast(
+                    OutputLog,
+                    FileOutputLog(folder, worker, format=self.output.format, first_step=first_step, create=True),
+                )
             case "kafka":
                 from dbsp.io.kafka.client import KafkaSettings  # noqa: PLC0415 - only Kafka needs its client
                 from dbsp.io.kafka.output import KafkaOutputLog  # noqa: PLC0415 - as above

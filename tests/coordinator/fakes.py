@@ -290,7 +290,7 @@ class Inline(Executor):
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as an executor does
             future.set_exception(error)
         return future
 
