@@ -67,7 +67,9 @@ def reason_of(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def report(context: StepContext, rows: Rows, names: tuple[str, ...], weights: Positions, reasons: Mapping[int, str]) -> None:
+def report(
+    context: StepContext, rows: Rows, names: tuple[str, ...], weights: Positions, reasons: Mapping[int, str]
+) -> None:
     """Note failed rows as dead letters, or stop the step if the policy says so."""
     if not reasons:
         return

@@ -50,8 +50,12 @@ class FloatForm:
         keys = key_columns(batch, self.keys.names)
         runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
         lengths = np.diff(np.append(runs.starts, len(batch)))
-        room = int(np.minimum(lengths * 4 * len(self.columns), floats.SLOTS).sum())
-        group, bins, sums = np.empty(room, np.int64), np.empty(room, np.int16), np.empty((room, len(self.columns)), np.int64)
+        room = 1 + int(np.minimum(lengths * 4 * len(self.columns), floats.SLOTS).sum())
+        group, bins, sums = (
+            np.empty(room, np.int64),
+            np.empty(room, np.int16),
+            np.empty((room, len(self.columns)), np.int64),
+        )
         values = np.stack([_bits(batch.column(name)) for name in self.columns])
         valid = np.stack([_valid(batch.column(name)) for name in self.columns])
         weight = np.ascontiguousarray(batch.weight)
@@ -121,7 +125,9 @@ class FloatPart:
         columns = []
         for call in self.calls:
             if call.column not in rounded:
-                rounded[call.column] = _rounded(groups, order, offsets, bins, np.ascontiguousarray(sums[:, call.column]))
+                rounded[call.column] = _rounded(
+                    groups, order, offsets, bins, np.ascontiguousarray(sums[:, call.column])
+                )
             total, count = rounded[call.column]
             valid = count != 0
             if call.function == "avg":
@@ -130,7 +136,9 @@ class FloatPart:
         return Values(columns=tuple(columns))
 
 
-def _rounded(groups: int, order: Positions, offsets: Positions, bins: npt.NDArray[Any], sums: Sums) -> tuple[Floats, Sums]:
+def _rounded(
+    groups: int, order: Positions, offsets: Positions, bins: npt.NDArray[Any], sums: Sums
+) -> tuple[Floats, Sums]:
     """Per group the sum as the nearest float, and the number of values."""
     total, count = np.empty(groups, np.float64), np.empty(groups, np.int64)
     if not floats.round_bins(order, offsets, np.ascontiguousarray(bins), sums, total, count):

@@ -49,11 +49,11 @@ class Join:
         made = []
         if len(left):
             state.append(0, left)
-            query, found = state.spine(1).with_batch(right).matches(left.key_hash)
+            query, found = state.spine(1).with_batch(right).matches(left.words[0])
             made.append(self._pairs(left, query, found, side=0))
         if len(right):
             state.append(1, right)
-            query, found = state.spine(0).matches(right.key_hash)
+            query, found = state.spine(0).matches(right.words[0])
             made.append(self._pairs(right, query, found, side=1))
         return concat(made, self.schema)
 

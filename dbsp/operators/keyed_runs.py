@@ -31,7 +31,7 @@ class KeyedRuns:
     def last(self) -> Positions:
         """The row at the end of each run."""
         ends = np.append(self.starts[1:], len(self.order)) - 1
-        return self.order[ends]
+        return np.asarray(self.order[ends])
 
 
 def keyed_runs(keys: Sequence[pa.Array], within: Words) -> KeyedRuns:

@@ -97,7 +97,12 @@ def quotients(low: Words, high: Integers, divisors: Integers, scale: int) -> npt
     """
     small = 1 << 53
     values = low.view(np.int64)
-    exact = fits_int64(low, high) & (values <= small) & (values >= -small) & (np.abs(divisors) <= small // 10**min(scale, 15))
+    exact = (
+        fits_int64(low, high)
+        & (values <= small)
+        & (values >= -small)
+        & (np.abs(divisors) <= small // 10 ** min(scale, 15))
+    )
     exact &= scale <= 15  # noqa: PLR2004 (10**15 is the last power below 2**53 by this margin)
     result = np.zeros(len(low), np.float64)
     if exact.any():

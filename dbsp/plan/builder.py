@@ -57,7 +57,9 @@ class Builder:
     _known: dict[tuple[Operator, tuple[int, ...]], int] = field(default_factory=dict)
     _received: dict[tuple[int, Key], int] = field(default_factory=dict)
 
-    def add(self, kind: str, operator: Operator, inputs: tuple[int, ...], schema: Schema, source: SourceLine | None) -> int:
+    def add(
+        self, kind: str, operator: Operator, inputs: tuple[int, ...], schema: Schema, source: SourceLine | None
+    ) -> int:
         """The node with this operator and these inputs, made if there is none; inputs are in one segment."""
         known = self._known.get((operator, inputs))
         if known is not None:
@@ -68,7 +70,13 @@ class Builder:
         return made
 
     def _append(
-        self, kind: str, operator: Operator, inputs: tuple[int, ...], segment: int, schema: Schema, source: SourceLine | None
+        self,
+        kind: str,
+        operator: Operator,
+        inputs: tuple[int, ...],
+        segment: int,
+        schema: Schema,
+        source: SourceLine | None,
     ) -> int:
         number = len(self.nodes)
         traces = tuple(self.trace(arrangement) for arrangement in operator.arrangements())
@@ -119,7 +127,9 @@ class Builder:
         moved = []
         for flow in flows:
             key = flow.schema.names if flow.distribution is None else flow.distribution
-            moved.append(self.distribute(flow, key, source, last) if self.segment(flow) < last else self.settle(flow, source))
+            moved.append(
+                self.distribute(flow, key, source, last) if self.segment(flow) < last else self.settle(flow, source)
+            )
         return moved
 
     def _exchange(self, flow: Flow, key: Key, source: SourceLine | None) -> Flow:

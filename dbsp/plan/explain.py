@@ -83,7 +83,7 @@ def _trace(trace: TraceSpec) -> str:
     return f"trace {trace.id} by ({', '.join(arrangement.key)}){order}{values}{weights}"
 
 
-def describe(operator: Operator) -> str:
+def describe(operator: Operator) -> str:  # noqa: PLR0911 (one case per operator)
     """An operator in a few words."""
     match operator:
         case Source():

@@ -45,9 +45,7 @@ def _combined(builder: Builder, flow: Flow, form: Form, node: GroupBy) -> Flow:
     """The rows in one form, summed where they are."""
     arrangement = form.arrangement()
     made = builder.add("combine", Combine(form=form), (flow.node,), arrangement.schema, node.source)
-    return Flow(
-        node=made, schema=arrangement.schema, distribution=flow.distribution, weights=arrangement.weights
-    )
+    return Flow(node=made, schema=arrangement.schema, distribution=flow.distribution, weights=arrangement.weights)
 
 
 def _is_linear(call: AggregateCall, schema: Schema) -> bool:

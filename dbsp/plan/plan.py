@@ -74,7 +74,9 @@ class Plan:
     def traces(self, segment: int) -> tuple[TraceSpec, ...]:
         """The traces that one segment reads and writes: those of its nodes and of the views made in it."""
         own = [trace for node in self.segment(segment) for trace in node.traces]
-        own += [view.trace for view in self.views if view.trace is not None and self.nodes[view.node].segment == segment]
+        own += [
+            view.trace for view in self.views if view.trace is not None and self.nodes[view.node].segment == segment
+        ]
         return tuple(sorted(own, key=lambda trace: trace.id))
 
     def all_traces(self) -> tuple[TraceSpec, ...]:

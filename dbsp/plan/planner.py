@@ -84,7 +84,7 @@ class _Lowering:
             flow = self.builder.settle(flow, node.source)
         self.flows[id(node)] = flow
 
-    def _flow(self, node: Node) -> Flow:
+    def _flow(self, node: Node) -> Flow:  # noqa: PLR0911 (one case per kind of node)
         match node:
             case Table():
                 return self._keyed_table(node) if node.primary_key else self._bare_table(node)
@@ -147,13 +147,20 @@ class _Lowering:
         columns = tuple(column for column in node.columns if column[2] in needed)
         keys = [node.left_on, node.right_on]
         sides = [
-            self._input(child).pick(_in_order(child.schema, {name for of, name, _ in columns if of == side} | set(keys[side])))
+            self._input(child).pick(
+                _in_order(child.schema, {name for of, name, _ in columns if of == side} | set(keys[side]))
+            )
             for side, child in enumerate((node.left, node.right))
         ]
         left, right = self.builder.together(sides, keys, node.source)
         schema = node.schema.select(needed)
         operator = Join(
-            left=left.schema, right=right.schema, left_on=node.left_on, right_on=node.right_on, columns=columns, schema=schema
+            left=left.schema,
+            right=right.schema,
+            left_on=node.left_on,
+            right_on=node.right_on,
+            columns=columns,
+            schema=schema,
         )
         made = self.builder.add("join", operator, (left.node, right.node), schema, node.source)
         outputs = {(side, name): out for side, name, out in reversed(columns)}

@@ -68,7 +68,9 @@ def _of_inputs(node: Node, need: Need) -> tuple[Need, ...]:
             sides = [frozenset(name for of, name, out in node.columns if of == side and out in need) for side in (0, 1)]
             return sides[0] | frozenset(node.left_on), sides[1] | frozenset(node.right_on)
         case GroupBy():
-            return (frozenset(node.keys) | {c.column for c in node.aggregates if c.column is not None and c.name in need},)
+            return (
+                frozenset(node.keys) | {c.column for c in node.aggregates if c.column is not None and c.name in need},
+            )
         case Union():
             return tuple(need for _ in node.inputs)
         case MapRows() | Distinct() | TopK():

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from dbsp.zset.hashing import narrow_hash
 
+Row = tuple[Any, ...]
+History = list[list[tuple[Row, int]]]
+
 keys = st.sampled_from(["a", "b", "a key of many letters", "", None])
 numbers = st.sampled_from([None, 0, 1, -7, 3, 2**31 - 1, -(2**31)])
 floats = st.sampled_from([None, 0.0, -0.0, 0.1, 0.2, -0.3, 1e16, 1.0, -1e16, 5e-324, 1e300, float("nan"), float("inf")])
@@ -26,17 +29,17 @@ def hashed(bits: int | None) -> Iterator[None]:
         yield
 
 
-def histories(rows: st.SearchStrategy[tuple[Any, ...]], steps: int = 5) -> st.SearchStrategy[list[list[tuple[tuple[Any, ...], int]]]]:
+def histories(rows: st.SearchStrategy[Row], steps: int = 5) -> st.SearchStrategy[History]:
     """Steps of (row, weight) pairs; rows are drawn from a small pool, so that they meet again."""
 
-    def of(pool: list[tuple[Any, ...]]) -> st.SearchStrategy[list[list[tuple[tuple[Any, ...], int]]]]:
+    def of(pool: list[Row]) -> st.SearchStrategy[History]:
         pair = st.tuples(st.sampled_from(pool), st.sampled_from([1, 1, 1, -1, 2, -2]))
         return st.lists(st.lists(pair, max_size=8), min_size=1, max_size=steps)
 
     return st.lists(rows, min_size=1, max_size=8).flatmap(of)
 
 
-def proper(history: list[list[tuple[tuple[Any, ...], int]]]) -> list[list[tuple[tuple[Any, ...], int]]]:
+def proper(history: History) -> History:
     """The history with weights cut so that no row is ever retracted more often than it is there at the end of a step."""
     held: dict[str, int] = {}
     cut = []

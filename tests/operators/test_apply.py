@@ -29,7 +29,9 @@ def expression(expr: Any) -> Any:
 DIVIDE = Apply(
     stages=(
         Keep(predicate=expression(dbsp.col("b") < 100), schema=SCHEMA),
-        Project(columns=(("q", expression(dbsp.col("a") // dbsp.col("b"))), ("b", expression(dbsp.col("b")))), schema=OUT),
+        Project(
+            columns=(("q", expression(dbsp.col("a") // dbsp.col("b"))), ("b", expression(dbsp.col("b")))), schema=OUT
+        ),
         Keep(predicate=resolve(unwrap(dbsp.col("q") != 3), OUT), schema=OUT),
     ),
     schema=OUT,

@@ -24,7 +24,9 @@ from tests.operators.driver import Driver, Rows, batch, plain, total
 from tests.operators.histories import floats, hashed, hashes, histories, keys, proper, quick
 
 MONEY = dbsp.decimal(25, 2)
-SCHEMA = dbsp.Schema.of({"k": dbsp.STRING, "x": dbsp.INT64, "f": dbsp.FLOAT64, "m": MONEY, "s": dbsp.STRING, "g": dbsp.FLOAT32})
+SCHEMA = dbsp.Schema.of(
+    {"k": dbsp.STRING, "x": dbsp.INT64, "f": dbsp.FLOAT64, "m": MONEY, "s": dbsp.STRING, "g": dbsp.FLOAT32}
+)
 RESULTS = {"sum x": dbsp.INT64, "sum f": dbsp.FLOAT64, "sum g": dbsp.FLOAT64, "sum m": dbsp.decimal(38, 2)}
 integers = st.sampled_from([None, 0, 1, -7, 2**62, -(2**62), 2**40 + 1])
 money = st.sampled_from([None, Decimal("0.01"), Decimal("-2.50"), Decimal("99999999999999999999.99"), Decimal("-1e20")])
@@ -69,7 +71,9 @@ class Grouped(Driver):
         context = StepContext(step=0, clock_us=0)
         inputs = []
         for combine in self.combines:
-            sent = [combine.step(context, None, (part,)) for part in (whole.slice(0, half), whole.slice(half, len(whole)))]  # type: ignore[arg-type]
+            sent = [
+                combine.step(context, None, (part,)) for part in (whole.slice(0, half), whole.slice(half, len(whole)))
+            ]  # type: ignore[arg-type]
             inputs.append(_concat([part.loose() for part in sent]))
         return self.step(*inputs)
 
@@ -91,8 +95,12 @@ def values(group: list[tuple[Any, ...]], at: int) -> list[Any]:
     return [math.nan if row[at] == "nan" else row[at] for row in group if row[at] is not None]
 
 
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
 def least(found: list[Any], greatest: bool = False) -> Any:
-    numbers = [v for v in found if v == v]
+    numbers = [v for v in found if not _is_nan(v)]
     if greatest and len(numbers) < len(found):
         return math.nan
     if not numbers:
@@ -101,7 +109,7 @@ def least(found: list[Any], greatest: bool = False) -> Any:
 
 
 def distinct(found: list[Any]) -> int:
-    return len({"nan" if v != v else v for v in found})
+    return len({"nan" if _is_nan(v) else v for v in found})
 
 
 @pytest.mark.parametrize("by", [1, 0])

@@ -26,7 +26,7 @@ rows = st.tuples(keys, numbers)
 
 def pairs_of(left: Rows, right: Rows) -> Rows:
     return total(
-        ((k, x, y), a * b) for (k, x), a in left.items() for (l, y), b in right.items() if k is not None and k == l
+        ((k, x, y), a * b) for (k, x), a in left.items() for (key, y), b in right.items() if k is not None and k == key
     )
 
 

@@ -11,7 +11,9 @@ from dbsp.operators.upsert import Upsert
 from tests.operators.driver import Driver, batch, plain
 from tests.operators.histories import floats, hashed, hashes, quick
 
-SCHEMA = dbsp.Schema((dbsp.Column("a", dbsp.STRING, False), dbsp.Column("b", dbsp.INT32, False), dbsp.Column("f", dbsp.FLOAT64)))
+SCHEMA = dbsp.Schema(
+    (dbsp.Column("a", dbsp.STRING, False), dbsp.Column("b", dbsp.INT32, False), dbsp.Column("f", dbsp.FLOAT64))
+)
 UPSERT = Upsert(schema=SCHEMA, key=("a", "b"))
 OPERATIONS = operations_schema(SCHEMA, UPSERT.key)
 keys = st.tuples(st.sampled_from(["", "k", "a longer key"]), st.integers(0, 1))

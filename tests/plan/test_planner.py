@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (golden plans are as wide as they are)
 from __future__ import annotations
 
 import pickle
@@ -72,7 +73,9 @@ segment 3
 """,
     ),
     "extremes, distinct counts and floats travel in one shuffle": (
-        lambda: planned(v=t.group_by("k").aggregate(lo=dbsp.min("x"), hi=dbsp.max("x"), d=dbsp.count_distinct("x"), m=dbsp.avg("f"))),
+        lambda: planned(
+            v=t.group_by("k").aggregate(lo=dbsp.min("x"), hi=dbsp.max("x"), d=dbsp.count_distinct("x"), m=dbsp.avg("f"))
+        ),
         """
 plan c: segments=2 exchanges=3 traces=7
 segment 0

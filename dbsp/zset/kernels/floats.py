@@ -70,38 +70,51 @@ def _add_value(sums, bits, weight):  # type: ignore[no-untyped-def]
     return first if fits else -2
 
 
+@helper
+def _add_row(work, values, valid, weight, row):  # type: ignore[no-untyped-def]
+    """Add a row's values to the bins of its group; the range of finite bins it touched, (0, -3) on overflow."""
+    least, most = BINS, -1
+    if not -_WEIGHT_MAX < weight[row] < _WEIGHT_MAX:
+        return 0, -3
+    for c in range(len(values)):
+        if valid[c, row]:
+            first = _add_value(work[c], values[c, row], weight[row])
+            if first == -2:  # noqa: PLR2004 (overflow)
+                return 0, -3
+            if first >= 0:
+                least = min(least, first)
+                most = max(most, first + 2)
+    return least, most
+
+
+@helper
+def _write_bin(work, slot, sums, row):  # type: ignore[no-untyped-def]
+    """Move a bin of every column out of the work space; whether one is not zero."""
+    some = False
+    for c in range(len(work)):
+        sums[row, c] = work[c, slot]
+        some = some or work[c, slot] != 0
+        work[c, slot] = 0
+    return some
+
+
 @kernel(types.int64(_W, _FLAGS, _I64, _I64, _I64, _I64_OUT, _I16_OUT, _W_OUT))
-def sum_bins(values, valid, weight, order, starts, group, bin_, sums):  # type: ignore[no-untyped-def]
-    """The bins of each run of rows: values (f, n) as the bits of floats; how many (group, bin) rows, or -1 on overflow."""
-    columns = len(values)
-    work = np.zeros((columns, SLOTS), np.int64)
+def sum_bins(values, valid, weight, order, starts, group, bin_, sums):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """The bins of each run of rows: values (f, n) as the bits of floats; how many (group, bin) rows, -1 on overflow."""
+    work = np.zeros((len(values), SLOTS), np.int64)
     count = 0
     for g in range(len(starts)):
         end = starts[g + 1] if g + 1 < len(starts) else len(order)
         least, most = BINS, -1
         for i in range(starts[g], end):
-            row = order[i]
-            if not -_WEIGHT_MAX < weight[row] < _WEIGHT_MAX:
+            low, high = _add_row(work, values, valid, weight, order[i])
+            if high == -3:  # noqa: PLR2004 (overflow)
                 return -1
-            for c in range(columns):
-                if not valid[c, row]:
-                    continue
-                first = _add_value(work[c], values[c, row], weight[row])
-                if first == -2:  # noqa: PLR2004 (overflow)
-                    return -1
-                if first >= 0:
-                    least = min(least, first)
-                    most = max(most, first + 2)
-        for slot in range(SLOTS):
-            if SPECIALS <= slot < SPECIALS + least or slot > SPECIALS + most:
-                if slot >= SPECIALS:
-                    continue
-            some = False
-            for c in range(columns):
-                sums[count, c] = work[c, slot]
-                some = some or work[c, slot] != 0
-                work[c, slot] = 0
-            if some:
+            least = min(least, low)
+            most = max(most, high)
+        for slot in range(SPECIALS + most + 1):
+            touched = slot < SPECIALS or slot >= SPECIALS + least
+            if touched and _write_bin(work, slot, sums, count):
                 group[count] = g
                 bin_[count] = slot - SPECIALS
                 count += 1
@@ -177,7 +190,7 @@ def _total(sums, limbs):  # type: ignore[no-untyped-def]
 
 @kernel(types.boolean(_I64, _I64, _I16, _I64, _F64_OUT, _I64_OUT))
 def round_bins(order, offsets, bin_, sums, total, count):  # type: ignore[no-untyped-def]
-    """Per group the sum and the number of values out of its (bin, sum) rows `order[offsets[g]:offsets[g + 1]]`; False on overflow."""
+    """Per group sum and number of values out of its (bin, sum) rows `order[offsets[g]:offsets[g + 1]]`; False on overflow."""
     work = np.zeros(SLOTS, np.int64)
     limbs = np.zeros(_LIMBS + 3, np.int64)
     for g in range(len(total)):
