@@ -55,7 +55,7 @@ class JobThread:
         except DbspError:
             raise
         except (Py4JError, OSError, EOFError) as error:
-            raise self._translated(what, error) from error
+            raise self._translated(what, error) from None  # it tells the whole story; the JVM's is in Spark's log
         except BaseException:
             self.cancel()
             raise

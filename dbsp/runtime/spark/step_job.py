@@ -22,7 +22,7 @@ from dbsp.runtime import tasks
 from dbsp.runtime.runtime import WorkerReport
 from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure
 from dbsp.runtime.spark.placement import drain
-from dbsp.runtime.spark.shared import PackedWork, unpack
+from dbsp.runtime.spark.shared import PackedWork, settle, unpack
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -69,7 +69,7 @@ def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator
     drain(nothing)
     order = task.order()
     worker = order.layout.workers[index]
-    yield _report(worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block))
+    yield _report(0, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block))
 
 
 def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Record]:
@@ -77,7 +77,9 @@ def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterato
     drain(nothing)
     order = task.order()
     worker = order.layout.workers[index]
-    return _sent(order.layout, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block))
+    return _sent(
+        order.layout, 0, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block)
+    )
 
 
 def middle_segment(task: StepTask, segment: int, index: int, records: Iterable[Record]) -> Iterator[Record]:
@@ -88,7 +90,7 @@ def middle_segment(task: StepTask, segment: int, index: int, records: Iterable[R
     failed = next(filter(is_failure, blocks), None)
     if failed is not None:
         return iter(enumerate([failed] * len(order.layout.workers)))
-    return _sent(order.layout, worker, lambda: _later(task, order, segment, worker, blocks))
+    return _sent(order.layout, segment, worker, lambda: _later(task, order, segment, worker, blocks))
 
 
 def last_segment(task: StepTask, segment: int, index: int, records: Iterable[Record]) -> Iterator[Result]:
@@ -100,7 +102,7 @@ def last_segment(task: StepTask, segment: int, index: int, records: Iterable[Rec
     if failed is not None:
         yield failure_from(failed)
         return
-    yield _report(worker, lambda: _later(task, order, segment, worker, blocks))
+    yield _report(segment, worker, lambda: _later(task, order, segment, worker, blocks))
 
 
 def _later(
@@ -111,10 +113,11 @@ def _later(
     return tasks.run_later_segment(work, order, segment, worker, parcels, _block)
 
 
-def _sent(layout: Layout, worker: int, run: Callable[[], list[bytes] | WorkerReport]) -> Iterator[Record]:
+def _sent(layout: Layout, segment: int, worker: int, run: Callable[[], list[bytes] | WorkerReport]) -> Iterator[Record]:
     """The records of a segment's parcels; of its failure, if it failed."""
     try:
         blocks = run()
+        settle(f"segment {segment}")
         if isinstance(blocks, WorkerReport):
             raise InternalError(f"a segment before the last one ended its step: worker={worker}")
     except DbspError as error:
@@ -122,9 +125,10 @@ def _sent(layout: Layout, worker: int, run: Callable[[], list[bytes] | WorkerRep
     return iter(enumerate(blocks))
 
 
-def _report(worker: int, run: Callable[[], list[bytes] | WorkerReport]) -> Result:
+def _report(segment: int, worker: int, run: Callable[[], list[bytes] | WorkerReport]) -> Result:
     try:
         report = run()
+        settle(f"segment {segment}")
     except DbspError as error:
         return failure_of(error, worker)
     if isinstance(report, WorkerReport):
