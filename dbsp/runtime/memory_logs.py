@@ -105,6 +105,10 @@ class MemoryOutputLog:
         """(first, last)."""
         return self.first, self._last
 
+    def join_at(self, first_step: int) -> None:
+        """A worker that left and is back writes from the first step of the layout that brought it back."""
+        self._last = max(self._last, first_step)
+
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
         """Append at `last`, compare below it, refuse above it."""
         if epoch < self._epoch:

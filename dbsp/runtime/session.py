@@ -59,7 +59,9 @@ class MemorySite:
 
     def output_log(self, worker: int, first_step: int = 0) -> MemoryOutputLog:
         """The worker's outputs."""
-        return self.outputs.setdefault(worker, MemoryOutputLog(first=first_step))
+        log = self.outputs.setdefault(worker, MemoryOutputLog(first=first_step))
+        log.join_at(first_step)
+        return log
 
 
 @dataclass(frozen=True, slots=True)

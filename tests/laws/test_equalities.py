@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from tests.laws.circuits import Relation, canonical, recomputed, relations
+from tests.laws.circuits import Relation, canonical, recomputed, relations, t, u
 
 strings = st.sampled_from(["x", "y", "a longer string than eight", "", None])
 integers = st.sampled_from([None, -3, 0, 1, 2, 5, 2**40])
@@ -86,10 +86,10 @@ def act(world: World, action: tuple[Any, ...]) -> None:
             world.run.rescale(workers)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(relations(), st.lists(actions, max_size=25), st.integers(1, 5))
 def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
-    circuit = dbsp.circuit("generated", {"v": relation.stream})
+    circuit = dbsp.circuit("generated", {"v": relation.stream, "t": t, "u": u})
     with dbsp.open(circuit, workers=workers, partitions=2) as run:
         world = World(run)
         for action in [*history, ("step",)]:
