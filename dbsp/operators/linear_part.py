@@ -128,7 +128,7 @@ class LinearPart:
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
         """Old sums from the trace, new ones by adding the change."""
         spine = state.spine(0)
-        if delta.columns is groups.columns:
+        if delta is groups:
             old = spine.sums(delta)
             new = checked_sum(old, delta.weights)
         else:
