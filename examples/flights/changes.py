@@ -113,6 +113,21 @@ def pushes(tables: dict[str, pa.Table], rows_per_batch: int, first: int = 0) -> 
         yield [push for push in batch if push.rows.num_rows]
 
 
+def remaining(tables: dict[str, pa.Table], count: int) -> dict[str, pa.Table]:
+    """The rows of all tables after the first `count` changes, worked out without playing them."""
+    happened = events(tables)
+    played = slice(0, max(count - sum(tables[name].num_rows for name in KNOWN_BEFORE), 0))
+    kind, row = happened.kind[played], happened.row[played]
+    flights, of_weather = tables["flights"], kind == OBSERVED
+    latest = np.full(flights.num_rows, -1, dtype=np.int8)
+    np.maximum.at(latest, row[~of_weather], kind[~of_weather])
+    there = np.flatnonzero((latest >= SCHEDULED) & (latest != CANCELLED))
+    return tables | {
+        "flights": _as_known(flights, there, latest[there]),
+        "weather": tables["weather"].take(row[of_weather]),
+    }
+
+
 def _as_known(flights: pa.Table, row: np.ndarray, kind: np.ndarray) -> pa.Table:
     """The flights' rows as they were known when the events happened: what came later is null."""
     table = flights.take(row)

@@ -1,6 +1,7 @@
 """DuckDB's answers to the same questions, computed afresh from the files, to hold the views against.
 
-The rows are those that remain when the year is over: every flight but the cancelled ones. Nothing of the engine is used.
+The rows are those that the tables hold in the end: every flight of the files but the cancelled ones, once the year is
+over. Nothing of the engine is used.
 Means of whole numbers are one division of exact sums in both, so they must be equal to the bit. DuckDB's own sum of
 floats depends on the order of the rows; there it only collects the values, and `math.fsum` adds them exactly.
 """
@@ -50,7 +51,7 @@ MEANS_OF_FLOATS = {"delay_by_weather": "mean_temp"}
 
 
 def recompute(tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
-    """Every view, from the tables of the files."""
+    """Every view, from the rows that the tables hold."""
     with duckdb.connect(config={"threads": 1}) as connection:
         for name, table in tables.items():
             connection.register(name, table)

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -61,10 +62,12 @@ class Interrupted(Exception):  # noqa: N818 - it is no error
 class Player:
     """Sends the stream to the service, never more than a few batches ahead of what is processed."""
 
-    def __init__(self, service: Service, tables: dict[str, pa.Table], screen: Screen, stop: threading.Event) -> None:
-        """Look up where the log ends; nothing is sent yet."""
+    def __init__(
+        self, service: Service, tables: dict[str, pa.Table], total: int, screen: Screen, stop: threading.Event
+    ) -> None:
+        """Look up where the log ends; nothing is sent yet. `total` changes are wanted in all."""
         self._service, self._tables, self._screen, self._stop = service, tables, screen, stop
-        self.total = changes.count(tables)
+        self.total = total
         inputs = service.built.parts.inputs
         known = [inputs.last_sequence(table, PRODUCER) for table in tables]
         self.played = max((sequence for sequence in known if sequence is not None), default=0)
@@ -73,14 +76,16 @@ class Player:
     @property
     def finished(self) -> bool:
         """Whether everything has been sent."""
-        return self.played == self.total
+        return self.played >= self.total
 
     def play(self, rows_per_batch: int) -> None:
         """Send what was not sent yet, and wait until all of it is processed."""
         for batch in changes.pushes(self._tables, rows_per_batch, self.played):
+            if self.finished:
+                break
             self._wait_until_processed(self.played - (BATCHES_AHEAD - 1) * rows_per_batch)
             self._send(batch)
-        self._wait_until_processed(self.total)
+        self._wait_until_processed(self.played)
         self._screen.show(self._progress(), last=True)
 
     def _send(self, batch: list[changes.Push]) -> None:
@@ -172,30 +177,41 @@ def stopping_on_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def play(config: Config, rows_per_batch: int, screen: Screen, stop: threading.Event) -> dict[str, pa.Table]:
-    """Start the service, play what is left, take a last checkpoint; the views."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What the run ended with: the views, and the rows they are of."""
+
+    views: dict[str, pa.Table]
+    rows: dict[str, pa.Table]
+
+
+def play(config: Config, rows_per_batch: int, total: int | None, screen: Screen, stop: threading.Event) -> Played:
+    """Start the service, play what is left, take a last checkpoint."""
     console = screen.console
     tables = data.read()
+    total = min(total or changes.count(tables), changes.count(tables))
     console.print(
         f"starting the service: runtime {config.pipeline.runtime}, state in {config.data_dir}", soft_wrap=True
     )
     with Service(config) as service, answering(service, config) as url:
-        player = Player(service, tables, screen, stop)
-        if player.finished and not service.snapshot.lag_rows:
-            console.print(f"all {player.total:,} changes were played before; these are the views from the state")
+        player = Player(service, tables, total, screen, stop)
+        if player.finished:
+            console.print(f"all {player.played:,} changes were played before; these are the views from the state")
         else:
             console.print(f"playing {player.total - player.played:,} of {player.total:,} changes; HTTP at {url}/docs")
         with screen:
             player.play(rows_per_batch)
         service.checkpoint()
-        return {found.view: found.table.drop_columns(["weight"]) for found in service.read_views(tuple(ORDER))}
+        views = {found.view: found.table.drop_columns(["weight"]) for found in service.read_views(tuple(ORDER))}
+        return Played(views=views, rows=changes.remaining(tables, player.played))
 
 
-def report(console: Console, views: dict[str, pa.Table]) -> bool:
+def report(console: Console, played: Played) -> bool:
     """Print the views, and whether they equal the recomputation."""
+    views = played.views
     for name, view in views.items():
         print_view(console, name, view, ORDER[name])
-    expected = oracle.recompute(data.read())
+    expected = oracle.recompute(played.rows)
     found = {name: oracle.differences(view, expected[name]) for name, view in views.items()}
     for name, lines in found.items():
         for line in lines[:10]:
@@ -215,6 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Play the flights of New York 2013 through a circuit.")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     parser.add_argument("--rows-per-batch", type=int, default=ROWS_PER_BATCH, help="changes sent in one transaction")
+    parser.add_argument("--changes", type=int, help="play only so many changes (whole batches)")
     chosen = parser.parse_args(arguments)
     screen = Screen()
     try:
@@ -222,14 +239,14 @@ def main(arguments: list[str] | None = None) -> int:
         if os.environ.get("FRESH", "") not in ("", "0"):
             shutil.rmtree(config.data_dir, ignore_errors=True)
         with stopping_on_signals() as stop:
-            views = play(config, chosen.rows_per_batch, screen, stop)
+            played = play(config, chosen.rows_per_batch, chosen.changes, screen, stop)
     except Interrupted:
         screen.console.print("interrupted; run it again to go on from here")
         return 130
     except DbspError as error:
         screen.console.print(f"error: {error}", style="red", highlight=False, soft_wrap=True)
         return error.exit_code
-    return 0 if report(screen.console, views) else 1
+    return 0 if report(screen.console, played) else 1
 
 
 if __name__ == "__main__":

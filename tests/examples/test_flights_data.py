@@ -65,7 +65,9 @@ def test_the_stream_ends_in_the_rows_of_the_files(tables: dict[str, pa.Table], r
                 pieces.append(push.rows)
     stream = pa.concat_tables(pieces)
     flights = tables["flights"]
-    assert stream.take(latest[alive]).equals(flights.filter(flights["dep_time"].is_valid()))
+    departed = flights.filter(flights["dep_time"].is_valid())
+    assert stream.take(latest[alive]).equals(departed)
+    assert changes.remaining(tables, changes.count(tables))["flights"].equals(departed)
     assert pa.concat_tables(weather).num_rows == OBSERVATIONS
 
 
@@ -86,6 +88,20 @@ def test_the_stream_goes_on_where_it_was_left(tables: dict[str, pa.Table]) -> No
         assert found.equals(expected)
     assert sent + sum(push.rows.num_rows for push in rest) == changes.count(tables)
     assert not list(changes.pushes(tables, 100_000, changes.count(tables)))
+
+
+def test_the_rows_after_part_of_the_stream_are_those_it_brought(tables: dict[str, pa.Table]) -> None:
+    rows: dict[int, dict[str, object]] = {}
+    sent = 0
+    for batch in (b for n, b in enumerate(changes.pushes(tables, 3_000)) if n < 8):
+        for push in batch:
+            sent += push.rows.num_rows
+            if push.table == "flights":
+                for row in push.rows.to_pylist():
+                    rows.pop(row["id"], None) if push.delete else rows.update({row["id"]: row})
+    found = changes.remaining(tables, sent)["flights"].to_pylist()
+    assert len(found) > 1_000
+    assert found == [rows[number] for number in sorted(rows)]
 
 
 def test_a_scheduled_flight_says_nothing_of_its_arrival(tables: dict[str, pa.Table]) -> None:
