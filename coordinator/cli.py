@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dbsp.coordinator.config import load_config
-from dbsp.coordinator.exits import INTERRUPTED, error_of, exit_code
+from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.listen import read_address
-from dbsp.coordinator.serve import report
+from dbsp.coordinator.serve import guarded
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION
 
@@ -236,19 +236,8 @@ def _patience(text: str) -> Any:
 
 
 def main() -> None:
-    """The console script: errors of this project become one line and an exit code."""
-    try:
-        command.main(standalone_mode=False, prog_name="coordinator")
-    except DbspError as error:
-        report(error)
-        sys.exit(exit_code(error.code))
-    except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(exit_code("config"))
-    except click.Abort:
-        sys.exit(INTERRUPTED)
+    """The console script."""
+    sys.exit(guarded(lambda: command.main(standalone_mode=False, prog_name="coordinator")))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from rich.console import Console
 from dbsp.coordinator.build import build, load_plan
 from dbsp.coordinator.clock import SystemClock
 from dbsp.coordinator.config import Config, load_config
-from dbsp.coordinator.exits import INTERRUPTED, exit_code
+from dbsp.coordinator.exits import INTERRUPTED, OK, exit_code
 from dbsp.coordinator.http import make_app
 from dbsp.coordinator.listen import Server, bind
 from dbsp.coordinator.progress import Progress
@@ -63,19 +63,25 @@ def command(pipeline: Path, check: bool, rescale: int | None, overrides: tuple[s
 
 
 def main() -> None:
-    """The console script: errors of this project become one line and an exit code."""
+    """The console script."""
+    sys.exit(guarded(lambda: command.main(standalone_mode=False, prog_name="dbsp-coordinator")))
+
+
+def guarded(action: Callable[[], Any]) -> int:
+    """The exit code of an action; an error of this project becomes one line for people and its code."""
     try:
-        command.main(standalone_mode=False, prog_name="dbsp-coordinator")
+        action()
     except DbspError as error:
         report(error)
-        sys.exit(exit_code(error.code))
+        return exit_code(error.code)
     except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
+        return error.exit_code
     except click.ClickException as error:
         error.show()
-        sys.exit(exit_code("config"))
+        return exit_code("config")
     except click.Abort:
-        sys.exit(INTERRUPTED)
+        return INTERRUPTED
+    return OK
 
 
 def report(error: DbspError) -> None:

@@ -1,0 +1,393 @@
+"""The real service, killed at named points and at random moments, then started again: nothing twice, nothing missing.
+
+Golden run (design, end): the step log of the faulted run, replayed from step 0 by one worker in memory, gives the same outputs,
+summed over workers, for every step; and the views are those of the rows that were acknowledged, each once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from dbsp.coordinator.build import load_plan
+from dbsp.coordinator.config import load_config
+from dbsp.coordinator.listen import read_address
+from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, read_outputs
+from dbsp.layout import initial
+from dbsp.plan.plan import Plan
+from dbsp.runtime.inprocess import InProcessRuntime
+from dbsp.runtime.session import MemorySite
+from dbsp.runtime.tasks import Work
+from dbsp.store import CheckpointId
+
+pytestmark = pytest.mark.crash
+
+CHILD = Path(__file__).with_name("coordinator_child.py")
+CIRCUIT = """
+import dbsp
+from dbsp import col, count
+from dbsp import sum as total
+
+orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.INT64}, primary_key=["id"])
+names = dbsp.table("names", {"customer": dbsp.STRING, "name": dbsp.STRING}, primary_key=["customer"])
+per_customer = (
+    orders.group_by("customer").aggregate(orders=count(), amount=total("amount")).join(names, on="customer")
+)
+large = orders.filter(col("amount") > 500)
+pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "large": large})
+"""
+SETTINGS = """
+[pipeline]
+name = "shop"
+circuit = "circuit.py:pipeline"
+runtime = "local"
+workers = 2
+[http]
+port = 0
+[checkpoint]
+interval_s = 0.3
+retention_s = 100000
+[step]
+max_rows_per_step = 400
+"""
+POINTS = [
+    *(f"steps.claim:{when}:1" for when in ("before", "after")),
+    "runtime.create:after:1",
+    *(f"runtime.fence:{when}:1" for when in ("before", "after")),
+    *(f"runtime.open:{when}:1" for when in ("before", "after")),
+    *(f"steps.append:{when}:3" for when in ("before", "after")),
+    *(f"runtime.run_step:{when}:4" for when in ("before", "after")),
+    *(f"runtime.commit:{when}:2" for when in ("before", "after")),
+    *(f"control.change:{when}:{count}" for count in (4, 5, 6, 7) for when in ("before", "after")),
+    *(f"inputs.append_many:{when}:4" for when in ("before", "after")),
+    "inputs.ends:before:40",
+]
+RESCALE_POINTS = [
+    *(f"runtime.redistribute:{when}:1" for when in ("before", "after")),
+    *(f"runtime.open:{when}:2" for when in ("before", "after")),
+    *(f"runtime.discard:{when}:1" for when in ("before", "after")),
+    *(f"steps.claim:{when}:2" for when in ("before", "after")),
+]
+
+
+class Pipeline:
+    """A pipeline's folder, its process, and what its producer has had acknowledged."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.random = folder, random.Random(seed)
+        (folder / "circuit.py").write_text(CIRCUIT)
+        (folder / "pipeline.toml").write_text(SETTINGS)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.sequence = 0
+        self.orders: dict[int, tuple[str, int]] = {}
+        self.names: dict[str, str] = {}
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def start(self, point: str = "") -> None:
+        with (self.folder / "out").open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, str(CHILD), str(self.folder / "pipeline.toml"), point],
+                stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+
+    def dead(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def wait_dead(self, timeout_s: float = 60) -> int:
+        assert self.process is not None
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def said(self) -> str:
+        return (self.folder / "out").read_text()[-3000:]
+
+    def ask(self, method: str, path: str, **options: Any) -> Any:
+        """A request to the living process; `httpx.HTTPError` when it dies."""
+        found = read_address(self.data)
+        if self.process is None or found.get("pid") != self.process.pid:
+            raise httpx.ConnectError("not yet")
+        answer = httpx.request(method, found["url"] + path, timeout=60, **options)
+        if answer.status_code == 503:
+            raise httpx.ConnectError(answer.text)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def until(self, action: Any, timeout_s: float = 60) -> Any:
+        """Repeat a request until it is answered; None if the process dies first."""
+        limit = time.monotonic() + timeout_s
+        while time.monotonic() < limit:
+            try:
+                return action()
+            except httpx.HTTPError:
+                if self.dead():
+                    return None
+                time.sleep(0.02)  # polling a process that has no other way to say that it listens
+        raise AssertionError(f"no answer: {self.said()}")
+
+    def push(self, rows_max: int = 200) -> bool:
+        """Push a batch, the same one again until it is acknowledged; False if the process died meanwhile."""
+        table, body, effect = self._batch(self.random.randint(1, rows_max))
+        headers = {"Dbsp-Producer": "test", "Dbsp-Sequence": str(self.sequence)}
+        answer = self.until(lambda: self.ask("POST", f"/v1/tables/{table}/rows", content=body, headers=headers))
+        if answer is None:
+            self.pending = (table, body, effect)
+            return False
+        self._done(effect)
+        return True
+
+    pending: tuple[str, bytes, Any] | None = None
+
+    def _done(self, effect: Any) -> None:
+        effect()
+        self.sequence += 1
+        self.pending = None
+
+    def _batch(self, count: int) -> tuple[str, bytes, Any]:
+        if self.pending is not None:
+            return self.pending
+        if self.random.random() < 0.2:
+            chosen = {f"c{self.random.randint(0, 20)}": f"n{self.random.randint(0, 99)}" for _ in range(5)}
+            rows = [{"customer": customer, "name": name} for customer, name in chosen.items()]
+            return "names", json.dumps(rows).encode(), lambda: self.names.update(chosen)
+        lines: list[str] = []
+        changes: list[tuple[int, tuple[str, int] | None]] = []
+        for _ in range(count):
+            key = self.random.randint(0, 3000)
+            if self.random.random() < 0.2:
+                changes.append((key, None))
+                lines.append(json.dumps({"delete": {"id": key}}))
+            else:
+                value = (f"c{self.random.randint(0, 30)}", self.random.randint(0, 1000))
+                changes.append((key, value))
+                lines.append(json.dumps({"insert": {"id": key, "customer": value[0], "amount": value[1]}}))
+
+        def effect() -> None:
+            for key, value in changes:
+                if value is None:
+                    self.orders.pop(key, None)
+                else:
+                    self.orders[key] = value
+
+        return "orders", "\n".join(lines).encode(), effect
+
+    def expected(self) -> dict[str, Counter[tuple[Any, ...]]]:
+        """The views, from what was acknowledged."""
+        groups: dict[str, list[int]] = {}
+        for customer, amount in self.orders.values():
+            groups.setdefault(customer, []).append(amount)
+        return {
+            "large": Counter((key, c, amount) for key, (c, amount) in self.orders.items() if amount > 500),
+            "per_customer": Counter(
+                (customer, len(found), sum(found), self.names[customer])
+                for customer, found in groups.items()
+                if customer in self.names
+            ),
+        }
+
+
+@contextmanager
+def pipeline(folder: Path, seed: int) -> Iterator[Pipeline]:
+    made = Pipeline(folder, seed)
+    try:
+        yield made
+    finally:
+        if not made.dead():
+            made.kill()
+
+
+def finish(run: Pipeline) -> None:
+    """Start once more without faults, wait for everything, compare, stop."""
+    if run.dead():
+        run.start()
+    while run.pending is not None:
+        assert run.push(), run.said()
+    assert run.push()
+
+    def settled() -> Any:
+        status = run.ask("GET", "/v1/status")
+        if status["state"] != "Running" or status["lag_rows"]:
+            raise httpx.ConnectError("not yet")
+        waiting = run.ask("POST", "/v1/checkpoint")
+        after = run.ask("GET", "/v1/status")
+        if after["step"] != waiting["step"]:
+            raise httpx.ConnectError("not yet")
+        return after
+
+    last = run.ask("POST", "/v1/tables/names/rows", content=b"", params={"wait": "true"})
+    assert last["first"] == last["last"]
+    expected = run.expected()
+    limit = time.monotonic() + 60
+    while True:
+        run.until(settled)
+        found = {
+            view: Counter(
+                {tuple(row.values()): weight for row, weight in zip(answer["rows"], answer["weights"], strict=True)}
+            )
+            for view in expected
+            for answer in [run.ask("GET", f"/v1/views/{view}")]
+        }
+        if found == expected or time.monotonic() > limit:
+            break
+    assert {view: sorted(rows) for view, rows in found.items()} == {v: sorted(rows) for v, rows in expected.items()}
+    assert found == expected
+    assert run.process is not None
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait_dead() == 0, run.said()
+    compare_with_golden(run)
+
+
+def compare_with_golden(run: Pipeline) -> None:
+    """Replay the step log on one worker in memory and compare every step's outputs."""
+    config = load_config(run.folder / "pipeline.toml", environment={})
+    plan = load_plan(config)
+    steps = EmbeddedStepLog(run.data)
+    records = steps.read(0)
+    inputs = EmbeddedInputLog(run.data, plan.tables)
+    try:
+        golden = replay(plan, inputs, records)
+        assert len(golden) == len(records) > 0
+        for view in (spec.name for spec in plan.views):
+            found: dict[int, Counter[tuple[Any, ...]]] = {}
+            for step, _, table in read_outputs(run.data, view):
+                found.setdefault(step, Counter()).update(counted(table))
+            found = {step: rows for step, rows in ((s, nonzero(r)) for s, r in found.items()) if rows}
+            assert found == {step: rows for step, views in golden.items() if (rows := views.get(view))}, view
+    finally:
+        inputs.close()
+        steps.close()
+
+
+def replay(plan: Plan, inputs: EmbeddedInputLog, records: Any) -> dict[int, dict[str, Counter[tuple[Any, ...]]]]:
+    """Outputs per step and view."""
+    site = MemorySite(inputs)  # type: ignore[arg-type]
+    runtime = InProcessRuntime(Work(site=site, plan=plan, run="golden"), encode_parcels=False)
+    layout = initial(1)
+    empty = CheckpointId(run="golden", epoch=1, step=0, layout_version=0, fingerprint=plan.fingerprint)
+    runtime.create(layout.workers, empty)
+    runtime.fence(1, layout.workers)
+    runtime.open(0, 1, layout)
+    for record in records:
+        runtime.run_step(record, layout)
+    (log,) = site.outputs.values()
+    return {
+        step: {view: rows for view, batch in parts.items() if (rows := nonzero(counted(batch.to_arrow("weight"))))}
+        for step, parts in log.parts.items()
+    }
+
+
+def counted(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    weights = table.column(table.num_columns - 1).to_pylist()
+    rows = table.remove_column(table.num_columns - 1).to_pylist()
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row, weight in zip(rows, weights, strict=True):
+        found[tuple(row.values())] += weight
+    return found
+
+
+def nonzero(rows: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
+    return Counter({row: weight for row, weight in rows.items() if weight})
+
+
+def test_killed_at_every_named_point(tmp_path: Path) -> None:
+    with pipeline(tmp_path, seed=1) as run:
+        for point in POINTS:
+            run.start(point)
+            for _ in range(60):
+                if not run.push():
+                    break
+            else:
+                run.kill()
+                raise AssertionError(f"the point was never reached: {point} {run.said()}")
+            assert run.wait_dead() == -signal.SIGKILL, f"{point}: {run.said()}"
+        finish(run)
+
+
+def test_killed_at_every_point_of_a_rescale(tmp_path: Path) -> None:
+    with pipeline(tmp_path, seed=2) as run:
+        counts = [3, 1, 2, 4, 2, 1, 3, 2]
+        for point, workers in zip(RESCALE_POINTS, counts, strict=True):
+            run.start(point)
+            for _ in range(3):
+                if not run.push():
+                    break
+            run.until(lambda workers=workers: run.ask("POST", "/v1/rescale", json={"workers": workers}))
+            if not run.dead() and "discard" not in point:
+                raise AssertionError(f"the point was never reached: {point} {run.said()}")
+            if not run.dead():
+                run.kill()
+            assert run.wait_dead() == -signal.SIGKILL, f"{point}: {run.said()}"
+        finish(run)
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
+    with pipeline(tmp_path, seed) as run:
+        for _ in range(6):
+            run.start()
+            for _ in range(run.random.randint(1, 25)):
+                if not run.push():
+                    break
+            if run.random.random() < 0.4:
+                workers = run.random.randint(1, 4)
+                _ask_in_vain(run, workers)
+            time.sleep(run.random.random() * 0.3)  # the moment of the kill, not a synchronisation
+            if not run.dead():
+                run.kill()
+        finish(run)
+
+
+def _ask_in_vain(run: Pipeline, workers: int) -> None:
+    """Ask for a rescale and do not wait for the answer."""
+    found = read_address(run.data)
+    try:
+        httpx.post(f"{found['url']}/v1/rescale", json={"workers": workers}, timeout=run.random.random() * 0.3)
+    except (httpx.HTTPError, KeyError):
+        return
+
+
+def test_the_second_coordinator_fences_the_first(tmp_path: Path) -> None:
+    with pipeline(tmp_path, seed=5) as run:
+        run.start()
+        assert run.push()
+        first = run.process
+        assert first is not None
+        os.kill(first.pid, signal.SIGSTOP)
+        run.start()
+        assert run.push()
+        os.kill(first.pid, signal.SIGCONT)
+        code = first.wait(60)
+        assert code in (6, -signal.SIGKILL), run.said()  # it stopped by itself, or was ended by the one that took over
+        finish(run)
+
+
+def test_another_circuit_is_refused(tmp_path: Path) -> None:
+    with pipeline(tmp_path, seed=6) as run:
+        run.start()
+        assert run.push()
+        run.kill()
+        (tmp_path / "circuit.py").write_text(CIRCUIT.replace("> 500", "> 600"))
+        run.start()
+        assert run.wait_dead() == 2
+        assert "500" in run.said()
+        assert "600" in run.said()
