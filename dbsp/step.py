@@ -135,8 +135,9 @@ def _views(plan: Plan, segment: int, values: Mapping[int, Batch], transaction: S
             continue
         delta = values[view.node]
         if view.trace is not None:
-            integrate(delta, view.trace, transaction)
-        whole = consolidate(delta)
+            whole = integrate(delta, view.trace, transaction)
+        else:
+            whole = delta if delta.arrangement is not None else consolidate(delta)
         found[view.name] = Batch(schema=whole.schema, columns=whole.columns, weights=whole.weights)
     return found
 

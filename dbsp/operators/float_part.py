@@ -23,7 +23,7 @@ from dbsp.operators.columns import column_of
 from dbsp.operators.keyed_runs import keyed_runs
 from dbsp.operators.operator import State
 from dbsp.operators.part import Positions, Values, group_of, key_columns, of_same_keys
-from dbsp.zset.arrays import from_values, gather, valid_rows, value_view
+from dbsp.zset.arrays import canonical_floats, from_values, gather, valid_rows, value_view
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import OVERFLOW_HINT, floats, partition_by
 from dbsp.zset.schema import INT16, Arrangement, Column, Schema
@@ -132,7 +132,7 @@ class FloatPart:
             valid = count != 0
             if call.function == "avg":
                 total = total / np.where(valid, count, 1)
-            columns.append(column_of(total, valid, pa.float64()))
+            columns.append(canonical_floats(column_of(total, valid, pa.float64())))
         return Values(columns=tuple(columns))
 
 

@@ -20,12 +20,16 @@ from dbsp.operators.failures import report
 from dbsp.operators.linear_part import LinearPart
 from dbsp.operators.operator import State, StepContext
 from dbsp.operators.part import Part, PartState, Values
-from dbsp.zset.arrays import gather
+from dbsp.zset.arrays import gather, join
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.equality import equal_keys
+from dbsp.zset.hashing import hash_columns
 from dbsp.zset.schema import Arrangement, Schema
 
 Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Columns = Sequence[pa.Array]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +86,7 @@ class GroupBy:
         if context.error_policy != "null":
             self._report(context, groups, came & failed_after & ~(lived & failed_before))
             went, came = went & ~failed_before, came & ~failed_after
-        return self._batch(before, after, np.flatnonzero(went), np.flatnonzero(came))
+        return self._batch(groups.words[0], (before, after), went, came)
 
     def _rows(self, groups: Batch, values: Sequence[Values]) -> tuple[pa.Array, ...]:
         """The output columns of all groups, in schema order."""
@@ -91,14 +95,25 @@ class GroupBy:
             named.update(zip(part.names(), value.columns, strict=True))
         return tuple(named[name] for name in self.schema.names)
 
-    def _batch(self, before: Sequence[pa.Array], after: Sequence[pa.Array], went: npt.NDArray[np.int64],
-               came: npt.NDArray[np.int64]) -> Batch:  # fmt: skip
-        """-1 for what went, +1 for what came."""
+    def _batch(self, key_hash: Words, rows: tuple[Columns, Columns], went: Mask, came: Mask) -> Batch:
+        """-1 for what went, +1 for what came, arranged by the keys.
+
+        **Cost** no sort: groups are in order of their hash, and a group has two rows at most. Only where two keys or two rows
+        of a group share a hash are the rows arranged as any others.
+        """
+        arrangement = Arrangement(schema=self.schema, key=self.keys.names)
+        hashes = [hash_columns(side[len(self.keys) :], len(went)) for side in rows]
+        order, clear = _interleaved(hashes, went, came)
+        group = order % len(went)
         columns = tuple(
-            pa.concat_arrays([gather(a, went), gather(b, came)]) for a, b in zip(before, after, strict=True)
+            gather(a, group) if a is b else gather(join([a, b]), order) for a, b in zip(*rows, strict=True)
         )
-        weights = np.concatenate([np.full(len(went), -1, np.int64), np.ones(len(came), np.int64)])
-        return Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
+        weights = np.where(order < len(went), -1, 1).reshape(-1, 1)
+        batch = Batch(schema=self.schema, columns=columns, weights=weights)
+        if not clear or (key_hash[1:] == key_hash[:-1]).any():
+            return arrange(batch, arrangement)
+        row_hash = None if arrangement.key_is_row else np.concatenate(hashes)[order]
+        return replace(batch, key_hash=key_hash[group], row_hash=row_hash, arrangement=arrangement)
 
     def _report(self, context: StepContext, groups: Batch, failed: Mask) -> None:
         """Note the groups whose value does not fit."""
@@ -106,6 +121,21 @@ class GroupBy:
         reason = "a sum does not fit its type"
         ones = np.ones(len(groups), np.int64)
         report(context, groups, self.keys.names, ones, dict.fromkeys(rows.tolist(), reason))
+
+
+def _interleaved(hashes: Sequence[Words], went: Mask, came: Mask) -> tuple[Positions, bool]:
+    """The rows that went (by group) and came (by group, behind them), in order of (group, row hash).
+
+    And whether that settles the order: not if the two rows of a group share their hash.
+    """
+    both = went & came
+    later = both & (hashes[0] > hashes[1])  # the old row comes second
+    first = np.cumsum(went.astype(np.int64) + came) - went - came
+    order = np.empty(int(np.count_nonzero(went) + np.count_nonzero(came)), np.int64)
+    old, new = np.flatnonzero(went), np.flatnonzero(came)
+    order[first[old] + later[old]] = old
+    order[first[new] + (both & ~later)[new]] = new + len(went)
+    return order, not (both & (hashes[0] == hashes[1])).any()
 
 
 def _delta(batch: Batch, part: Part) -> Batch:
