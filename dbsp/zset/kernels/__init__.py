@@ -21,6 +21,7 @@ Weights = NDArray[np.int64]
 WordColumns = tuple[Words, Words | None, Words | None]
 """Key hash, order code, row hash; the last two may be absent."""
 
+ROWS_MAX = (1 << 31) - 1
 OVERFLOW_HINT = "a weight or a linear sum must stay within 64 signed bits"
 
 keep_freed_memory(kept_bytes_max())
@@ -69,9 +70,11 @@ def combine_hashes(left: Words, right: Words) -> Words:
 def sort_hash(key_hash: Words) -> tuple[Words, Positions]:
     """The sorted hashes and the stable order that sorts them."""
     n = len(key_hash)
-    words, rows = np.empty(n, np.uint64), np.empty(n, np.int64)
-    sorts.sort_words(np.require(key_hash, np.uint64, ["C", "W"]), words, rows)
-    return words, rows
+    if n >= ROWS_MAX:
+        raise CapacityError(f"too many rows in one batch: rows={n} rows_max={ROWS_MAX}", "lower max_rows_per_step")
+    words, order = key_hash.copy(), np.arange(n)
+    sorts.sort_runs(np.zeros(n, np.uint8), words, order)
+    return words, order
 
 
 def argsort_hash(key_hash: Words) -> Positions:
@@ -90,11 +93,11 @@ def sort_words(
     sorts.mark_changes(key_hash, fresh)
     if order_code is not None:
         order_code = order_code[order]
-        sorts.refine(fresh, order_code, order)
+        sorts.sort_runs(fresh, order_code, order)
         sorts.mark_changes(order_code, fresh)
     if row_hash is not None:
         row_hash = row_hash[order]
-        sorts.refine(fresh, row_hash, order)
+        sorts.sort_runs(fresh, row_hash, order)
     return key_hash, order_code, row_hash, order
 
 

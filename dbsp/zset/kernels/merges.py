@@ -179,7 +179,7 @@ def find_lower(queries, hay, out):  # type: ignore[no-untyped-def]
         out[:] = 0
         return
     rows_per_unit = np.float64(n - 1) / max(1.0, np.float64(hay[n - 1] - hay[0]))
-    position = 0
+    position = np.int64(0)
     for q in range(len(queries)):
         query = queries[q]
         if q == 0 or query != queries[q - 1]:
@@ -196,7 +196,7 @@ def find_ranges(queries, hay, lows, highs):  # type: ignore[no-untyped-def]
         highs[:] = 0
         return
     rows_per_unit = np.float64(n - 1) / max(1.0, np.float64(hay[n - 1] - hay[0]))
-    lo, hi = 0, 0
+    lo, hi = np.int64(0), np.int64(0)
     for q in range(len(queries)):
         query = queries[q]
         if q == 0 or query != queries[q - 1]:

@@ -87,30 +87,17 @@ def _merge_sort(keys, rows, spare_keys, spare_rows, lo, hi):  # type: ignore[no-
 
 
 @helper
-def _deal(keys, least, shift, ends, out_keys, out_rows):  # type: ignore[no-untyped-def]
-    """Deal all rows into buckets by `(key - least) >> shift`; `ends[b]`, zeroed before, becomes where bucket b ends."""
-    for i in range(len(keys)):
-        ends[np.int64((keys[i] - least) >> shift) + 1] += 1
-    for b in range(1, len(ends)):
-        ends[b] += ends[b - 1]
-    for i in range(len(keys)):
-        key = keys[i]
-        bucket = np.int64((key - least) >> shift)
-        position = ends[bucket]
-        ends[bucket] = position + 1
-        out_keys[position] = key
-        out_rows[position] = i
-
-
-@helper
-def _deal_block(keys, rows, least, shift, ends, out_keys, out_rows, lo):  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    """The same for a block that starts at `lo` and whose rows have numbers of their own."""
+def _deal(keys, rows, out_keys, out_rows, lo, hi, least, shift, ends):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
+    """Deal rows into buckets by `(key - least) >> shift`; `ends[b]` becomes where bucket b ends."""
+    buckets = len(ends) - 1
+    for b in range(buckets + 1):
+        ends[b] = 0
     ends[0] = lo
-    for i in range(len(keys)):
+    for i in range(lo, hi):
         ends[np.int64((keys[i] - least) >> shift) + 1] += 1
-    for b in range(1, len(ends)):
-        ends[b] += ends[b - 1]
-    for i in range(len(keys)):
+    for b in range(buckets):
+        ends[b + 1] += ends[b]
+    for i in range(lo, hi):
         key = keys[i]
         bucket = np.int64((key - least) >> shift)
         position = ends[bucket]
@@ -120,27 +107,26 @@ def _deal_block(keys, rows, least, shift, ends, out_keys, out_rows, lo):  # type
 
 
 @helper
-def _sort_buckets(keys, rows, spare_keys, spare_rows, lo, ends):  # type: ignore[no-untyped-def]
+def _sort_buckets(spare_keys, spare_rows, keys, rows, lo, ends):  # type: ignore[no-untyped-def]
     """Sort within each bucket; one pass over all of them where none is crowded, because branches cost more than steps."""
-    largest = np.int64(ends[0]) - lo
-    for b in range(1, len(ends) - 1):
-        largest = max(largest, np.int64(ends[b] - ends[b - 1]))
+    buckets = len(ends) - 1
+    largest = ends[0] - lo
+    for b in range(1, buckets):
+        largest = max(largest, ends[b] - ends[b - 1])
     if largest <= INSERTION_ROWS:
-        _insertion_sort(keys, rows, lo, np.int64(ends[-1]))
+        _insertion_sort(keys, rows, lo, ends[buckets - 1])
         return
     start = lo
-    for b in range(len(ends) - 1):
-        end = np.int64(ends[b])
-        if end - start > INSERTION_ROWS:
+    for b in range(buckets):
+        end = ends[b]
+        if end - start > 1:
             _merge_sort(keys, rows, spare_keys, spare_rows, start, end)
-        elif end - start > 1:
-            _insertion_sort(keys, rows, start, end)
         start = end
 
 
 @helper
-def _sort_all(keys, out_keys, out_rows):  # type: ignore[no-untyped-def]
-    """Sort keys with their positions."""
+def _sort_all(keys, rows, out_keys, out_rows):  # type: ignore[no-untyped-def]
+    """Sort (key, row) pairs; True: the result lies where the input lay, False: in the outputs; the others are scratch."""
     n = len(keys)
     least, most = keys[0], keys[0]
     for i in range(n):
@@ -148,53 +134,43 @@ def _sort_all(keys, out_keys, out_rows):  # type: ignore[no-untyped-def]
         most = max(most, keys[i])
     span_bits = _bit_length(most - least)
     bits = _bit_length(np.uint64(n - 1)) + SPARE_BITS
-    work_keys = np.empty(n, np.uint64)
-    work_rows = np.empty(n, np.int32)
-    if n <= 2 * BLOCK_ROWS:
-        shift = np.uint64(max(0, span_bits - bits))
-        ends = np.zeros(np.int64((most - least) >> shift) + 2, np.int32)
-        _deal(keys, least, shift, ends, out_keys, out_rows)
-        _sort_buckets(out_keys, out_rows, work_keys, work_rows, 0, ends)
-        return
-    block_bits = min(BLOCKS_BITS, max(0, bits - BLOCK_BITS - SPARE_BITS))
-    shift = np.uint64(max(0, span_bits - block_bits))
-    blocks = np.zeros(np.int64((most - least) >> shift) + 2, np.int32)
-    _deal(keys, least, shift, blocks, work_keys, work_rows)
-    start = np.int64(0)
-    for b in range(len(blocks) - 1):
-        end = np.int64(blocks[b])
-        if end > start:
-            inner_bits = min(np.int64(shift), _bit_length(np.uint64(end - start)) + SPARE_BITS)
-            inner = np.uint64(np.int64(shift) - inner_bits)
-            first = least + (np.uint64(b) << shift)
-            ends = np.zeros((1 << inner_bits) + 1, np.int32)
-            _deal_block(work_keys[start:end], work_rows[start:end], first, inner, ends, out_keys, out_rows, start)
-            _sort_buckets(out_keys, out_rows, work_keys, work_rows, start, ends)
+    block_ends = np.empty(1, np.int64)
+    block_ends[0] = n
+    shift = np.uint64(span_bits)
+    if n > 2 * BLOCK_ROWS:
+        shift = np.uint64(max(0, span_bits - min(BLOCKS_BITS, bits - BLOCK_BITS - SPARE_BITS)))
+        block_ends = np.empty(np.int64((most - least) >> shift) + 2, np.int64)
+        _deal(keys, rows, out_keys, out_rows, np.int64(0), n, least, shift, block_ends)
+        keys, rows, out_keys, out_rows = out_keys, out_rows, keys, rows
+    start = np.int64(0)  # a plain 0 would be another type, and compile every helper twice
+    ends = np.empty(1, np.int64)
+    for b in range(max(1, len(block_ends) - 1)):
+        end = block_ends[b]
+        inner_bits = min(np.int64(shift), _bit_length(np.uint64(end - start)) + SPARE_BITS)
+        first = least + (np.uint64(b) << shift)
+        if len(ends) != (1 << inner_bits) + 1:
+            ends = np.empty((1 << inner_bits) + 1, np.int64)
+        _deal(keys, rows, out_keys, out_rows, start, end, first, shift - np.uint64(inner_bits), ends)
+        _sort_buckets(keys, rows, out_keys, out_rows, start, ends)
         start = end
-
-
-@kernel(types.void(_U64_OUT, _U64_OUT, _I64_OUT))
-def sort_words(keys, out_keys, out_rows):  # type: ignore[no-untyped-def]
-    """Sort (key, position) pairs stably by key into the outputs; at most 2**31 - 1 of them."""
-    if len(keys):
-        _sort_all(keys, out_keys, out_rows)
+    return n > 2 * BLOCK_ROWS
 
 
 @kernel(types.void(_FLAGS, _U64_OUT, _I64_OUT))
-def refine(fresh, words, rows):  # type: ignore[no-untyped-def]
-    """Sort (word, row) pairs within each run; `fresh[i]` says that a run starts at i."""
+def sort_runs(fresh, words, rows):  # type: ignore[no-untyped-def]
+    """Sort (word, row) pairs stably by word, in place and within each run; `fresh[i]` says that a run starts at i."""
     n = len(words)
-    start = 0
+    start = np.int64(0)
     while start < n:
         end = start + 1
         while end < n and not fresh[end]:
             end += 1
         if end - start > INSERTION_ROWS:
-            old_rows = rows[start:end].copy()
-            order = np.empty(end - start, np.int64)
-            _sort_all(words[start:end].copy(), words[start:end], order)
-            for i in range(end - start):
-                rows[start + i] = old_rows[order[i]]
+            spare_words, spare_rows = np.empty(end - start, np.uint64), np.empty(end - start, np.int64)
+            if not _sort_all(words[start:end], rows[start:end], spare_words, spare_rows):
+                for i in range(end - start):
+                    words[start + i] = spare_words[i]
+                    rows[start + i] = spare_rows[i]
         elif end - start > 1:
             _insertion_sort(words, rows, start, end)
         start = end
