@@ -64,8 +64,10 @@ class Batch:
     def __post_init__(self) -> None:
         """Refuse columns and weights of different lengths, and types other than the schema's."""
         n = len(self.weights)
-        if self.weights.ndim != 2 or self.weights.dtype != np.int64:  # noqa: PLR2004  rows and weights per row
-            raise InternalError(f"weights must be int64 (n, d): got={self.weights.dtype} {self.weights.shape}")
+        plain = self.weights.ndim == 2 and self.weights.flags.c_contiguous  # noqa: PLR2004  rows and weights per row
+        if not plain or self.weights.dtype != np.int64:
+            got = f"{self.weights.dtype} {self.weights.shape}"
+            raise InternalError(f"weights must be int64 (n, d), contiguous: got={got}")
         if len(self.columns) != len(self.schema.columns):
             raise InternalError(f"wrong number of columns: got={len(self.columns)} schema={self.schema}")
         for column, array in zip(self.schema.columns, self.columns, strict=True):
@@ -267,7 +269,7 @@ def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: boo
 
     **Errors** `CircuitError` for batches of different schemas, and for none at all without a schema.
     """
-    schema = schema or (batches[0].schema if batches else None)
+    schema = schema or _common_schema(batches)
     if schema is None:
         raise CircuitError("nothing to concatenate", "give the schema of the empty result")
     for batch in batches:
@@ -280,6 +282,15 @@ def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: boo
     weights = filled[0].weights if len(filled) == 1 else np.concatenate([batch.weights for batch in filled])
     joined = Batch(schema=schema, columns=columns, weights=weights)
     return replace(joined, **_joined_words(filled)) if words else joined
+
+
+def _common_schema(batches: Sequence[Batch]) -> Schema | None:
+    """The first schema, with null allowed where any of the batches allows it."""
+    schemas = [batch.schema for batch in batches]
+    if not schemas or all(schema == schemas[0] for schema in schemas) or len({len(schema) for schema in schemas}) > 1:
+        return schemas[0] if schemas else None
+    beside = zip(*schemas, strict=True)
+    return Schema(tuple(Column(c[0].name, c[0].type, any(each.nullable for each in c)) for c in beside))
 
 
 def _joined_words(batches: Sequence[Batch]) -> dict[str, Any]:

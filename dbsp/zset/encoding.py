@@ -72,7 +72,10 @@ def schema_id(schema: Schema, arrangement: Arrangement | None = None) -> int:
 
 def encoded_size(batch: Batch) -> int:
     """How many bytes `encode` returns."""
-    return _layout(_buffers(batch)).total
+    words = sum(getattr(batch, name) is not None for name in _WORDS)
+    n, width = batch.weights.shape
+    sizes = [8 * n] * words + [8 * n * width]
+    return _layout(sizes + [size for column in batch.columns for size in _column_sizes(column)]).total
 
 
 def encode(batch: Batch) -> bytearray:
@@ -94,7 +97,7 @@ def encode(batch: Batch) -> bytearray:
     if len(batch) > ROWS_MAX:
         raise CapacityError(f"batch too large to encode: rows={len(batch)} rows_max={ROWS_MAX}")
     buffers = _buffers(batch)
-    layout = _layout(buffers)
+    layout = _layout([buffer.nbytes for buffer in buffers])
     out = bytearray(layout.total)
     view = memoryview(out)
     for offset, buffer in zip(layout.offsets, buffers, strict=True):
@@ -134,13 +137,13 @@ class _Layout:
     blocks: int
 
 
-def _layout(buffers: Sequence[NDArray[Any]]) -> _Layout:
-    """The places of these buffers."""
-    sizes = [_aligned(buffer.nbytes) for buffer in buffers]
-    blocks = -(-sum(sizes) // BLOCK_BYTES)
-    body = _body_start(len(buffers), blocks)
+def _layout(sizes: Sequence[int]) -> _Layout:
+    """The places of buffers of these sizes."""
+    padded = [_aligned(size) for size in sizes]
+    blocks = -(-sum(padded) // BLOCK_BYTES)
+    body = _body_start(len(sizes), blocks)
     offsets = [body]
-    for size in sizes:
+    for size in padded:
         offsets.append(offsets[-1] + size)
     return _Layout(tuple(offsets[:-1]), body, offsets[-1], blocks)
 
@@ -183,6 +186,18 @@ def _column_buffers(array: pa.Array) -> list[NDArray[Any]]:
     return [bitmap, plain if valid is None else np.where(valid, plain, plain.dtype.type(0))]
 
 
+def _column_sizes(array: pa.Array) -> list[int]:
+    """The sizes of the same, without making them."""
+    n = len(array)
+    bitmap = -(-n // 8) if array.null_count else 0
+    if not is_bytes(array):
+        return [bitmap, _value_bytes(array.type, n)]
+    offsets, _ = bytes_view(array)
+    valid = valid_rows(array)
+    data = int(offsets[-1] - offsets[0]) if valid is None else int(np.diff(offsets)[valid].sum())
+    return [bitmap, 4 * (n + 1), data]
+
+
 def _byte_buffers(array: pa.Array, valid: NDArray[np.bool_] | None) -> list[NDArray[Any]]:
     """The offsets, counted from 0, and the bytes of a string column; no bytes under a null."""
     offsets, data = bytes_view(array)
@@ -210,6 +225,8 @@ def decode(buffer: Bytes, schema: Schema, arrangement: Arrangement | None = None
     words = {
         name: _numbers(next(parts), np.uint64, head.rows) for bit, name in enumerate(_WORDS) if head.flags >> bit & 1
     }
+    if head.rows and "key_hash" in words and (words["key_hash"][0], words["key_hash"][-1]) != head.range:
+        raise DataError(f"damaged batch: key hashes outside the range of the header: rows={head.rows}")
     weights = _numbers(next(parts), np.int64, head.rows * head.width).reshape(head.rows, head.width)
     columns = tuple(_read_column(column, head.rows, parts) for column in schema)
     return Batch(schema=schema, columns=columns, weights=weights, arrangement=arrangement, **words)
@@ -233,6 +250,7 @@ class _Head:
     flags: int
     width: int
     rows: int
+    range: tuple[int, int]
     body: int
     buffers: tuple[tuple[int, int], ...]
     checksums: tuple[int, ...]
@@ -242,7 +260,7 @@ def _read_head(view: memoryview, expected_id: int) -> _Head:
     """Read and check everything before the body."""
     if len(view) < _HEADER.size or bytes(view[:8]) != MAGIC:
         raise DataError(f"not a batch: bytes={len(view)} start={bytes(view[:8]).hex()}")
-    _, format_, flags, width, rows, id_, _, _, body_bytes, buffers, blocks = _HEADER.unpack_from(view)
+    _, format_, flags, width, rows, id_, first, last, body_bytes, buffers, blocks = _HEADER.unpack_from(view)
     if format_ != FORMAT:
         raise DataError(f"unknown batch format: format={format_} known={FORMAT}")
     body = _body_start(buffers, blocks)
@@ -257,7 +275,7 @@ def _read_head(view: memoryview, expected_id: int) -> _Head:
     if any(offset % ALIGNMENT or offset < body or offset + size > body + body_bytes for offset, size in table):
         raise DataError(f"buffer outside its batch: rows={rows} bytes={len(view)}")
     sums = struct.unpack_from(f"<{blocks}I", view, _HEADER.size + buffers * _ENTRY.size)
-    return _Head(flags, width, rows, body, table, sums)
+    return _Head(flags, width, rows, (first, last), body, table, sums)
 
 
 def _verify_blocks(view: memoryview, head: _Head) -> None:

@@ -77,6 +77,8 @@ def test_a_batch_checks_itself() -> None:
         Batch(schema=PAIR, columns=(pa.array([1]), pa.array([1])), weights=ones)
     with pytest.raises(InternalError, match="weights must be int64"):
         Batch(schema=PAIR, columns=(pa.array([1]), pa.array(["x"])), weights=np.ones(1, np.int64))
+    with pytest.raises(InternalError, match="contiguous"):
+        Batch(schema=Schema.of({"a": INT64}), columns=(pa.array([1, 2]),), weights=np.ones((2, 3), np.int64)[:, :1])
     with pytest.raises(InternalError, match="another schema"):
         arrange(Batch.empty(PAIR), Arrangement(schema=Schema.of({"a": INT64}), key=("a",)))
     with pytest.raises(InternalError, match="weights per row"):
@@ -93,6 +95,9 @@ def test_concat_refuses_different_schemas() -> None:
         concat([])
     assert len(concat([], PAIR)) == 0
     assert concat([Batch.empty(PAIR, 2)]).weights.shape == (0, 2)
+    strict = Schema((Column("a", INT64, nullable=False), Column("b", STRING)))
+    both = concat([Batch.from_rows(strict, [(1, "x")]), Batch.from_rows(PAIR, [(None, "x")])])
+    assert both.schema == PAIR
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -132,6 +132,15 @@ def test_a_lying_header_is_found() -> None:
             decode(_forged(encoded, position, value), batch.schema, batch.arrangement, verify=False)
 
 
+def test_key_hashes_lie_in_the_range_of_the_header() -> None:
+    """A fence that does not fit its chunk is noticed."""
+    batch = mixed()
+    encoded = encode(batch)
+    for position in (32, 40):
+        with pytest.raises(DataError, match="outside the range"):
+            decode(_forged(encoded, position, 1), batch.schema, batch.arrangement)
+
+
 def test_what_a_reader_refuses() -> None:
     """Each refusal says what was found."""
     batch = mixed()
