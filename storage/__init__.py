@@ -12,7 +12,6 @@ from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.storage.verify import VerifyReport
 from dbsp.storage.worker import WorkerDatabase
-
 from dbsp.trace.redistribute import redistribute
 
 __all__ = ["CHUNK_BYTES_MAX", "MAP_SIZE_BYTES", "VerifyReport", "WorkerDatabase", "redistribute"]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
+
 from dbsp.storage.chunkfile import ReadChunks, WriteChunks
 from dbsp.storage.durable import COPY_BYTES, Durable, Root, refs_of_states
 from dbsp.storage.records import Record
-
 from dbsp.store import CheckpointId, CommitReport
 from dbsp.trace.chunks import ChunkRef, ChunkStore
 from dbsp.trace.manifest import NBYTES, SpineState

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dbsp.errors import DataError, InternalError
 from dbsp.storage.environment import Environment, data_file
 from dbsp.storage.records import number_key
-
-from dbsp.errors import DataError, InternalError
+from dbsp.storage.tables import Txn
 from dbsp.trace.chunks import ChunkRef
 from dbsp.zset.batch import Batch
 from dbsp.zset.encoding import decode, encode
@@ -74,12 +74,12 @@ class Shelf:
     """A place to read chunks from: an environment, a transaction on it, and whether its bytes must be checked."""
 
     environment: Environment
-    txn: Any
+    txn: Txn
     check: bool
 
     def raw(self, ref: ChunkRef) -> Any:
         """The whole value, if it is here."""
-        return self.txn.get(number_key(ref.id), db=self.environment.table("chunks"))
+        return self.txn.get("chunks", number_key(ref.id))
 
     def batch(self, ref: ChunkRef, arrangement: Arrangement) -> Batch | None:
         """The chunk, if it is here."""

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dbsp.storage import writers
-from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
-from dbsp.storage.environment import Txn, data_file
-from dbsp.storage.records import Record, number_key
-from dbsp.storage.scratch import Scratch
 
 from dbsp.errors import DataError, UnavailableError
+from dbsp.storage import writers
+from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
+from dbsp.storage.environment import data_file
+from dbsp.storage.records import Record, number_key, number_of
+from dbsp.storage.scratch import Scratch
+from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId, CommitReport
 from dbsp.trace.manifest import NBYTES
 
@@ -90,7 +91,7 @@ def _fresh(scratch: Scratch, durable: Durable, cut: Record) -> Iterator[tuple[in
             with durable.environment.reading() as durable_txn:
                 if durable.has_chunk(durable_txn, number):
                     continue
-            value = txn.get(number_key(number), db=scratch.environment.table("chunks"))
+            value = txn.get("chunks", number_key(number))
             if value is None:
                 raise DataError(f"a chunk is missing: chunk={number} file={data_file(scratch.folder)}")
             yield number, value
@@ -111,8 +112,7 @@ def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -
 
 def _durable_of_held(scratch: Scratch, txn: Txn, record: Record) -> npt.NDArray[np.uint64]:
     """Chunks in the scratch that the version has made durable, plus those that nothing in the scratch refers to."""
-    with txn.cursor(db=scratch.environment.table("chunks")) as cursor:
-        there = np.array([int.from_bytes(key, "big") for key in cursor.iternext(keys=True, values=False)], np.uint64)
+    there = np.array([number_of(key) for key in txn.keys("chunks")], np.uint64)
     durable = ids_of([record])
     held = ids_of([found for found in scratch.all_records(txn) if found.checkpoint != record.checkpoint])
     return np.union1d(np.intersect1d(there, durable), np.setdiff1d(there, np.union1d(held, durable)))

@@ -20,18 +20,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from dbsp.storage import records, registry, writers
-from dbsp.storage.chunkfile import ReadChunks, Shelf
-from dbsp.storage.environment import Environment, Txn, check_file, create_environment, data_file
-from dbsp.storage.records import Record, number_key, number_of
 
 from dbsp.errors import DataError, FencedError, UnavailableError
+from dbsp.storage import records, registry, writers
+from dbsp.storage.chunkfile import ReadChunks, Shelf
+from dbsp.storage.environment import Environment, check_file, create_environment, data_file
+from dbsp.storage.records import Record, number_key, number_of
+from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId, VersionInfo
 from dbsp.trace.manifest import ID, Refs, SpineState, chunk_refs
 
 T = TypeVar("T")
 
-TABLES = ("meta", "versions", "chunks", "values", "changed", "loose")
 COPY_BYTES = 16 << 20
 """How much one transaction copies in, unless a single chunk is larger."""
 
@@ -48,15 +48,15 @@ class Root:
     keep: npt.NDArray[np.uint64]
 
 
-def fill_new(checkpoint: CheckpointId, version: int | None) -> Callable[[Txn, dict[str, Any]], None]:
+def fill_new(checkpoint: CheckpointId, version: int | None) -> Callable[[Txn], None]:
     """The first content of a durable environment: the epoch, and an empty version unless None."""
 
-    def fill(txn: Txn, tables: dict[str, Any]) -> None:
-        txn.put(_EPOCH, number_key(checkpoint.epoch), db=tables["meta"])
-        txn.put(_NEXT_CHUNK, number_key(1), db=tables["meta"])
+    def fill(txn: Txn) -> None:
+        txn.put("meta", _EPOCH, number_key(checkpoint.epoch))
+        txn.put("meta", _NEXT_CHUNK, number_key(1))
         if version is not None:
             record = Record(checkpoint=checkpoint, step=checkpoint.step, traces={})
-            txn.put(number_key(version), records.encode_record(record), db=tables["versions"])
+            txn.put("versions", number_key(version), records.encode_record(record))
 
     return fill
 
@@ -69,12 +69,12 @@ class Durable:
         check_file(folder)
         self.folder = folder
         self.writers_folder = writers_folder
-        self.environment = registry.acquire(folder, lambda: Environment(folder, TABLES, map_size_bytes, sync=True))
+        self.environment = registry.acquire(folder, lambda: Environment(folder, map_size_bytes, sync=True))
 
     @staticmethod
     def create(folder: Path, checkpoint: CheckpointId, version: int | None, map_size_bytes: int) -> None:
         """Make a new one (not atomic: the caller renames)."""
-        create_environment(folder, TABLES, map_size_bytes, sync=True, fill=fill_new(checkpoint, version))
+        create_environment(folder, map_size_bytes, sync=True, fill=fill_new(checkpoint, version))
 
     def close(self) -> None:
         """Give the files back."""
@@ -84,7 +84,7 @@ class Durable:
 
     def epoch(self, txn: Txn) -> int:
         """The newest epoch this database has seen."""
-        value = txn.get(_EPOCH, db=self.environment.table("meta"))
+        value = txn.get("meta", _EPOCH)
         if value is None:
             raise DataError(f"the database has no epoch: file={data_file(self.folder)}", "restore it from a backup")
         return number_of(value)
@@ -120,7 +120,7 @@ class Durable:
         def raised(txn: Txn) -> None:
             if epoch < self.epoch(txn):
                 raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self.epoch(txn)}")
-            txn.put(_EPOCH, number_key(epoch), db=self.environment.table("meta"))
+            txn.put("meta", _EPOCH, number_key(epoch))
 
         with writers.noted(self.writers_folder, epoch):
             self.environment.write(raised)
@@ -130,15 +130,14 @@ class Durable:
     def versions(self, txn: Txn) -> tuple[VersionInfo, ...]:
         """The versions held, oldest first."""
         found = []
-        with txn.cursor(db=self.environment.table("versions")) as cursor:
-            for key, value in cursor:
-                record = records.decode_record(bytes(value), self._where(number_of(key)))
-                found.append(VersionInfo(version=number_of(key), checkpoint=record.checkpoint))
+        for key, value in txn.items("versions"):
+            record = records.decode_record(bytes(value), self._where(number_of(key)))
+            found.append(VersionInfo(version=number_of(key), checkpoint=record.checkpoint))
         return tuple(found)
 
     def find(self, txn: Txn, version: int) -> Record | None:
         """A version's record, if it is held."""
-        value = txn.get(number_key(version), db=self.environment.table("versions"))
+        value = txn.get("versions", number_key(version))
         return None if value is None else records.decode_record(bytes(value), self._where(version))
 
     def record(self, txn: Txn, version: int) -> Record:
@@ -165,7 +164,7 @@ class Durable:
 
     def has_chunk(self, txn: Txn, number: int) -> bool:
         """Whether a chunk was copied in."""
-        return txn.get(number_key(number), db=self.environment.table("chunks")) is not None
+        return txn.get("chunks", number_key(number)) is not None
 
     def copy_in(self, epoch: int, values: Iterable[tuple[int, Any]]) -> tuple[int, int]:
         """Add chunks that no version refers to yet, in bounded transactions; (chunks, bytes) written."""
@@ -184,12 +183,11 @@ class Durable:
 
     def _copy_group(self, epoch: int, group: list[tuple[int, Any]]) -> None:
         """One bounded transaction of a commit."""
-        chunks, loose = self.environment.table("chunks"), self.environment.table("loose")
 
         def copied(txn: Txn) -> None:
             for number, value in group:
-                txn.put(number_key(number), value, db=chunks)
-                txn.put(number_key(number), b"", db=loose)
+                txn.put("chunks", number_key(number), value)
+                txn.put("loose", number_key(number), b"")
 
         self.write(epoch, copied)
 
@@ -199,20 +197,20 @@ class Durable:
 
     def _land(self, txn: Txn, root: Root) -> None:
         """Add the version, drop all but the one before it, delete what nobody refers to any more."""
-        version, tables = root.version, self.environment
+        version = root.version
         dropped = [info.version for info in self.versions(txn) if info.version != version - 1]
         gone = [self.record(txn, number) for number in dropped]
         kept = self.find(txn, version - 1)
-        txn.put(number_key(version), records.encode_record(root.record), db=tables.table("versions"))
+        txn.put("versions", number_key(version), records.encode_record(root.record))
         for number in dropped:
-            txn.delete(number_key(number), db=tables.table("versions"))
+            txn.delete("versions", number_key(number))
         self._put_values(txn, version, root.values)
         for number in (info.version for info in self.versions(txn)):
             if number < version:
                 self._forget_values(txn, number)
         referred = ids_of([root.record, *([kept] if kept else [])])
         self._settle_loose(txn, referred, root.keep, ids_of(gone))
-        txn.put(_NEXT_CHUNK, number_key(self._next_number(txn, referred)), db=tables.table("meta"))
+        txn.put("meta", _NEXT_CHUNK, number_key(self._next_number(txn, referred)))
 
     def _next_number(self, txn: Txn, referred: npt.NDArray[np.uint64]) -> int:
         """A chunk number above all used so far."""
@@ -220,10 +218,9 @@ class Durable:
 
     def next_chunk(self, txn: Txn) -> int:
         """The first chunk number that no version has used."""
-        stored = txn.get(_NEXT_CHUNK, db=self.environment.table("meta"))
-        with txn.cursor(db=self.environment.table("chunks")) as cursor:
-            last = number_of(cursor.key()) if cursor.last() else 0
-        return max(number_of(stored) if stored is not None else 1, last + 1)
+        stored = txn.get("meta", _NEXT_CHUNK)
+        last = txn.last_before("chunks", b"", b"\xff" * 8)
+        return max(number_of(stored) if stored is not None else 1, number_of(last) + 1 if last is not None else 1)
 
     def _settle_loose(
         self,
@@ -233,20 +230,18 @@ class Durable:
         gone: npt.NDArray[np.uint64],
     ) -> None:
         """Delete loose and dropped chunks that nobody refers to; what only running steps refer to stays loose."""
-        loose, chunks = self.environment.table("loose"), self.environment.table("chunks")
-        with txn.cursor(db=loose) as cursor:
-            listed = np.array([number_of(key) for key in cursor.iternext(keys=True, values=False)], np.uint64)
+        listed = np.array([number_of(key) for key in txn.keys("loose")], np.uint64)
         candidates = np.setdiff1d(np.union1d(listed, gone), referred)
         wanted = set(keep.tolist())
         for number in candidates.tolist():
             key = number_key(number)
             if number in wanted:
-                txn.put(key, b"", db=loose)
+                txn.put("loose", key, b"")
             else:
-                txn.delete(key, db=chunks)
-                txn.delete(key, db=loose)
+                txn.delete("chunks", key)
+                txn.delete("loose", key)
         for number in np.intersect1d(listed, referred).tolist():
-            txn.delete(number_key(number), db=loose)
+            txn.delete("loose", number_key(number))
 
     def keep_only(self, epoch: int, version: int) -> Record:
         """Discard other versions and every chunk that this one does not refer to."""
@@ -257,82 +252,54 @@ class Durable:
                 if info.version > version:
                     self._drop_values(txn, info.version)
                 if info.version != version:
-                    txn.delete(number_key(info.version), db=self.environment.table("versions"))
+                    txn.delete("versions", number_key(info.version))
             self._forget_values(txn, version)
             referred = set(ids_of([record]).tolist())
-            chunks, loose = self.environment.table("chunks"), self.environment.table("loose")
-            with txn.cursor(db=chunks) as cursor:
-                found = [number_of(key) for key in cursor.iternext(keys=True, values=False)]
+            found = [number_of(key) for key in txn.keys("chunks")]
             for number in found:
                 if number not in referred:
-                    txn.delete(number_key(number), db=chunks)
-            txn.drop(loose, delete=False)
-            txn.put(_NEXT_CHUNK, number_key(max([self.next_chunk(txn), *(n + 1 for n in found)])), db=self._meta)
+                    txn.delete("chunks", number_key(number))
+            for key in txn.keys("loose"):
+                txn.delete("loose", key)
+            txn.put("meta", _NEXT_CHUNK, number_key(max([self.next_chunk(txn), *(n + 1 for n in found)])))
             return record
 
         return self.write(epoch, kept)
-
-    @property
-    def _meta(self) -> object:
-        """The table of single values."""
-        return self.environment.table("meta")
 
     # ---- small values
 
     def value(self, txn: Txn, version: int, key: bytes) -> bytes | None:
         """A small value as of a version."""
-        wanted = key + number_key(version)
-        with txn.cursor(db=self.environment.table("values")) as cursor:
-            if not cursor.set_range(wanted):
-                if not cursor.last():
-                    return None
-            elif bytes(cursor.key()) != wanted and not cursor.prev():
-                return None
-            if bytes(cursor.key())[:-8] != key:
-                return None
-            found = bytes(cursor.value())
-        return found[1:] if found[:1] == b"\x01" else None
+        place = txn.last_before("values", key, number_key(version))
+        value = None if place is None else txn.get("values", place)
+        return bytes(value[1:]) if value is not None and bytes(value[:1]) == b"\x01" else None
 
     def _put_values(self, txn: Txn, version: int, values: Mapping[bytes, bytes | None]) -> None:
         """Write the small values that changed since the version before."""
-        table, changed = self.environment.table("values"), self.environment.table("changed")
         for key, value in values.items():
-            txn.put(key + number_key(version), b"\x00" if value is None else b"\x01" + value, db=table)
-            txn.put(number_key(version) + key, b"", db=changed)
+            txn.put("values", key + number_key(version), b"\x00" if value is None else b"\x01" + value)
+            txn.put("changed", number_key(version) + key, b"")
 
     def _changed(self, txn: Txn, version: int) -> list[bytes]:
         """The keys that changed in a version."""
-        prefix = number_key(version)
-        keys = []
-        with txn.cursor(db=self.environment.table("changed")) as cursor:
-            found = cursor.set_range(prefix)
-            while found and bytes(cursor.key()[:8]) == prefix:
-                keys.append(bytes(cursor.key())[8:])
-                found = cursor.next()
-        return keys
+        return [key[8:] for key in txn.keys("changed", number_key(version))]
 
     def _drop_values(self, txn: Txn, version: int) -> None:
         """Undo what a discarded version wrote."""
         for key in self._changed(txn, version):
-            txn.delete(key + number_key(version), db=self.environment.table("values"))
-            txn.delete(number_key(version) + key, db=self.environment.table("changed"))
+            txn.delete("values", key + number_key(version))
+            txn.delete("changed", number_key(version) + key)
 
     def _forget_values(self, txn: Txn, version: int) -> None:
         """Delete entries that this version, now the oldest, has overwritten."""
-        values, changed = self.environment.table("values"), self.environment.table("changed")
         for key in self._changed(txn, version):
-            older: list[bytes] = []
-            with txn.cursor(db=values) as cursor:
-                found = cursor.set_range(key + number_key(0))
-                while found and bytes(cursor.key()[:-8]) == key and number_of(cursor.key()[-8:]) < version:
-                    older.append(bytes(cursor.key()))
-                    found = cursor.next()
-            for entry in older:
-                txn.delete(entry, db=values)
-            now = txn.get(key + number_key(version), db=values)
+            for entry in txn.keys("values", key):
+                if number_of(entry[-8:]) < version:
+                    txn.delete("values", entry)
+            now = txn.get("values", key + number_key(version))
             if now is not None and bytes(now) == b"\x00":
-                txn.delete(key + number_key(version), db=values)
-            txn.delete(number_key(version) + key, db=changed)
+                txn.delete("values", key + number_key(version))
+            txn.delete("changed", number_key(version) + key)
 
 
 def ids_of(of: Iterable[Record]) -> npt.NDArray[np.uint64]:

@@ -27,18 +27,17 @@ import lmdb
 from lmdb.verify import verify as verify_structure
 
 from dbsp.errors import CapacityError, DataError, DbspError, InternalError, UnavailableError
+from dbsp.storage.tables import Txn
 
 LMDB_MAJOR = 0
 """The engine's major version: 0 stands for 0.9, whose files 1.0 cannot read. Stored in every version's record."""
 
 MAP_SIZE_BYTES = 1 << 40
 READERS_MAX = 510
-_TABLES_MAX = 8
 _PAGE = 4096
 _LMDB_0_9 = (0xBEEFC0DE, 1)
 
 T = TypeVar("T")
-Txn = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +104,9 @@ def sync_folder(folder: Path) -> None:
 
 
 class Environment:
-    """One LMDB environment of this process, with its named tables."""
+    """One LMDB environment of this process."""
 
-    def __init__(self, folder: Path, tables: tuple[str, ...], map_size_bytes: int, sync: bool) -> None:
+    def __init__(self, folder: Path, map_size_bytes: int, sync: bool) -> None:
         """Open an environment that exists; `create_environment` makes new ones."""
         check_file(folder)
         self.folder = folder
@@ -122,13 +121,8 @@ class Environment:
         try:
             self._env = _open(folder, map_size_bytes, sync)
             self._env.reader_check()
-            self._dbs = {name: self._env.open_db(name.encode(), create=False) for name in tables}
         except lmdb.Error as error:
             raise translate(error, folder) from error
-
-    def table(self, name: str) -> object:
-        """The handle of a named table."""
-        return self._dbs[name]
 
     def _check_usable(self) -> None:
         """Refuse use after a fork, or after a failed commit."""
@@ -175,12 +169,12 @@ class Environment:
     def _begin(self, write: bool) -> Txn:
         """Begin, taking over a map that another process made larger."""
         try:
-            return self._env.begin(write=write, buffers=True)
+            return Txn(self._env.begin(write=write, buffers=True))
         except lmdb.MapResizedError:
             if self._active:
                 raise
             self._env.set_mapsize(0)
-            return self._env.begin(write=write, buffers=True)
+            return Txn(self._env.begin(write=write, buffers=True))
 
     def write(self, work: Callable[[Txn], T], grow: Callable[[], None] | None = None) -> T:
         """Run `work` in a write transaction and commit it; again from the start if the map had to grow.
@@ -261,7 +255,6 @@ def _open(folder: Path, map_size_bytes: int, sync: bool) -> Any:
     return lmdb.open(
         str(folder),
         map_size=max(map_size_bytes, data_file(folder).stat().st_size if data_file(folder).exists() else 0),
-        max_dbs=_TABLES_MAX,
         max_readers=READERS_MAX,
         sync=sync,
         metasync=sync,
@@ -270,10 +263,8 @@ def _open(folder: Path, map_size_bytes: int, sync: bool) -> Any:
     )
 
 
-def create_environment(
-    folder: Path, tables: tuple[str, ...], map_size_bytes: int, sync: bool, fill: Callable[[Txn, dict[str, Any]], None]
-) -> None:
-    """Make an environment with its tables and first content in a new folder, synced and closed.
+def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Callable[[Txn], None]) -> None:
+    """Make an environment with its first content in a new folder, synced and closed.
 
     Creating one is not atomic in LMDB (its first meta pages are not synced), so the caller renames the folder into place.
     """
@@ -281,9 +272,8 @@ def create_environment(
     try:
         env = _open(folder, map_size_bytes, sync)
         try:
-            handles = {name: env.open_db(name.encode()) for name in tables}
             with env.begin(write=True) as txn:
-                fill(txn, handles)
+                fill(Txn(txn))
             env.sync(True)
         finally:
             env.close()

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dbsp.storage.environment import LMDB_MAJOR
-
 from dbsp.errors import CapacityError, DataError
+from dbsp.storage.environment import LMDB_MAJOR
 from dbsp.store import CheckpointId, CommitReport
 from dbsp.trace.manifest import SpineState, decode_state, encode_state
 
@@ -106,7 +105,7 @@ def table_key(table: str, key: bytes) -> bytes:
     """The key of a small value; its length is part of it, so that no key is the beginning of another."""
     name = table.encode()
     out = struct.pack(">HH", len(name), len(key)) + name + key
-    if len(out) > KEY_BYTES_MAX - 16:
-        limit = KEY_BYTES_MAX - 20
+    if len(out) > KEY_BYTES_MAX - 18:
+        limit = KEY_BYTES_MAX - 22 - len(name)
         raise CapacityError(f"the key of a small value is too long: table={table} bytes={len(key)} bytes_max={limit}")
     return out

@@ -24,15 +24,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from dbsp.errors import DataError, UnavailableError
 from dbsp.storage import records, registry
 from dbsp.storage.chunkfile import Shelf
 from dbsp.storage.durable import ids_of
-from dbsp.storage.environment import Environment, Txn, create_environment, data_file
+from dbsp.storage.environment import Environment, create_environment, data_file
 from dbsp.storage.records import Record, held_key, held_of, number_key, number_of
+from dbsp.storage.tables import Txn
 
-from dbsp.errors import DataError, UnavailableError
-
-TABLES = ("meta", "held", "chunks", "values", "pins")
 _OPENED, _BASE, _STEP, _NEXT_CHUNK, _EPOCH = b"opened", b"base", b"step", b"next chunk", b"epoch"
 _PREFIX, _RUBBISH = "scratch-", "rubbish-"
 
@@ -71,9 +71,7 @@ class Scratch:
         missing = f"no scratch of this epoch: epoch={epoch} folder={self.folder}"
         if not data_file(self.folder).exists():
             raise UnavailableError(missing, "roll back: open the checkpointed version in a new epoch")
-        self.environment = registry.acquire(
-            self.folder, lambda: Environment(self.folder, TABLES, map_size_bytes, sync=False)
-        )
+        self.environment = registry.acquire(self.folder, lambda: Environment(self.folder, map_size_bytes, sync=False))
 
     @staticmethod
     def create(home: Path, start: Start, map_size_bytes: int) -> None:
@@ -81,7 +79,7 @@ class Scratch:
         discard_all(home)
         temporary = home / f"{_RUBBISH}{uuid.uuid4().hex}"
 
-        def fill(txn: Txn, tables: dict[str, Any]) -> None:
+        def fill(txn: Txn) -> None:
             numbers = {
                 _EPOCH: start.epoch,
                 _OPENED: start.version,
@@ -90,10 +88,14 @@ class Scratch:
                 _NEXT_CHUNK: start.next_chunk,
             }
             for key, number in numbers.items():
-                txn.put(key, number_key(number), db=tables["meta"])
+                txn.put("meta", key, number_key(number))
 
-        create_environment(temporary, TABLES, map_size_bytes, sync=False, fill=fill)
+        create_environment(temporary, map_size_bytes, sync=False, fill=fill)
         temporary.rename(folder_of(home, start.epoch))
+
+    def is_current(self) -> bool:
+        """Whether the folder still holds what was opened."""
+        return registry.is_current(self.environment, self.folder)
 
     def close(self) -> None:
         """Give the files back."""
@@ -107,14 +109,14 @@ class Scratch:
 
     def _number(self, txn: Txn, key: bytes) -> int:
         """A number of `meta`."""
-        value = txn.get(key, db=self.environment.table("meta"))
+        value = txn.get("meta", key)
         if value is None:
             raise DataError(f"the scratch is incomplete: file={data_file(self.folder)} key={key.decode()}")
         return number_of(value)
 
     def _set(self, txn: Txn, key: bytes, number: int) -> None:
         """Write a number of `meta`."""
-        txn.put(key, number_key(number), db=self.environment.table("meta"))
+        txn.put("meta", key, number_key(number))
 
     def opened(self, txn: Txn) -> int:
         """The opened version."""
@@ -150,12 +152,12 @@ class Scratch:
 
     def held(self, txn: Txn, segment: int, step: int) -> Record | None:
         """What a segment holds of a step."""
-        value = txn.get(held_key(segment, step), db=self.environment.table("held"))
+        value = txn.get("held", held_key(segment, step))
         return None if value is None else self._decoded(value)
 
     def has(self, txn: Txn, segment: int, step: int) -> bool:
         """Whether a segment holds a step."""
-        return txn.get(held_key(segment, step), db=self.environment.table("held")) is not None
+        return txn.get("held", held_key(segment, step)) is not None
 
     def _decoded(self, value: Any) -> Record:
         """A record out of this environment."""
@@ -164,92 +166,84 @@ class Scratch:
     def held_steps(self, txn: Txn) -> dict[int, list[int]]:
         """The steps held, by segment, in order."""
         found: dict[int, list[int]] = {}
-        with txn.cursor(db=self.environment.table("held")) as cursor:
-            for key in cursor.iternext(keys=True, values=False):
-                segment, step = held_of(key)
-                found.setdefault(segment, []).append(step)
+        for key in txn.keys("held"):
+            segment, step = held_of(key)
+            found.setdefault(segment, []).append(step)
         return found
 
     def hold(
         self, txn: Txn, segment: int, step: int, record: Record, written: Mapping[int, bytes], gone: Iterable[int]
     ) -> None:
         """Write what a segment made of a step; let go of older steps than step - 1, and of chunks that only they had."""
-        held, chunks = self.environment.table("held"), self.environment.table("chunks")
         for number, value in written.items():
-            txn.put(number_key(number), value, db=chunks)
+            txn.put("chunks", number_key(number), value)
         for old in self.held_steps(txn).get(segment, []):
             if old < step - 1:
-                txn.delete(held_key(segment, old), db=held)
-        txn.put(held_key(segment, step), records.encode_record(record), db=held)
+                txn.delete("held", held_key(segment, old))
+        txn.put("held", held_key(segment, step), records.encode_record(record))
         pinned = set(ids_of(self.pins(txn)).tolist())
         for number in gone:
             if number not in pinned:
-                txn.delete(number_key(number), db=chunks)
+                txn.delete("chunks", number_key(number))
 
     def all_records(self, txn: Txn) -> list[Record]:
         """Every record held, and the pins."""
-        with txn.cursor(db=self.environment.table("held")) as cursor:
-            return [self._decoded(value) for _, value in cursor] + self.pins(txn)
+        return [self._decoded(value) for _, value in txn.items("held")] + self.pins(txn)
 
     # ---- the cut of a commit
 
     def pins(self, txn: Txn) -> list[Record]:
         """The cuts of commits under way."""
-        with txn.cursor(db=self.environment.table("pins")) as cursor:
-            return [self._decoded(value) for key, value in cursor if len(key) == len(number_key(0))]
+        return [self._decoded(value) for key, value in txn.items("pins") if len(key) == len(number_key(0))]
 
     def pin(self, txn: Txn, version: int) -> Record | None:
         """The cut that is to become a version."""
-        value = txn.get(number_key(version), db=self.environment.table("pins"))
+        value = txn.get("pins", number_key(version))
         return None if value is None else self._decoded(value)
 
     def pinned_values(self, txn: Txn, version: int) -> dict[bytes, bytes | None]:
         """The small values of a cut."""
-        prefix, found = number_key(version) + b"=", {}
-        with txn.cursor(db=self.environment.table("pins")) as cursor:
-            there = cursor.set_range(prefix)
-            while there and bytes(cursor.key()[: len(prefix)]) == prefix:
-                raw = bytes(cursor.value())
-                found[bytes(cursor.key())[len(prefix) :]] = raw[1:] if raw[:1] == b"\x01" else None
-                there = cursor.next()
-        return found
+        prefix = number_key(version) + b"="
+        return {key[len(prefix) :]: _told(value) for key, value in txn.items("pins", prefix)}
 
     def set_pin(self, txn: Txn, version: int, record: Record) -> None:
         """Keep a cut, its chunks and its small values, until the commit has landed."""
-        pins = self.environment.table("pins")
-        txn.put(number_key(version), records.encode_record(record), db=pins)
+        txn.put("pins", number_key(version), records.encode_record(record))
         for key, value in self.values(txn).items():
             raw = b"\x00" if value is None else b"\x01" + value
-            txn.put(number_key(version) + b"=" + key, raw, db=pins)
+            txn.put("pins", number_key(version) + b"=" + key, raw)
 
     def landed(self, txn: Txn, version: int, copied: npt.NDArray[np.uint64]) -> None:
         """The version is durable: forget its pin, the values it took, and chunks that the durable side has now."""
         for key, value in self.pinned_values(txn, version).items():
             if self.value(txn, key) == (True, value):
-                txn.delete(key, db=self.environment.table("values"))
-            txn.delete(number_key(version) + b"=" + key, db=self.environment.table("pins"))
-        txn.delete(number_key(version), db=self.environment.table("pins"))
+                txn.delete("values", key)
+            txn.delete("pins", number_key(version) + b"=" + key)
+        txn.delete("pins", number_key(version))
         for number in copied.tolist():
-            txn.delete(number_key(number), db=self.environment.table("chunks"))
+            txn.delete("chunks", number_key(number))
 
     # ---- small values
 
     def value(self, txn: Txn, key: bytes) -> tuple[bool, bytes | None]:
         """Whether a small value was written since the opened version, and which (None: deleted)."""
-        raw = txn.get(key, db=self.environment.table("values"))
+        raw = txn.get("values", key)
         if raw is None:
             return False, None
-        return True, bytes(raw[1:]) if bytes(raw[:1]) == b"\x01" else None
+        return True, _told(raw)
 
     def put_value(self, txn: Txn, key: bytes, value: bytes | None) -> None:
         """Write or delete a small value."""
-        txn.put(key, b"\x00" if value is None else b"\x01" + value, db=self.environment.table("values"))
+        txn.put("values", key, b"\x00" if value is None else b"\x01" + value)
 
     def values(self, txn: Txn) -> dict[bytes, bytes | None]:
         """All small values written since the opened version."""
-        with txn.cursor(db=self.environment.table("values")) as cursor:
-            raw: Iterable[tuple[bytes, bytes]] = [(bytes(key), bytes(value)) for key, value in cursor]
-        return {key: value[1:] if value[:1] == b"\x01" else None for key, value in raw}
+        return {key: _told(value) for key, value in txn.items("values")}
+
+
+def _told(raw: memoryview) -> bytes | None:
+    """A small value as it is stored: 1 and the bytes, or 0 for deleted."""
+    return bytes(raw[1:]) if bytes(raw[:1]) == b"\x01" else None
 
 
 def discard_all(home: Path) -> None:

@@ -14,17 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+
+from dbsp.errors import InternalError, UnavailableError
 from dbsp.storage import writers
 from dbsp.storage.chunkfile import ReadChunks, WriteChunks
 from dbsp.storage.durable import Durable
-from dbsp.storage.environment import Txn
 from dbsp.storage.records import Record
 from dbsp.storage.scratch import Scratch
-
-from dbsp.errors import InternalError, UnavailableError
+from dbsp.storage.tables import Txn
 from dbsp.store import TraceSpec
 from dbsp.trace.manifest import SpineState, chunk_ids
 from dbsp.trace.memory import check_append, step_is_open
@@ -39,8 +39,8 @@ class Reading:
         """Begin reading."""
         self._scratch, self._durable = scratch, durable
         self.chunks = ReadChunks((), chunk_bytes_max)
-        self.scratch_txn: Txn = None
-        self.durable_txn: Txn = None
+        self.scratch_txn: Any = None
+        self.durable_txn: Any = None
         self.begin()
 
     def begin(self) -> None:

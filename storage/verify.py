@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dbsp.errors import DataError
 from dbsp.storage.chunkfile import payload_of
 from dbsp.storage.durable import Durable, refs_of_states
 from dbsp.storage.environment import data_file, structure_problems
 from dbsp.storage.records import number_key
-
-from dbsp.errors import DataError
 from dbsp.trace.manifest import StoredBatch
 from dbsp.zset.encoding import verify as verify_encoded
 
@@ -38,7 +37,7 @@ def verify_database(durable: Durable) -> VerifyReport:
         run = StoredBatch(refs_of_states(states))
         size = 0
         for ref in run:
-            value = txn.get(number_key(ref.id), db=durable.environment.table("chunks"))
+            value = txn.get("chunks", number_key(ref.id))
             if value is None:
                 raise DataError(f"a chunk is missing: file={file} chunk={ref.id}", "restore it from a backup")
             payload = payload_of(value, ref, file)

@@ -39,18 +39,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.storage import registry, writers
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import commit_version
 from dbsp.storage.durable import Durable
-from dbsp.storage.environment import MAP_SIZE_BYTES, Txn, sync_folder
+from dbsp.storage.environment import MAP_SIZE_BYTES, sync_folder
 from dbsp.storage.records import table_key
 from dbsp.storage.scratch import Scratch, Start, discard_all
+from dbsp.storage.tables import Txn
 from dbsp.storage.transaction import Reading, Transaction
 from dbsp.storage.verify import VerifyReport, verify_database
-
-from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionInfo
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState, state_bytes
@@ -173,7 +173,7 @@ class WorkerDatabase:
     def attach(self, epoch: int) -> None:
         """Use the scratch that another process (or this one) opened in `epoch`; nothing to do if it is in use here."""
         scratch = self._scratch
-        if scratch is None or scratch.epoch != epoch or not registry.is_current(scratch.environment, scratch.folder):
+        if scratch is None or scratch.epoch != epoch or not scratch.is_current():
             self._detach()
             self._scratch = Scratch(self.path, epoch, self._map_size_bytes)
 
@@ -186,7 +186,8 @@ class WorkerDatabase:
     def _of_epoch(self, epoch: int) -> tuple[Scratch, Durable]:
         """Both sides, for a caller of this epoch; the scratch of another epoch is let go of."""
         durable = self._disk()
-        if self._scratch is None or self._scratch.epoch != epoch:
+        scratch = self._scratch
+        if scratch is None or scratch.epoch != epoch or not scratch.is_current():
             with durable.environment.reading() as txn:
                 durable.check_epoch(txn, epoch)
         self.attach(epoch)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from dbsp.storage import WorkerDatabase
-
 from dbsp.store import CheckpointId, Database, StepTransaction, TraceSpec
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.trace.spine import Spine
