@@ -16,7 +16,7 @@ from typing import Protocol
 from dbsp.store import CheckpointId, CommitReport, TraceSpec
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState
-from dbsp.trace.slicing import HashRange, side_by_side, slice_shards
+from dbsp.trace.slicing import HashRange, Slices, gather_slices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +72,12 @@ def _one(
 ) -> SpineState:
     """One trace's slices of all sources, side by side."""
     slices = [
-        slice_shards(
-            view.traces.get(trace.id, SpineState()),
-            ranges,
-            trace.arrangement,
-            source=view.chunks,
-            target=chunks,
+        Slices(
+            state=view.traces.get(trace.id, SpineState()),
+            ranges=ranges,
+            chunks=view.chunks,
             shared=database is target,
         )
         for database, view, ranges in views
     ]
-    return side_by_side(slices)
+    return gather_slices(slices, trace.arrangement, chunks)
