@@ -34,6 +34,7 @@ STEP_HEADER = "Dbsp-Step"
 PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
 STATUS = {"circuit": 400, "config": 400, "data": 422, "unavailable": 503, "capacity": 413, "fenced": 409}
 BAD_ROWS_SHOWN_MAX = 20
+EXACT_MAX = 1 << 53
 
 
 class RescaleBody(BaseModel):
@@ -244,11 +245,19 @@ def plain(value: Any) -> Any:
             return [plain(item) for item in value]
         case float():
             return value if math.isfinite(value) else str(value)
+        case Decimal() if value == value.to_integral_value() and abs(value) < EXACT_MAX and not _has_point(value):
+            return int(value)
         case Decimal() | date() | datetime() | time() | timedelta():
             return str(value)
         case bytes():
             return base64.b64encode(value).decode()
     return value
+
+
+def _has_point(value: Decimal) -> bool:
+    """Whether the decimal's type has digits after the point."""
+    exponent = value.as_tuple().exponent
+    return not isinstance(exponent, int) or exponent < 0
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------

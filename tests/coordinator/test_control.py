@@ -1,0 +1,99 @@
+"""The ledger: both keepers pass the same tests; what is on disk is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dbsp.coordinator import control as ledgers
+from dbsp.coordinator.control import Control, LmdbControl, MemoryControl, Saved, new_ledger
+from dbsp.errors import DataError, FencedError
+from dbsp.layout import initial, rescaled
+from dbsp.store import CheckpointId
+
+LAYOUT = initial(2)
+FIRST = new_ledger(fingerprint="f", nodes=[("label", "token")], layout=LAYOUT, run="r")
+
+
+def saved(version: int, step: int = 1, layout: int = 0) -> Saved:
+    checkpoint = CheckpointId(run="r", epoch=1, step=step, layout_version=layout, fingerprint="f")
+    positions = {("t", 0): 10 * step, ("t", 1): step}
+    return Saved(version=version, checkpoint=checkpoint, positions=positions, clock_us=step, wall_us=2, published=False)
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def control(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Control]:
+    made: Control = MemoryControl() if request.param == "memory" else LmdbControl(tmp_path)
+    yield made
+    made.close()
+
+
+def test_the_first_ledger_stays(control: Control) -> None:
+    assert control.load() is None
+    assert control.begin(FIRST) == FIRST
+    assert control.begin(replace(FIRST, run="other")) == FIRST
+    assert control.load() == FIRST
+
+
+def test_changes_need_a_ledger(control: Control) -> None:
+    with pytest.raises(DataError, match="never started"):
+        control.change(None, lambda ledger: ledger)
+
+
+def test_an_older_epoch_is_refused(control: Control) -> None:
+    control.begin(FIRST)
+    control.change(3, lambda ledger: ledgers.raise_epoch(ledger, 3))
+    control.change(3, lambda ledger: ledgers.wish_rescale(ledger, 5))
+    with pytest.raises(FencedError):
+        control.change(2, lambda ledger: ledgers.wish_rescale(ledger, 6))
+    found = control.load()
+    assert found is not None
+    assert (found.rescale, found.epoch) == (5, 3)
+
+
+def test_published_versions_and_the_floor(control: Control) -> None:
+    control.begin(FIRST)
+    for version in (1, 2, 3):
+        control.change(None, lambda ledger, version=version: ledgers.intend(ledger, saved(version, version)))
+        control.change(None, lambda ledger, version=version: ledgers.publish(ledger, version, ends_rescale=False))
+    found = control.change(None, lambda ledger: ledgers.intend(ledger, saved(4, 4)))
+    assert found.published == 3
+    floor = found.floor()
+    assert floor is not None
+    assert floor.version == 2
+    assert found.positions(saved(4, 4).checkpoint) == ({("t", 0): 40, ("t", 1): 4}, 4)
+    after = control.change(None, lambda ledger: ledgers.opened(ledger, 4, LAYOUT))
+    assert (after.published, set(after.saved)) == (4, {4})
+    with pytest.raises(DataError, match="does not know"):
+        after.positions(saved(3, 3).checkpoint)
+
+
+def test_everything_comes_back(tmp_path: Path) -> None:
+    control = LmdbControl(tmp_path)
+    control.begin(FIRST)
+    layout = rescaled(LAYOUT, 3, step=7)
+    control.change(None, lambda ledger: ledgers.log_layout(ledger, layout, [0, 1, 2], [2]))
+    control.change(None, lambda ledger: ledgers.intend(ledger, saved(1)))
+    kept = control.change(None, lambda ledger: ledgers.wish_rescale(ledger, 3))
+    control.close()
+    again = LmdbControl(tmp_path, create=False)
+    assert again.load() == kept
+    again.close()
+
+
+def test_a_rescale_that_was_reached_is_forgotten() -> None:
+    wished = replace(FIRST, rescale=2)
+    assert ledgers.opened(wished, 0, LAYOUT).rescale is None
+    assert ledgers.opened(replace(FIRST, rescale=3), 0, LAYOUT).rescale == 3
+
+
+def test_a_missing_or_empty_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="control"):
+        LmdbControl(tmp_path, create=False)
+    LmdbControl(tmp_path).close()
+    (tmp_path / "control" / "data.mdb").write_bytes(b"")
+    with pytest.raises(DataError, match=r"data\.mdb"):
+        LmdbControl(tmp_path)

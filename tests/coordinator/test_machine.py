@@ -1,0 +1,281 @@
+"""The machine's decisions as command lists, and its totality."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.machine import step
+from dbsp.coordinator.recovery import choose
+from dbsp.errors import InternalError
+from dbsp.layout import initial, rescaled
+from dbsp.logs import Range, StepRecord
+from dbsp.store import CheckpointId, VersionInfo
+
+LAYOUT = initial(2)
+RUN, FINGERPRINT = "run", "print"
+
+
+def facts(**changes: object) -> p.Facts:
+    base = p.Facts(
+        run=RUN, fingerprint=FINGERPRINT, layouts={0: LAYOUT}, layout=LAYOUT, members=frozenset({0, 1}),
+        forming=frozenset({0, 1}),
+    )  # fmt: skip
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def identity(number: int, *, epoch: int = 1, layout: int = 0, **changes: object) -> CheckpointId:
+    base = CheckpointId(run=RUN, epoch=epoch, step=number, layout_version=layout, fingerprint=FINGERPRINT)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def record(number: int, epoch: int = 1) -> StepRecord:
+    ranges = (Range(table="t", partition=0, first=number, last=number + 1),)
+    return StepRecord(epoch=epoch, step=number, layout_version=0, ranges=ranges, clock_us=number, engine="x")
+
+
+def held(*entries: tuple[int, int, CheckpointId]) -> p.Held:
+    found: dict[int, tuple[VersionInfo, ...]] = {}
+    for worker, version, checkpoint in entries:
+        found[worker] = (*found.get(worker, ()), VersionInfo(version=version, checkpoint=checkpoint))
+    return p.Held(held=found)
+
+
+def play(state: p.State, *events: p.Event) -> tuple[p.State, list[p.Command]]:
+    commands: list[p.Command] = []
+    for event in events:
+        state, new = step(state, event)
+        commands.extend(new)
+    return state, commands
+
+
+def running(**changes: object) -> p.Running:
+    """A machine that waits for input at step 5, checkpoint 2 at step 3."""
+    now = facts(
+        forming=frozenset(), epoch=4, version=2, published=2, checkpoint_step=3, next_step=5, **changes
+    )  # fmt: skip
+    return p.Running(facts=now, awaits="input")
+
+
+def names(commands: list[p.Command]) -> list[str]:
+    return [type(command).__name__ for command in commands]
+
+
+def test_a_new_pipeline_starts() -> None:
+    empty = identity(0, epoch=0)
+    state, commands = play(
+        p.Starting(facts=facts()), p.Begin(), p.Claimed(epoch=1), p.Created(), p.Fenced(),
+        held((0, 0, empty), (1, 0, empty)), p.Opened(version=0, checkpoint=empty, layout=LAYOUT), p.Discarded(),
+        p.StepsRead(records=()), p.Recorded(record=None),
+    )  # fmt: skip
+    assert commands == [
+        p.ClaimEpoch(),
+        p.CreateWorkers(workers=(0, 1), checkpoint=empty),
+        p.FenceWorkers(epoch=1, workers=(0, 1)),
+        p.ReadVersions(workers=(0, 1)),
+        p.OpenVersion(version=0, epoch=1, layout=LAYOUT, checkpoint=empty),
+        p.DiscardWorkers(workers=(), members=(0, 1)),
+        p.ReadSteps(first=0),
+        p.CutStep(epoch=1, step=0, layout_version=0),
+        p.Wait(for_input=True),
+    ]
+    assert state == p.Running(facts=state.facts, awaits="input")
+
+
+def test_a_step_runs_only_after_its_record() -> None:
+    state, commands = play(running(), p.Woken(), p.Recorded(record=record(5)), p.StepDone(step=5, ahead=record(6)))
+    assert commands == [
+        p.CutStep(epoch=4, step=5, layout_version=0),
+        p.RunStep(record=record(5), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
+        p.RunStep(record=record(6), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
+    ]
+    assert state.facts.next_step == 6
+
+
+def test_a_checkpoint_is_published_when_all_have_committed() -> None:
+    checkpoint = identity(5, epoch=4)
+    state, commands = play(running(), p.CheckpointAsked(), p.Committed(version=3), p.Published(version=3))
+    assert commands == [
+        p.CommitVersion(version=3, checkpoint=checkpoint, layout=LAYOUT),
+        p.Publish(version=3, checkpoint=checkpoint, ends_rescale=False),
+        p.CutStep(epoch=4, step=5, layout_version=0),
+    ]
+    assert (state.facts.version, state.facts.checkpoint_step, state.facts.wants) == (3, 5, p.Wants())
+
+
+def test_a_checkpoint_waits_for_the_step_under_way() -> None:
+    state, _ = play(running(), p.Woken(), p.Recorded(record=record(5)))
+    state, commands = play(state, p.CheckpointAsked())
+    assert commands == []
+    _, commands = play(state, p.StepDone(step=5))
+    assert names(commands) == ["CommitVersion"]
+
+
+def test_nothing_new_needs_no_checkpoint() -> None:
+    state, commands = play(replace(running(), facts=replace(running().facts, next_step=3)), p.CheckpointAsked())
+    assert names(commands) == ["CutStep"]
+    assert not state.facts.wants.checkpoint
+
+
+def test_a_rescale_checkpoints_logs_slices_publishes_and_opens_anew() -> None:
+    new = rescaled(LAYOUT, 3, step=5)
+    state, commands = play(
+        running(), p.RescaleAsked(workers=3), p.Committed(version=3), p.Published(version=3),
+        p.LayoutLogged(layout=new), p.Discarded(), p.Created(), p.Fenced(), p.Redistributed(version=4),
+        p.Published(version=4), p.Claimed(epoch=5), p.Created(), p.Fenced(),
+    )  # fmt: skip
+    after = identity(5, epoch=4, layout=1)
+    assert names(commands) == [
+        "CommitVersion", "Publish", "LogLayout", "DiscardWorkers", "CreateWorkers", "FenceWorkers", "Redistribute",
+        "Publish", "ClaimEpoch", "CreateWorkers", "FenceWorkers", "ReadVersions",
+    ]  # fmt: skip
+    assert commands[2] == p.LogLayout(layout=new, members=(0, 1, 2), forming=(2,))
+    assert commands[6] == p.Redistribute(version=4, checkpoint=after, old=LAYOUT, new=new)
+    assert commands[7] == p.Publish(version=4, checkpoint=after, ends_rescale=True)
+    state, commands = play(
+        state,
+        held(*((worker, 4, after) for worker in (0, 1, 2)), *((worker, 3, identity(5, epoch=4)) for worker in (0, 1))),
+    )
+    assert commands == [p.OpenVersion(version=4, epoch=5, layout=new, checkpoint=after)]
+
+
+def test_a_half_done_rescale_goes_back_to_the_old_layout_and_tries_again() -> None:
+    new = rescaled(LAYOUT, 3, step=5)
+    old_id, new_id = identity(5, epoch=4), identity(5, epoch=4, layout=1)
+    start = p.Starting(
+        facts=facts(
+            layouts={0: LAYOUT, 1: new}, layout=new, members=frozenset({0, 1, 2}), forming=frozenset({2}), published=3,
+            wants=p.Wants(rescale=3),
+        )
+    )  # fmt: skip
+    state, commands = play(
+        start, p.Begin(), p.Claimed(epoch=5), p.Created(), p.Fenced(),
+        held((0, 3, old_id), (0, 4, new_id), (1, 3, old_id), (2, 0, identity(0, epoch=0))),
+        p.Opened(version=3, checkpoint=old_id, layout=LAYOUT), p.Discarded(), p.StepsRead(records=()),
+    )  # fmt: skip
+    assert p.DiscardWorkers(workers=(2,), members=(0, 1)) in commands
+    assert isinstance(commands[-1], p.LogLayout)
+    assert commands[-1].layout.version == 2, "a number that was logged once is not used for another layout"
+    assert isinstance(state, p.Rescaling)
+
+
+def test_a_failure_rolls_back_under_a_new_epoch_a_bounded_number_of_times() -> None:
+    state: p.State = running()
+    for failures in range(1, 6):
+        state, commands = play(state, p.Failed(code="unavailable", message="gone"))
+        assert commands == [p.BackOff(failures=failures)]
+        state, commands = play(state, p.Woken())
+        assert commands == [p.ClaimEpoch()]
+    state, commands = play(state, p.Failed(code="unavailable", message="gone"))
+    assert commands == [p.Finish(code="unavailable", message="gone failures_in_a_row=6")]
+    assert isinstance(state, p.Broken)
+
+
+def test_failures_are_forgotten_when_the_failed_step_succeeds() -> None:
+    state, _ = play(running(), p.Woken(), p.Recorded(record=record(5)), p.Failed(code="data", message="x"), p.Woken())
+    assert state.facts.failures == 1
+    state, _ = play(
+        state, p.Claimed(epoch=5), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
+        p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(),
+        p.StepsRead(records=(record(3), record(4), record(5))), p.StepDone(step=3), p.StepDone(step=4),
+    )  # fmt: skip
+    assert state.facts.failures == 1
+    state, _ = play(state, p.StepDone(step=5))
+    assert state.facts.failures == 0
+    assert isinstance(state, p.Running)
+
+
+@pytest.mark.parametrize("code", ["fenced", "config", "circuit"])
+def test_some_errors_end_at_once(code: str) -> None:
+    _, commands = play(running(), p.Failed(code=code, message="m"))
+    assert commands == [p.Finish(code=code, message="m")]
+
+
+def test_a_published_version_that_is_gone_is_fatal() -> None:
+    old = identity(3)
+    state = p.Recovering(facts=facts(published=3, epoch=5), awaits="held")
+    state, commands = play(state, held((0, 2, old), (0, 3, identity(5)), (1, 2, old)))
+    assert isinstance(state, p.Broken)
+    assert "published=3 found=2" in state.message
+    assert names(commands) == ["Finish"]
+
+
+def test_pause_and_resume() -> None:
+    state, commands = play(running(), p.PauseAsked())
+    assert commands == [p.Wait(for_input=False)]
+    assert isinstance(state, p.Paused)
+    state, commands = play(state, p.CheckpointAsked(), p.Committed(version=3), p.Published(version=3))
+    assert isinstance(state, p.Paused)
+    _, commands = play(state, p.ResumeAsked())
+    assert names(commands) == ["CutStep"]
+
+
+def test_stop_checkpoints_first() -> None:
+    state, commands = play(running(), p.StopAsked(), p.Committed(version=3), p.Published(version=3))
+    assert names(commands) == ["CommitVersion", "Publish", "Finish"]
+    assert isinstance(state, p.Stopped)
+
+
+def test_stop_now_does_not() -> None:
+    state, commands = play(running(), p.StopAsked(now=True))
+    assert names(commands) == ["Finish"]
+    assert isinstance(state, p.Stopped)
+
+
+def test_recovery_ignores_workers_outside_the_layout_and_other_runs() -> None:
+    good, foreign = identity(3), identity(9, run="other")
+    found = held((0, 2, good), (1, 2, good), (0, 3, foreign), (1, 3, foreign), (7, 9, identity(20)))
+    choice = choose(found.held, {0: LAYOUT}, run=RUN, fingerprint=FINGERPRINT)
+    assert choice is not None
+    assert (choice.version, choice.checkpoint) == (2, good)
+    assert choose(found.held, {0: LAYOUT}, run=RUN, fingerprint="another") is None
+
+
+def test_every_pair_of_state_and_event_has_an_answer_or_a_story() -> None:
+    good = identity(5, epoch=4)
+    base = running().facts
+    states: list[p.State] = [
+        p.Starting(facts=base),
+        *(p.Recovering(facts=base, awaits=a) for a in ("forgotten", "backoff", "claimed", "created", "fenced", "held")),
+        *(p.Recovering(facts=base, awaits=a) for a in ("opened", "discarded", "steps")),
+        p.Replaying(facts=base, records=(record(5),)),
+        *(
+            p.Running(facts=base, record=r, awaits=a)
+            for r, a in ((None, "input"), (None, "record"), (record(5), "step"))
+        ),
+        *(
+            kind(facts=base, version=3, checkpoint=good, awaits=a)
+            for kind, a in itertools.product((p.Checkpointing, p.Stopping), ("committed", "published"))
+        ),
+        *(
+            p.Rescaling(facts=base, version=3, checkpoint=good, new=rescaled(LAYOUT, 3, step=5), awaits=a)
+            for a in ("logged", "discarded", "created", "fenced", "redistributed", "published")
+        ),
+        p.Paused(facts=base),
+        p.Stopped(facts=base),
+        p.Broken(facts=base, code="data", message="m"),
+    ]
+    events: list[p.Event] = [
+        p.Begin(), p.Claimed(epoch=9), p.Created(), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
+        p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(), p.StepsRead(records=(record(5),)),
+        p.StepsRead(records=()), p.Recorded(record=None), p.Recorded(record=record(5)), p.StepDone(step=5),
+        p.Committed(version=3), p.Published(version=3), p.LayoutLogged(layout=rescaled(LAYOUT, 3, step=5)),
+        p.Redistributed(version=3), p.Forgotten(), p.Woken(), p.Failed(code="data", message="m"),
+        p.Failed(code="fenced", message="m"), p.CheckpointAsked(), p.PauseAsked(), p.ResumeAsked(),
+        p.RescaleAsked(workers=3), p.RescaleAsked(workers=9999), p.StopAsked(), p.StopAsked(now=True),
+    ]  # fmt: skip
+    answered = 0
+    for state, event in itertools.product(states, events):
+        try:
+            after, commands = step(state, event)
+        except InternalError as error:
+            assert "state=" in str(error)
+            assert "event=" in str(error)
+            continue
+        answered += 1
+        assert len(commands) <= 1, "one command at a time"
+        assert (after, commands) == step(state, event), "a pure function"
+    assert answered > 150

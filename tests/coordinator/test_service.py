@@ -1,0 +1,388 @@
+"""A whole service with the in-process runtime: the Python interface, HTTP, the command lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from dbsp.coordinator.config import Config, HttpSection, load_config
+from dbsp.coordinator.http import ARROW, make_app
+from dbsp.coordinator.listen import Server, bind, read_address
+from dbsp.coordinator.service import Service
+from dbsp.errors import CircuitError, ConfigError, UnavailableError
+from dbsp.io import Producer
+
+CIRCUIT = """
+import dbsp
+from dbsp import col, count
+from dbsp import sum as total
+
+orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.INT64}, primary_key=["id"])
+per_customer = orders.group_by("customer").aggregate(orders=count(), amount=total("amount"))
+large = orders.filter(col("amount") > 500)
+pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "large": large})
+"""
+SETTINGS = """
+[pipeline]
+name = "shop"
+circuit = "circuit.py:pipeline"
+runtime = "local"
+workers = 2
+[http]
+port = 0
+[step]
+max_step_delay_ms = 0
+"""
+ORDERS = pa.table({"id": [1, 2, 3], "customer": ["a", "b", "b"], "amount": [10, 600, 1]})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "circuit.py").write_text(CIRCUIT)
+    (tmp_path / "pipeline.toml").write_text(SETTINGS)
+    return tmp_path
+
+
+def settings(folder: Path, *overrides: str) -> Config:
+    return load_config(folder / "pipeline.toml", overrides=overrides, environment={})
+
+
+@pytest.fixture
+def service(folder: Path) -> Iterator[Service]:
+    made = Service(settings(folder))
+    made.start(timeout_s=60)
+    yield made
+    made.stop(quiet=True)
+
+
+@contextmanager
+def answering(service: Service) -> Iterator[httpx.Client]:
+    """The service behind a real socket."""
+    server = Server(make_app(service), bind(HttpSection(port=0)), service.config.data_dir)
+    server.start()
+    with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client:
+        yield client
+    server.stop()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[httpx.Client]:
+    with answering(service) as made:
+        yield made
+
+
+def rows(service: Service, view: str = "per_customer") -> dict[Any, tuple[Any, ...]]:
+    found = service.read_view(view).table.to_pylist()
+    return {row["customer"]: (row["orders"], row["amount"], row["weight"]) for row in found}
+
+
+# --- the Python interface -------------------------------------------------------------------------------------------
+
+
+def test_rows_in_views_out(service: Service) -> None:
+    position = service.push("orders", ORDERS)
+    service.wait_until_processed(position, 60)
+    assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+    position = service.push("orders", ORDERS.slice(1, 1), delete=True)
+    service.wait_until_processed(position, 60)
+    assert rows(service) == {"a": (1, 10, 1), "b": (1, 1, 1)}
+    found = service.completion("orders", 0, position.first)
+    assert (found.durable, found.processed, found.delivered) == (True, True, True)
+    assert found.step == service.snapshot.step - 1
+    assert not service.completion("orders", 0, position.last).durable
+
+
+def test_it_goes_on_where_it_was(folder: Path) -> None:
+    with Service(settings(folder)) as first:
+        first.wait_until_processed(first.push("orders", ORDERS), 60)
+    with Service(settings(folder)) as second:
+        assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+        assert second.snapshot.checkpoint_step == second.snapshot.step == 1
+        assert second.snapshot.epoch == 2
+
+
+def test_steps_since_the_checkpoint_are_replayed(folder: Path) -> None:
+    first = Service(settings(folder))
+    first.start(timeout_s=60)
+    first.wait_until_processed(first.push("orders", ORDERS), 60)
+    first.stop(now=True)
+    with Service(settings(folder)) as second:
+        assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+        assert (second.snapshot.checkpoint_step, second.snapshot.step) == (0, 1)
+
+
+def test_rescale_keeps_the_answers(service: Service) -> None:
+    service.wait_until_processed(service.push("orders", ORDERS), 60)
+    for workers in (3, 1, 4, 4):
+        planned = service.plan_rescale(workers)
+        service.rescale(workers, 60)
+        assert len(service.layout().workers) == workers == planned.workers
+        assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+    more = pa.table({"id": [9], "customer": ["a"], "amount": [5]})
+    service.wait_until_processed(service.push("orders", more), 60)
+    assert rows(service)["a"] == (2, 15, 1)
+
+
+def test_a_rescale_that_cannot_be_is_refused(service: Service) -> None:
+    with pytest.raises(ConfigError):
+        service.rescale(5000)
+    assert service.status()["workers"] == 2
+
+
+def test_a_rescale_wished_at_rest(folder: Path) -> None:
+    with Service(settings(folder)) as first:
+        first.wait_until_processed(first.push("orders", ORDERS), 60)
+    second = Service(settings(folder))
+    second.wish_rescale(3)
+    with second:
+        assert second.board.wait_for(lambda now: now.layout is not None and len(now.layout.workers) == 3, 60)
+        assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+
+
+def test_pause_keeps_rows_waiting(service: Service) -> None:
+    service.pause(60)
+    position = service.push("orders", ORDERS)
+    with pytest.raises(UnavailableError, match="not processed in time"):
+        service.wait_until_processed(position, 0.3)
+    assert rows(service) == {}
+    service.resume(60)
+    service.wait_until_processed(position, 60)
+
+
+def test_a_repeated_push_counts_once(service: Service) -> None:
+    first = service.push("orders", ORDERS, producer=Producer(id="p", sequence=1))
+    again = service.push("orders", ORDERS, producer=Producer(id="p", sequence=1))
+    assert again == first
+    assert again.repeated
+
+
+def test_another_circuit_is_refused_with_the_node(folder: Path) -> None:
+    with Service(settings(folder)):
+        pass
+    (folder / "circuit2.py").write_text(CIRCUIT.replace("> 500", "> 501"))
+    with pytest.raises(CircuitError, match="501"):
+        Service(settings(folder, "pipeline.circuit=circuit2.py:pipeline"))
+
+
+def test_an_ended_service_says_so(folder: Path) -> None:
+    service = Service(settings(folder))
+    with pytest.raises(UnavailableError, match="not started"):
+        service.read_view("large")
+    service.start(timeout_s=60)
+    service.stop()
+    with pytest.raises(UnavailableError, match="has ended"):
+        service.read_view("large")
+
+
+def test_two_services_on_one_pipeline(folder: Path) -> None:
+    """The second fences the first, which ends with the fact and does no harm."""
+    first = Service(settings(folder))
+    first.start(timeout_s=60)
+    second = Service(settings(folder))
+    second.start(timeout_s=60)
+    first.push("orders", ORDERS)
+    finish = first.wait_for_end(60)
+    assert finish is not None
+    assert finish.code == "fenced"
+    second.wait_until_processed(second.push("orders", ORDERS.slice(0, 1)), 60)
+    assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+    second.stop()
+    first.close()
+
+
+# --- HTTP -----------------------------------------------------------------------------------------------------------
+
+
+def test_http_push_and_read(client: httpx.Client) -> None:
+    body = (
+        b'{"id": 1, "customer": "a", "amount": 700}\n{"id": "x"}\n{"insert": {"id": 2, "customer": "a", "amount": 1}}\n'
+    )
+    answer = client.post("/v1/tables/orders/rows", content=body, params={"wait": "true"})
+    assert answer.status_code == 200
+    found = answer.json()
+    assert (found["first"], found["last"], found["bad_rows"], found["bad"][0]["row"]) == (0, 3, 1, 1)
+    view = client.get("/v1/views/per_customer").json()
+    assert view["rows"] == [{"customer": "a", "orders": 2, "amount": 701}]
+    assert view["weights"] == [1]
+    answer = client.get("/v1/views/large", headers={"Accept": ARROW})
+    with pa.ipc.open_stream(answer.content) as reader:
+        assert reader.read_all().to_pylist() == [{"id": 1, "customer": "a", "amount": 700, "weight": 1}]
+    assert answer.headers["dbsp-step"] == str(view["step"])
+    status = client.get("/v1/status").json()
+    assert (status["state"], status["dead_letters"]) == ("Running", 1)
+
+
+def test_http_arrow_in(client: httpx.Client) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ORDERS.schema) as writer:
+        writer.write_table(ORDERS)
+    headers = {"Content-Type": ARROW, "Dbsp-Producer": "p", "Dbsp-Sequence": "4"}
+    for repeated in (False, True):
+        answer = client.post("/v1/tables/orders/rows?wait=true", content=sink.getvalue().to_pybytes(), headers=headers)
+        assert answer.json()["repeated"] is repeated
+    found = client.post("/v1/query", json={"sql": "SELECT sum(orders) AS n FROM per_customer"}).json()
+    assert found["rows"] == [[3]]
+
+
+def test_http_decisions(client: httpx.Client) -> None:
+    client.post("/v1/tables/orders/rows?wait=true", json=[{"id": 1, "customer": "a", "amount": 1}])
+    assert client.post("/v1/checkpoint").json() == {"version": 1, "step": 1}
+    assert client.post("/v1/pause").json()["state"] == "Paused"
+    assert client.post("/v1/resume").json()["state"] == "Running"
+    planned = client.post("/v1/rescale", json={"workers": 3, "dry_run": True}).json()
+    assert planned["done"] is False
+    done = client.post("/v1/rescale", json={"workers": 3}).json()
+    assert (done["done"], done["shards_moved"]) == (True, planned["shards_moved"])
+    assert len(client.get("/v1/layout").json()["workers"]) == 3
+    completion = client.get("/v1/completion", params={"table": "orders", "offset": 0}).json()
+    assert completion == {"durable": True, "processed": True, "step": 0, "delivered": True}
+    text = client.get("/metrics").text
+    assert "dbsp_workers 3.0" in text
+    assert 'dbsp_step_seconds_count{kind="live"} 1.0' in text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/views/nothing", None, 404),
+        ("POST", "/v1/tables/nothing/rows", [], 404),
+        ("POST", "/v1/query", {"sql": "SELECT * FROM read_csv('/etc/passwd')"}, 400),
+        ("POST", "/v1/query", {"sql": "DROP TABLE large"}, 400),
+        ("POST", "/v1/rescale", {"workers": 4999}, 400),
+        ("POST", "/v1/rescale", {"workers": 0}, 422),
+        ("GET", "/v1/completion?table=orders&partition=7&offset=0", None, 404),
+    ],
+)
+def test_http_refusals(client: httpx.Client, method: str, path: str, body: Any, status: int) -> None:
+    assert client.request(method, path, json=body).status_code == status
+
+
+def test_http_names_of_other_hosts_and_pages_are_refused(client: httpx.Client) -> None:
+    assert client.get("/v1/status", headers={"Host": "evil.example"}).status_code == 403
+    assert client.get("/v1/status", headers={"Origin": "https://evil.example"}).status_code == 403
+    assert client.get("/openapi.json").json()["paths"]["/v1/rescale"]
+
+
+def test_http_token(folder: Path) -> None:
+    with Service(settings(folder, "http.token=secret")) as service, answering(service) as client:
+        assert client.get("/v1/status").status_code == 401
+        assert client.get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert client.get("/v1/status", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_a_large_body_is_refused(folder: Path) -> None:
+    with Service(settings(folder, "http.max_body_bytes=100")) as service, answering(service) as client:
+        answer = client.post("/v1/tables/orders/rows", content=b"x" * 200)
+        assert answer.status_code == 413
+        assert "max_body_bytes" in answer.json()["error"]["message"]
+
+
+def test_a_port_in_use_is_one_clear_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigError, match="in use"):
+            bind(HttpSection(port=taken.getsockname()[1]))
+
+
+# --- the command lines ----------------------------------------------------------------------------------------------
+
+
+def script(name: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"dbsp.coordinator.{name}", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_check_prints_the_plan_and_starts_nothing(folder: Path) -> None:
+    done = script("serve", "pipeline.toml", "--check", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "per_customer" in done.stdout
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "circuit", "message"),
+    [
+        (SETTINGS.replace("port", "prot"), CIRCUIT, "did you mean `port`"),
+        (SETTINGS.replace(":pipeline", ":pipelin"), CIRCUIT, "pipeline"),
+        (SETTINGS, CIRCUIT.replace('col("amount")', 'col("amout")'), "amount"),
+    ],
+)
+def test_check_names_what_is_wrong(folder: Path, settings: str, circuit: str, message: str) -> None:
+    (folder / "pipeline.toml").write_text(settings)
+    (folder / "circuit.py").write_text(circuit)
+    done = script("serve", "pipeline.toml", "--check", folder=folder)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["status"], ["rescale", "3"], ["query", "SELECT 1"], ["stop"]])
+def test_a_client_without_a_service(folder: Path, command: list[str]) -> None:
+    done = script("cli", *command, folder=folder)
+    assert done.returncode == 4
+    assert "not running" in done.stderr
+    assert "dbsp-coordinator pipeline.toml" in done.stderr
+    assert ("--rescale 3" in done.stderr) == (command[0] == "rescale")
+
+
+def test_the_client_steers_a_service(folder: Path) -> None:
+    arguments = [sys.executable, "-m", "dbsp.coordinator.serve", "pipeline.toml", "--no-progress"]
+    process = subprocess.Popen(arguments, cwd=folder, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert "answering at" in process.stderr.readline()
+        (folder / "rows.json").write_text(json.dumps(ORDERS.to_pylist()))
+        pushed = script("cli", "push", "orders", "rows.json", folder=folder)
+        assert "rows 0 to 3" in pushed.stdout, pushed.stderr
+        url = read_address(folder / "data")["url"]
+        httpx.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=b"", timeout=60).raise_for_status()
+        asked = script("cli", "query", "SELECT sum(amount) AS s FROM per_customer", folder=folder)
+        assert "611" in asked.stdout, asked.stderr
+        assert "moved" in script("cli", "rescale", "3", folder=folder).stdout
+        found = script("cli", "--json", "status", folder=folder)
+        assert json.loads(found.stdout)["workers"] == 3
+        refused = script("cli", "query", "COPY large TO 'x'", folder=folder)
+        assert (refused.returncode, "only SELECT" in refused.stderr) == (2, True)
+        assert script("cli", "stop", folder=folder).returncode == 0
+        assert process.wait(60) == 0
+        assert not (folder / "data" / "coordinator.json").exists()
+    finally:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_after_a_checkpoint(folder: Path, number: signal.Signals) -> None:
+    arguments = [sys.executable, "-m", "dbsp.coordinator.serve", "pipeline.toml", "--no-progress"]
+    process = subprocess.Popen(arguments, cwd=folder, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert "answering at" in said, said + process.stderr.read()
+        url = read_address(folder / "data")["url"]
+        rows = json.dumps(ORDERS.to_pylist())
+        httpx.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=rows, timeout=60).raise_for_status()
+        os.kill(process.pid, number)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+    with Service(settings(folder)) as service:
+        assert service.snapshot.checkpoint_step == service.snapshot.step == 1
