@@ -134,7 +134,7 @@ def _views(plan: Plan, segment: int, values: Mapping[int, Batch], transaction: S
         if view.node not in values or plan.nodes[view.node].segment != segment:
             continue
         delta = values[view.node]
-        if view.trace is not None:
+        if view.integrates and view.trace is not None:
             whole = integrate(delta, view.trace, transaction)
         else:
             whole = delta if delta.arrangement is not None else consolidate(delta)

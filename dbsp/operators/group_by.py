@@ -65,6 +65,15 @@ class GroupBy:
             new.append(after)
         return self._change(context, groups, old, new)
 
+    def shown(self, kept: Batch, error_policy: str) -> Batch:
+        """One row per group; only where all aggregates are linear does one trace say all."""
+        values = self.linear.values_of(kept.weights)
+        rows = np.ones(len(kept), np.bool_) if values.alive is None else values.alive
+        if values.failed is not None and error_policy != "null":
+            rows = rows & ~values.failed
+        columns = self._rows(kept, [values])
+        return Batch(schema=self.schema, columns=columns, weights=np.ones((len(kept), 1), np.int64)).filter(rows)
+
     def _groups(self, deltas: Sequence[Batch]) -> Batch:
         """The groups some row of which changed, once each, arranged by key."""
         if len(deltas) == 1:
@@ -105,9 +114,7 @@ class GroupBy:
         hashes = [hash_columns(side[len(self.keys) :], len(went)) for side in rows]
         order, clear = _interleaved(hashes, went, came)
         group = order % len(went)
-        columns = tuple(
-            gather(a, group) if a is b else gather(join([a, b]), order) for a, b in zip(*rows, strict=True)
-        )
+        columns = tuple(gather(a, group) if a is b else gather(join([a, b]), order) for a, b in zip(*rows, strict=True))
         weights = np.where(order < len(went), -1, 1).reshape(-1, 1)
         batch = Batch(schema=self.schema, columns=columns, weights=weights)
         if not clear or (key_hash[1:] == key_hash[:-1]).any():

@@ -138,9 +138,10 @@ class LinearPart:
             new = checked_sum(old, change)
         if len(delta):
             state.append(0, delta)
-        return self._values(old), self._values(new)
+        return self.values_of(old), self.values_of(new)
 
-    def _values(self, sums: Sums) -> Values:
+    def values_of(self, sums: Sums) -> Values:
+        """The columns that rows of sums stand for."""
         failed: npt.NDArray[np.bool_] | None = None
         columns = []
         for call in self.calls:

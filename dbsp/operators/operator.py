@@ -56,6 +56,14 @@ class StepContext:
         self.failures.append(Failure(payload, reason, weight))
 
 
+class Shows(Protocol):
+    """An operator whose first trace says all about its answer, so that a view of it needs no trace of its own."""
+
+    def shown(self, kept: Batch, error_policy: str) -> Batch:
+        """The answer, out of the rows of the first trace, arranged."""
+        ...
+
+
 class Operator(Protocol):
     """One kind of node; a frozen, picklable dataclass."""
 

@@ -53,6 +53,12 @@ class SetOperation:
         moved = np.flatnonzero(change)
         return Batch(schema=self.schema, columns=delta.take(moved).columns, weights=change[moved].reshape(-1, 1))
 
+    def shown(self, kept: Batch, error_policy: str) -> Batch:  # noqa: ARG002 (protocol)
+        """The rows in the answer, once each."""
+        member = self._member(kept.weights)
+        rows = np.flatnonzero(member)
+        return Batch(schema=self.schema, columns=kept.take(rows).columns, weights=member[rows].reshape(-1, 1))
+
     def _member(self, weights: Weights) -> Weights:
         """1 for the rows in the answer, 0 for the others."""
         match self.kind:

@@ -54,6 +54,10 @@ class Upsert:
             state.append(0, delta)
         return delta
 
+    def shown(self, kept: Batch, error_policy: str) -> Batch:  # noqa: ARG002 (protocol)
+        """The rows as they are kept."""
+        return kept
+
     def _old(self, state: State, last: Batch, runs: KeyedRuns) -> Batch:
         """The stored rows of the keys, as they lie in the trace."""
         query, found = state.spine(0).matches(runs.key_hash)

@@ -20,7 +20,7 @@ from dbsp.operators.source import Source
 from dbsp.operators.top_k import TopK
 from dbsp.operators.upsert import Upsert
 from dbsp.operators.value_form import ValueForm
-from dbsp.plan.plan import Plan, PlanNode
+from dbsp.plan.plan import Plan, PlanNode, ViewSpec
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
 
@@ -65,8 +65,14 @@ def _node(plan: Plan, node: PlanNode) -> Iterator[str]:
             yield f"    exchange {exchange.id} by ({', '.join(exchange.key)}) to #{exchange.receiver}{weights}"
     for view in plan.views:
         if view.node == node.id:
-            kept = "" if view.trace is None else f", {_trace(view.trace)}"
-            yield f"view {view.name} is #{node.id}{kept}"
+            yield f"view {view.name} is #{node.id}{_kept(view)}"
+
+
+def _kept(view: ViewSpec) -> str:
+    """Where a view's rows are kept."""
+    if view.trace is None:
+        return ""
+    return f", {_trace(view.trace)}" if view.integrates else f", shown by trace {view.trace.id}"
 
 
 def _columns(schema: Schema) -> str:

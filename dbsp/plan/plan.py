@@ -15,7 +15,7 @@ from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
-    from dbsp.operators.operator import Operator
+    from dbsp.operators.operator import Operator, Shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,22 @@ class ExchangeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpec:
-    """A view: the node whose delta is the view's output, and the trace that integrates it (None: not materialized)."""
+    """A view: the node whose delta is the view's output, and the trace that holds it (None: not materialized).
+
+    The trace integrates the view's changes, or, with `shows`, is one that the node keeps anyway and that operator can read
+    the view from.
+    """
 
     name: str
     node: int
     schema: Schema
     trace: TraceSpec | None
+    shows: Shows | None = None
+
+    @property
+    def integrates(self) -> bool:
+        """Whether the view's changes must be added to its trace."""
+        return self.trace is not None and self.shows is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +84,8 @@ class Plan:
     def traces(self, segment: int) -> tuple[TraceSpec, ...]:
         """The traces that one segment reads and writes: those of its nodes and of the views made in it."""
         own = [trace for node in self.segment(segment) for trace in node.traces]
-        own += [
-            view.trace for view in self.views if view.trace is not None and self.nodes[view.node].segment == segment
-        ]
+        views = [view for view in self.views if view.integrates and self.nodes[view.node].segment == segment]
+        own += [view.trace for view in views if view.trace is not None]
         return tuple(sorted(own, key=lambda trace: trace.id))
 
     def all_traces(self) -> tuple[TraceSpec, ...]:

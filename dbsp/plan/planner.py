@@ -20,8 +20,10 @@ from dbsp.circuit.graph import in_order, inputs_of
 from dbsp.circuit.nodes import Circuit, Node, Table
 from dbsp.expr.expression import ColumnRef
 from dbsp.operators.apply import Keep, Project
+from dbsp.operators.group_by import GroupBy
 from dbsp.operators.join import Join
 from dbsp.operators.map_rows import MapRows
+from dbsp.operators.operator import Operator, Shows
 from dbsp.operators.set_operation import SetOperation
 from dbsp.operators.source import OPERATION, POSITION, Source, operations_schema
 from dbsp.operators.top_k import TopK
@@ -198,11 +200,28 @@ class _Lowering:
         flow = self.builder.settle(self._input(node).pick(node.schema.names), node.source)
         if not materialized:
             return ViewSpec(name=name, node=flow.node, schema=flow.schema, trace=None)
+        node_made = self.builder.nodes[flow.node]
+        shows = _shows(node_made.operator)
+        if shows is not None:
+            return ViewSpec(name=name, node=flow.node, schema=flow.schema, trace=node_made.traces[0], shows=shows)
         if flow.distribution is None:
             flow = self.builder.distribute(flow, flow.schema.names, node.source)
         key = flow.distribution if flow.distribution is not None else flow.schema.names
         trace = self.builder.trace(Arrangement(schema=flow.schema, key=key))
         return ViewSpec(name=name, node=flow.node, schema=flow.schema, trace=trace)
+
+
+def _shows(operator: Operator) -> Shows | None:
+    """The operator, if its first trace says all about its answer."""
+    match operator:
+        case Upsert():
+            return operator
+        case SetOperation():
+            return operator
+        case GroupBy() if not operator.others:
+            return operator
+        case _:
+            return None
 
 
 def _in_order(schema: Schema, names: set[str]) -> Key:

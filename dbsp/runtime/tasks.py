@@ -25,7 +25,7 @@ from dbsp.runtime.runtime import Site, WorkerReport
 from dbsp.step import Arrived, SegmentResult, run_segment
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 from dbsp.trace.redistribute import redistribute
-from dbsp.zset.batch import Batch, concat, consolidate
+from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.schema import Schema
 
 _PARTITION_SHIFT = 44
@@ -202,8 +202,12 @@ def view_part(work: Work, worker: int, view: ViewSpec, epoch: int) -> Batch:
     database = work.site.database(worker)
     database.attach(epoch)
     with database.read_trace(view.trace) as spine:
+        arrangement = view.trace.arrangement
         parts = list(spine.parts())
-        return consolidate(concat(parts, view.schema)) if parts else Batch.empty(view.schema)
+        rows = concat(parts, arrangement.schema) if parts else Batch.empty(arrangement.schema, arrangement.weights)
+        if view.shows is not None:
+            rows = view.shows.shown(arrange(rows, arrangement), work.plan.circuit.error_policy)
+        return consolidate(rows.loose())
 
 
 def materialized_view(plan: Plan, name: str) -> ViewSpec:

@@ -29,7 +29,7 @@ GOLDEN: dict[str, tuple[Callable[[], Plan], str]] = {
     "filters and projections below the exchange, sums instead of rows": (
         lambda: planned(v=t.filter(dbsp.col("x") > 0).group_by("k").aggregate(n=dbsp.count(), s=dbsp.sum("x"))),
         """
-plan c: segments=2 exchanges=1 traces=2
+plan c: segments=2 exchanges=1 traces=1
 segment 0
   #0 source t (k: string, x: int64, f: double, unused: string)
   #1 select k, x; filter (x > 0) of #0 (k: string, x: int64)
@@ -39,7 +39,7 @@ segment 1
   #3 receive of exchange 0 (k: string)
   #4 group by (k) n = count, s = sum of #3 (k: string, n: int64, s: int64)
       trace 0 by (k) weights=4
-  view v is #4, trace 1 by (k) with (n, s)
+  view v is #4, shown by trace 0
 """,
     ),
     "a keyed table, joined; only needed columns travel and are kept": (
