@@ -24,6 +24,7 @@ import lmdb
 import lmdb.verify
 
 from dbsp.errors import CapacityError, ConfigError, DataError
+from dbsp.io.writers import Writers
 
 MAP_BYTES_START = 1 << 28
 MAP_BYTES_MAX = 1 << 44
@@ -51,17 +52,25 @@ class Environment:
         self._turn = threading.Condition()
         self._active = 0
         self._resizing = False
+        self._writers = Writers(path)
         self._env = lmdb.open(
             str(path),
             max_dbs=len(names) + 2,
             map_size=max(map_bytes, _data_file(path).stat().st_size),
             lib_version=LMDB_ENGINE,
         )
-        self._dbs = {name: self._open_db(name) for name in (*names, _META.decode())}
-
-    def _open_db(self, name: str) -> Any:
+        with self._writers.waiting():  # LMDB opens named databases for good only in a write transaction
+            opening = self._env.begin(write=True)
         try:
-            return self._env.open_db(name.encode(), create=False)
+            with opening as txn:
+                self._dbs = {name: self._open_db(txn, name) for name in (*names, _META.decode())}
+        except DataError:
+            self.close_handle()
+            raise
+
+    def _open_db(self, txn: Any, name: str) -> Any:
+        try:
+            return self._env.open_db(name.encode(), txn=txn, create=False)
         except lmdb.Error as error:
             raise DataError(f"a part of the log file is missing: file={_data_file(self.path)} part={name}") from error
 
@@ -99,7 +108,10 @@ class Environment:
                 self._turn.wait_for(lambda: not self._resizing)
                 self._active += 1
             try:
-                return self._env.begin(write=write)
+                if not write:
+                    return self._env.begin()
+                with self._writers.waiting():
+                    return self._env.begin(write=True)
             except lmdb.MapResizedError:
                 self._leave()
                 self._resize(0)
@@ -130,6 +142,7 @@ class Environment:
 
     def close_handle(self) -> None:
         """Close the file; called by the last `release`."""
+        self._writers.forget()
         self._env.close()
 
 

@@ -292,6 +292,35 @@ def test_what_was_acknowledged_survives_kill_and_nothing_is_twice(lines: int, tm
                 out.write(steps.epoch(), last, {"v": make_part([((last, "x"), 1)])}, [])
 
 
+STOPPED = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+from dbsp.io import *
+steps = EmbeddedStepLog({folder!r}, create=True)
+steps.claim()
+def action(txn):
+    print("inside", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+steps._env.write(action)
+"""
+
+
+def test_a_writer_stopped_inside_a_transaction_does_not_block_its_successor(tmp_path: Path) -> None:
+    """Row 11: LMDB would wait for it for ever."""
+    code = STOPPED.format(root=str(Path(__file__).parents[2]), folder=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "inside\n"
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    with closing(EmbeddedStepLog(tmp_path)) as log:
+        assert log.claim() == 2
+    assert process.wait() == -signal.SIGKILL
+    process.stdout.close()
+    with closing(EmbeddedStepLog(tmp_path)) as log:
+        assert log.claim() == 3
+        assert [note.name.split("-")[0] for note in (tmp_path / "steps" / "writers").iterdir()] == [str(os.getpid())]
+
+
 def test_output_trims_keep_what_a_replay_needs(tmp_path: Path) -> None:
     with closing(EmbeddedOutputLog(tmp_path, 0, create=True)) as log:
         for step in range(5):

@@ -25,6 +25,7 @@ class Proxy:
         self.address = f"127.0.0.1:{self.port}"
         self.drop_answer_of: Callable[[int], bool] = lambda _: False
         self.hold: Callable[[int], bool] = lambda _: False
+        self.cut_when_holding = False
         self.held: list[tuple[socket.socket, bytes]] = []
         self.dropped = threading.Event()
         self.holding = threading.Event()
@@ -49,6 +50,9 @@ class Proxy:
             if self.hold(api):
                 self.held.append((server, frame))
                 self.holding.set()
+                if self.cut_when_holding:
+                    _close(client)
+                    return
                 continue
             if self.drop_answer_of(api):
                 dropping.add(correlation)

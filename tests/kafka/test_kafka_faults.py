@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -84,6 +85,48 @@ def test_a_commit_that_never_arrived_is_written_once(settings: KafkaSettings, pr
         log.write(1, 2, part(2), [])
         log.write(1, 3, {}, [])
         assert log.bounds() == (0, 4)
+    assert seen(settings) == [0, 1, 2]
+
+
+def test_without_taking_over_again_a_late_commit_lands_in_the_next_transaction(
+    settings: KafkaSettings, proxy: Proxy
+) -> None:
+    """Row 10's control: a plain producer that goes on after a retried commit shows records that it aborted."""
+    topic = settings.topic("v")
+    ensure_topic(settings, topic, 1)
+    producer = make_producer(through(settings, proxy), "plain")
+    producer.init_transactions(20)
+    proxy.hold, fired = once(END_TXN)
+    proxy.cut_when_holding = True
+    producer.begin_transaction()
+    producer.produce(topic, b"first")
+    producer.commit_transaction(20)
+    assert fired
+    producer.begin_transaction()
+    producer.produce(topic, b"aborted, but seen")
+    assert producer.flush(20) == 0
+    proxy.release()
+    end = Reader(settings).settled_bounds(topic, 0)
+    with contextlib.suppress(confluent_kafka.KafkaException):
+        producer.abort_transaction(10)
+    assert end[1] >= 4
+    assert [message.value() for message in messages(settings, topic)] == [b"first", b"aborted, but seen"]
+
+
+def test_a_late_commit_after_taking_over_again_changes_nothing(settings: KafkaSettings, proxy: Proxy) -> None:
+    """Row 10: the same fault, under our writer, in the middle of a transaction that is then aborted."""
+    with closing(KafkaOutputLog(through(settings, proxy), 0, create=True)) as log:
+        log.write(1, 0, part(0), [])
+        proxy.hold, fired = once(END_TXN)
+        log.write(1, 1, part(1), [])
+        assert fired
+        producer = log._writer._producer
+        producer.begin_transaction()
+        producer.produce(settings.topic("v"), b'{"insert":{"id":666,"name":"x"}}', headers=[("step", b"2")])
+        assert producer.flush(20) == 0
+        proxy.release()
+        producer.abort_transaction(20)
+        log.write(1, 2, part(2), [])
     assert seen(settings) == [0, 1, 2]
 
 
