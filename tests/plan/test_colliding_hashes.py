@@ -13,7 +13,6 @@ from tests.laws.circuits import Relation, recomputed, relations, t, u
 from tests.laws.test_equalities import World, act, actions
 from tests.operators.histories import quick
 
-
 VIEWS = {"t": t, "u": u}
 
 
