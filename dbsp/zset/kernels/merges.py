@@ -1,8 +1,8 @@
 """Kernels over sorted runs: merging two, finding keys in one, spreading ranges.
 
 Finding uses that hashes are spread evenly: from the last hit the next position is guessed by the gap between the two
-keys, then bracketed by doubling steps and settled by bisection. The guess only saves time; unsorted queries and uneven
-runs are found too.
+keys; where the guess is off, it is bracketed by doubling steps and settled by bisection. The guess only saves time:
+unsorted queries and uneven runs are found too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import numpy as np
 from numba import types
 
 from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
+
+WINDOW_ROWS = 32
+STRETCHES = 4
 
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
@@ -160,62 +163,93 @@ def _seek(hay, query, guess):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _guess(hay, query, position, rows_per_unit):  # type: ignore[no-untyped-def]
-    """Where `query` should lie, from the word at `position`."""
+def _toward(hay, query, position, rows_per_unit):  # type: ignore[no-untyped-def]
+    """Where `query` should lie, judged from the word at `position`; a jump over half the range may go astray."""
+    last = len(hay) - 1
+    jump = np.float64(np.int64(query - hay[position])) * rows_per_unit
+    return min(max(position + np.int64(min(max(jump, -1e15), 1e15)), 0), last)
+
+
+@helper
+def _locate(hay, query, position, rows_per_unit):  # type: ignore[no-untyped-def]
+    """The first position whose word is not below the query; `position` is the last hit.
+
+    Two jumps by interpolation come within some rows of it; a window there is bisected without branches. Whether the window
+    holds it is checked, and foretold by the processor, as it nearly always does.
+    """
     n = len(hay)
-    here = hay[min(position, n - 1)]
-    if query >= here:
-        jump = min(np.float64(query - here) * rows_per_unit, np.float64(n))
-        return min(n - 1, position + np.int64(jump))
-    jump = min(np.float64(here - query) * rows_per_unit, np.float64(n))
-    return max(0, min(position, n - 1) - np.int64(jump))
+    if n < WINDOW_ROWS:
+        return _bisect(hay, query, np.int64(0), n)
+    near = _toward(hay, query, min(position, n - 1), rows_per_unit)
+    near = _toward(hay, query, near, rows_per_unit)
+    lo = min(max(near - WINDOW_ROWS // 2, 0), n - WINDOW_ROWS)
+    hi = lo + WINDOW_ROWS
+    if (lo > 0 and hay[lo - 1] >= query) or (hi < n and hay[hi] < query):
+        return _seek(hay, query, near)
+    step = WINDOW_ROWS // 2
+    while step:
+        lo += step * np.int64(hay[lo + step - 1] < query)
+        step >>= 1
+    return lo + np.int64(hay[lo] < query)
+
+
+@helper
+def _past(hay, query, lo):  # type: ignore[no-untyped-def]
+    """The first position after a run of the query that begins before `lo` and holds `lo`."""
+    n = len(hay)
+    hi, step = lo, 1
+    while hi + step < n and hay[hi + step] == query:
+        hi += step
+        step *= 2
+    end = min(n, hi + step)
+    hi += 1
+    while hi < end:
+        middle = (hi + end) >> 1
+        if hay[middle] == query:
+            hi = middle + 1
+        else:
+            end = middle
+    return hi
+
+
+@helper
+def _locate_all(queries, hay, out):  # type: ignore[no-untyped-def]
+    """Locate every query, several stretches of them side by side: one waits for memory while the others go on."""
+    n, m = len(hay), len(queries)
+    if n == 0:
+        for q in range(m):
+            out[q] = 0
+        return
+    rows_per_unit = np.float64(n - 1) / max(1.0, np.float64(hay[n - 1] - hay[0]))
+    stretch = m // STRETCHES
+    last = np.zeros(STRETCHES, np.int64)
+    for i in range(stretch):
+        for s in range(STRETCHES):
+            q = s * stretch + i
+            last[s] = _locate(hay, queries[q], last[s], rows_per_unit)
+            out[q] = last[s]
+    position = last[STRETCHES - 1]
+    for q in range(STRETCHES * stretch, m):
+        position = _locate(hay, queries[q], position, rows_per_unit)
+        out[q] = position
 
 
 @kernel(types.void(_U64, _U64, _I64_OUT))
 def find_lower(queries, hay, out):  # type: ignore[no-untyped-def]
     """For each query the first position in the sorted `hay` whose word is not below it."""
-    n = len(hay)
-    if n == 0:
-        out[:] = 0
-        return
-    rows_per_unit = np.float64(n - 1) / max(1.0, np.float64(hay[n - 1] - hay[0]))
-    position = np.int64(0)
-    for q in range(len(queries)):
-        query = queries[q]
-        if q == 0 or query != queries[q - 1]:
-            position = _seek(hay, query, _guess(hay, query, position, rows_per_unit))
-        out[q] = position
+    _locate_all(queries, hay, out)
 
 
 @kernel(types.void(_U64, _U64, _I64_OUT, _I64_OUT))
 def find_ranges(queries, hay, lows, highs):  # type: ignore[no-untyped-def]
     """For each query the range of positions in the sorted `hay` that hold it."""
+    _locate_all(queries, hay, lows)
     n = len(hay)
-    if n == 0:
-        lows[:] = 0
-        highs[:] = 0
-        return
-    rows_per_unit = np.float64(n - 1) / max(1.0, np.float64(hay[n - 1] - hay[0]))
-    lo, hi = np.int64(0), np.int64(0)
     for q in range(len(queries)):
-        query = queries[q]
-        if q == 0 or query != queries[q - 1]:
-            lo = _seek(hay, query, _guess(hay, query, hi, rows_per_unit))
-            hi = lo
-            if lo < n and hay[lo] == query:
-                step = 1
-                while hi + step < n and hay[hi + step] == query:
-                    hi += step
-                    step *= 2
-                end = min(n, hi + step)
-                hi += 1
-                while hi < end:
-                    middle = (hi + end) >> 1
-                    if hay[middle] == query:
-                        hi = middle + 1
-                    else:
-                        end = middle
-        lows[q] = lo
+        lo = lows[q]
+        hi = lo + (np.int64(lo < n) & np.int64(hay[min(lo, n - 1)] == queries[q])) if n else lo
+        if hi > lo and hi < n and hay[hi] == queries[q]:
+            hi = _past(hay, queries[q], hi)
         highs[q] = hi
 
 
