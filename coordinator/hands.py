@@ -94,6 +94,16 @@ class Hands:
             self._runtime = self._parts.runtime()
         return self._runtime
 
+    def renew_runtime(self) -> None:
+        """Close the runtime, whatever is left of it; the next command makes another."""
+        runtime, self._runtime = self._runtime, None
+        if runtime is None:
+            return
+        try:
+            runtime.close()
+        except Exception as error:  # noqa: BLE001 - it is given up because it fails
+            self._observer.noted("close-failed", {"error": f"{type(error).__name__}: {error}"})
+
     def close(self) -> None:
         """Close the runtime; the logs belong to whoever opened them."""
         self._helper.shutdown(wait=True)

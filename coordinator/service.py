@@ -45,6 +45,10 @@ class InputWriter(Protocol):
         """Append pushes durably."""
         ...
 
+    def last_sequence(self, table: str, producer: str) -> int | None:
+        """The newest sequence number of a producer."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRows:
@@ -219,13 +223,20 @@ class Service:
 
     def push_many(self, incoming: Sequence[Incoming]) -> list[Position]:
         """Append many pushes in one synced transaction."""
+        positions = self._writer().append_many(incoming)
+        self._shell.wake()
+        return positions
+
+    def last_sequence(self, table: str, producer: str) -> int | None:
+        """The newest sequence number that a producer's pushes to a table have reached: where it goes on after a crash."""
+        return self._writer().last_sequence(table, producer)
+
+    def _writer(self) -> InputWriter:
         inputs = self.built.parts.inputs
         if not hasattr(inputs, "append_many"):
             hint = "send the rows to the table's Kafka topic"
             raise ConfigError(f"rows cannot be pushed to this input: input.kind={self.config.input.kind}", hint)
-        positions = cast(InputWriter, inputs).append_many(incoming)
-        self._shell.wake()
-        return positions
+        return cast(InputWriter, inputs)
 
     def _as_push(self, table: str, rows: Rows, delete: bool) -> Push:
         if isinstance(rows, Push):

@@ -21,6 +21,7 @@ from dbsp.errors import DbspError, UnavailableError
 from dbsp.runtime.runtime import Runtime
 
 SETTLED = (p.Running, p.Paused)
+RENEW_AFTER_FAILURES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +169,14 @@ class Shell:
             self._clock.wait(self._wake, self._settings.poll_s)
 
     def _back_off(self, failures: int) -> p.Event:
-        """Longer after every failure in a row; a request ends the wait early."""
+        """Longer after every failure in a row; a request ends the wait early.
+
+        A runtime that fails again after a rollback may be beyond help (a JVM that died): it is made anew.
+        """
         if failures < 1:
             return p.Woken()
+        if failures >= RENEW_AFTER_FAILURES:
+            self.hands.renew_runtime()
         pause = min(self._settings.back_off_s * 2 ** (failures - 1), self._settings.back_off_s_max)
         until = self._clock.monotonic_s() + pause
         while not self._inbox and (left := until - self._clock.monotonic_s()) > 0:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dbsp.coordinator.cutting import StepLimits, advance, backlog, cut
 from dbsp.errors import DataError
-from dbsp.logs import StepRecord
+from dbsp.logs import Range, StepRecord
 
 PLACES = st.tuples(st.sampled_from("abc"), st.integers(0, 2))
 ENDS = st.dictionaries(PLACES, st.integers(0, 500), max_size=6)
@@ -43,7 +43,5 @@ def test_an_input_that_shrank_is_an_error() -> None:
 
 
 def test_a_gap_in_the_step_log_is_an_error() -> None:
-    from dbsp.logs import Range
-
     with pytest.raises(DataError, match="does not follow"):
         advance({("a", 0): 3}, [record(1, (Range(table="a", partition=0, first=4, last=5),))])

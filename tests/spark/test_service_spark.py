@@ -1,0 +1,54 @@
+"""The service with the Spark runtime: same answers, and it goes on when its JVM is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dbsp.coordinator.config import load_config
+from dbsp.coordinator.service import Service
+
+pytestmark = pytest.mark.spark
+
+CIRCUIT = """
+import dbsp
+from dbsp import col, count
+from dbsp import sum as total
+
+orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.INT64}, primary_key=["id"])
+per_customer = orders.group_by("customer").aggregate(orders=count(), amount=total("amount"))
+pipeline = dbsp.circuit("shop", {"per_customer": per_customer})
+"""
+SETTINGS = """
+[pipeline]
+circuit = "circuit.py:pipeline"
+runtime = "spark"
+workers = 2
+"""
+ORDERS = pa.table({"id": [1, 2, 3], "customer": ["a", "b", "b"], "amount": [10, 600, 1]})
+MORE = pa.table({"id": [1, 4], "customer": ["b", "c"], "amount": [10, 7]})
+
+
+def rows(service: Service) -> dict[Any, tuple[Any, ...]]:
+    found = service.read_view("per_customer", 120).table.to_pylist()
+    return {row["customer"]: (row["orders"], row["amount"], row["weight"]) for row in found}
+
+
+def test_it_goes_on_when_its_jvm_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "circuit.py").write_text(CIRCUIT)
+    (tmp_path / "pipeline.toml").write_text(SETTINGS)
+    with Service(load_config(tmp_path / "pipeline.toml", environment={})) as service:
+        service.wait_until_processed(service.push("orders", ORDERS), 120)
+        assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+        service.rescale(3, 120)
+        assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+        runtime: Any = service._shell.hands.runtime
+        os.kill(runtime._spark.process.pid, signal.SIGKILL)
+        service.wait_until_processed(service.push("orders", MORE), 200)
+        assert rows(service) == {"b": (3, 611, 1), "c": (1, 7, 1)}
+        assert service.snapshot.rollbacks >= 1
