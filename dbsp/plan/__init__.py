@@ -1,1 +1,1 @@
-"""TODO head."""
+"""Planning: from the logical circuit to physical nodes, cut into segments at the exchanges."""
