@@ -15,7 +15,7 @@ import dbsp
 from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator.config import InputSection
 from dbsp.coordinator.site import ConfiguredSite, close_site
-from dbsp.io import EmbeddedInputLog, Push, read_outputs
+from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, Push, read_outputs
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import INSERT, Range, StepRecord
 from dbsp.plan.planner import plan as make_plan
@@ -67,9 +67,10 @@ class Pipeline:
         )
         self.runtime = self.make_runtime(Work(site=self.wrap_site(site), plan=self.plan, run=RUN))
         self.layout: Layout = initial(self.workers)
-        self.records: list[StepRecord] = []
-        self.done: dict[tuple[str, int], int] = {}
-        self.epoch, self.version, self.step = 1, 0, 0
+        self.steps = EmbeddedStepLog(self.folder, create=True)
+        self.records: list[StepRecord] = list(self.steps.read(0))
+        self.done = {(r.table, r.partition): r.last for record in self.records for r in record.ranges}
+        self.epoch, self.version, self.step = self.steps.claim(), 0, 0
         self.runtime.create(self.layout.workers, self.checkpoint_id())
         self.recover()
 
@@ -94,6 +95,7 @@ class Pipeline:
     def run_step(self, record: StepRecord | None = None) -> StepReport:
         record = record or self.next_record()
         if record.step == len(self.records):
+            self.steps.append(record)
             self.records.append(record)
         report = self.runtime.run_step(record, self.layout)
         self.done.update({(r.table, r.partition): r.last for r in record.ranges})
@@ -105,14 +107,17 @@ class Pipeline:
         self.version += 1
 
     def recover(self) -> None:
-        """Fence, go back to the version, run the steps since again."""
+        """Fence, go back to the newest version that all have, run the steps since again."""
         self.runtime.fence(self.epoch, self.layout.workers)
+        found = self.runtime.versions(self.layout.workers).values()
+        self.version = max(set.intersection(*({info.version for info in infos} for infos in found)))
         checkpoint = self.runtime.open(self.version, self.epoch, self.layout)
+        self.step = checkpoint.step
         for record in self.records[checkpoint.step :]:
             self.run_step(record)
 
     def new_epoch(self) -> None:
-        self.epoch += 1
+        self.epoch = self.steps.claim()
         self.recover()
 
     def rescale(self, workers: int) -> Any:
@@ -149,6 +154,7 @@ class Pipeline:
     def close(self) -> None:
         self.runtime.close()
         self.inputs.close()
+        self.steps.close()
         close_site(self.folder)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,21 @@ class Delegate:
 
 @dataclass(frozen=True)
 class KillingSite(Delegate):
-    """Kills its process at one point of one step of one worker, the first time it comes there."""
+    """Kills a process at one point of one step of one worker, the first time it comes there.
+
+    `victim` counts parents: 0 is the Python worker itself, 1 its daemon, 2 the JVM that runs it, 3 (local) the driver.
+    """
 
     mark: Path
     point: str
     worker: int
     step: int
+    victim: int = 0
 
     def at(self, point: str, worker: int, step: int) -> None:
         if (point, worker, step) == (self.point, self.worker, self.step) and not self.mark.exists():
             self.mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(ancestor(self.victim), signal.SIGKILL)
 
     def database(self, worker: int, create: CheckpointId | None = None) -> Any:
         return KillingDatabase(self.inner.database(worker, create), self, worker)
@@ -48,17 +52,26 @@ class KillingSite(Delegate):
         return KillingOutput(self.inner.output_log(worker, first_step), self, worker)
 
 
+def ancestor(generations: int) -> int:
+    pid = os.getpid()
+    for _ in range(generations):
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
 @dataclass(frozen=True)
 class KillingDatabase(Delegate):
     site: KillingSite
     worker: int
+    steps: list[int] = field(default_factory=list)
 
     def begin(self, epoch: int, step: int, segment: int, traces: Any) -> Any:
+        self.steps.append(step)
         self.site.at(f"segment {segment} begins", self.worker, step)
         return self.inner.begin(epoch, step, segment, traces)
 
     def state_bytes(self) -> int:
-        self.site.at("all done", self.worker, self.inner.get_step() if self.site.step < 0 else self.site.step)
+        self.site.at("all done", self.worker, self.steps[-1])
         return int(self.inner.state_bytes())
 
 

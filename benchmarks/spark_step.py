@@ -1,0 +1,106 @@
+"""What a step costs on Spark beside a bare job: count per key, one exchange, two workers on `local[2]`.
+
+`python -m benchmarks.spark_step [--large]`. Both kinds of job run in one process, one after the other in turn: the bare one
+has the same stages and moves blocks of the same size, and does nothing else. The ratio is that of the medians of the warm
+half. `--large` measures rows a second in steps of 1 M rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks import report
+from benchmarks.count_per_key import circuit
+from benchmarks.durable import DurablePipeline
+from dbsp.runtime.spark.runtime import SparkRuntime
+from dbsp.runtime.spark.session import SparkHandle, SparkSettings, start
+from dbsp.runtime.spark.step_job import slot
+
+WORKERS, ROWS, KEYS = 2, 1_000, 100_000
+BLOCK_BYTES = 8_000
+ROUNDS = 200
+RATIO_MAX = 1.3
+LARGE_ROWS, LARGE_STEPS, LARGE_KEYS = 1_000_000, 8, 1_000_000
+LARGE_WANTED = 2.0e6
+
+
+def send(count: int, _: int, nothing: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    """The first stage of the bare job: one block for each worker."""
+    list(nothing)
+    return iter([(place, bytes(BLOCK_BYTES)) for place in range(count)])
+
+
+def receive(index: int, records: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
+    """Its last stage: how much arrived."""
+    return iter([(index, sum(len(block) for _, block in records))])
+
+
+def small(spark: SparkHandle, folder: Path) -> dict[str, object]:
+    """Medians of bare jobs and steps taken in turn."""
+    pipeline = DurablePipeline(folder, circuit(), WORKERS, lambda work: SparkRuntime(work, spark=spark))
+    ground = spark.context.parallelize([], WORKERS)
+    generator = np.random.default_rng(1)
+    bare, steps, work = [], [], []
+    for _ in range(ROUNDS):
+        pipeline.push(pa.table({"k": generator.integers(0, KEYS, ROWS)}))
+        started = time.perf_counter()
+        sent = ground.mapPartitionsWithIndex(partial(send, WORKERS)).partitionBy(WORKERS, slot)
+        sent.mapPartitionsWithIndex(receive).collect()
+        bare.append(time.perf_counter() - started)
+        done = pipeline.step()
+        steps.append(done.seconds)
+        work.append(max(worker.seconds for worker in done.workers))
+    pipeline.close()
+    warm = slice(ROUNDS // 2, None)
+    middle = {name: statistics.median(times[warm]) for name, times in (("bare", bare), ("step", steps), ("work", work))}
+    return {
+        "rows_per_step": ROWS,
+        "warm_rounds": len(bare[warm]),
+        "bare_job_ms": middle["bare"] * 1e3,
+        "step_ms": middle["step"] * 1e3,
+        "of_it_operators_of_the_slower_worker_ms": middle["work"] * 1e3,
+        "ratio_step_to_bare_job": middle["step"] / middle["bare"],
+        "ratio_max": RATIO_MAX,
+    }
+
+
+def large(spark: SparkHandle, folder: Path) -> dict[str, object]:
+    """Rows a second of both workers together in large steps, after one warm step."""
+    pipeline = DurablePipeline(folder, circuit(), WORKERS, lambda work: SparkRuntime(work, spark=spark))
+    generator = np.random.default_rng(2)
+    seconds = []
+    for _ in range(LARGE_STEPS + 1):
+        pipeline.push(pa.table({"k": generator.integers(0, LARGE_KEYS, LARGE_ROWS)}))
+        seconds.append(pipeline.step().seconds)
+    pipeline.close()
+    speed = LARGE_ROWS * LARGE_STEPS / sum(seconds[1:])
+    return {"rows_per_s_in_steps_of_1m": round(speed), "ratio_to_target_in_steps_of_1m": speed / LARGE_WANTED}
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true", help="also rows a second in steps of 1 M rows")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="dbsp-bench-") as name:
+        spark = start(SparkSettings(master=f"local[{WORKERS}]", app_name="benchmark"))
+        try:
+            figures = small(spark, Path(name) / "small")
+            if arguments.large:
+                figures |= large(spark, Path(name) / "large")
+        finally:
+            spark.stop()
+    report.keep("spark_step", figures)
+
+
+if __name__ == "__main__":
+    main()
