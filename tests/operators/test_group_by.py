@@ -197,6 +197,7 @@ def test_unchanged_rows_are_not_given_again() -> None:
     assert driver.feed([(("a", 3, None, None, "s", None), 1)]) == {}
 
 
+@quick
 @given(st.lists(st.integers(-(10**38) + 1, 10**38 - 1), max_size=6))
 def test_limbs_are_the_number(numbers: list[int]) -> None:
     with_points = pa.array([Decimal(n) for n in numbers], pa.decimal128(38, 0))
@@ -208,6 +209,7 @@ def test_limbs_are_the_number(numbers: list[int]) -> None:
         assert quotients(low, high, np.array([len(numbers)]), 0)[0] == sum(numbers) / len(numbers)
 
 
+@quick
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12))
 def test_sums_of_any_floats_are_those_of_fsum(numbers: list[float]) -> None:
     try:
