@@ -39,7 +39,7 @@ def commit_version(scratch: Scratch, durable: Durable, version: int, checkpoint:
     if found is not None and found.checkpoint == checkpoint and found.report is not None:
         _release(scratch, durable, version, found)
         return found.report
-    cut = _pin(scratch, durable, version, checkpoint)
+    cut = pin_cut(scratch, durable, version, checkpoint)
     written, size = durable.copy_in(checkpoint.epoch, _fresh(scratch, durable, cut))
     refs = refs_of_states(cut.traces.values())
     report = CommitReport(
@@ -53,7 +53,7 @@ def commit_version(scratch: Scratch, durable: Durable, version: int, checkpoint:
     return report
 
 
-def _pin(scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId) -> Record:
+def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId) -> Record:
     """The cut, kept until the commit has landed; one that is there already is taken."""
 
     def pinned(txn: Txn) -> Record:

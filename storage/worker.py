@@ -43,7 +43,7 @@ from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.storage import registry, writers
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
-from dbsp.storage.committing import commit_version
+from dbsp.storage.committing import commit_version, pin_cut
 from dbsp.storage.durable import Durable
 from dbsp.storage.environment import MAP_SIZE_BYTES, sync_folder
 from dbsp.storage.records import table_key
@@ -197,6 +197,11 @@ class WorkerDatabase:
         """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
         scratch, durable = self._of_epoch(epoch)
         return Transaction(scratch, durable, step, segment, traces, self._chunk_bytes_max)
+
+    def pin(self, version: int, checkpoint: CheckpointId) -> None:
+        """Keep the state after step `checkpoint.step - 1` for `commit`, so that steps may go on before and while it runs."""
+        scratch, durable = self._of_epoch(checkpoint.epoch)
+        pin_cut(scratch, durable, version, checkpoint)
 
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
         """Make the state after step `checkpoint.step - 1` version `version`; repeating it does nothing."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
@@ -81,6 +81,7 @@ class MemoryDatabase:
         self._held: dict[int, dict[int, States]] = {}
         self._table: dict[Table, bytes] = {}
         self._leases: dict[int, list[SpineState]] = {}
+        self._pinned: dict[int, _Version] = {}
 
     def versions(self) -> tuple[VersionInfo, ...]:
         """The versions that can be opened, oldest first."""
@@ -105,7 +106,7 @@ class MemoryDatabase:
             self._versions = {version: kept}
             self._opened = (version, epoch)
             self._base_step = kept.checkpoint.step
-            self._step, self._table, self._held = kept.step, dict(kept.table), {}
+            self._step, self._table, self._held, self._pinned = kept.step, dict(kept.table), {}, {}
             self._sweep(force=True)
             return kept.checkpoint
 
@@ -156,6 +157,17 @@ class MemoryDatabase:
             self._held[segment] = {number: kept for number, kept in held.items() if number == step - 1} | {step: states}
             self._sweep()
 
+    def pin(self, version: int, checkpoint: CheckpointId) -> None:
+        """Keep the state after step `checkpoint.step - 1` for `commit`, so that steps may go on before it."""
+        with self._lock:
+            opened = self.check(checkpoint.epoch)
+            if version in self._pinned and self._pinned[version].checkpoint == checkpoint:
+                return
+            if version != opened + 1:
+                raise UnavailableError(f"only the next version can be committed: version={version} opened={opened}")
+            traces, step = self._cut(checkpoint.step), self._step_of(checkpoint)
+            self._pinned = {version: _Version(checkpoint=checkpoint, step=step, traces=traces, table=dict(self._table))}
+
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
         """Make the state after step `checkpoint.step - 1` version `version`; repeating it does nothing."""
         with self._lock:
@@ -163,20 +175,12 @@ class MemoryDatabase:
             done = self._versions.get(version)
             if done is not None and done.checkpoint == checkpoint and done.report is not None:
                 return done.report
-            if version != opened + 1:
-                raise UnavailableError(f"only the next version can be committed: version={version} opened={opened}")
-            traces = self._cut(checkpoint.step)
-            report = self._report(version, traces, before=self._versions[opened].traces)
-            made = _Version(
-                checkpoint=checkpoint,
-                step=self._step_of(checkpoint),
-                traces=traces,
-                table=dict(self._table),
-                report=report,
-            )
-            self._versions = {opened: self._versions[opened], version: made}
+            self.pin(version, checkpoint)
+            cut = self._pinned.pop(version)
+            report = self._report(version, cut.traces, before=self._versions[opened].traces)
+            self._versions = {opened: self._versions[opened], version: replace(cut, report=report)}
             self._opened = (version, checkpoint.epoch)
-            self._base_step, self._step = checkpoint.step, made.step
+            self._base_step, self._step = checkpoint.step, max(self._step, cut.step)
             self._sweep()
             return report
 
@@ -285,7 +289,7 @@ class MemoryDatabase:
                 report=report,
             )
             self._versions = ({version - 1: kept} if kept else {}) | {version: made}
-            self._opened, self._held = None, {}
+            self._opened, self._held, self._pinned = None, {}, {}
             self._sweep(force=True)
             return report
 
@@ -309,7 +313,7 @@ class MemoryDatabase:
         """Let go of chunks that nothing refers to, when enough has gathered (invariant 12)."""
         if not (force or self.chunks.due()):
             return
-        roots = [version.traces for version in self._versions.values()]
+        roots = [version.traces for version in (*self._versions.values(), *self._pinned.values())]
         roots += [states for held in self._held.values() for states in held.values()]
         ids = [chunk_ids(state) for states in roots for state in states.values()]
         ids += [chunk_ids(state) for lease in self._leases.values() for state in lease]

@@ -116,6 +116,25 @@ def test_commit_repeated_does_nothing(kit: Kit) -> None:
     assert [info.version for info in database.versions()] == [1, 2]
 
 
+def test_steps_go_on_while_a_pinned_cut_is_committed(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    database.put(1, "t", b"k", b"cut")
+    database.put(1, "t", b"same", b"same")
+    database.pin(1, checkpoint(1, 1))  # type: ignore[attr-defined]
+    for step in range(1, 5):
+        run_step(database, 1, step, [((step, "later"), 1), ((step - 1, "later"), -1)])
+    database.put(1, "t", b"k", b"later")
+    database.commit(1, checkpoint(1, 1))
+    assert database.get("t", b"k") == b"later"
+    assert newest(database, BY_ROW) == {ANN: 1, (4, "later"): 1, (0, "later"): -1}
+    run_step(database, 1, 5, [])
+    database.commit(2, checkpoint(1, 6))
+    database.open(1, 2)
+    assert newest(database, BY_ROW) == {ANN: 1}
+    assert (database.get("t", b"k"), database.get("t", b"same")) == (b"cut", b"same")
+
+
 def test_only_the_next_version_can_be_committed(kit: Kit) -> None:
     database = opened(kit)
     run_step(database, 1, 0, [(ANN, 1)])
