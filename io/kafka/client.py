@@ -22,6 +22,7 @@ FETCH_MESSAGES = 10_000
 TRANSACTION_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
 POLL_S = 0.005
+WAIT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,36 +196,38 @@ class Reader:
         consumer = self.consumer()
         consumer.assign([kafka().TopicPartition(topic, partition, first)])
         try:
-            yield from self._until(last, where)
+            yield from self._until(topic, partition, last, where)
         except kafka().KafkaException as error:
             raise translate(error, f"reading {where}") from error
         finally:
             consumer.unassign()
 
-    def _until(self, last: int, where: str) -> Iterator[Any]:
+    def _until(self, topic: str, partition: int, last: int, where: str) -> Iterator[Any]:
+        """Messages until one at or behind `last - 1`, or the end of the partition at or behind `last`."""
         deadline = time.monotonic() + self._settings.timeout_s
         while True:
-            messages = self.consumer().consume(FETCH_MESSAGES, timeout=0.2)
+            messages = self._available()
             for message in messages:
+                if message.topic() != topic or message.partition() != partition:
+                    continue  # left over from the range read before
                 error = message.error()
                 if error is not None:
-                    if error.code() == kafka().KafkaError._PARTITION_EOF:
+                    if _stops(error, where) and message.offset() >= last:
                         return
-                    if error.retriable() or error.code() in (
-                        kafka().KafkaError._TRANSPORT,
-                        kafka().KafkaError._ALL_BROKERS_DOWN,
-                    ):
-                        continue
-                    raise translate(error, f"reading {where}")
-                if message.offset() >= last:
-                    return
-                yield message
-                if message.offset() == last - 1:
+                    continue
+                if message.offset() < last:
+                    yield message
+                if message.offset() >= last - 1:
                     return
             if any(message.error() is None for message in messages):
                 deadline = time.monotonic() + self._settings.timeout_s
             elif time.monotonic() > deadline:
                 raise UnavailableError(f"Kafka does not answer: reading {where}")
+
+    def _available(self) -> list[Any]:
+        """Wait for one message, then take what else has arrived: `consume` alone would wait for a full set."""
+        first = self.consumer().poll(WAIT_S)
+        return [] if first is None else [first, *self.consumer().consume(FETCH_MESSAGES, timeout=0)]
 
     def last_message(self, topic: str, partition: int) -> Any:
         """The newest committed message, None if there is none; markers at the end are stepped over."""
@@ -246,6 +249,16 @@ class Reader:
             for consumer in self._consumers.values():
                 consumer.close()
         self._consumers = {}
+
+
+def _stops(error: Any, where: str) -> bool:
+    """Whether an event is the end of the partition; what will pass is False, anything else is raised."""
+    codes = kafka().KafkaError
+    if error.code() == codes._PARTITION_EOF:
+        return True
+    if error.retriable() or error.code() in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
+        return False
+    raise translate(error, f"reading {where}")
 
 
 def ensure_topic(settings: KafkaSettings, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
