@@ -18,7 +18,7 @@ from dbsp.coordinator.clock import Clock, SystemClock
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger
 from dbsp.coordinator.hands import Parts, ShellSettings
-from dbsp.coordinator.site import ConfiguredSite
+from dbsp.coordinator.site import ConfiguredSite, kafka_settings
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog
 from dbsp.layout import initial
@@ -117,7 +117,8 @@ def shell_settings(config: Config) -> ShellSettings:
     """Intervals and limits of the loop."""
     return ShellSettings(
         limits=config.step.limits(), checkpoint_interval_s=config.checkpoint.interval_s,
-        retention_s=config.checkpoint.retention_s, failures_max=config.step.failures_max,
+        retention_s=config.checkpoint.retention_s,
+        poll_s=0.02 if config.input.kind == "embedded" else 0.1, failures_max=config.step.failures_max,
     )  # fmt: skip
 
 
@@ -147,11 +148,10 @@ def _open_logs(config: Config, plan: Plan, *, create: bool) -> tuple[InputLog, S
     if config.input.kind == "embedded":
         inputs = EmbeddedInputLog(config.data_dir, plan.tables, partitions=config.input.partitions, create=create)
         return inputs, EmbeddedStepLog(config.data_dir, create=create)
-    from dbsp.io.kafka.client import KafkaSettings  # noqa: PLC0415 - only a pipeline on Kafka needs its client
-    from dbsp.io.kafka.steps import KafkaStepLog  # noqa: PLC0415 - as above
+    from dbsp.io.kafka.steps import KafkaStepLog  # noqa: PLC0415 - only a pipeline on Kafka needs its client
 
-    settings = KafkaSettings(brokers=config.input.bootstrap, pipeline=config.pipeline.name)
-    return _site(config, plan).open_input(), KafkaStepLog(settings, create=create)
+    settings = kafka_settings(config.input, config.pipeline.name)
+    return _site(config, plan).open_input(check=True), KafkaStepLog(settings, create=create)
 
 
 def _site(config: Config, plan: Plan) -> ConfiguredSite:

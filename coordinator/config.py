@@ -5,8 +5,8 @@ default. Units stand in the names. An unknown section or key is refused, with th
 
     [pipeline]    name, circuit = "circuit.py:flights", data_dir, workers, runtime = "spark" | "local"
     [spark]       master = "local[2]", conf = { "spark.executor.memory" = "2g" }, worker_silence_s
-    [input]       kind = "embedded" | "kafka", partitions, bootstrap, topics, formats
-    [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics
+    [input]       kind = "embedded" | "kafka", partitions, bootstrap, topics, format, properties
+    [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics, keys, properties
     [checkpoint]  interval_s, retention_s
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
     [layout]      shards | dynamic_k
@@ -72,6 +72,7 @@ class InputSection:
     bootstrap: str = ""
     topics: Mapping[str, str] = field(default_factory=dict)
     format: str = "json"
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what no input can do."""
@@ -84,13 +85,15 @@ class InputSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSection:
-    """Where results go. `directory` is for files; `topics` maps views to Kafka topics."""
+    """Where results go. `directory` is for files; `topics` maps views to Kafka topics, `keys` to the column of their keys."""
 
     kind: str = "embedded"
     directory: str = ""
     format: str = "json"
     bootstrap: str = ""
     topics: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what no output can do."""

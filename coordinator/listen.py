@@ -20,16 +20,18 @@ from dbsp.coordinator.config import HttpSection
 from dbsp.errors import ConfigError, UnavailableError
 
 ADDRESS_FILE = "coordinator.json"
-START_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 10.0
+BACKLOG = 128
 
 
 def bind(section: HttpSection) -> socket.socket:
-    """A socket bound to the configured address; `ConfigError` if it is taken."""
+    """A socket listening on the configured address; `ConfigError` if it is taken."""
     family = socket.AF_INET6 if ":" in section.host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((section.host, section.port))
+        found.listen(BACKLOG)
     except OSError as error:
         found.close()
         place = f"host={section.host} port={section.port}"
@@ -78,7 +80,7 @@ class Server:
         """Answer what was asked, then close; the address is forgotten if it is still ours."""
         self._server.should_exit = True
         if self._thread.is_alive():
-            self._thread.join(START_TIMEOUT_S)
+            self._thread.join(STOP_TIMEOUT_S)
         self._bound.close()
         if read_address(self._file.parent).get("pid") == os.getpid():
             self._file.unlink(missing_ok=True)

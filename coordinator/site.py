@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from dbsp.circuit.nodes import Table
 from dbsp.coordinator.config import InputSection, OutputSection
@@ -22,6 +22,9 @@ from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
 from dbsp.logs import InputLog, OutputLog
 from dbsp.storage import WorkerDatabase
 from dbsp.store import CheckpointId
+
+if TYPE_CHECKING:
+    from dbsp.io.kafka.client import KafkaSettings
 
 _OPENED: dict[tuple[Any, ...], Any] = {}
 _LOCK = threading.RLock()
@@ -72,19 +75,18 @@ class ConfiguredSite:
         """The input log, for reading."""
         return cast(InputLog, _kept(("input", str(self.data_dir), self.pipeline), self.open_input))
 
-    def open_input(self) -> InputLog:
-        """A fresh handle on the input log."""
+    def open_input(self, *, check: bool = False) -> InputLog:
+        """A fresh handle on the input log; with `check` its Kafka topics are looked at first."""
         if self.input.kind == "embedded":
             return EmbeddedInputLog(self.data_dir, self.tables, partitions=self.input.partitions)
-        from dbsp.io.kafka.client import KafkaSettings  # noqa: PLC0415 - only a pipeline on Kafka needs its client
-        from dbsp.io.kafka.input import KafkaInputLog, KafkaSource  # noqa: PLC0415 - as above
+        from dbsp.io.kafka.input import KafkaInputLog, KafkaSource  # noqa: PLC0415 - only a pipeline on Kafka needs it
 
-        settings = KafkaSettings(brokers=self.input.bootstrap, pipeline=self.pipeline)
+        settings = kafka_settings(self.input, self.pipeline)
         sources = [
             KafkaSource(table=table, topic=self.input.topics.get(table.name, table.name), format=self.input.format)
             for table in self.tables
         ]
-        return KafkaInputLog(settings, sources, check_topics=False)
+        return KafkaInputLog(settings, sources, check_topics=check)
 
     def output_log(self, worker: int, first_step: int = 0) -> OutputLog:
         """The worker's part of the outputs."""
@@ -99,23 +101,31 @@ class ConfiguredSite:
                 from dbsp.io.file_output import FileOutputLog  # noqa: PLC0415 - one kind of several
 
                 folder = Path(self.output.directory) if self.output.directory else self.data_dir / "files"
-                return cast(
-                    OutputLog,
-                    FileOutputLog(folder, worker, format=self.output.format, first_step=first_step, create=True),
-                )
+                return FileOutputLog(folder, worker, format=self.output.format, first_step=first_step, create=True)
             case "kafka":
-                from dbsp.io.kafka.client import KafkaSettings  # noqa: PLC0415 - only Kafka needs its client
-                from dbsp.io.kafka.output import KafkaOutputLog  # noqa: PLC0415 - as above
+                from dbsp.io.kafka.output import KafkaOutputLog  # noqa: PLC0415 - only a pipeline on Kafka needs it
 
-                settings = KafkaSettings(brokers=self.output.bootstrap, pipeline=self.pipeline)
+                settings = kafka_settings(self.output, self.pipeline)
                 return KafkaOutputLog(
-                    settings, worker, topics=self.output.topics, format=self.output.format, first_step=first_step,
+                    settings,
+                    worker,
+                    topics=self.output.topics,
+                    keys=self.output.keys,
+                    format=self.output.format,
+                    first_step=first_step,
                     create=True,
-                )  # fmt: skip
+                )
         raise ConfigError(f"no such output: output.kind={self.output.kind}")
 
     def _home(self, worker: int) -> Path:
         return self.data_dir / "workers" / f"{worker:04d}"
+
+
+def kafka_settings(section: InputSection | OutputSection, pipeline: str) -> KafkaSettings:
+    """How a section reaches its brokers."""
+    from dbsp.io.kafka.client import KafkaSettings  # noqa: PLC0415 - only a pipeline on Kafka needs its client
+
+    return KafkaSettings(brokers=section.bootstrap, pipeline=pipeline, properties=section.properties)
 
 
 def _kept(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:

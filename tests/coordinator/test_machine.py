@@ -279,3 +279,18 @@ def test_every_pair_of_state_and_event_has_an_answer_or_a_story() -> None:
         assert (after, commands) == step(state, event), "a pure function"
     assert answered > 150
     assert all("state=" in story and "event=" in story for story in stories)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_every_subset_of_committed_workers_recovers_to_one_version(workers: int) -> None:
+    """Fault row 3: all hold v; some hold v+1 too. Only if all do is v+1 taken."""
+    layout = initial(workers)
+    old, new = identity(3), identity(5)
+    for committed in itertools.product((False, True), repeat=workers):
+        found = held(
+            *((worker, 2, old) for worker in layout.workers),
+            *((worker, 3, new) for worker in layout.workers if committed[worker]),
+        )
+        choice = choose(found.held, {0: layout}, run=RUN, fingerprint=FINGERPRINT)
+        assert choice is not None
+        assert choice.version == (3 if all(committed) else 2)

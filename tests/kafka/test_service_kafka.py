@@ -1,0 +1,112 @@
+"""The service with Kafka in and out, killed three times: a plain read_committed consumer sees every result once."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dbsp.coordinator.listen import read_address
+from dbsp.io.kafka import KafkaSettings
+from dbsp.io.kafka.client import ensure_topic
+from tests.kafka.topics import messages, send, weighted
+
+pytestmark = [pytest.mark.kafka, pytest.mark.crash]
+
+CHILD = Path(__file__).parents[1] / "crash" / "coordinator_child.py"
+CIRCUIT = """
+import dbsp
+from dbsp import count
+from dbsp import sum as total
+
+orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.INT64}, primary_key=["id"])
+per_customer = orders.group_by("customer").aggregate(orders=count(), amount=total("amount"))
+pipeline = dbsp.circuit("shop", {"per_customer": per_customer})
+"""
+POINTS = ["runtime.run_step:after:2", "runtime.commit:after:1", "steps.append:after:1", ""]
+
+
+def config(settings: KafkaSettings, folder: Path) -> None:
+    (folder / "circuit.py").write_text(CIRCUIT)
+    (folder / "pipeline.toml").write_text(f"""
+[pipeline]
+name = "{settings.pipeline}"
+circuit = "circuit.py:pipeline"
+runtime = "local"
+workers = 2
+[input]
+kind = "kafka"
+bootstrap = "{settings.brokers}"
+topics = {{ orders = "{settings.pipeline}.in" }}
+[output]
+kind = "kafka"
+bootstrap = "{settings.brokers}"
+[checkpoint]
+interval_s = 0.5
+[http]
+port = 0
+""")
+
+
+def ask(folder: Path, process: subprocess.Popen[bytes], method: str, path: str) -> Any:
+    """An answer of the living process, or None."""
+    found = read_address(folder / "data")
+    if found.get("pid") != process.pid:
+        return None
+    try:
+        answer = httpx.request(method, found["url"] + path, timeout=60)
+    except httpx.HTTPError:
+        return None
+    return answer.json() if answer.is_success else None
+
+
+def test_every_result_once(settings: KafkaSettings, tmp_path: Path) -> None:
+    config(settings, tmp_path)
+    topic = f"{settings.pipeline}.in"
+    ensure_topic(settings, topic, 1)
+    chance = random.Random(3)
+    orders: dict[int, tuple[str, int]] = {}
+    sent = 0
+    for point in POINTS:
+        with (tmp_path / "out").open("ab") as out:
+            command = [sys.executable, str(CHILD), str(tmp_path / "pipeline.toml"), point]
+            process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+        try:
+            limit = time.monotonic() + 90
+            while process.poll() is None:
+                assert time.monotonic() < limit, (tmp_path / "out").read_text()[-2000:]
+                if point or sent < 3000:
+                    rows = []
+                    for _ in range(100):
+                        key, value = chance.randint(0, 400), (f"c{chance.randint(0, 9)}", chance.randint(0, 99))
+                        orders[key] = value
+                        rows.append(json.dumps({"id": key, "customer": value[0], "amount": value[1]}).encode())
+                    send(settings, topic, rows)
+                    sent += len(rows)
+                    continue
+                status = ask(tmp_path, process, "GET", "/v1/status")
+                if status is not None and sum(place["offset"] for place in status["processed"]) == sent:
+                    ask(tmp_path, process, "POST", "/v1/stop")
+                    assert process.wait(60) == 0
+            assert process.returncode == (-signal.SIGKILL if point else 0), (tmp_path / "out").read_text()[-2000:]
+        finally:
+            process.kill()
+            process.wait()
+    total: Counter[Any] = Counter()
+    for message in messages(settings, f"{settings.pipeline}.per_customer"):
+        _, (row, weight) = weighted(message)
+        total[row] += weight
+    groups: dict[str, list[int]] = {}
+    for customer, amount in orders.values():
+        groups.setdefault(customer, []).append(amount)
+    expected = {(customer, len(found), sum(found)): 1 for customer, found in groups.items()}
+    assert {row: weight for row, weight in total.items() if weight} == expected
