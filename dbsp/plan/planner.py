@@ -16,7 +16,7 @@ from typing import assert_never
 
 from dbsp.circuit import nodes as logical
 from dbsp.circuit.fingerprint import fingerprint
-from dbsp.circuit.graph import in_order, inputs_of
+from dbsp.circuit.graph import in_order, inputs_of, shared
 from dbsp.circuit.nodes import Circuit, Node, Table
 from dbsp.expr.expression import ColumnRef
 from dbsp.operators.apply import Keep, Project
@@ -33,6 +33,7 @@ from dbsp.plan.builder import Builder, Flow, Key
 from dbsp.plan.grouping import group_by
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.pruning import Need, needed_columns
+from dbsp.plan.pushdown import pushed_down
 from dbsp.zset.schema import Arrangement, Schema
 
 
@@ -51,14 +52,17 @@ def plan(circuit: Circuit) -> Plan:
     >>> made.segments, [exchange.key for exchange in made.exchanges]
     (2, [('k',)])
     """
-    roots = [node for _, node in circuit.views]
+    roots = shared(pushed_down(shared(node for _, node in circuit.views)))
     readers = Counter(id(child) for node in in_order(roots) for child in inputs_of(node))
     readers.update(id(node) for node in roots)
     lowering = _Lowering(Builder(), needed_columns(roots), readers)
     for node in in_order(roots):
         lowering.lower(node)
     builder = lowering.builder
-    views = tuple(lowering.view(name, node, name in circuit.materialized) for name, node in circuit.views)
+    views = tuple(
+        lowering.view(name, node, name in circuit.materialized)
+        for (name, _), node in zip(circuit.views, roots, strict=True)
+    )
     return Plan(
         circuit=circuit,
         nodes=tuple(builder.nodes),

@@ -174,3 +174,62 @@ def test_a_view_that_is_not_kept_needs_no_exchange() -> None:
     assert made.segments == 1
     assert made.exchanges == ()
     assert made.all_traces() == ()
+
+
+def test_conditions_that_cannot_fail_move_below_what_keeps_state() -> None:
+    joined = t.join(u, on="k").filter((dbsp.col("x") > 1) & (dbsp.col("y") < 5) & (dbsp.col("x") // dbsp.col("y") > 2))
+    lines = text(planned(v=joined)).splitlines()
+    assert any(line.strip().startswith("#") and "filter (x > 1)" in line and "of #0" in line for line in lines)
+    assert any("filter (y < 5) of #" in line and "(id: int64" in line for line in lines)
+    assert [line.split(" of ")[0].split(" ", 3)[3] for line in lines if "//" in line] == [
+        "filter ((x // y.cast(int64)) > 2)"
+    ]
+
+
+def test_a_condition_on_keys_moves_below_a_group_by_and_one_on_results_does_not() -> None:
+    counts = t.group_by("k").aggregate(n=dbsp.count()).filter((dbsp.col("k") == "a") & (dbsp.col("n") > 1))
+    made = planned(v=counts)
+    filters = {str(stage): node.segment for node in made.nodes for stage in getattr(node.operator, "stages", ())
+               if str(stage).startswith("filter")}  # fmt: skip
+    assert filters == {'filter (k == "a")': 0, "filter (n > 1)": 1}
+
+
+def test_a_condition_stays_above_what_others_read() -> None:
+    joined = t.join(u, on="k")
+    made = planned(a=joined.filter(dbsp.col("x") > 1), b=joined)
+    assert len([node for node in made.nodes if isinstance(node.operator, Join)]) == 1
+
+
+def test_filtered_answers_stay_the_same() -> None:
+    """Every operator under a filter that moves below it, against the same filter on the answer."""
+    a, b = t.select("k", "x"), u.select("k", x=dbsp.col("y").cast(dbsp.INT64))
+    condition = (dbsp.col("k") == "p") | dbsp.col("k").is_null()
+    streams = {
+        "join": a.join(b, on="k"),
+        "union": a.union(b),
+        "distinct": a.distinct(),
+        "difference": a.difference(b),
+        "group": a.group_by("k").aggregate(m=dbsp.max("x"), n=dbsp.count()),
+        "top": a.top_k(1, by="x", partition_by="k"),
+        "renamed": a.select(k=dbsp.col("k"), z="x").distinct().select("z", "k"),
+    }
+    views = streams | {
+        f"filtered {name}".replace(" ", "_"): stream.filter(condition) for name, stream in streams.items()
+    }
+    for only in (views, {name: stream for name, stream in views.items() if "_" in name}):
+        with (
+            dbsp.open(dbsp.circuit("c", only), workers=2) as run,
+            dbsp.open(dbsp.circuit("w", streams | {"u": u})) as whole,
+        ):
+            for table, rows in (
+                ("t", [{"k": k, "x": x} for k in ("p", "q", None) for x in (1, 2, 2)]),
+                ("u", [{"id": i, "k": "pq"[i % 2], "y": i % 3} for i in range(6)]),
+            ):
+                run.push(table, rows)
+                whole.push(table, rows)
+                run.step()
+                whole.step()
+            for name in streams:
+                here = run.view(f"filtered_{name}").to_pylist()
+                expected = [row for row in whole.view(name).to_pylist() if row["k"] in ("p", None)]
+                assert sorted(map(repr, here)) == sorted(map(repr, expected)), name
