@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dbsp.errors import DataError
 from dbsp.io.pushed import BadRow, Push, loose_batch
@@ -44,12 +46,7 @@ def slice_push(push: Push, first: int, last: int) -> Push:
     """Rows `first <= i < last` of a push, renumbered from 0."""
     if first == 0 and last == push.rows:
         return push
-    bad = tuple(
-        BadRow(index=row.index - first, reason=row.reason, payload=row.payload)
-        for row in push.bad
-        if first <= row.index < last
-    )
-    before = sum(row.index < first for row in push.bad)
+    before, bad = _cut_bad(push.bad, first, last)
     low, high = first - before, last - before - len(bad)
     return Push(batch=push.batch.slice(low, high), operations=push.operations[low:high], bad=bad)
 
@@ -86,33 +83,65 @@ def chunk_rows(data: bytes | memoryview) -> int:
     return int(_HEADER.unpack_from(data)[2])
 
 
-def decode_chunk(data: bytes, schema: Schema, where: str) -> Push:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chunk:
+    """A decoded record, or a piece of one: arrays that read its bytes in place. `rows` counts good and bad ones."""
+
+    columns: list[pa.Array]
+    operations: NDArray[np.int8]
+    bad: tuple[BadRow, ...]
+    rows: int
+
+    def cut(self, first: int, last: int) -> Chunk:
+        """Rows `first <= i < last`, renumbered from 0."""
+        if first == 0 and last == self.rows:
+            return self
+        before, bad = _cut_bad(self.bad, first, last)
+        low, size = first - before, last - first - len(bad)
+        columns = [column.slice(low, size) for column in self.columns]
+        return Chunk(columns=columns, operations=self.operations[low : low + size], bad=bad, rows=last - first)
+
+
+def decode_chunk(data: bytes, schema: Schema, where: str) -> Chunk:
     """The rows of a record, reading its bytes in place; `DataError` with `where` if it is damaged or another schema's."""
     if len(data) < _HEADER.size:
         raise DataError(f"an input record is cut short: {where} bytes={len(data)}")
     magic, checksum, rows, size = _HEADER.unpack_from(data)
     if magic != MAGIC or zlib.crc32(memoryview(data)[_CHECKED_FROM:]) != checksum:
         raise DataError(f"an input record is damaged: {where}")
-    body = pa.py_buffer(data)
-    with pa.ipc.open_stream(body.slice(_HEADER.size, size)) as reader:
-        stored = reader.read_all()
-    expected = [(column.name, column.type) for column in schema]
-    if [(field.name, field.type) for field in stored.schema][:-1] != expected:
+    with pa.ipc.open_stream(pa.py_buffer(data).slice(_HEADER.size, size)) as reader:
+        stored = reader.read_next_batch()
+    if (
+        stored.schema.types[:-1] != [column.type for column in schema]
+        or tuple(stored.schema.names[:-1]) != schema.names
+    ):
         raise DataError(
             f"an input record has another schema: {where} found={stored.schema.names} expected={list(schema.names)}"
         )
-    columns = [_one_array(column) for column in stored.columns]
-    operations = columns.pop().to_numpy(zero_copy_only=True)
-    bad = json.loads(data[_HEADER.size + size :] or b"[]")
-    push = Push(
-        batch=loose_batch(schema, columns),
-        operations=operations,
-        bad=tuple(BadRow(index=index, reason=reason, payload=payload) for index, reason, payload in bad),
+    *columns, operations = stored.columns
+    bad = tuple(BadRow(index=i, reason=r, payload=p) for i, r, p in json.loads(data[_HEADER.size + size :] or b"[]"))
+    if stored.num_rows + len(bad) != rows:
+        raise DataError(f"an input record is damaged: {where} rows={stored.num_rows + len(bad)} expected={rows}")
+    return Chunk(columns=columns, operations=operations.to_numpy(zero_copy_only=True), bad=bad, rows=rows)
+
+
+def join_chunks(chunks: list[Chunk], schema: Schema) -> Push:
+    """Chunks of one table one after the other, as one push; at least one."""
+    columns = [pa.concat_arrays([chunk.columns[number] for chunk in chunks]) for number in range(len(schema))]
+    operations = np.concatenate([chunk.operations for chunk in chunks])
+    bad: list[BadRow] = []
+    base = 0
+    for chunk in chunks:
+        bad.extend(BadRow(index=base + row.index, reason=row.reason, payload=row.payload) for row in chunk.bad)
+        base += chunk.rows
+    return Push(batch=loose_batch(schema, columns), operations=operations, bad=tuple(bad))
+
+
+def _cut_bad(bad: Sequence[BadRow], first: int, last: int) -> tuple[int, tuple[BadRow, ...]]:
+    """How many bad rows stand before `first`, and those within, renumbered from `first`."""
+    within = tuple(
+        BadRow(index=row.index - first, reason=row.reason, payload=row.payload)
+        for row in bad
+        if first <= row.index < last
     )
-    if push.rows != rows:
-        raise DataError(f"an input record is damaged: {where} rows={push.rows} expected={rows}")
-    return push
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    return sum(row.index < first for row in bad), within

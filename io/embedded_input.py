@@ -21,7 +21,16 @@ from typing import Any
 from dbsp.circuit.nodes import Table
 from dbsp.errors import ConfigError, DataError
 from dbsp.io.changes import changes_of
-from dbsp.io.chunk import CHUNK_BYTES_MAX, chunk_rows, decode_chunk, encode_chunk, join_pushes, slice_push, split_push
+from dbsp.io.chunk import (
+    CHUNK_BYTES_MAX,
+    Chunk,
+    chunk_rows,
+    decode_chunk,
+    encode_chunk,
+    join_chunks,
+    join_pushes,
+    split_push,
+)
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.pushed import Incoming, Position, Producer, Push
 from dbsp.logs import Changes, Range
@@ -177,21 +186,21 @@ class EmbeddedInputLog:
         with self._env.read() as txn:
             self._check_range(range_, self._span(txn, range_.table, range_.partition))
             records = list(self._records(txn, range_))
-        pieces: list[Push] = []
+        pieces: list[Chunk] = []
         wanted = range_.first
         for offset, data in records:
             where = f"table={range_.table} partition={range_.partition} offset={offset}"
-            push = decode_chunk(data, table.schema, where)
-            low, high = wanted - offset, min(push.rows, range_.last - offset)
+            chunk = decode_chunk(data, table.schema, where)
+            low, high = wanted - offset, min(chunk.rows, range_.last - offset)
             if low < 0 or low >= high:
                 raise DataError(f"input rows are missing: {where} wanted={wanted}")
-            pieces.append(slice_push(push, low, high))
+            pieces.append(chunk.cut(low, high))
             wanted = offset + high
         if wanted != range_.last:
             raise DataError(
                 f"input rows are missing: table={range_.table} partition={range_.partition} first={wanted} last={range_.last}"
             )
-        return [changes_of(join_pushes(pieces, table.schema), range_, step)] if pieces else []
+        return [changes_of(join_chunks(pieces, table.schema), range_, step)] if pieces else []
 
     def _records(self, txn: Any, range_: Range) -> Iterator[tuple[int, bytes]]:
         """The records that hold the range, from the one with its first row on."""

@@ -370,3 +370,39 @@ def test_step_record_after_claim_by_an_outside_epoch(tmp_path: Path) -> None:
         assert log.epoch() == 42
         log.append(make_record(0, epoch=42))
         assert log.positions() == {}
+
+
+def test_partitions_are_numbered_apart(tmp_path: Path) -> None:
+    with closing(open_input(tmp_path, partitions=3)) as log:
+        assert log.partitions("t") == 3
+        assert [log.append("t", make_push([n, n]), partition=n).first for n in (0, 2, 2)] == [0, 0, 2]
+        assert [log.ends()["t", n] for n in range(3)] == [2, 0, 4]
+        (piece,) = log.read(Range(table="t", partition=2, first=1, last=4), 0)
+        assert (piece.partition, piece.offsets.tolist(), len(piece.batch)) == (2, [1, 2, 3], 3)
+        log.trim({("t", 2): 3})
+        assert log.floors() == {
+            ("t", 0): 0,
+            ("t", 1): 0,
+            ("t", 2): 3,
+            ("other", 0): 0,
+            ("other", 1): 0,
+            ("other", 2): 0,
+        }
+
+
+def test_a_range_over_records_with_bad_rows_is_cut_alike(tmp_path: Path) -> None:
+    with closing(open_input(tmp_path)) as log:
+        for bad in ([], [0], [2], [0, 1, 2, 3], [1, 3]):
+            log.append("t", make_push([10 * len(bad) + n for n in range(4 - len(bad))], bad=bad))
+        whole = _cells(log, 0, 20)
+        assert len(whole) == 20
+        for first in range(20):
+            for last in range(first + 1, 21):
+                assert _cells(log, first, last) == whole[first:last]
+
+
+def _cells(log: EmbeddedInputLog, first: int, last: int) -> list[tuple[int, Any]]:
+    """(offset, row or reason) in order of offsets."""
+    (piece,) = log.read(Range(table="t", partition=0, first=first, last=last), 0)
+    rows = zip(piece.offsets.tolist(), (row for row, _ in piece.batch.to_rows()), strict=True)
+    return sorted([*rows, *((letter.offset, letter.payload) for letter in piece.dead)], key=lambda cell: cell[0])
