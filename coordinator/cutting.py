@@ -6,6 +6,7 @@ reads them and when is the shell's affair. Invariant 7: ranges follow each other
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -80,7 +81,7 @@ def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...
     >>> limits = StepLimits(max_rows_per_step=10)
     >>> found = backlog({("t", 0): 30, ("u", 0): 12}, {("t", 0): 5}, {}, limits)
     >>> [(r.table, r.first, r.last) for r in cut(found, {("t", 0): 5}, limits)]
-    [('t', 5, 11), ('u', 0, 4)]
+    [('t', 5, 12), ('u', 0, 3)]
     """
     if not found.rows:
         return ()
@@ -92,7 +93,7 @@ def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...
     left = limits.max_rows_per_step
     ranges: list[Range] = []
     for (table, partition), waiting in sorted(found.waiting.items()):
-        taken = min(waiting, left, waiting if share >= 1.0 else max(1, -(-int(waiting * share * 1000) // 1000)))
+        taken = min(waiting, left, waiting if share >= 1.0 else max(1, math.ceil(waiting * share)))
         if taken:
             first = done.get((table, partition), 0)
             ranges.append(Range(table=table, partition=partition, first=first, last=first + taken))
