@@ -17,14 +17,14 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "sto
 
 import victim  # noqa: E402 (the path must be set first)
 from databases import CHUNK_BYTES, TRACES, checkpoint, content, run_step  # noqa: E402
-from dbsp.storage import WorkerDatabase  # noqa: E402
 
 from dbsp.errors import DbspError  # noqa: E402
+from dbsp.storage import WorkerDatabase  # noqa: E402
 
 pytestmark = pytest.mark.crash
 
 SWEPT = ("pwrite64", "writev", "fdatasync", "fsync", "rename")
-POINTS_MAX = 200
+POINTS_MAX = 90
 KILLED = 9
 
 
@@ -116,6 +116,7 @@ def check_commit(home: Path) -> None:
 def test_commit_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
     with victims() as under:
         killed = sweep(under, "commit", prepared, tmp_path, check_commit)
+
     assert killed["fdatasync"] >= 3
     assert killed["pwrite64"] >= 5
 

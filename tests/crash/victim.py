@@ -16,11 +16,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
-import dbsp.storage.durable as durable_module
 from databases import CHUNK_BYTES, TRACES, arranged, checkpoint, first_id, run_step
+
+import dbsp.storage.durable as durable_module
 from dbsp.storage import WorkerDatabase, redistribute
 
-KILL_AT = 500
+KILL_AT = 100
 CALLS = ("pwrite64", "writev", "pwritev", "fdatasync", "fsync", "msync", "ftruncate", "rename", "renameat2", "unlinkat")
 BOUNDED_COPY_BYTES = 8000
 
