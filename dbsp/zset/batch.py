@@ -100,7 +100,7 @@ class Batch:
         data: pa.Table | pa.RecordBatch, schema: Schema | None = None, weights: NDArray[np.int64] | None = None
     ) -> Batch:
         """A loose batch of a table; its columns are found by name, the schema is the table's own unless given."""
-        schema = schema or schema_of(data.schema)
+        schema = schema_of(data.schema) if schema is None else schema
         missing = [name for name in schema.names if name not in data.schema.names]
         if missing:
             raise DataError(f"missing columns: columns={missing} found={data.schema.names}")
@@ -269,7 +269,7 @@ def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: boo
 
     **Errors** `CircuitError` for batches of different schemas, and for none at all without a schema.
     """
-    schema = schema or _common_schema(batches)
+    schema = _common_schema(batches) if schema is None else schema
     if schema is None:
         raise CircuitError("nothing to concatenate", "give the schema of the empty result")
     for batch in batches:
