@@ -11,7 +11,7 @@ import base64
 import hmac
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -126,7 +126,8 @@ def _add_figures(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", summary="Prometheus metrics")
     def metrics() -> Response:
-        return Response(service.metrics.text(service.snapshot), media_type="text/plain; version=0.0.4")
+        now = replace(service.snapshot, lag_rows=service.lag_rows())
+        return Response(service.metrics.text(now), media_type="text/plain; version=0.0.4")
 
 
 # --- rows in --------------------------------------------------------------------------------------------------------
@@ -134,15 +135,20 @@ def _add_figures(app: FastAPI, service: Service) -> None:
 
 def _add_rows(app: FastAPI, service: Service) -> None:
     @app.post("/v1/tables/{table}/rows", summary="Push rows (JSON or Arrow IPC); answered when they are durable")
-    async def push(table: str, request: Request, partition: int = 0, wait: bool = False) -> JSONResponse:
+    async def push(
+        table: str, request: Request, partition: int = 0, wait: bool = False, timeout_s: float = 60.0
+    ) -> JSONResponse:
         """JSON lines or an array of rows, `{"insert": {...}}` and `{"delete": {...}}` allowed; or an Arrow IPC stream.
 
-        `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless. `wait=true` answers when the rows are processed.
+        `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless. `wait=true` answers when the rows are processed,
+        or after `timeout_s` with an error: the rows are durable all the same.
         """
         body = await _body(request, service.config.http.max_body_bytes)
         kind = request.headers.get("content-type", "application/json")
         producer = _producer(request)
-        return await run_in_threadpool(_push, service, table, body, kind, producer, partition, wait)
+        return await run_in_threadpool(
+            _push, service, table, body, kind, producer, partition, timeout_s if wait else None
+        )
 
 
 async def _body(request: Request, bytes_max: int) -> bytes:
@@ -168,13 +174,19 @@ def _producer(request: Request) -> Producer | None:
 
 
 def _push(
-    service: Service, table: str, body: bytes, kind: str, producer: Producer | None, partition: int, wait: bool
+    service: Service,
+    table: str,
+    body: bytes,
+    kind: str,
+    producer: Producer | None,
+    partition: int,
+    wait_s: float | None,
 ) -> JSONResponse:
     found = service.table(table)
     push = decode_arrow(body, found) if kind.startswith(ARROW) else decode_json(body, found)
     position = service.push(table, push, partition=partition, producer=producer)
-    if wait:
-        service.wait_until_processed(position)
+    if wait_s is not None:
+        service.wait_until_processed(position, wait_s)
     bad = [{"row": row.index, "reason": row.reason} for row in push.bad[:BAD_ROWS_SHOWN_MAX]]
     return JSONResponse({**_position(position), "bad_rows": len(push.bad), "bad": bad})
 

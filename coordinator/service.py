@@ -38,6 +38,9 @@ from dbsp.zset.batch import Batch
 Rows: TypeAlias = Push | Batch | pa.Table | pa.RecordBatch
 
 
+KEPT_VIEW_BYTES_MAX = 16 << 20
+
+
 class InputWriter(Protocol):
     """The writing side that an embedded input log has."""
 
@@ -119,6 +122,7 @@ class Service:
         self._thread: threading.Thread | None = None
         self._finish: p.Finish | None = None
         self._closed = False
+        self._kept_views: dict[str, ViewRows] = {}
 
     def __enter__(self) -> Self:
         """Start."""
@@ -264,6 +268,14 @@ class Service:
         step = self._shell.hands.index.step_of(table, partition, offset) if processed else None
         return Completion(durable=ends[place] > offset, processed=processed, step=step, delivered=processed)
 
+    def lag_rows(self) -> int:
+        """How many rows wait in the input; on Kafka as of the last step, because asking costs a round trip."""
+        now = self.snapshot
+        if now.ended or self.config.input.kind != "embedded":
+            return now.lag_rows
+        ends = self.built.parts.inputs.ends()
+        return sum(max(0, end - now.processed.get(place, 0)) for place, end in ends.items())
+
     # --- results out --------------------------------------------------------------------------------------------
 
     def views(self) -> tuple[str, ...]:
@@ -281,11 +293,20 @@ class Service:
                 raise ConfigError(f"no such view: view={view} views={sorted(self.views())}")
 
         def question(runtime: Any, facts: p.Facts) -> list[ViewRows]:
-            return [
-                ViewRows(view=view, step=facts.next_step, table=runtime.read_view(view, facts.layout)) for view in views
-            ]
+            return [self._read_now(runtime, facts, view) for view in views]
 
         return cast(list[ViewRows], self._result(lambda: self._shell.ask(question), timeout_s))
+
+    def _read_now(self, runtime: Any, facts: p.Facts, view: str) -> ViewRows:
+        """On the shell's thread: a view after the last step, read once per step as long as it is not large."""
+        kept = self._kept_views.get(view)
+        if kept is not None and kept.step == facts.next_step:
+            return kept
+        found = ViewRows(view=view, step=facts.next_step, table=runtime.read_view(view, facts.layout))
+        self._kept_views.pop(view, None)
+        if found.table.nbytes <= KEPT_VIEW_BYTES_MAX:
+            self._kept_views[view] = found
+        return found
 
     def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
         """(step, result) of one read-only statement over the views, all as of that step."""
@@ -372,7 +393,7 @@ class Service:
             "name": self.config.pipeline.name, "state": now.state, "epoch": now.epoch, "step": now.step,
             "version": now.version, "checkpoint_step": now.checkpoint_step, "replaying": now.replaying,
             "workers": len(self.layout().workers), "layout_version": self.layout().version,
-            "rows_in": now.rows_in, "rows_out": now.rows_out, "dead_letters": now.dead, "lag_rows": now.lag_rows,
+            "rows_in": now.rows_in, "rows_out": now.rows_out, "dead_letters": now.dead, "lag_rows": self.lag_rows(),
             "state_bytes": now.state_bytes, "checkpoints": now.checkpoints, "rollbacks": now.rollbacks,
             "checkpoint_seconds": now.checkpoint_seconds, "last_step_seconds": report.seconds if report else None,
             "processed": [
