@@ -191,7 +191,7 @@ def play(config: Config, rows_per_batch: int, total: int | None, screen: Screen,
     tables = data.read()
     total = min(total or changes.count(tables), changes.count(tables))
     console.print(
-        f"starting the service: runtime {config.pipeline.runtime}, state in {config.data_dir}", soft_wrap=True
+        f"starting the service: runtime {config.pipeline.runtime}, state in {config.data_dir.resolve()}", soft_wrap=True
     )
     with Service(config) as service, answering(service, config) as url:
         player = Player(service, tables, total, screen, stop)

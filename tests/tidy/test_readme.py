@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dbsp.coordinator import cli
+from dbsp.coordinator.build import load_plan
+from dbsp.coordinator.config import load_config
+
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "ARCHITECTURE.md", "docs/STATUS.md"]
 
@@ -31,3 +35,20 @@ def test_the_targets_named_are_targets() -> None:
     named = set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", text, re.MULTILINE))
     for pair in named:
         assert re.search(rf"^{''.join(pair)}:", makefile, re.MULTILINE), pair
+
+
+def test_the_pipeline_is_valid(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (settings,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (program,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ">>>" not in block)
+    (tmp_path / "shop.py").write_text(program)
+    (tmp_path / "pipeline.toml").write_text(settings)
+    plan = load_plan(load_config(tmp_path / "pipeline.toml", environment={}))
+    assert [view.name for view in plan.views] == ["sales"]
+
+
+def test_the_commands_named_are_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^coordinator ([a-z]+)", text, re.MULTILINE))
+    assert len(named) == 8
+    assert named <= set(cli.command.commands)
