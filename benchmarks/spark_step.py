@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from pyspark.core.rdd import RDD
 
 from benchmarks import report
 from benchmarks.count_per_key import circuit
@@ -47,7 +48,7 @@ def receive(index: int, records: Iterable[tuple[int, bytes]]) -> Iterator[tuple[
 def small(spark: SparkHandle, folder: Path) -> dict[str, object]:
     """Medians of bare jobs and steps taken in turn."""
     pipeline = DurablePipeline(folder, circuit(), WORKERS, lambda work: SparkRuntime(work, spark=spark))
-    ground = spark.context.parallelize([], WORKERS)
+    ground: RDD[int] = spark.context.parallelize([], WORKERS)
     generator = np.random.default_rng(1)
     bare, steps, work = [], [], []
     for _ in range(ROUNDS):

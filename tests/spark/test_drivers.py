@@ -72,10 +72,9 @@ def assert_golden(folder: Path, golden: Path) -> None:
     ("fault", "code", "says"),
     [
         (("segment 1 begins", 0, 2, 3), -signal.SIGKILL, "from 0\n"),
-        (("after writing", 1, 3, 3), -signal.SIGKILL, "from 0\n"),
         (("before writing", 0, 1, 2), 4, "UnavailableError: the Spark JVM died: while=step 1; start the same"),
     ],
-    ids=["driver early", "driver late", "jvm"],
+    ids=["driver", "jvm"],
 )
 def test_a_killed_program_continues(fault: tuple[Any, ...], code: int, says: str, tmp_path: Path) -> None:
     folder = tmp_path / "p"
@@ -105,6 +104,8 @@ def test_an_executor_killed_in_a_step_on_a_standalone_cluster(tmp_path: Path) ->
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.executor.memory": "512m",
+                "spark.shuffle.io.maxRetries": "1",
+                "spark.shuffle.io.retryWait": "1s",
             },
             environment={"PYTHONPATH": str(ROOT)},
         )

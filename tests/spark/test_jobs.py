@@ -123,6 +123,14 @@ def test_an_interrupt_cancels(spark: SparkHandle, jobs: JobThread) -> None:
     assert _run(spark, jobs, lambda index: index) == [0, 1]
 
 
+def test_an_idle_thread_keeps_itself_warm(spark: SparkHandle) -> None:
+    idled = threading.Event()
+    jobs = JobThread(spark.context, "test-idle", 60, spark.alive, idle_s=0.01, idle=idled.set)
+    assert idled.wait(10)
+    assert _run(spark, jobs, lambda index: index) == [0, 1]
+    jobs.close()
+
+
 def test_a_closed_thread_refuses(spark: SparkHandle) -> None:
     jobs = JobThread(spark.context, "test-closed", 60, spark.alive)
     jobs.close()

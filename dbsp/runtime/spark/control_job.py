@@ -5,6 +5,7 @@ Each runs one function per worker, on the worker's host, and brings back a small
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +17,9 @@ from dbsp.errors import DbspError
 from dbsp.runtime import tasks
 from dbsp.runtime.spark.failures import Failure, failure_of
 from dbsp.runtime.spark.placement import drain
-from dbsp.runtime.spark.shared import PackedWork, unpack
+from dbsp.runtime.spark.shared import PackedWork, settle, unpack
 from dbsp.store import CheckpointId
+from dbsp.zset.kernels.compile import compile_all
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -75,6 +77,21 @@ def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
     return bytes(sink.getvalue())
 
 
+def open_version(work: tasks.Work, worker: int, version: int, epoch: int) -> CheckpointId:
+    """Open the worker, and load what its steps will need into this process."""
+    load_kernels()
+    return tasks.open_version(work, worker, version, epoch)
+
+
 def warm(work: tasks.Work, worker: int) -> int:
-    """Load what a step needs into this process: the modules (by being called), the circuit, the compiled kernels."""
+    """Nothing but what any task costs; a process that has done it has the modules, the circuit and the kernels loaded."""
+    load_kernels()
     return len(work.plan.nodes) + worker
+
+
+@functools.cache
+def load_kernels() -> int:
+    """Load the compiled kernels, once per process; the first step would do so one by one."""
+    count = compile_all()
+    settle("kernels")
+    return count

@@ -31,14 +31,24 @@ Order = tuple[Job, "Future[Any]"] | None
 class JobThread:
     """A thread that runs jobs in one job group, one at a time."""
 
-    def __init__(self, context: SparkContext, group: str, silence_s: float, alive: Callable[[], bool]) -> None:
-        """`alive` tells whether the JVM's process is there."""
+    def __init__(
+        self,
+        context: SparkContext,
+        group: str,
+        silence_s: float,
+        alive: Callable[[], bool],
+        *,
+        idle_s: float | None = None,
+        idle: Job = lambda: None,
+    ) -> None:
+        """`alive` tells whether the JVM's process is there; `idle` runs whenever no job came for `idle_s`."""
         self._context = context
         self._group = group
         self._silence_s = silence_s
         self._alive = alive
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._closed = False
+        self._idle_s, self._idle = idle_s, idle
         self._thread = threading.Thread(target=self._loop, name=f"spark-jobs-{group}", daemon=True)
         self._thread.start()
 
@@ -113,7 +123,7 @@ class JobThread:
     def _loop(self) -> None:
         with suppress(Py4JError, OSError):
             self._context.setJobGroup(self._group, "dbsp", interruptOnCancel=False)
-        while (order := self._orders.get()) is not None:
+        while (order := self._next()) is not None:
             job, future = order
             try:
                 result = job()
@@ -121,3 +131,11 @@ class JobThread:
                 future.set_exception(error)
             else:
                 future.set_result(result)
+
+    def _next(self) -> Order:
+        """The next job; while there is none, the idle one."""
+        while True:
+            with suppress(queue.Empty):
+                return self._orders.get(timeout=self._idle_s)
+            with suppress(Py4JError, OSError, EOFError):
+                self._idle()

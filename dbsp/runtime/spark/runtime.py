@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.core.rdd import RDD
 
 _GROUNDS_KEPT = 16
+_IDLE_S = 25.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,14 @@ class SparkRuntime:
         self._stage: _Stage | None = None
         self._packed: Broadcast[PackedWork] = self._context.broadcast(pack(work))
         group = f"dbsp-{work.run}-{id(self):x}"
-        self._jobs = JobThread(self._context, group, self.settings.worker_silence_s, self._spark.alive)
+        self._jobs = JobThread(
+            self._context,
+            group,
+            self.settings.worker_silence_s,
+            self._spark.alive,
+            idle_s=_IDLE_S,
+            idle=self._keep_warm,
+        )
 
     @property
     def _context(self) -> SparkContext:
@@ -101,7 +109,7 @@ class SparkRuntime:
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
         """Open all workers of the layout; they must agree on the checkpoint."""
         self._check_hosts(layout)
-        found = set(self._control_in("open", layout, tasks.open_version, version, epoch).values())
+        found = set(self._control_in("open", layout, control_job.open_version, version, epoch).values())
         if len(found) != 1:
             raise DataError(f"workers hold different checkpoints under one version: version={version} found={found}")
         self.epoch = epoch
@@ -152,6 +160,12 @@ class SparkRuntime:
         for _ in range(rounds):
             self._control_in("warm up", layout, control_job.warm)
 
+    def _keep_warm(self) -> None:
+        """Spark ends Python workers that were idle for a minute, and new ones need seconds: keep them busy a little."""
+        if self._stage is not None:
+            layout = self._stage.layout
+            self._control_rdd(layout.workers, layout.hosts, control_job.warm, ()).collect()
+
     def cancel(self) -> None:
         """Cancel the job that runs, from another thread; its caller gets an `UnavailableError`."""
         self._jobs.cancel()
@@ -177,10 +191,14 @@ class SparkRuntime:
     ) -> dict[int, Any]:
         if not workers:
             return {}
-        task = control_job.ControlTask(work=self._packed, workers=workers, function=function, arguments=arguments)
-        job = control_job.partial_of(task)
-        results = self._jobs.run(what, lambda: self._ground(hosts).mapPartitionsWithIndex(job).collect())
+        results = self._jobs.run(what, lambda: self._control_rdd(workers, hosts, function, arguments).collect())
         return dict(_successes(results, tuple))
+
+    def _control_rdd(
+        self, workers: tuple[int, ...], hosts: tuple[str, ...], function: Callable[..., Any], arguments: Any
+    ) -> RDD[Any]:
+        task = control_job.ControlTask(work=self._packed, workers=workers, function=function, arguments=arguments)
+        return self._ground(hosts).mapPartitionsWithIndex(control_job.partial_of(task))
 
     def _ground(self, hosts: tuple[str, ...]) -> RDD[int]:
         """The RDD for a list of hosts, made once."""
