@@ -37,6 +37,7 @@ Exit codes: 0 done, 2 wrong arguments or statement, 3 data, 4 the service is not
 gave up, 5 a limit, 6 fenced, 70 a bug.
 """
 CONNECT_TIMEOUT_S = 5.0
+PIPE_WIDTH = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +185,7 @@ def layout(client: Client) -> None:
         client.show(found, "")
         return
     click.echo(f"layout {found['version']}: {found['shards']} shards, {len(found['workers'])} workers")
-    Console().print(table)
+    _print(table)
 
 
 @command.command()
@@ -199,7 +200,7 @@ def query(client: Client, sql: str) -> None:
     table = Table(*found["columns"])
     for row in found["rows"]:
         table.add_row(*("" if value is None else str(value) for value in row))
-    Console().print(table)
+    _print(table)
     click.echo(f"{len(found['rows'])} rows as of step {found['step']:,}")
 
 
@@ -228,6 +229,12 @@ def stop(client: Client, now: bool) -> None:
     """Checkpoint and end the service."""
     found = client.ask("POST", "/v1/stop", json={"now": now})
     client.show(found, "stopping")
+
+
+def _print(table: Table) -> None:
+    """A table, never cut where nobody looks at a screen."""
+    console = Console()
+    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table)
 
 
 def _patience(text: str) -> Any:

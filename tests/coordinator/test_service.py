@@ -21,7 +21,7 @@ from dbsp.coordinator.config import Config, HttpSection, load_config
 from dbsp.coordinator.http import ARROW, make_app
 from dbsp.coordinator.listen import Server, bind, read_address
 from dbsp.coordinator.service import Service
-from dbsp.errors import CircuitError, ConfigError, UnavailableError
+from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.io import Producer
 
 CIRCUIT = """
@@ -121,6 +121,29 @@ def test_steps_since_the_checkpoint_are_replayed(folder: Path) -> None:
     with Service(settings(folder)) as second:
         assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
         assert (second.snapshot.checkpoint_step, second.snapshot.step) == (0, 1)
+
+
+def test_logs_are_trimmed_below_the_oldest_openable_version(folder: Path) -> None:
+    with Service(settings(folder)) as service:
+        for number in range(3):
+            service.wait_until_processed(service.push("orders", ORDERS.slice(number, 1)), 60)
+            service.checkpoint(60)
+        steps: Any = service.built.parts.steps
+        inputs: Any = service.built.parts.inputs
+        with pytest.raises(DataError, match="missing"):
+            steps.read(0)
+        assert [record.step for record in steps.read(2)] == [2]
+        assert inputs.floors()["orders", 0] == 2
+    with Service(settings(folder)) as again:
+        assert rows(again) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+
+
+def test_retention_keeps_them(folder: Path) -> None:
+    with Service(settings(folder, "checkpoint.retention_s=1000")) as service:
+        for number in range(3):
+            service.wait_until_processed(service.push("orders", ORDERS.slice(number, 1)), 60)
+            service.checkpoint(60)
+        assert [record.step for record in service.built.parts.steps.read(0)] == [0, 1, 2]
 
 
 def test_rescale_keeps_the_answers(service: Service) -> None:
