@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,12 @@ def cases(rng: np.random.Generator) -> Iterator[tuple[str, str, tuple[Any, ...]]
     yield "compare 100 k strings", "equal_bytes", (strings, rows, strings, rows)
 
 
+def wide_batch(rng: np.random.Generator, schema: Schema, rows: int) -> Batch:
+    """Rows of (whole number, string, whole number)."""
+    keys = rng.integers(0, 10_000, rows)
+    return Batch.of(schema, [keys, pa.array([f"customer-{key:08d}" for key in keys]), np.arange(rows)])
+
+
 def batch_cases(rng: np.random.Generator) -> Iterator[tuple[str, Callable[[], Any]]]:
     """(name, run) of whole batches."""
     for name, n in (("10 k", 10_000), ("100 k", 100_000), ("1 M", 1_000_000)):
@@ -66,26 +73,23 @@ def batch_cases(rng: np.random.Generator) -> Iterator[tuple[str, Callable[[], An
         arrangement = Arrangement(schema=schema, key=("k",))
         loose = [Batch.of(schema, [rng.integers(0, 1_000_000, n)]) for _ in range(2)]
         left, right = (arrange(each, arrangement) for each in loose)
-        yield f"hash {name} int64", lambda b=loose[0]: hash_columns(b.columns, len(b))
-        yield f"arrange {name} int64", lambda b=loose[0], a=arrangement: arrange(b, a)
-        yield f"merge {name} + {name} int64", lambda a=left, b=right: merge(a, b)
+        yield f"hash {name} int64", partial(hash_columns, loose[0].columns, n)
+        yield f"arrange {name} int64", partial(arrange, loose[0], arrangement)
+        yield f"merge {name} + {name} int64", partial(merge, left, right)
     n = 100_000
     wide = Schema.of({"k": INT64, "name": STRING, "v": INT64})
     for key in (("k",), ("name",), wide.names):
         arrangement = Arrangement(schema=wide, key=key)
-        columns = lambda: [  # noqa: E731
-            rng.integers(0, 10_000, n), pa.array([f"customer-{i:08d}" for i in rng.integers(0, 10_000, n)]), np.arange(n)
-        ]  # fmt: skip
-        loose = [Batch.of(wide, columns()) for _ in range(2)]
+        loose = [wide_batch(rng, wide, n) for _ in range(2)]
         left, right = (arrange(each, arrangement) for each in loose)
         named = ",".join(key)
-        yield f"arrange 100 k (k, name, v) by {named}", lambda b=loose[0], a=arrangement: arrange(b, a)
-        yield f"merge 100 k + 100 k by {named}", lambda a=left, b=right: merge(a, b)
+        yield f"arrange 100 k (k, name, v) by {named}", partial(arrange, loose[0], arrangement)
+        yield f"merge 100 k + 100 k by {named}", partial(merge, left, right)
     data = encode(left)
-    yield "concat 100 k + 100 k", lambda: concat([left, right])
-    yield f"encode 100 k, {len(data):,} bytes", lambda: encode(left)
-    yield "decode and verify", lambda: decode(data, wide, arrangement)
-    yield "decode", lambda: decode(data, wide, arrangement, verify=False)
+    yield "concat 100 k + 100 k", partial(concat, [left, right])
+    yield f"encode 100 k, {len(data):,} bytes", partial(encode, left)
+    yield "decode and verify", partial(decode, data, wide, arrangement)
+    yield "decode", partial(decode, data, wide, arrangement, verify=False)
 
 
 def main() -> None:
@@ -94,8 +98,8 @@ def main() -> None:
     rng = np.random.default_rng(1)
     print(f"{'kernel':<44}{'ms':>10}{'numpy ms':>10}{'ratio':>8}")
     for name, kernel, arguments in cases(rng):
-        ours = best_ms(lambda k=kernel, a=arguments: getattr(kernels, k)(*a))
-        theirs = best_ms(lambda k=kernel, a=arguments: getattr(reference, k)(*a), 3)
+        ours = best_ms(partial(getattr(kernels, kernel), *arguments))
+        theirs = best_ms(partial(getattr(reference, kernel), *arguments), 3)
         print(f"{name:<44}{ours:>10.3f}{theirs:>10.3f}{theirs / ours:>8.1f}")
     print(f"\n{'batch':<44}{'ms':>10}")
     for name, run in batch_cases(rng):

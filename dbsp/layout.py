@@ -65,7 +65,8 @@ class Layout:
     def slot_of(self, key_hash: np.ndarray) -> np.ndarray:
         """The position in `workers` of the owner of each key hash."""
         slots = np.searchsorted(np.asarray(self.workers), np.asarray(self.owners))
-        return slots.astype(np.uint32)[self.shard_of(key_hash)]
+        chosen: np.ndarray = slots.astype(np.uint32)[self.shard_of(key_hash)]
+        return chosen
 
     def shard_counts(self) -> dict[int, int]:
         """How many shards each worker owns."""

@@ -8,14 +8,20 @@ have written (invariant 6); a step's writes per segment appear at once and once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
+from dbsp.trace.chunks import ChunkStore
+from dbsp.trace.manifest import SpineState
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement
+
+if TYPE_CHECKING:
+    from dbsp.trace.redistribute import VersionView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +125,20 @@ class Database(Protocol):
 
         Afterwards `version` is the opened one and steps go on from it; the version before it stays until the next commit.
         """
+        ...
+
+    def read_trace(self, trace: TraceSpec) -> AbstractContextManager[Spine]:
+        """The trace as of the newest finished step of its segment; nothing read through it may be kept after leaving."""
+        ...
+
+    def read_version(self, version: int) -> AbstractContextManager[VersionView]:
+        """The traces of a version, for slicing."""
+        ...
+
+    def adopt(
+        self, version: int, checkpoint: CheckpointId, make: Callable[[ChunkStore], Mapping[int, SpineState]]
+    ) -> CommitReport:
+        """Make `version` out of states that `make` builds in the given chunk store; repeating it does nothing."""
         ...
 
     def get(self, table: str, key: bytes) -> bytes | None:

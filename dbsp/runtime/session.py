@@ -7,10 +7,10 @@ the coordinator does for a durable pipeline, so that the five equalities can be 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ from dbsp.version import VERSION
 from dbsp.zset.batch import Batch, concat, consolidate
 
 RUN = "in-process"
-Rows = pa.Table | pa.RecordBatch | Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Any]]
+Rows: TypeAlias = Any  # a pa.Table or pa.RecordBatch, rows as dicts, or columns by name; pyarrow has no type stubs
 
 
 @dataclass(slots=True)

@@ -90,7 +90,7 @@ def events(tables: dict[str, pa.Table]) -> Events:
 
 def count(tables: dict[str, pa.Table]) -> int:
     """How many changes the whole stream has."""
-    return sum(tables[name].num_rows for name in KNOWN_BEFORE) + len(events(tables))
+    return int(sum(tables[name].num_rows for name in KNOWN_BEFORE)) + len(events(tables))
 
 
 def pushes(tables: dict[str, pa.Table], rows_per_batch: int, first: int = 0) -> Iterator[list[Push]]:
