@@ -30,6 +30,7 @@ from dbsp.store import CheckpointId
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.version import VERSION
 from dbsp.zset.batch import Batch, concat, consolidate
+from dbsp.zset.schema import Column, Schema
 
 RUN = "in-process"
 Rows: TypeAlias = Any  # a pa.Table or pa.RecordBatch, rows as dicts, or columns by name; pyarrow has no type stubs
@@ -273,7 +274,8 @@ def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
         if column.name in needed and array.null_count:
             raise CircuitError(f"a null where none is allowed: table={table.name} column={column.name}")
         columns.append(array)
-    return Batch.of(table.schema, columns)
+    loose = Schema(tuple(Column(c.name, c.type, c.name not in needed) for c in table.schema))
+    return Batch.of(loose if operation == DELETE and table.primary_key else table.schema, columns)
 
 
 def _refuse_unknown(table: Table, names: set[str]) -> None:
