@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,7 @@ from dbsp.coordinator.listen import Server, bind
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.status import Snapshot
 from dbsp.errors import DbspError, UnavailableError
-from dbsp.io import Incoming, Producer
+from dbsp.io import EmbeddedInputLog, Incoming, Producer
 from dbsp.io import Push as LogPush
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
@@ -68,7 +69,7 @@ class Player:
         """Look up where the log ends; nothing is sent yet. `total` changes are wanted in all."""
         self._service, self._tables, self._screen, self._stop = service, tables, screen, stop
         self.total = total
-        inputs = service.built.parts.inputs
+        inputs = cast(EmbeddedInputLog, service.built.parts.inputs)
         known = [inputs.last_sequence(table, PRODUCER) for table in tables]
         self.played = max((sequence for sequence in known if sequence is not None), default=0)
         self._recent: deque[tuple[float, int]] = deque([(time.monotonic(), self._processed(service.snapshot))])
