@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dbsp.circuit.load import load_circuit
 from dbsp.errors import ConfigError, DataError, FencedError, UnavailableError
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.spark.runtime import SparkRuntime
@@ -144,3 +145,28 @@ def test_reports_are_per_worker(on_spark: MakeRuntime, opened: Open, tmp_path: P
     assert [worker.worker for worker in report.workers] == [0, 1]
     assert report.rows_in == sum(range_.last - range_.first for range_ in pipeline.records[0].ranges)
     assert all(worker.nodes for worker in report.workers)
+
+
+CIRCUIT = """
+import dbsp
+
+orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.FLOAT64})
+RATE = 3
+
+
+def tripled(row):
+    return {"id": row["id"] * RATE}
+
+
+sample = dbsp.circuit("sample", {"tripled": orders.map(tripled, schema={"id": dbsp.INT64})})
+"""
+
+
+def test_a_circuit_out_of_a_file_reaches_the_workers(on_spark: MakeRuntime, opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "somewhere").mkdir()
+    (tmp_path / "somewhere" / "own_circuit.py").write_text(CIRCUIT)
+    circuit = load_circuit(f"{tmp_path}/somewhere/own_circuit.py:sample")
+    pipeline = opened(tmp_path / "p", on_spark, circuit=circuit)
+    pipeline.push("orders", [(7, "ann", 1.0)])
+    pipeline.run_step()
+    assert pipeline.runtime.read_view("tripled", pipeline.layout).column("id").to_pylist() == [21]

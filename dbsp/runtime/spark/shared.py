@@ -9,6 +9,7 @@ import functools
 import gc
 import hashlib
 import pickle
+import sys
 from dataclasses import dataclass
 
 from pyspark import cloudpickle
@@ -16,6 +17,8 @@ from pyspark import cloudpickle
 from dbsp.runtime.tasks import Work
 
 _WORKS_KEPT = 8
+USER_MODULE_PREFIX = "dbsp_user_"
+"""How `dbsp.circuit.load` names the modules that it makes of files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,13 @@ class PackedWork:
 
 
 def pack(work: Work) -> PackedWork:
-    """Pickle a work with the functions of its circuit; same work, same digest within one process."""
+    """Pickle a work with the functions of its circuit; same work, same digest within one process.
+
+    A circuit that was loaded from a file is a module that no worker can import by its name, so its code travels along.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith(USER_MODULE_PREFIX):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     data: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
     return PackedWork(digest=hashlib.blake2b(data, digest_size=16).hexdigest(), data=data)
 
