@@ -15,7 +15,7 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any
 
@@ -117,11 +117,8 @@ def _sum(spec: ExchangeSpec, arrived: Sequence[Batch]) -> Batch:
 def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) -> None:
     """Refuse any set of parcels but exactly one from each worker, all for this place of this step."""
     for parcel in parcels:
-        got, want = asdict(parcel.address), asdict(expected) | {"source": parcel.address.source}
-        wrong = {name: (got[name], want[name]) for name in got if got[name] != want[name]}
-        if wrong:
-            detail = " ".join(f"{name}={seen} expected_{name}={wanted}" for name, (seen, wanted) in wrong.items())
-            raise DataError(f"a parcel of another place was refused: source={parcel.address.source} {detail}")
+        if parcel.address != replace(expected, source=parcel.address.source):
+            raise _misplaced(parcel.address, expected)
     sources = sorted(parcel.address.source for parcel in parcels)
     if sources != sorted(layout.workers):
         raise DataError(
@@ -130,19 +127,25 @@ def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) 
         )
 
 
+def _misplaced(found: Address, expected: Address) -> DataError:
+    got, want = _flat(found), _flat(expected) | {"source": found.source}
+    wrong = [f"{name}={got[name]} expected_{name}={want[name]}" for name in got if got[name] != want[name]]
+    return DataError(f"a parcel of another place was refused: source={found.source} {' '.join(wrong)}")
+
+
 def to_bytes(parcel: Parcel) -> bytes:
     """A parcel as one block of bytes: front (magic, checksum, length), index (JSON), sections aligned to 64 bytes."""
     sections: list[bytes] = []
-    index: dict[str, object] = {"address": asdict(parcel.address), "batches": [], "carried": None}
+    index: dict[str, object] = {"address": _flat(parcel.address), "batches": [], "carried": None}
     index["batches"] = [[number, *_add(sections, batch)] for number, batch in sorted(parcel.batches.items())]
     if parcel.carried is not None:
         carried = parcel.carried
         index["carried"] = {
             "parts": [[name, *_add(sections, batch)] for name, batch in sorted(carried.parts.items())],
-            "dead": [asdict(letter) for letter in carried.dead],
+            "dead": [_flat(letter) for letter in carried.dead],
             "rows_in": carried.rows_in,
             "seconds": carried.seconds,
-            "nodes": [asdict(node) for node in carried.nodes],
+            "nodes": [_flat(node) for node in carried.nodes],
         }
     head = json.dumps(index, separators=(",", ":")).encode()
     front = _FRONT.pack(MAGIC, zlib.crc32(head), len(head))
@@ -186,7 +189,7 @@ def _add(sections: list[bytes], batch: Batch) -> tuple[int, int, dict[str, Any] 
     form = batch.arrangement
     if form is None:
         return first, len(data), None
-    return first, len(data), {"key": form.key, "order": [asdict(by) for by in form.order], "weights": form.weights}
+    return first, len(data), {"key": form.key, "order": [_flat(by) for by in form.order], "weights": form.weights}
 
 
 def _read(body: memoryview, place: Sequence[Any], schema: Schema) -> Batch:
@@ -200,3 +203,8 @@ def _read(body: memoryview, place: Sequence[Any], schema: Schema) -> Batch:
 
 def _padding(size: int) -> bytes:
     return b"\0" * (-size % _ALIGN)
+
+
+def _flat(value: Any) -> dict[str, Any]:
+    """The fields of a value of plain parts; `dataclasses.asdict` would copy each part deeply."""
+    return {each.name: getattr(value, each.name) for each in fields(value)}
