@@ -60,6 +60,7 @@ def test_every_module_is_in_the_wheel(wheel: Path) -> None:
         if (ROOT / name).is_file() and name.endswith((".py", "py.typed")):
             assert f"{FOLDERS[folder]}/{rest}" in names
     assert not {name.split("/")[0] for name in names} & {"io", "storage", "coordinator", "examples", "tests"}
+    assert "dbsp/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
