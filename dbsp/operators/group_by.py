@@ -90,8 +90,10 @@ class GroupBy:
             raise InternalError("the linear part knows which groups have rows")
         before, after = self._rows(groups, old), self._rows(groups, new)
         changed = (lived != lives) | ~_same(before, after, len(groups), skip=len(self.keys))
-        went, came = lived & changed, lives & changed
         failed_before, failed_after = _failed(old), _failed(new)
+        if context.error_policy != "null":  # a failed group shows no row, which is not the same as a row of nulls
+            changed |= failed_before != failed_after
+        went, came = lived & changed, lives & changed
         if context.error_policy != "null":
             self._report(context, groups, came & failed_after & ~(lived & failed_before))
             went, came = went & ~failed_before, came & ~failed_after

@@ -157,6 +157,17 @@ def test_integer_sums_are_exact_or_fail(history: list[Any], bits: int | None) ->
         assert len(driver.dead) >= len(sums) - len(fitting)
 
 
+def test_a_null_sum_leaves_when_its_group_overflows() -> None:
+    big, nothing = ("a", 2**62, None, None, None, None), ("a", None, None, None, None, None)
+    driver = Grouped(("k",), "sum x")
+    driver.feed([(nothing, 1)])
+    assert driver.answer == {("a", None): 1}
+    driver.feed([(big, 2)])
+    assert driver.answer == {}
+    driver.feed([(big, -2)])
+    assert driver.answer == {("a", None): 1}
+
+
 def test_a_sum_that_overflows_goes_by_the_policy_and_comes_back() -> None:
     big = ("a", 2**62, None, None, None, None)
     for policy in ("dead-letter", "null"):
