@@ -88,20 +88,20 @@ class ConfiguredSite:
         ]
         return KafkaInputLog(settings, sources, check_topics=check)
 
-    def output_log(self, worker: int, first_step: int = 0) -> OutputLog:
-        """The worker's part of the outputs."""
+    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> OutputLog:
+        """The worker's part of the outputs; `create` lets it begin at `first_step`, else absent is a `DataError`."""
         key = ("output", str(self.data_dir), self.pipeline, worker, first_step)
-        return cast(OutputLog, _kept(key, lambda: self._open_output(worker, first_step)))
+        return cast(OutputLog, _kept(key, lambda: self._open_output(worker, first_step, create)))
 
-    def _open_output(self, worker: int, first_step: int) -> OutputLog:
+    def _open_output(self, worker: int, first_step: int, create: bool) -> OutputLog:
         match self.output.kind:
             case "embedded":
-                return EmbeddedOutputLog(self.data_dir, worker, first_step=first_step, create=True)
+                return EmbeddedOutputLog(self.data_dir, worker, first_step=first_step, create=create)
             case "files":
                 from dbsp.io.file_output import FileOutputLog  # noqa: PLC0415 - one kind of several
 
                 folder = Path(self.output.directory) if self.output.directory else self.data_dir / "files"
-                return FileOutputLog(folder, worker, format=self.output.format, first_step=first_step, create=True)
+                return FileOutputLog(folder, worker, format=self.output.format, first_step=first_step, create=create)
             case "kafka":
                 from dbsp.io.kafka.output import KafkaOutputLog  # noqa: PLC0415 - only a pipeline on Kafka needs it
 
@@ -113,7 +113,8 @@ class ConfiguredSite:
                     keys=self.output.keys,
                     format=self.output.format,
                     first_step=first_step,
-                    create=True,
+                    create=create,
+                    create_views=True,
                 )
         raise ConfigError(f"no such output: output.kind={self.output.kind}")
 

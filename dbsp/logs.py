@@ -135,6 +135,11 @@ class StepLog(Protocol):
 class OutputLog(Protocol):
     """One worker's part of all outputs: views and dead letters, per step, each visible at most once (invariant 5)."""
 
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        ...
+
     def bounds(self) -> tuple[int, int]:
         """(first, last): steps first <= s < last have been written by this worker."""
         ...

@@ -39,12 +39,12 @@ class ProgressStore:
     def __init__(
         self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START
     ) -> None:
-        """Open; a worker that joins (again) at `first_step` starts there if it has not come so far."""
+        """Open; with `create` a worker that joins (again) at `first_step` starts there if it has not come so far."""
         self.env = open_environment(path, form=form, names=("data", "checksums"), create=create, map_bytes=map_bytes)
         self._first_step = first_step
         with self.env.read() as txn:
             known = self.progress(txn)
-        if known is None or known.last < first_step:
+        if create and (known is None or known.last < first_step):
             self.env.write(self._join)
 
     def _join(self, txn: Any) -> None:
@@ -125,11 +125,16 @@ class EmbeddedOutputLog:
         create: bool = False,
         map_bytes: int = MAP_BYTES_START,
     ) -> None:
-        """Open the log; `create` makes an absent one that begins at `first_step`, otherwise absence is a `DataError`."""
+        """Open the log; `create` lets it begin at `first_step`, absent or behind, otherwise absence is a `DataError`."""
         self._store = ProgressStore(
             _folder(directory, worker), form=FORM, first_step=first_step, create=create, map_bytes=map_bytes
         )
         self._env = self._store.env
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return f"folder={self._env.path}"
 
     def bounds(self) -> tuple[int, int]:
         """(first, last): steps first <= s < last have been written by this worker."""

@@ -39,13 +39,18 @@ class FileOutputLog:
         first_step: int = 0,
         create: bool = False,
     ) -> None:
-        """Open the progress; `create` makes an absent one that begins at `first_step`, otherwise absence is a `DataError`."""
+        """Open the progress; `create` lets it begin at `first_step`, absent or behind, otherwise absence is a `DataError`."""
         if format not in _ENCODERS:
             raise ConfigError(f"unknown file format: format={format}", f"use one of {sorted(_ENCODERS)}")
         self._directory, self._worker = Path(directory), worker
         self._ending, self._encode = _ENCODERS[format]
         path = self._directory / ".progress" / str(worker)
         self._store = ProgressStore(path, form=FORM, first_step=first_step, create=create)
+
+    @property
+    def place(self) -> str:
+        """The folder of the progress."""
+        return f"folder={self._store.env.path}"
 
     def bounds(self) -> tuple[int, int]:
         """(first, last): steps first <= s < last have been written by this worker."""

@@ -48,7 +48,7 @@ class InProcessRuntime:
 
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
         """Open all workers of the layout; they must agree on the checkpoint."""
-        found = {tasks.open_version(self.work, worker, version, epoch) for worker in layout.workers}
+        found = {tasks.open_version(self.work, worker, version, epoch, layout) for worker in layout.workers}
         if len(found) != 1:
             raise DataError(f"workers hold different checkpoints under one version: version={version} found={found}")
         self.epoch = epoch

@@ -101,6 +101,11 @@ class MemoryOutputLog:
         """Begin where the worker joins."""
         self._last = self.first
 
+    @property
+    def place(self) -> str:
+        """Nowhere else."""
+        return "memory"
+
     def bounds(self) -> tuple[int, int]:
         """(first, last)."""
         return self.first, self._last

@@ -34,8 +34,8 @@ class Site(Protocol):
         """The input log, for reading."""
         ...
 
-    def output_log(self, worker: int, first_step: int = 0) -> OutputLog:
-        """The worker's part of the outputs."""
+    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> OutputLog:
+        """The worker's part of the outputs; `create` lets it begin at `first_step`, else absent is a `DataError`."""
         ...
 
 
@@ -92,7 +92,7 @@ class Runtime(Protocol):
         ...
 
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
-        """Open every worker of the layout at the version."""
+        """Open every worker of the layout at the version; `DataError` if outputs below its step are gone."""
         ...
 
     def run_step(self, record: StepRecord, layout: Layout) -> StepReport:

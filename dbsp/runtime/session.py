@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.circuit.nodes import Circuit, Table
-from dbsp.errors import CircuitError
+from dbsp.errors import CircuitError, DataError
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord
 from dbsp.plan.explain import explain
@@ -58,11 +58,13 @@ class MemorySite:
         """The run's input."""
         return self.inputs
 
-    def output_log(self, worker: int, first_step: int = 0) -> MemoryOutputLog:
+    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> MemoryOutputLog:
         """The worker's outputs."""
-        log = self.outputs.setdefault(worker, MemoryOutputLog(first=first_step))
-        log.join_at(first_step)
-        return log
+        if create:
+            self.outputs.setdefault(worker, MemoryOutputLog(first=first_step)).join_at(first_step)
+        if worker not in self.outputs:
+            raise DataError(f"the worker has no outputs: worker={worker}")
+        return self.outputs[worker]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from dbsp.errors import ConfigError, InternalError
+from dbsp.errors import ConfigError, DataError, InternalError
 from dbsp.exchange import Address, Carried, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
 from dbsp.logs import DELETE, Changes, StepRecord
@@ -131,9 +131,12 @@ def _address(work: Work, order: StepOrder, depth: int, source: int, destination:
 
 
 def _write_outputs(work: Work, order: StepOrder, worker: int, carried: Carried) -> None:
-    first = order.layout.first_steps[order.layout.workers.index(worker)]
-    log = work.site.output_log(worker, first)
+    log = work.site.output_log(worker, _first_step(order.layout, worker))
     log.write(order.epoch, order.record.step, carried.parts, carried.dead)
+
+
+def _first_step(layout: Layout, worker: int) -> int:
+    return layout.first_steps[layout.workers.index(worker)]
 
 
 def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
@@ -185,9 +188,39 @@ def versions(work: Work, worker: int) -> tuple[VersionInfo, ...]:
     return work.site.database(worker).versions()
 
 
-def open_version(work: Work, worker: int, version: int, epoch: int) -> CheckpointId:
-    """Open the worker at a version: other versions and later steps are discarded."""
-    return work.site.database(worker).open(version, epoch)
+def open_version(work: Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:
+    """Open the worker at a version, if its outputs reach that far: other versions and later steps are discarded."""
+    database = work.site.database(worker)
+    for info in database.versions():
+        if info.version == version:
+            check_outputs(work, worker, info.checkpoint.step, layout)
+    return database.open(version, epoch)
+
+
+def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
+    """All outputs below a checkpoint were durable before it was made (11): a log that reports less has lost them.
+
+    The log begins where the worker joins: it is made then, and at no later step.
+    **Errors** `DataError` names the worker, the log's place, and both steps.
+    """
+    first = _first_step(layout, worker)
+    joins = step <= first
+    wanted = max(step, first)
+    hint = "restore the outputs from a backup, or start over with an empty data_dir"
+    try:
+        log = work.site.output_log(worker, first, create=joins)
+        found = log.bounds()[1]
+    except (ConfigError, DataError) as error:
+        if joins:
+            raise
+        raise DataError(
+            f"a worker's outputs are gone: worker={worker} wanted={wanted}: {error.message}", hint
+        ) from error
+    if found < wanted:
+        raise DataError(
+            f"a worker's outputs end below the checkpoint: worker={worker} {log.place} found={found} wanted={wanted}",
+            hint,
+        )
 
 
 def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> CommitReport:

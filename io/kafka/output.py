@@ -46,11 +46,13 @@ class KafkaOutputLog:
         format: str = "json",  # noqa: A002  the setting's name
         first_step: int = 0,
         create: bool = False,
+        create_views: bool = False,
     ) -> None:
-        """Connect; `create` makes the progress topic wide enough, and topics of views when they are first written."""
+        """Connect; `create` makes the progress topic wide enough, it or `create_views` views' topics when first written."""
         if format not in ("json", "arrow"):
             raise ConfigError(f"unknown output format: format={format}", "use json or arrow")
-        self._settings, self._worker, self._format, self._create = settings, worker, format, create
+        self._settings, self._worker, self._format = settings, worker, format
+        self._create_views = create or create_views
         self._topics, self._keys = dict(topics or {}), dict(keys or {})
         self._first_step = first_step
         self._reader = Reader(settings)
@@ -65,6 +67,11 @@ class KafkaOutputLog:
             raise ConfigError(
                 f"the progress topic has no partition for this worker: topic={self._progress_topic} worker={worker}"
             )
+
+    @property
+    def place(self) -> str:
+        """The partition of the progress topic."""
+        return f"topic={self._progress_topic} partition={self._worker}"
 
     def bounds(self) -> tuple[int, int]:
         """(first, last) as the progress topic says now; a write settles what a crash left in doubt."""
@@ -178,7 +185,7 @@ class KafkaOutputLog:
 
     def _width(self, topic: str) -> int:
         if topic not in self._widths:
-            if self._create:
+            if self._create_views:
                 ensure_topic(self._settings, topic, 1)
             self._widths[topic] = self._reader.partitions(topic)
         return self._widths[topic]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from dbsp.coordinator.http import ARROW, make_app
 from dbsp.coordinator.listen import Server, bind, read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
-from dbsp.io import Producer
+from dbsp.io import EmbeddedOutputLog, Producer
 
 CIRCUIT = """
 import dbsp
@@ -121,6 +122,63 @@ def test_steps_since_the_checkpoint_are_replayed(folder: Path) -> None:
     with Service(settings(folder)) as second:
         assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
         assert (second.snapshot.checkpoint_step, second.snapshot.step) == (0, 1)
+
+
+def with_checkpoints(folder: Path, *overrides: str) -> None:
+    with Service(settings(folder, *overrides)) as service:
+        for number in range(3):
+            service.wait_until_processed(service.push("orders", ORDERS.slice(number, 1)), 60)
+            service.checkpoint(60)
+
+
+def refused(folder: Path, *overrides: str) -> str:
+    """Why the service does not start."""
+    with (
+        closing(Service(settings(folder, "step.failures_max=0", *overrides))) as service,
+        pytest.raises(DataError) as caught,
+    ):
+        service.start(timeout_s=60)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "files"])
+def test_lost_outputs_are_an_error(folder: Path, kind: str) -> None:
+    chosen = f"output.kind={kind}"
+    with_checkpoints(folder, chosen)
+    place = folder / "data" / ("outputs/1" if kind == "embedded" else "files/.progress/1")
+    kept = place.with_name("kept")
+    place.rename(kept)
+    found = refused(folder, chosen)
+    assert "a worker's outputs are gone: worker=1 wanted=3" in found
+    assert f"file={place}" in found
+    assert not place.exists(), "nothing empty is put in its place"
+    kept.rename(place)
+    with Service(settings(folder, chosen)) as again:
+        assert rows(again) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+
+
+def test_outputs_of_an_older_backup_are_an_error(folder: Path) -> None:
+    place = folder / "data" / "outputs" / "1"
+    with_checkpoints(folder)
+    shutil.copytree(place, folder / "backup")
+    with_checkpoints(folder)
+    shutil.rmtree(place)
+    (folder / "backup").rename(place)
+    found = refused(folder)
+    assert f"end below the checkpoint: worker=1 folder={place} found=3 wanted=6" in found
+    assert "restore the outputs" in found
+
+
+def test_a_worker_that_joins_begins_its_outputs_there(folder: Path) -> None:
+    with_checkpoints(folder)
+    for workers in (3, 1, 3):
+        with Service(settings(folder)) as service:
+            service.rescale(workers, 60)
+            service.wait_until_processed(service.push("orders", ORDERS), 60)
+    with closing(EmbeddedOutputLog(folder / "data", 2)) as log:
+        assert log.bounds() == (5, 6)
+    shutil.rmtree(folder / "data" / "outputs" / "2")
+    assert "worker=2 wanted=6" in refused(folder)
 
 
 def test_logs_are_trimmed_below_the_oldest_openable_version(folder: Path) -> None:

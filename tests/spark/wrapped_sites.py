@@ -48,8 +48,8 @@ class KillingSite(Delegate):
     def database(self, worker: int, create: CheckpointId | None = None) -> Any:
         return KillingDatabase(self.inner.database(worker, create), self, worker)
 
-    def output_log(self, worker: int, first_step: int = 0) -> Any:
-        return KillingOutput(self.inner.output_log(worker, first_step), self, worker)
+    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> Any:
+        return KillingOutput(self.inner.output_log(worker, first_step, create=create), self, worker)
 
 
 def ancestor(generations: int) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbsp.errors import DbspError
+from dbsp.layout import Layout
 from dbsp.runtime import tasks
 from dbsp.runtime.spark.failures import Failure, failure_of
 from dbsp.runtime.spark.placement import drain
@@ -77,10 +78,10 @@ def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
     return bytes(sink.getvalue())
 
 
-def open_version(work: tasks.Work, worker: int, version: int, epoch: int) -> CheckpointId:
+def open_version(work: tasks.Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:
     """Open the worker, and load what its steps will need into this process."""
     load_kernels()
-    return tasks.open_version(work, worker, version, epoch)
+    return tasks.open_version(work, worker, version, epoch, layout)
 
 
 def warm(work: tasks.Work, worker: int) -> int:

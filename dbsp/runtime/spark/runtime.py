@@ -109,7 +109,7 @@ class SparkRuntime:
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
         """Open all workers of the layout; they must agree on the checkpoint."""
         self._check_hosts(layout)
-        found = set(self._control_in("open", layout, control_job.open_version, version, epoch).values())
+        found = set(self._control_in("open", layout, control_job.open_version, version, epoch, layout).values())
         if len(found) != 1:
             raise DataError(f"workers hold different checkpoints under one version: version={version} found={found}")
         self.epoch = epoch
