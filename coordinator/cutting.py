@@ -101,6 +101,25 @@ def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...
     return tuple(ranges)
 
 
+def begin(done: Positions, records: Iterable[StepRecord], floors: Positions) -> dict[Place, int]:
+    """The positions with a beginning for every place that no step before `records` has read.
+
+    **Law** a known position stays as it is: rows lost behind it are an error when they are read. Any other place begins
+    with its first range in `records`, or where its log begins now.
+
+    **Example** the head of a Kafka topic was deleted before the pipeline first read it
+
+    >>> begin({("t", 0): 5}, [], {("t", 0): 7, ("t", 1): 9, ("t", 2): 0})
+    {('t', 1): 9, ('t', 0): 5}
+    """
+    found = {place: floor for place, floor in floors.items() if floor}
+    read: dict[Place, int] = {}
+    for record in records:
+        for range_ in record.ranges:
+            read.setdefault((range_.table, range_.partition), range_.first)
+    return {**found, **read, **done}
+
+
 def advance(done: Positions, records: Iterable[StepRecord]) -> dict[Place, int]:
     """The positions after these steps; `DataError` if a range does not begin where the one before it ended."""
     after = dict(done)

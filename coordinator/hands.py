@@ -18,7 +18,7 @@ from dbsp.coordinator import control as ledgers
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.control import Control, Ledger, Saved
-from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, StepLimits, advance, backlog, cut
+from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, StepLimits, advance, backlog, begin, cut
 from dbsp.coordinator.status import Board, StepIndex
 from dbsp.errors import DataError, DbspError, InternalError
 from dbsp.logs import InputLog, StepLog, StepRecord
@@ -190,6 +190,7 @@ class Hands:
 
     def _read_steps(self, first: int) -> p.Event:
         records = tuple(self._parts.steps.read(first))
+        self.done = begin(self.done, records, self._parts.inputs.floors())
         self._cut = advance(self.done, records)
         self._clock_us = max([self._clock_us, *(record.clock_us for record in records)])
         return p.StepsRead(records=records)

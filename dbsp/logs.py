@@ -87,6 +87,10 @@ class InputLog(Protocol):
         """The offset after the last readable row, per (table, partition)."""
         ...
 
+    def floors(self) -> Mapping[tuple[str, int], int]:
+        """The offset of the first row that is still kept, per (table, partition): where a reader that is new begins."""
+        ...
+
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         """The changes of one range, and its bad rows; `DataError` names the offsets if part of it is gone."""
         ...

@@ -50,6 +50,13 @@ class MemoryInputLog:
         """The offset after the last row."""
         return {(table, p): self._ends.get((table, p), 0) for table in self.tables for p in range(self.spread)}
 
+    def floors(self) -> Mapping[tuple[str, int], int]:
+        """The offset of the first kept change; the end where none is kept."""
+        return {
+            place: int(kept[0].offsets[0]) if (kept := self._kept.get(place)) else end
+            for place, end in self.ends().items()
+        }
+
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         """The kept changes cut to the range."""
         kept = self._kept.get((range_.table, range_.partition), [])

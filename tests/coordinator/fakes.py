@@ -109,6 +109,9 @@ class FakeInputs:
     def ends(self) -> Mapping[tuple[str, int], int]:
         return dict(self.world.ends)
 
+    def floors(self) -> Mapping[tuple[str, int], int]:
+        return {place: self.world.floors.get(place, 0) for place in self.world.ends}
+
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         raise InternalError("the fake runtime does not read")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.coordinator.cutting import StepLimits, advance, backlog, cut
+from dbsp.coordinator.cutting import StepLimits, advance, backlog, begin, cut
 from dbsp.errors import DataError
 from dbsp.logs import Range, StepRecord
 
@@ -40,6 +40,14 @@ def test_steps_cover_the_input_without_gap(
 def test_an_input_that_shrank_is_an_error() -> None:
     with pytest.raises(DataError, match="below what was processed"):
         backlog({("a", 0): 3}, {("a", 0): 4}, {}, StepLimits())
+
+
+def test_a_place_begins_where_its_log_does_or_where_it_was_first_read() -> None:
+    records = [record(number, (Range(table="b", partition=0, first=5 + number, last=6 + number),)) for number in (0, 1)]
+    floors = {("a", 0): 9, ("a", 1): 4, ("b", 0): 8, ("c", 0): 0}
+    begun = begin({("a", 0): 3}, records, floors)
+    assert begun == {("a", 0): 3, ("a", 1): 4, ("b", 0): 5}
+    assert advance(begun, records) == {("a", 0): 3, ("a", 1): 4, ("b", 0): 7}
 
 
 def test_a_gap_in_the_step_log_is_an_error() -> None:

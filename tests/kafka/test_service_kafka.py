@@ -9,15 +9,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from dbsp.coordinator.config import load_config
 from dbsp.coordinator.listen import read_address
+from dbsp.coordinator.service import Service
+from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
-from dbsp.io.kafka.client import ensure_topic
+from dbsp.io.kafka.client import delete_below, ensure_topic
 from tests.kafka.topics import messages, send, weighted
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash]
@@ -67,6 +71,44 @@ def ask(folder: Path, process: subprocess.Popen[bytes], method: str, path: str) 
     except httpx.HTTPError:
         return None
     return answer.json() if answer.is_success else None
+
+
+def in_process(settings: KafkaSettings, folder: Path) -> Service:
+    """The service in this process, checkpoints on request only, so that a test orders its failures."""
+    overrides = ["checkpoint.interval_s=1000", "step.failures_max=0", "http.enabled=false"]
+    return Service(load_config(folder / "pipeline.toml", overrides=overrides, environment={}))
+
+
+def orders(settings: KafkaSettings, first: int, last: int) -> None:
+    rows = [json.dumps({"id": n, "customer": "c", "amount": n}).encode() for n in range(first, last)]
+    send(settings, f"{settings.pipeline}.in", rows)
+
+
+def wait_for(service: Service, offset: int) -> None:
+    position = Position(table="orders", partition=0, first=offset - 1, last=offset)
+    service.wait_until_processed(position, 60)
+
+
+def test_a_topic_whose_head_is_gone_is_read_from_what_is_left(settings: KafkaSettings, tmp_path: Path) -> None:
+    config(settings, tmp_path)
+    topic = f"{settings.pipeline}.in"
+    ensure_topic(settings, topic, 1)
+    orders(settings, 0, 10)
+    delete_below(settings, topic, 0, 4)
+    for end in (10, 13):
+        orders(settings, 10, end)
+        with in_process(settings, tmp_path) as service:
+            wait_for(service, end)
+            assert service.read_view("per_customer", 60).table.to_pylist() == [
+                {"customer": "c", "orders": end - 4, "amount": sum(range(4, end)), "weight": 1}
+            ]
+    orders(settings, 13, 20)
+    delete_below(settings, topic, 0, 15)
+    with closing(in_process(settings, tmp_path)) as service:
+        service.start(timeout_s=60)
+        finish = service.wait_for_end(60)
+        assert finish is not None
+        assert f"input offsets are missing from Kafka: topic={topic} partition=0 first=13" in finish.message
 
 
 def test_every_result_once(settings: KafkaSettings, tmp_path: Path) -> None:
