@@ -19,7 +19,7 @@ KERNELS := $(wildcard dbsp/zset/kernels/*.py)
 help:
 	@echo "make run      play the flights of New York 2013 through a circuit on Spark (FRESH=1: start over)"
 	@echo "make test     format, lint, types, every test but the long ones (Linux, Java 17, strace, gcc)"
-	@echo "make quick    the same without Spark and Kafka"
+	@echo "make quick    the same without Spark, Kafka and the kill tests"
 	@echo "make soak     the long runs"
 	@echo "make bench    the benchmarks; results are added to benchmarks/history/"
 	@echo "make check    format, lint and types only; make format mends the format"
@@ -33,7 +33,7 @@ test: need-java need-fault $(VENV)/.test $(VENV)/.kernels check
 	$(PYTEST) -m "not soak" $(ARGS)
 
 quick: need-fault $(VENV)/.test $(VENV)/.kernels check
-	$(PYTEST) -m "not (spark or kafka or soak)" $(ARGS)
+	$(PYTEST) -m "not (spark or kafka or crash or soak)" $(ARGS)
 
 soak: need-java need-fault $(VENV)/.test $(VENV)/.kernels
 	$(PYTEST) -m soak --timeout 7200 $(ARGS)
