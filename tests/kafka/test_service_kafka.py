@@ -19,6 +19,7 @@ import pytest
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.listen import read_address
 from dbsp.coordinator.service import Service
+from dbsp.errors import ConfigError
 from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import delete_below, ensure_topic
@@ -109,6 +110,13 @@ def test_a_topic_whose_head_is_gone_is_read_from_what_is_left(settings: KafkaSet
         finish = service.wait_for_end(60)
         assert finish is not None
         assert f"input offsets are missing from Kafka: topic={topic} partition=0 first=13" in finish.message
+
+
+def test_a_compacted_topic_is_refused_at_the_start(settings: KafkaSettings, tmp_path: Path) -> None:
+    config(settings, tmp_path)
+    ensure_topic(settings, f"{settings.pipeline}.in", 1, {"cleanup.policy": "compact"})
+    with pytest.raises(ConfigError, match=rf"topic={settings.pipeline}.in cleanup.policy=compact"):
+        in_process(settings, tmp_path)
 
 
 def test_every_result_once(settings: KafkaSettings, tmp_path: Path) -> None:
