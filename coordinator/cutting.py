@@ -110,7 +110,7 @@ def begin(done: Positions, records: Iterable[StepRecord], floors: Positions) -> 
     **Example** the head of a Kafka topic was deleted before the pipeline first read it
 
     >>> begin({("t", 0): 5}, [], {("t", 0): 7, ("t", 1): 9, ("t", 2): 0})
-    {('t', 1): 9, ('t', 0): 5}
+    {('t', 0): 5, ('t', 1): 9}
     """
     found = {place: floor for place, floor in floors.items() if floor}
     read: dict[Place, int] = {}
