@@ -6,7 +6,8 @@ default. Units stand in the names. An unknown section or key is refused, with th
     [pipeline]    name, circuit = "circuit.py:flights", data_dir, workers, runtime = "spark" | "local"
     [spark]       master = "local[2]", conf = { "spark.executor.memory" = "2g" }, worker_silence_s
     [input]       kind = "embedded" | "kafka", partitions, bootstrap, topics, format, properties
-    [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics, keys, properties
+    [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics, keys, properties,
+                  retention_steps
     [checkpoint]  interval_s, retention_s
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
     [layout]      shards | dynamic_k
@@ -85,7 +86,11 @@ class InputSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSection:
-    """Where results go. `directory` is for files; `topics` maps views to Kafka topics, `keys` to the column of their keys."""
+    """Where results go. `directory` is for files; `topics` maps views to Kafka topics, `keys` to the column of their keys.
+
+    An embedded output keeps all rows, or, with `retention_steps`, those of so many steps below the oldest openable
+    checkpoint and all above it; consumers that are further behind miss rows.
+    """
 
     kind: str = "embedded"
     directory: str = ""
@@ -94,6 +99,7 @@ class OutputSection:
     topics: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    retention_steps: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no output can do."""
@@ -101,6 +107,13 @@ class OutputSection:
         _one_of("output.format", self.format, (*FORMATS, "parquet") if self.kind == "files" else FORMATS)
         if self.kind == "kafka" and not self.bootstrap:
             raise ConfigError("a kafka output needs its brokers", 'set `bootstrap = "host:9092"` in [output]')
+        if self.retention_steps is not None:
+            _at_least("output.retention_steps", self.retention_steps, 0)
+            if self.kind != "embedded":
+                raise ConfigError(
+                    f"only an embedded output drops old rows itself: output.kind={self.kind}",
+                    "leave `retention_steps` out; delete old files, or set the retention of the Kafka topics",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

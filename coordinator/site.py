@@ -96,7 +96,10 @@ class ConfiguredSite:
     def _open_output(self, worker: int, first_step: int, create: bool) -> OutputLog:
         match self.output.kind:
             case "embedded":
-                return EmbeddedOutputLog(self.data_dir, worker, first_step=first_step, create=create)
+                keep = self.output.retention_steps
+                return EmbeddedOutputLog(
+                    self.data_dir, worker, first_step=first_step, create=create, retention_steps=keep
+                )
             case "files":
                 from dbsp.io.file_output import FileOutputLog  # noqa: PLC0415 - one kind of several
 

@@ -156,6 +156,10 @@ class OutputLog(Protocol):
         """
         ...
 
+    def trim_progress(self, step: int) -> None:
+        """Forget the checksums of steps below `step`, which no replay can reach; bounds stay."""
+        ...
+
     def close(self) -> None:
         """Release files and connections."""
         ...

@@ -123,13 +123,18 @@ class EmbeddedOutputLog:
         *,
         first_step: int = 0,
         create: bool = False,
+        retention_steps: int | None = None,
         map_bytes: int = MAP_BYTES_START,
     ) -> None:
-        """Open the log; `create` lets it begin at `first_step`, absent or behind, otherwise absence is a `DataError`."""
+        """Open the log; `create` lets it begin at `first_step`, absent or behind, otherwise absence is a `DataError`.
+
+        With `retention_steps` rows are dropped with the progress, but those of so many steps more are kept.
+        """
         self._store = ProgressStore(
             _folder(directory, worker), form=FORM, first_step=first_step, create=create, map_bytes=map_bytes
         )
         self._env = self._store.env
+        self._retention_steps = retention_steps
 
     @property
     def place(self) -> str:
@@ -209,8 +214,10 @@ class EmbeddedOutputLog:
                 found = cursor.set_range(cursor.key()[: view_end - 1] + b"\1")
 
     def trim_progress(self, step: int) -> None:
-        """Forget the checksums of steps below `step`, which no replay can reach."""
+        """Forget the checksums of steps below `step`, which no replay can reach; rows as `retention_steps` says."""
         self._store.trim(step)
+        if self._retention_steps is not None:
+            self.trim(step - self._retention_steps)
 
     def close(self) -> None:
         """Release the file."""

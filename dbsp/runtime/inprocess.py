@@ -74,7 +74,7 @@ class InProcessRuntime:
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
         """Commit every worker."""
-        return {worker: tasks.commit(self.work, worker, version, checkpoint) for worker in layout.workers}
+        return {worker: tasks.commit(self.work, worker, version, checkpoint, layout) for worker in layout.workers}
 
     def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
         """Make `version` on every worker of the new layout by slicing the opened version of the old one's."""

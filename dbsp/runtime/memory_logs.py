@@ -131,11 +131,16 @@ class MemoryOutputLog:
         kept = {name: batch for name, batch in parts.items() if len(batch)}
         checksum = _checksum(kept, dead)
         if step < self._last:
-            if step >= self.first and self._checksums[step] != checksum:
+            if self._checksums.get(step, checksum) != checksum:
                 raise DataError(f"a replayed step gave another output: step={step}")
             return
         self.parts[step], self.dead[step], self._checksums[step] = kept, tuple(dead), checksum
         self._last = step + 1
+
+    def trim_progress(self, step: int) -> None:
+        """Forget the checksums below `step`."""
+        for number in [number for number in self._checksums if number < step]:
+            del self._checksums[number]
 
     def close(self) -> None:
         """Nothing to release."""

@@ -223,9 +223,17 @@ def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
         )
 
 
-def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> CommitReport:
-    """Commit the worker's state as `version`."""
-    return work.site.database(worker).commit(version, checkpoint)
+def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> CommitReport:
+    """Commit the worker's state as `version`; what only replays from before `version - 1` would compare is forgotten.
+
+    All workers have held `version - 1` since it was published, and go back no further (12).
+    """
+    database = work.site.database(worker)
+    report = database.commit(version, checkpoint)
+    oldest = next((info.checkpoint.step for info in database.versions() if info.version == version - 1), 0)
+    if oldest > 0:
+        work.site.output_log(worker, _first_step(layout, worker)).trim_progress(oldest)
+    return report
 
 
 def view_part(work: Work, worker: int, view: ViewSpec, epoch: int) -> Batch:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import lmdb
 import pyarrow as pa
 import pytest
 
@@ -23,7 +24,8 @@ from dbsp.coordinator.http import ARROW, make_app
 from dbsp.coordinator.listen import Server, bind, read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
-from dbsp.io import EmbeddedOutputLog, Producer
+from dbsp.io import EmbeddedOutputLog, Producer, read_outputs
+from dbsp.io.embedded_output import output_workers
 
 CIRCUIT = """
 import dbsp
@@ -124,10 +126,13 @@ def test_steps_since_the_checkpoint_are_replayed(folder: Path) -> None:
         assert (second.snapshot.checkpoint_step, second.snapshot.step) == (0, 1)
 
 
-def with_checkpoints(folder: Path, *overrides: str) -> None:
+def with_checkpoints(folder: Path, *overrides: str, more: int = 0) -> None:
+    """Three steps, a checkpoint after each; `more` is added to the amounts."""
+    amounts = [amount + more for amount in ORDERS["amount"].to_pylist()]
+    orders = ORDERS.set_column(2, "amount", pa.array(amounts))
     with Service(settings(folder, *overrides)) as service:
         for number in range(3):
-            service.wait_until_processed(service.push("orders", ORDERS.slice(number, 1)), 60)
+            service.wait_until_processed(service.push("orders", orders.slice(number, 1)), 60)
             service.checkpoint(60)
 
 
@@ -194,6 +199,33 @@ def test_logs_are_trimmed_below_the_oldest_openable_version(folder: Path) -> Non
         assert inputs.floors()["orders", 0] == 2
     with Service(settings(folder)) as again:
         assert rows(again) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+
+
+def output_steps(folder: Path) -> tuple[set[int], set[int]]:
+    """Steps with rows, steps with checksums, of all workers."""
+    found: set[int] = set()
+    for worker in output_workers(folder / "data"):
+        path = folder / "data" / "outputs" / str(worker)
+        with lmdb.open(str(path), max_dbs=4, readonly=True, lib_version=0) as env:
+            checksums = env.open_db(b"checksums", create=False)
+            with env.begin() as txn:
+                found |= {int.from_bytes(key, "big") for key in txn.cursor(checksums).iternext(values=False)}
+    return {step for step, _, _ in read_outputs(folder / "data", "per_customer")}, found
+
+
+def test_checksums_are_kept_from_the_oldest_openable_version_on(folder: Path) -> None:
+    with_checkpoints(folder)
+    assert output_steps(folder) == ({0, 1, 2}, {2})
+    with_checkpoints(folder, "output.retention_steps=1", more=1)
+    kept, checksums = output_steps(folder)
+    assert (kept, checksums) == ({4, 5}, {5})
+    with Service(settings(folder)) as again:
+        assert rows(again) == {"a": (1, 11, 1), "b": (2, 603, 1)}
+
+
+def test_retention_of_other_outputs_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"output\.kind=files"):
+        settings(folder, "output.kind=files", "output.retention_steps=1")
 
 
 def test_retention_keeps_them(folder: Path) -> None:

@@ -132,7 +132,7 @@ class SparkRuntime:
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
         """Commit every worker."""
-        return self._control_in("commit", layout, tasks.commit, version, checkpoint)
+        return self._control_in("commit", layout, tasks.commit, version, checkpoint, layout)
 
     def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
         """Make `version` on every worker of the new layout by slicing the opened version of the old one's."""
