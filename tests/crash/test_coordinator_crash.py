@@ -27,6 +27,7 @@ from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.listen import read_address
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, read_outputs
+from dbsp.io.output_part import DEAD_LETTERS, with_dead_letters
 from dbsp.layout import initial
 from dbsp.plan.plan import Plan
 from dbsp.runtime.inprocess import InProcessRuntime
@@ -48,7 +49,8 @@ per_customer = (
     orders.group_by("customer").aggregate(orders=count(), amount=total("amount")).join(names, on="customer")
 )
 large = orders.filter(col("amount") > 500)
-pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "large": large})
+shares = orders.filter(col("amount") < 5).select(col("id"), share=100 // col("amount"))
+pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "large": large, "shares": shares})
 """
 SETTINGS = """
 [pipeline]
@@ -174,11 +176,13 @@ class Pipeline:
         changes: list[tuple[int, tuple[str, int] | None]] = []
         for _ in range(count):
             key = self.random.randint(0, 3000)
-            if self.random.random() < 0.2:
+            if self.random.random() < 0.05:
+                lines.append(json.dumps({"insert": {"id": key, "amount": "many"}}))
+            elif self.random.random() < 0.2:
                 changes.append((key, None))
                 lines.append(json.dumps({"delete": {"id": key}}))
             else:
-                value = (f"c{self.random.randint(0, 30)}", self.random.randint(0, 1000))
+                value = (f"c{self.random.randint(0, 30)}", self.random.choice([0, *range(1, 1000, 47)]))
                 changes.append((key, value))
                 lines.append(json.dumps({"insert": {"id": key, "customer": value[0], "amount": value[1]}}))
 
@@ -216,8 +220,8 @@ def pipeline(folder: Path, seed: int) -> Iterator[Pipeline]:
             made.kill()
 
 
-def finish(run: Pipeline) -> None:
-    """Start once more without faults, wait for everything, compare, stop."""
+def finish(run: Pipeline) -> set[str]:
+    """Start once more without faults, wait for everything, compare, stop; where the dead letters are from."""
     if run.dead():
         run.start()
     while run.pending is not None:
@@ -254,11 +258,11 @@ def finish(run: Pipeline) -> None:
     assert run.process is not None
     run.process.send_signal(signal.SIGTERM)
     assert run.wait_dead() == 0, run.said()
-    compare_with_golden(run)
+    return compare_with_golden(run)
 
 
-def compare_with_golden(run: Pipeline) -> None:
-    """Replay the step log on one worker in memory and compare every step's outputs."""
+def compare_with_golden(run: Pipeline) -> set[str]:
+    """Replay the step log on one worker in memory and compare every step's outputs; where its dead letters are from."""
     config = load_config(run.folder / "pipeline.toml", environment={})
     plan = load_plan(config)
     steps = EmbeddedStepLog(run.data)
@@ -267,19 +271,20 @@ def compare_with_golden(run: Pipeline) -> None:
     try:
         golden = replay(plan, inputs, records)
         assert len(golden) == len(records) > 0
-        for view in (spec.name for spec in plan.views):
+        for view in (*(spec.name for spec in plan.views), DEAD_LETTERS):
             found: dict[int, Counter[tuple[Any, ...]]] = {}
             for step, _, table in read_outputs(run.data, view):
                 found.setdefault(step, Counter()).update(counted(table))
             found = {step: rows for step, rows in ((s, nonzero(r)) for s, r in found.items()) if rows}
             assert found == {step: rows for step, views in golden.items() if (rows := views.get(view))}, view
+        return {row[1] for views in golden.values() for row in views.get(DEAD_LETTERS, ())}
     finally:
         inputs.close()
         steps.close()
 
 
 def replay(plan: Plan, inputs: EmbeddedInputLog, records: Any) -> dict[int, dict[str, Counter[tuple[Any, ...]]]]:
-    """Outputs per step and view."""
+    """Outputs per step and view, dead letters among them."""
     site = MemorySite(inputs)  # type: ignore[arg-type]
     runtime = InProcessRuntime(Work(site=site, plan=plan, run="golden"), encode_parcels=False)
     layout = initial(1)
@@ -290,9 +295,10 @@ def replay(plan: Plan, inputs: EmbeddedInputLog, records: Any) -> dict[int, dict
     for record in records:
         runtime.run_step(record, layout)
     (log,) = site.outputs.values()
+    full = {step: with_dead_letters(parts, log.dead[step]) for step, parts in log.parts.items()}
     return {
         step: {view: rows for view, batch in parts.items() if (rows := nonzero(counted(batch.to_arrow("weight"))))}
-        for step, parts in log.parts.items()
+        for step, parts in full.items()
     }
 
 
@@ -320,7 +326,7 @@ def test_killed_at_every_named_point(tmp_path: Path) -> None:
                 run.kill()
                 raise AssertionError(f"the point was never reached: {point} {run.said()}")
             assert run.wait_dead() == -signal.SIGKILL, f"{point}: {run.said()}"
-        finish(run)
+        assert len(finish(run)) > 1, "rows that cannot be read, and rows that a node cannot use"
 
 
 def test_killed_at_every_point_of_a_rescale(tmp_path: Path) -> None:
