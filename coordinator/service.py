@@ -125,8 +125,12 @@ class Service:
         self._kept_views: dict[str, ViewRows] = {}
 
     def __enter__(self) -> Self:
-        """Start."""
-        self.start()
+        """Start; a service that does not is closed before the error goes on."""
+        try:
+            self.start()
+        except BaseException:
+            self.stop(now=True, quiet=True)
+            raise
         return self
 
     def __exit__(
