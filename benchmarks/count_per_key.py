@@ -34,6 +34,7 @@ def feed(run: Run, keys: np.ndarray, step_rows: int) -> float:
     for first in range(0, len(keys), step_rows):
         run.push("t", pa.table({"k": keys[first : first + step_rows]}))
         run.step()
+        run.forget_outputs()
     return time.perf_counter() - started
 
 
