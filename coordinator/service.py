@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 
-from dbsp.circuit.nodes import Table
+from dbsp.algebra.table import Table
 from dbsp.coordinator import control as ledgers
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.build import Built, build

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dbsp.circuit.nodes import Table
+from dbsp.algebra.table import Table
 from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.errors import ConfigError, DataError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbsp.circuit.nodes import Table
+from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError, DataError
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from dbsp.algebra.table import Table
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.names import check_name
-from dbsp.circuit.nodes import Circuit, Node, Table
+from dbsp.circuit.nodes import Circuit, Node
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.names import nearest

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dbsp.circuit.explain import describe
-from dbsp.circuit.graph import inputs_of, nodes_of
-from dbsp.circuit.nodes import Circuit, Table
+from dbsp.algebra.table import Table
+from dbsp.circuit.graph import nodes_of
+from dbsp.circuit.nodes import Circuit
 
 LABEL_LENGTH_MAX = 60
 
@@ -30,13 +30,11 @@ def drawing(circuit: Circuit) -> str:
     for node in nodes:
         number = numbers[id(node)]
         lines.append(
-            f'  n{number}[("table {node.name}")]'
-            if isinstance(node, Table)
-            else f'  n{number}["{_label(describe(node))}"]'
+            f'  n{number}[("table {node.name}")]' if isinstance(node, Table) else f'  n{number}["{_label(str(node))}"]'
         )
     lines.extend(f'  v{index}(["{_label(name)}"])' for index, (name, _) in enumerate(circuit.views))
     for node in nodes:
-        lines.extend(f"  n{numbers[id(child)]} --> n{numbers[id(node)]}" for child in inputs_of(node))
+        lines.extend(f"  n{numbers[id(child)]} --> n{numbers[id(node)]}" for child in node.children())
     lines.extend(f"  n{numbers[id(node)]} --> v{index}" for index, (_, node) in enumerate(circuit.views))
     return "\n".join(lines)
 

@@ -1,10 +1,8 @@
 """The fingerprint of a circuit: a hash of what it computes, stored in every checkpoint.
 
-It covers structure, schemas, parameters, expressions and the normalised source of user functions; not the circuit's
-name, file names, line numbers
-or the order in which streams were written. State made under one fingerprint is not opened under another, and the
-error names the
-first node that differs.
+It covers structure, schemas, parameters, expressions and the normalised source of user functions; not the circuit's name,
+file names, line numbers or the order in which streams were written. State made under one fingerprint is not opened under
+another, and the error names the first node that differs.
 """
 
 from __future__ import annotations
@@ -12,56 +10,38 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Sequence
-from typing import assert_never
+from dataclasses import fields, is_dataclass
+from typing import Any
 
-from dbsp.circuit.explain import describe
-from dbsp.circuit.graph import inputs_of, nodes_of
-from dbsp.circuit.nodes import (
-    Circuit,
-    Difference,
-    Distinct,
-    Filter,
-    GroupBy,
-    Join,
-    MapRows,
-    Node,
-    Select,
-    Table,
-    TopK,
-    Union,
-)
+from dbsp.circuit.graph import nodes_of, parameters_of
+from dbsp.circuit.nodes import Circuit, Node
 from dbsp.expr.expression import canonical
 from dbsp.expr.type_names import schema_name
+from dbsp.zset.schema import Schema
 
-FORMAT = "dbsp circuit 1"
+FORMAT = "dbsp circuit 2"
 LABEL_LENGTH_MAX = 120
 NodeToken = tuple[str, str]
 
 
 def parameters(node: Node) -> str:
-    """Canonical text of a node's own parameters."""
-    match node:
-        case Table():
-            return f"table {node.name} key={canonical(node.primary_key)}"
-        case Select():
-            return "select " + " ".join(f"{canonical(name)}={value.token()}" for name, value in node.columns)
-        case Filter():
-            return f"filter {node.predicate.token()}"
-        case MapRows():
-            return f"map {node.function.token()}"
-        case Join():
-            columns = tuple((str(side), name, output) for side, name, output in node.columns)
-            return f"join {canonical(node.left_on)} {canonical(node.right_on)} {canonical(columns)}"
-        case GroupBy():
-            calls = tuple((call.name, call.function, call.column or "*") for call in node.aggregates)
-            return f"group {canonical(node.keys)} {canonical(calls)}"
-        case Union() | Distinct() | Difference():
-            return type(node).__name__.lower()
-        case TopK():
-            order = tuple((o.column, str(o.descending), str(o.nulls_first)) for o in node.order)
-            return f"top {node.k} {canonical(order)} per {canonical(node.partition)} rank={canonical(node.rank)}"
-        case _:
-            assert_never(node)
+    """Canonical text of a node's kind and own parameters: every field but its inputs, schema and line."""
+    named = (f"{name}={_token_of(value)}" for name, value in parameters_of(node))
+    return " ".join([type(node).__name__, *named])
+
+
+def _token_of(value: Any) -> str:
+    """Canonical text of a parameter: what has a token of its own, values made of others, plain constants."""
+    if hasattr(value, "token"):
+        return str(value.token())
+    if isinstance(value, Schema):
+        return schema_name(value)
+    if isinstance(value, tuple):
+        return "[" + " ".join(map(_token_of, value)) + "]"
+    if is_dataclass(value):
+        named = (f"{field.name}={_token_of(getattr(value, field.name))}" for field in fields(value))
+        return f"{type(value).__name__}({' '.join(named)})"
+    return canonical(value)
 
 
 def node_tokens(circuit: Circuit) -> list[NodeToken]:
@@ -70,10 +50,10 @@ def node_tokens(circuit: Circuit) -> list[NodeToken]:
     numbers = {id(node): index for index, node in enumerate(nodes)}
     tokens = []
     for node in nodes:
-        inputs = " ".join(str(numbers[id(child)]) for child in inputs_of(node))
+        inputs = " ".join(str(numbers[id(child)]) for child in node.children())
         where = f" at {node.source}" if node.source is not None else ""
         tokens.append(
-            (_short(describe(node)) + where, f"{parameters(node)} schema={schema_name(node.schema)} inputs=[{inputs}]")
+            (_short(str(node)) + where, f"{parameters(node)} schema={schema_name(node.schema)} inputs=[{inputs}]")
         )
     for name, node in circuit.views:
         kept = "materialized" if name in circuit.materialized else "deltas only"

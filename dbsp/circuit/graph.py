@@ -1,62 +1,22 @@
-"""The nodes of a circuit as a graph: inputs, order, and one object for equal nodes.
+"""The nodes of a circuit as a graph: order, and one object for equal nodes.
 
-Nodes compare by structure, which takes time exponential in the depth of a graph that shares nodes; so everything here
-goes bottom up and
-compares a node only by its own parameters and the identity of its inputs.
+Nodes compare by structure, which takes time exponential in the depth of a graph that shares nodes; so everything here goes
+bottom up and compares a node only by its own parameters and the identity of its inputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
-from typing import Any, assert_never
+from dataclasses import fields
+from typing import Any
 
-from dbsp.circuit.nodes import (
-    Circuit,
-    Difference,
-    Distinct,
-    Filter,
-    GroupBy,
-    Join,
-    MapRows,
-    Node,
-    Select,
-    Table,
-    TopK,
-    Union,
-)
-
-_INPUTS = frozenset(["input", "inputs", "left", "right", "source"])
+from dbsp.circuit.nodes import Circuit, Node
 
 
-def inputs_of(node: Node) -> tuple[Node, ...]:
-    """The nodes it reads."""
-    match node:
-        case Table():
-            return ()
-        case Select() | Filter() | MapRows() | GroupBy() | Distinct() | TopK():
-            return (node.input,)
-        case Join() | Difference():
-            return (node.left, node.right)
-        case Union():
-            return node.inputs
-        case _:
-            assert_never(node)
-
-
-def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
-    """The same node reading other inputs."""
-    match node:
-        case Table():
-            return node
-        case Select() | Filter() | MapRows() | GroupBy() | Distinct() | TopK():
-            return replace(node, input=inputs[0])
-        case Join() | Difference():
-            return replace(node, left=inputs[0], right=inputs[1])
-        case Union():
-            return replace(node, inputs=inputs)
-        case _:
-            assert_never(node)
+def parameters_of(node: Node) -> tuple[tuple[str, Any], ...]:
+    """The (field, value) pairs that make the node what it is, beside its inputs and its schema."""
+    others = (*node.INPUTS, "schema", "source")
+    return tuple((field.name, getattr(node, field.name)) for field in fields(node) if field.name not in others)  # type: ignore[arg-type]
 
 
 def in_order(roots: Iterable[Node]) -> tuple[Node, ...]:
@@ -66,7 +26,7 @@ def in_order(roots: Iterable[Node]) -> tuple[Node, ...]:
         waiting = [root]
         while waiting:
             node = waiting[-1]
-            missing = [child for child in inputs_of(node) if id(child) not in done]
+            missing = [child for child in node.children() if id(child) not in done]
             if missing and id(node) not in done:
                 waiting.extend(reversed(missing))
             else:
@@ -85,11 +45,10 @@ def shared(roots: Iterable[Node]) -> tuple[Node, ...]:
     chosen: dict[int, Node] = {}
     known: dict[tuple[Any, ...], Node] = {}
     for node in in_order(roots):
-        inputs = tuple(chosen[id(child)] for child in inputs_of(node))
-        parameters = tuple(getattr(node, field.name) for field in fields(node) if field.name not in _INPUTS)
-        key = (type(node), parameters, tuple(map(id, inputs)))
+        inputs = tuple(chosen[id(child)] for child in node.children())
+        key = (type(node), parameters_of(node), node.schema, tuple(map(id, inputs)))
         if key not in known:
-            same = all(a is b for a, b in zip(inputs, inputs_of(node), strict=True))
-            known[key] = node if same else with_inputs(node, inputs)
+            same = all(a is b for a, b in zip(inputs, node.children(), strict=True))
+            known[key] = node if same else node.with_children(inputs)
         chosen[id(node)] = known[key]
     return tuple(chosen[id(root)] for root in roots)

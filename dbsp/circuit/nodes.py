@@ -1,21 +1,27 @@
-"""The logical nodes of a circuit: what the user asked for, before any plan.
+"""What a logical node of a circuit is: what the user asked for, before any plan; and the circuit they make up.
 
-Nodes are frozen values that refer to their inputs directly, so a circuit is the set of nodes reachable from its
-views; two
-nodes built alike from the same inputs are equal. Every node knows its output schema. Types were checked when the node
-was made; `source` remembers the user's line and takes no part in equality.
+Nodes are frozen values that refer to their inputs directly, so a circuit is the set of nodes reachable from its views; two
+nodes built alike from the same inputs are equal. Every node knows its output schema. Types were checked when the node was
+made; `source` remembers the user's line and takes no part in equality. Each kind of node is one module of `dbsp.algebra`,
+which says all that the rest must know of it: what it reads, which columns it needs, where a filter may go, how it is planned.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dbsp.zset.schema import OrderBy, Schema
+from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
     from dbsp.expr.expression import Expression
-    from dbsp.expr.functions import UserFunction
+    from dbsp.plan.builder import Flow
+    from dbsp.plan.planning import Planning
+
+Need = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,122 +36,49 @@ class SourceLine:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table that changes. With a primary key an insert replaces the row of that key and a delete needs only the key."""
+class Node(ABC):
+    """One kind of node; a frozen dataclass with the fields `schema` and `source`.
 
-    name: str
+    `INPUTS` names the fields that hold other nodes; every other field but `source` is a parameter, and part of the
+    circuit's fingerprint. `str(node)` is the node in one line, without its inputs.
+    """
+
+    __slots__ = ()
+    INPUTS: ClassVar[tuple[str, ...]] = ("input",)
     schema: Schema
-    primary_key: tuple[str, ...] = ()
-    source: SourceLine | None = field(default=None, compare=False)
+    source: SourceLine | None
 
+    def children(self) -> tuple[Node, ...]:
+        """The nodes it reads."""
+        return tuple(getattr(self, name) for name in self.INPUTS)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Select:
-    """Each row becomes the values of the (name, expression) pairs; linear."""
+    def with_children(self, children: tuple[Node, ...]) -> Self:
+        """The same node reading other inputs."""
+        changes: dict[str, Any] = dict(zip(self.INPUTS, children, strict=True))
+        return replace(self, **changes)  # type: ignore[type-var]  # every node is a dataclass
 
-    input: Node
-    columns: tuple[tuple[str, Expression], ...]
-    schema: Schema
-    source: SourceLine | None = field(default=None, compare=False)
+    @abstractmethod
+    def __str__(self) -> str:
+        """The node in one line, without its inputs."""
 
+    def kept(self, need: Need) -> Need:  # noqa: ARG002 (for others to use)
+        """The columns it gives where `need` are needed: these, and what decides the identity of its rows."""
+        return frozenset(self.schema.names)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Rows for which the predicate is true (not null, not false); linear."""
+    def wanted(self, kept: Need) -> tuple[Need, ...]:  # noqa: ARG002 (for others to use)
+        """The columns it needs of each input to give `kept`."""
+        return tuple(frozenset(node.schema.names) for node in self.children())
 
-    input: Node
-    predicate: Expression
-    schema: Schema
-    source: SourceLine | None = field(default=None, compare=False)
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:  # noqa: ARG002
+        """The node with a condition on its columns below it, `over` inputs; None if it cannot go there.
 
+        **Law** the same Z-set as a filter above; the condition has a value on every row.
+        """
+        return None
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapRows:
-    """A user function from a row (a dict) to a row, or to any number of rows if `flat`; linear."""
-
-    input: Node
-    function: UserFunction
-    flat: bool
-    schema: Schema
-    source: SourceLine | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
-    """Inner equi-join; `columns` lists (side 0 or 1, input column, output name); nulls are never equal; bilinear."""
-
-    left: Node
-    right: Node
-    left_on: tuple[str, ...]
-    right_on: tuple[str, ...]
-    columns: tuple[tuple[int, str, str], ...]
-    schema: Schema
-    source: SourceLine | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateCall:
-    """One aggregate: function in {count, sum, avg, min, max, count_distinct}; column None means count(*)."""
-
-    name: str
-    function: str
-    column: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupBy:
-    """One row per group of `keys` (null is a group): the keys, then the aggregates. No keys: one group, absent when empty."""
-
-    input: Node
-    keys: tuple[str, ...]
-    aggregates: tuple[AggregateCall, ...]
-    schema: Schema
-    source: SourceLine | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Union:
-    """The sum of Z-sets (UNION ALL); schemas are equal; linear."""
-
-    inputs: tuple[Node, ...]
-    schema: Schema
-    source: SourceLine | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distinct:
-    """Every row of positive weight, once."""
-
-    input: Node
-    schema: Schema
-    source: SourceLine | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """SQL's EXCEPT: rows of positive weight on the left and none on the right, once."""
-
-    left: Node
-    right: Node
-    schema: Schema
-    source: SourceLine | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopK:
-    """The first k rows per partition by `order`, ties broken by all columns; `rank` names an added int64 column 1..k."""
-
-    input: Node
-    partition: tuple[str, ...]
-    order: tuple[OrderBy, ...]
-    k: int
-    rank: str | None
-    schema: Schema
-    source: SourceLine | None = field(default=None, compare=False)
-
-
-Node = Table | Select | Filter | MapRows | Join | GroupBy | Union | Distinct | Difference | TopK
+    @abstractmethod
+    def plan(self, planning: Planning) -> Flow:
+        """The physical nodes that compute it; its inputs are planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from dbsp.expr.expression import ROW_ERRORS, ColumnRef, Expression, Rows, Subset
 from dbsp.operators.failures import computed, report
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.arrays import canonical_floats
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import Arrangement, Schema
+from dbsp.zset.schema import Schema
 
 Weights = npt.NDArray[np.int64]
 
@@ -115,15 +115,15 @@ class _Flow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apply:
+class Apply(Operator):
     """Runs the stages in order."""
 
     stages: tuple[Stage, ...]
     schema: Schema
 
-    def arrangements(self) -> tuple[Arrangement, ...]:
-        """None: it keeps nothing."""
-        return ()
+    def __str__(self) -> str:
+        """The stages."""
+        return "; ".join(map(str, self.stages))
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The chain, on the changed rows alone."""

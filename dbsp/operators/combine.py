@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.schema import Arrangement
 
@@ -27,14 +27,14 @@ class Form(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Combine:
+class Combine(Operator):
     """Brings rows into a form and adds up equal ones."""
 
     form: Form
 
-    def arrangements(self) -> tuple[Arrangement, ...]:
-        """None: it keeps nothing."""
-        return ()
+    def __str__(self) -> str:
+        """What rows become."""
+        return f"combine {self.form}"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The sums of the changed rows."""

@@ -31,6 +31,10 @@ class DistinctPart:
     name: str
     values: ValueForm
 
+    def __str__(self) -> str:
+        """The aggregate."""
+        return f"{self.name} = count_distinct({self.values.column.name})"
+
     def form(self) -> ValueForm:
         """Keys and value."""
         return self.values

@@ -35,6 +35,10 @@ class ExtremePart:
     values: ValueForm
     descending: bool
 
+    def __str__(self) -> str:
+        """The aggregate."""
+        return f"{self.name} = {'max' if self.descending else 'min'}({self.values.column.name})"
+
     def form(self) -> ValueForm:
         """Keys and value."""
         return self.values

@@ -40,6 +40,10 @@ class FloatForm:
     keys: Schema
     columns: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """The columns."""
+        return f"bins of {', '.join(self.columns)} by ({', '.join(self.keys.names)})"
+
     def arrangement(self) -> Arrangement:
         """By group."""
         schema = Schema((*self.keys.columns, Column(BIN, INT16, nullable=False)))
@@ -91,6 +95,10 @@ class FloatPart:
 
     bins: FloatForm
     calls: tuple[FloatCall, ...]
+
+    def __str__(self) -> str:
+        """The aggregates."""
+        return ", ".join(f"{call.name} = {call.function}({self.bins.columns[call.column]})" for call in self.calls)
 
     def form(self) -> FloatForm:
         """Keys and bins."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from dbsp.errors import InternalError
 from dbsp.operators.failures import report
 from dbsp.operators.linear_part import LinearPart
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, Shows, State, StepContext
 from dbsp.operators.part import Part, PartState, Values
 from dbsp.zset.arrays import gather, join
 from dbsp.zset.batch import Batch, arrange, concat
@@ -33,7 +33,7 @@ Columns = Sequence[pa.Array]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupBy:
+class GroupBy(Operator):
     """One output row per group. `streams[i]` is the input in which part i finds its form; part 0 counts the rows."""
 
     keys: Schema
@@ -41,6 +41,11 @@ class GroupBy:
     others: tuple[Part, ...]
     streams: tuple[int, ...]
     schema: Schema
+
+    def __str__(self) -> str:
+        """The keys and the aggregates."""
+        parts = "; ".join(text for part in self.parts if (text := str(part)))
+        return f"group by ({', '.join(self.keys.names)}) {parts}".rstrip()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -64,6 +69,10 @@ class GroupBy:
             old.append(before)
             new.append(after)
         return self._change(context, groups, old, new)
+
+    def shows(self) -> Shows | None:
+        """Itself, if all aggregates are linear."""
+        return None if self.others else self
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:
         """One row per group; only where all aggregates are linear does one trace say all."""

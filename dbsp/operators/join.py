@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.products import product
 from dbsp.zset.arrays import gather, valid_rows
 from dbsp.zset.batch import Batch, arrange, concat
@@ -27,7 +27,7 @@ Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class Join(Operator):
     """Inner equi-join; `columns` lists (side, input column, output column)."""
 
     left: Schema
@@ -36,6 +36,11 @@ class Join:
     right_on: tuple[str, ...]
     columns: tuple[tuple[int, str, str], ...]
     schema: Schema
+
+    def __str__(self) -> str:
+        """The keys."""
+        pairs = zip(self.left_on, self.right_on, strict=True)
+        return "join on " + ", ".join(a if a == b else f"{a} = {b}" for a, b in pairs)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The left side, the right side."""

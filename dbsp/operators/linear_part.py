@@ -58,6 +58,11 @@ class LinearForm:
     keys: Schema
     measures: tuple[Measure, ...]
 
+    def __str__(self) -> str:
+        """The counts and sums."""
+        sums = ", ".join(f"{'sum' if measure.limbs else 'count'}({measure.column})" for measure in self.measures)
+        return f"count(*){', ' if sums else ''}{sums} by ({', '.join(self.keys.names)})"
+
     def arrangement(self) -> Arrangement:
         """Keyed by the whole row, which is the group's key."""
         weights = 1 + sum(measure.slots for measure in self.measures)
@@ -112,6 +117,10 @@ class LinearPart:
 
     rows: LinearForm
     calls: tuple[LinearCall, ...]
+
+    def __str__(self) -> str:
+        """The aggregates."""
+        return ", ".join(f"{call.name} = {call.function}" for call in self.calls)
 
     def form(self) -> LinearForm:
         """Keys and sums."""

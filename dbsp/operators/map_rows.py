@@ -14,20 +14,19 @@ from dataclasses import dataclass
 
 from dbsp.expr.functions import UserFunction
 from dbsp.operators.failures import report
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch, consolidate
-from dbsp.zset.schema import Arrangement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapRows:
+class MapRows(Operator):
     """Rows become what the function makes of them."""
 
     function: UserFunction
 
-    def arrangements(self) -> tuple[Arrangement, ...]:
-        """None: it keeps nothing."""
-        return ()
+    def __str__(self) -> str:
+        """The function."""
+        return f"{'flat_map' if self.function.flat else 'map'} {self.function.name}"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The function's rows, each with the weight of the row it came from."""

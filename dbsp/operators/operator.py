@@ -13,6 +13,7 @@ Source: design section 4.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -64,13 +65,23 @@ class Shows(Protocol):
         ...
 
 
-class Operator(Protocol):
-    """One kind of node; a frozen, picklable dataclass."""
+class Operator(ABC):
+    """One kind of physical node; a frozen, picklable dataclass. `str(operator)` says what it does in a few words."""
+
+    __slots__ = ()
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """How its traces are arranged, by index."""
-        ...
+        """How its traces are arranged, by index; none unless it keeps something."""
+        return ()
 
+    @abstractmethod
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """The change of the output for the changes of the inputs."""
-        ...
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """What it does, in a few words."""
+
+    def shows(self) -> Shows | None:
+        """Itself, if its first trace says all about its answer."""
+        return None

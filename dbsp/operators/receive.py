@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import Arrangement
 
 
 @dataclass(frozen=True, slots=True)
-class Receive:
+class Receive(Operator):
     """Hands on the rows that this worker owns."""
 
-    def arrangements(self) -> tuple[Arrangement, ...]:
-        """None."""
-        return ()
+    def __str__(self) -> str:
+        """As it is."""
+        return "receive"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """What arrived."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dbsp.errors import InternalError
 from dbsp.operators.linear_part import checked_sum
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, Shows, State, StepContext
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement, Schema
 
@@ -23,11 +23,15 @@ Weights = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetOperation:
+class SetOperation(Operator):
     """`distinct` of one side, or `difference` of two (SQL's EXCEPT)."""
 
     kind: str
     schema: Schema
+
+    def __str__(self) -> str:
+        """Which one."""
+        return self.kind
 
     @property
     def sides(self) -> int:
@@ -52,6 +56,10 @@ class SetOperation:
         change = self._member(checked_sum(old, delta.weights)) - self._member(old)
         moved = np.flatnonzero(change)
         return Batch(schema=self.schema, columns=delta.take(moved).columns, weights=change[moved].reshape(-1, 1))
+
+    def shows(self) -> Shows | None:
+        """Itself."""
+        return self
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:  # noqa: ARG002 (protocol)
         """The rows in the answer, once each."""

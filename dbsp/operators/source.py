@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import INT8, INT64, Arrangement, Column, Schema
+from dbsp.zset.schema import INT8, INT64, Column, Schema
 
 OPERATION = "__operation"
 POSITION = "__position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Operator):
     """Hands on the changes of one table."""
 
     table: str
 
-    def arrangements(self) -> tuple[Arrangement, ...]:
-        """None."""
-        return ()
+    def __str__(self) -> str:
+        """The table."""
+        return f"source {self.table}"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The table's changes."""

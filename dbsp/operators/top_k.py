@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.errors import InternalError
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.part import of_same_keys
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values
@@ -30,7 +30,7 @@ Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopK:
+class TopK(Operator):
     """The first `k` rows per partition by `order`; `rank` names an added column that counts places from 1."""
 
     input: Schema
@@ -39,6 +39,10 @@ class TopK:
     k: int
     rank: str | None
     schema: Schema
+
+    def __str__(self) -> str:
+        """How many, by what, per what."""
+        return f"top {self.k} by {', '.join(map(str, self.order))} per ({', '.join(self.partition)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows, by partition, then in order."""

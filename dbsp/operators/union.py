@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch, concat
-from dbsp.zset.schema import Arrangement, Schema
+from dbsp.zset.schema import Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Union:
+class Union(Operator):
     """Adds its inputs.
 
     **Law** D(a + b) = Da + Db: linear, so the change of the sum is the sum of the changes.
@@ -18,9 +18,9 @@ class Union:
 
     schema: Schema
 
-    def arrangements(self) -> tuple[Arrangement, ...]:
-        """None."""
-        return ()
+    def __str__(self) -> str:
+        """As in SQL."""
+        return "union"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """All rows of all inputs."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from dbsp.logs import INSERT
 from dbsp.operators.keyed_runs import KeyedRuns, keyed_runs
-from dbsp.operators.operator import State, StepContext
+from dbsp.operators.operator import Operator, Shows, State, StepContext
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.zset.arrays import value_view
 from dbsp.zset.batch import Batch, arrange, concat
@@ -26,11 +26,15 @@ _SIGN = np.uint64(1 << 63)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upsert:
+class Upsert(Operator):
     """Keeps the rows of a table by their primary key."""
 
     schema: Schema
     key: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The key."""
+        return f"upsert by ({', '.join(self.key)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows, by primary key."""
@@ -53,6 +57,10 @@ class Upsert:
         if len(delta):
             state.append(0, delta)
         return delta
+
+    def shows(self) -> Shows | None:
+        """Itself."""
+        return self
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:  # noqa: ARG002 (protocol)
         """The rows as they are kept."""

@@ -21,6 +21,10 @@ class ValueForm:
     keys: Schema
     column: Column
 
+    def __str__(self) -> str:
+        """The column."""
+        return f"values of {self.column.name} by ({', '.join(self.keys.names)})"
+
     @property
     def schema(self) -> Schema:
         """The keys, then the value."""

@@ -6,9 +6,10 @@ there. Parts that ask for the same form share it, and its exchange; all forms of
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
-from dbsp.circuit.nodes import AggregateCall, GroupBy
 from dbsp.operators import group_by as physical
 from dbsp.operators.combine import Combine, Form
 from dbsp.operators.distinct_part import DistinctPart
@@ -21,8 +22,11 @@ from dbsp.operators.value_form import ValueForm
 from dbsp.plan.builder import Builder, Flow, Key
 from dbsp.zset.schema import Schema
 
+if TYPE_CHECKING:
+    from dbsp.algebra.group_by import AggregateCall, GroupBy
 
-def group_by(builder: Builder, flow: Flow, node: GroupBy, needed: Key) -> Flow:
+
+def group_flow(builder: Builder, flow: Flow, node: GroupBy, needed: Key) -> Flow:
     """The flow of the groups, distributed by their keys."""
     calls = [call for call in node.aggregates if call.name in needed]
     used = {call.column for call in calls if call.column is not None} | set(node.keys)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Circuit, SourceLine, Table
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
+    from dbsp.circuit.nodes import Circuit, SourceLine
     from dbsp.operators.operator import Operator, Shows
 
 

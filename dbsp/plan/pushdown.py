@@ -1,8 +1,8 @@
 """Pushing filters down: rows that a filter would drop later need not be joined, grouped, sent or kept.
 
-A condition moves below a join (to the side whose columns it reads), a union, a distinct, a difference, a selection of plain
-columns, a group-by (if it reads keys alone) and a top-k (partition columns alone). Only conditions that cannot fail on any
-row move, so no row fails that did not fail before; and only below nodes that nobody else reads.
+Each kind of node says whether a condition may go below it (`Node.filtered`): below a join to the side whose columns it reads,
+below a group-by if it reads keys alone, and so on. Only conditions that cannot fail on any row move, so no row fails that did
+not fail before; and only below nodes that nobody else reads.
 
 **Law** the filtered answer stays the same Z-set: filters are linear, and commute with each of these.
 """
@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from dbsp.circuit.graph import in_order, inputs_of, with_inputs
-from dbsp.circuit.nodes import Difference, Distinct, Filter, GroupBy, Join, Node, Select, SourceLine, TopK, Union
+from dbsp.algebra.filter import Filter
+from dbsp.circuit.graph import in_order
+from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.expr.expression import Call, ColumnRef, Expression, Literal, conjuncts
 from dbsp.expr.logic import AND
 
@@ -25,14 +26,14 @@ _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_
 
 def pushed_down(roots: Sequence[Node]) -> tuple[Node, ...]:
     """The same roots with filters as low as they can go."""
-    readers = Counter(id(child) for node in in_order(roots) for child in inputs_of(node))
+    readers = Counter(id(child) for node in in_order(roots) for child in node.children())
     readers.update(id(node) for node in roots)
     pushing = _Pushing()
     made: dict[int, Node] = {}
     for node in in_order(roots):
-        inputs = tuple(made[id(child)] for child in inputs_of(node))
-        same = all(a is b for a, b in zip(inputs, inputs_of(node), strict=True))
-        moved = node if same else with_inputs(node, inputs)
+        inputs = tuple(made[id(child)] for child in node.children())
+        same = all(a is b for a, b in zip(inputs, node.children(), strict=True))
+        moved = node if same else node.with_children(inputs)
         if isinstance(moved, Filter):
             moved = pushing.filter(moved)
         made[id(node)] = moved
@@ -82,28 +83,4 @@ class _Pushing:
         read = condition.columns()
         if not read or not is_total(condition) or any(node is other for other in self.shared):
             return None
-        match node:
-            case Join():
-                return self._below_join(node, condition, source)
-            case Union() | Distinct() | Difference():
-                return with_inputs(node, tuple(self._over(child, condition, source) for child in inputs_of(node)))
-            case GroupBy() if read <= set(node.keys):
-                return replace(node, input=self._over(node.input, condition, source))
-            case TopK() if read <= set(node.partition):
-                return replace(node, input=self._over(node.input, condition, source))
-            case Select():
-                plain = {name: value for name, value in node.columns if isinstance(value, ColumnRef)}
-                if not read <= plain.keys():
-                    return None
-                return replace(node, input=self._over(node.input, condition.substitute(plain), source))
-            case _:
-                return None
-
-    def _below_join(self, node: Join, condition: Expression, source: SourceLine | None) -> Node | None:
-        """The condition on the side that has all its columns."""
-        for side, child in enumerate((node.left, node.right)):
-            names: dict[str, Expression] = {out: ColumnRef(name) for of, name, out in node.columns if of == side}
-            if condition.columns() <= names.keys():
-                moved = self._over(child, condition.substitute(names), source)
-                return replace(node, left=moved) if side == 0 else replace(node, right=moved)
-        return None
+        return node.filtered(condition, lambda child, moved: self._over(child, moved, source))

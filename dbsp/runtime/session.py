@@ -15,7 +15,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from dbsp.circuit.nodes import Circuit, Table
+from dbsp.algebra.table import Table
+from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CircuitError, DataError
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord

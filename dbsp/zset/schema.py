@@ -127,6 +127,10 @@ class OrderBy:
     descending: bool = False
     nulls_first: bool = False
 
+    def __str__(self) -> str:
+        """As in SQL."""
+        return self.column + (" desc" if self.descending else "") + (" nulls first" if self.nulls_first else "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from dbsp.circuit.nodes import Table
+from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
 from examples.flights.circuit import circuit
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dbsp.circuit.nodes import Table
+from dbsp.algebra.table import Table
 from dbsp.io.formats.wire import to_json_text
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from dbsp.circuit.nodes import Table
+from dbsp.algebra.table import Table
 from dbsp.io.chunk import join_pushes
 from dbsp.io.formats.json_scan import count_plain_rows
 from dbsp.io.formats.wire import from_wire, wire_type

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dbsp.circuit.nodes import Table
+from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import join_pushes

@@ -46,7 +46,7 @@ circuit = dbsp.circuit("demo", {
     "idle": airlines.select("code").difference(flights.select(code="carrier")).union(airlines.select("code")),
 }, materialize=["worst", "words"])
 """
-GOLDEN = "67defae0ffdfed8f8388c7a55ed670b8f84b4cb957423657b6afdc050bf95e31"
+GOLDEN = "2df994c28b6b15788f1fc747addf47cc21270d1cc7f64a20256d49bc8f7c3f66"
 
 
 def load(code: str, folder: Path) -> dbsp.Circuit:

@@ -10,7 +10,8 @@ import pytest
 
 import dbsp
 from dbsp import col
-from dbsp.circuit.nodes import AggregateCall, GroupBy, Select
+from dbsp.algebra.group_by import AggregateCall, GroupBy
+from dbsp.algebra.select import Select
 from dbsp.errors import CircuitError
 
 T = dbsp.table(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dbsp.circuit.nodes import Table
+from dbsp.algebra.table import Table
 from dbsp.io import BadRow, Push
 from dbsp.logs import Range, StepRecord
 from dbsp.zset.batch import Batch, consolidate

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbsp.circuit.nodes import Table
+from dbsp.algebra.table import Table
 from dbsp.errors import DataError
 from dbsp.io import Push
 from dbsp.io.formats import decode_arrow, decode_json, encode_arrow, encode_json, json_rows

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.circuit.nodes import AggregateCall
+from dbsp.algebra.group_by import AggregateCall
 from dbsp.errors import DataError
 from dbsp.operators.combine import Combine
 from dbsp.operators.group_by import GroupBy

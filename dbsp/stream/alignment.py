@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dbsp.circuit.nodes import Node, Select, SourceLine
+from dbsp.algebra.select import Select
+from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.errors import CircuitError
 from dbsp.expr.cast import castable
 from dbsp.expr.expression import ColumnRef

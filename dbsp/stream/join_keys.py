@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from dbsp.circuit.nodes import Join, Node, Select, SourceLine
+from dbsp.algebra.join import Join
+from dbsp.algebra.select import Select
+from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, column_name
 from dbsp.expr.cast import castable, to_type

@@ -1,0 +1,40 @@
+"""Distinct: every row of positive weight, once.
+
+**Law** distinct(distinct(a)) = distinct(a); not linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dbsp.algebra.set_flow import set_flow
+from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.expr.expression import Expression
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distinct(Node):
+    """Every row of positive weight, once."""
+
+    input: Node
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """As in SQL."""
+        return "distinct"
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """Before: the condition looks at one row alone."""
+        return self.with_children((over(self.input, condition),))
+
+    def plan(self, planning: Planning) -> Flow:
+        """The rows distributed by all columns."""
+        return set_flow(planning, "distinct", self)

@@ -1,0 +1,47 @@
+"""Filter: the rows for which a condition is true.
+
+**Law** linear: filter(a + b) = filter(a) + filter(b).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.expr.expression import Expression
+from dbsp.operators.apply import Keep
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter(Node):
+    """Rows for which the predicate is true (not null, not false)."""
+
+    input: Node
+    predicate: Expression
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The condition."""
+        return f"filter {self.predicate}"
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, no more."""
+        return need
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """The same columns, and those of the condition."""
+        return (kept | self.predicate.columns(),)
+
+    def plan(self, planning: Planning) -> Flow:
+        """A stage that waits to be fused with its neighbours."""
+        flow = planning.input(self.input)
+        return flow.then(Keep(predicate=self.predicate, schema=flow.schema), flow.distribution).pick(
+            planning.needed(self)
+        )

@@ -1,0 +1,67 @@
+"""Group-by: one row per group of equal keys, with aggregates over its rows.
+
+**Law** a group's row changes only if one of its rows does; linear aggregates are sums that commute with the exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.expr.expression import Expression
+from dbsp.plan.builder import Flow
+from dbsp.plan.grouping import group_flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateCall:
+    """One aggregate: function in {count, sum, avg, min, max, count_distinct}; column None means count(*)."""
+
+    name: str
+    function: str
+    column: str | None = None
+
+    def __str__(self) -> str:
+        """As a reader would write it."""
+        return f"{self.name} = {self.function}({self.column or '*'})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupBy(Node):
+    """One row per group of `keys` (null is a group): the keys, then the aggregates. No keys: one group, absent when empty."""
+
+    input: Node
+    keys: tuple[str, ...]
+    aggregates: tuple[AggregateCall, ...]
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """Keys and aggregates."""
+        keys = f"by ({', '.join(self.keys)}) " if self.keys else ""
+        return f"aggregate {keys}{', '.join(map(str, self.aggregates))}".rstrip()
+
+    def kept(self, need: Need) -> Need:
+        """The keys decide the identity of rows."""
+        return need | frozenset(self.keys)
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """The keys, and the arguments of the aggregates that are kept."""
+        arguments = {call.column for call in self.aggregates if call.column is not None and call.name in kept}
+        return (frozenset(self.keys) | arguments,)
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """Below, if it keeps or drops whole groups."""
+        if not condition.columns() <= set(self.keys):
+            return None
+        return replace(self, input=over(self.input, condition))
+
+    def plan(self, planning: Planning) -> Flow:
+        """Rows summed where they are, then at the owners of the groups."""
+        return group_flow(planning.builder, planning.input(self.input), self, planning.needed(self))

@@ -1,0 +1,82 @@
+"""Join: pairs of rows whose keys are equal.
+
+**Law** bilinear: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.operators import join as physical
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join(Node):
+    """Inner equi-join; `columns` lists (side 0 or 1, input column, output name); nulls are never equal."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
+    left: Node
+    right: Node
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    columns: tuple[tuple[int, str, str], ...]
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The keys."""
+        keys = zip(self.left_on, self.right_on, strict=True)
+        return "join on " + ", ".join(a if a == b else f"{a} = {b}" for a, b in keys)
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, no more."""
+        return need
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """Each side's own columns, and its keys."""
+        sides = [frozenset(name for of, name, out in self.columns if of == side and out in kept) for side in (0, 1)]
+        return sides[0] | frozenset(self.left_on), sides[1] | frozenset(self.right_on)
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """On the side that has all its columns."""
+        for side, child in enumerate((self.left, self.right)):
+            names: dict[str, Expression] = {out: ColumnRef(name) for of, name, out in self.columns if of == side}
+            if condition.columns() <= names.keys():
+                moved = over(child, condition.substitute(names))
+                return replace(self, left=moved) if side == 0 else replace(self, right=moved)
+        return None
+
+    def plan(self, planning: Planning) -> Flow:
+        """Both sides distributed by the key."""
+        needed = planning.needed(self)
+        columns = tuple(column for column in self.columns if column[2] in needed)
+        keys = [self.left_on, self.right_on]
+        wanted = self.wanted(frozenset(needed))
+        sides = [
+            planning.input(child).pick(tuple(name for name in child.schema.names if name in names))
+            for child, names in zip(self.children(), wanted, strict=True)
+        ]
+        left, right = planning.builder.together(sides, keys, self.source)
+        schema = self.schema.select(needed)
+        operator = physical.Join(
+            left=left.schema,
+            right=right.schema,
+            left_on=self.left_on,
+            right_on=self.right_on,
+            columns=columns,
+            schema=schema,
+        )
+        made = planning.builder.add("join", operator, (left.node, right.node), schema, self.source)
+        outputs = {(side, name): out for side, name, out in reversed(columns)}
+        distribution = [outputs.get((0, a), outputs.get((1, b))) for a, b in zip(*keys, strict=True)]
+        known = tuple(name for name in distribution if name is not None)
+        return Flow(node=made, schema=schema, distribution=known if len(known) == len(distribution) else None)

@@ -1,0 +1,40 @@
+"""Map and flat map: what a user's function makes of each row.
+
+**Law** linear, provided the function is pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.expr.functions import UserFunction
+from dbsp.operators import map_rows as physical
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapRows(Node):
+    """A user function from a row (a dict) to a row, or to any number of rows if `flat`."""
+
+    input: Node
+    function: UserFunction
+    flat: bool
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The function and what it gives."""
+        return f"{'flat_map' if self.flat else 'map'} {self.function.name} -> {self.schema}"
+
+    def plan(self, planning: Planning) -> Flow:
+        """On the rows where they are."""
+        flow = planning.builder.settle(planning.input(self.input).pick(self.input.schema.names), self.source)
+        operator = physical.MapRows(function=self.function)
+        made = planning.builder.add("map", operator, (flow.node,), self.schema, self.source)
+        return Flow(node=made, schema=self.schema, distribution=None)

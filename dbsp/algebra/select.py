@@ -1,0 +1,67 @@
+"""Select: each row becomes the values of expressions.
+
+**Law** linear: select(a + b) = select(a) + select(b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.operators.apply import Project
+from dbsp.plan.builder import Flow, Key
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select(Node):
+    """Each row becomes the values of the (name, expression) pairs."""
+
+    input: Node
+    columns: tuple[tuple[str, Expression], ...]
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The columns as a reader would write them."""
+        return "select " + ", ".join(_named(name, value) for name, value in self.columns)
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, no more."""
+        return need
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """The columns that the expressions read."""
+        return (frozenset[str]().union(*(value.columns() for name, value in self.columns if name in kept)),)
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """Below, if the condition reads plain columns alone."""
+        plain = {name: value for name, value in self.columns if isinstance(value, ColumnRef)}
+        if not condition.columns() <= plain.keys():
+            return None
+        return replace(self, input=over(self.input, condition.substitute(plain)))
+
+    def plan(self, planning: Planning) -> Flow:
+        """A stage that waits to be fused with its neighbours."""
+        flow, needed = planning.input(self.input), planning.needed(self)
+        columns = tuple((name, value) for name, value in self.columns if name in needed)
+        renamed = {value.name: name for name, value in reversed(columns) if isinstance(value, ColumnRef)}
+        stage = Project(columns=columns, schema=self.schema.select(needed))
+        return flow.then(stage, _renamed(flow.distribution, renamed))
+
+
+def _named(name: str, value: Expression) -> str:
+    return name if isinstance(value, ColumnRef) and value.name == name else f"{name} = {value}"
+
+
+def _renamed(distribution: Key | None, names: Mapping[str, str]) -> Key | None:
+    """The distribution under new names, if all its columns are still there."""
+    if distribution is None or not set(distribution) <= names.keys():
+        return None
+    return tuple(names[name] for name in distribution)

@@ -1,0 +1,22 @@
+"""How operations on sets are planned: the rows of all sides meet by all their columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Node
+from dbsp.operators.set_operation import SetOperation
+from dbsp.plan.builder import Flow
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+def set_flow(planning: Planning, kind: str, node: Node) -> Flow:
+    """The flow of a `SetOperation` of this kind over the node's inputs."""
+    names = node.schema.names
+    flows = [planning.input(child).pick(names) for child in node.children()]
+    flows = planning.builder.together(flows, [names] * len(flows), node.source)
+    operator = SetOperation(kind=kind, schema=node.schema)
+    made = planning.builder.add(kind, operator, tuple(flow.node for flow in flows), node.schema, node.source)
+    return Flow(node=made, schema=node.schema, distribution=names)

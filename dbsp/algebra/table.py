@@ -1,0 +1,52 @@
+"""Table: where changes come in.
+
+**Law** a bag without a primary key: the sum of what was pushed. With one: the last row of every key that was not deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.operators.source import OPERATION, POSITION, Source, operations_schema
+from dbsp.operators.upsert import Upsert
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Node):
+    """A table that changes. With a primary key an insert replaces the row of that key and a delete needs only the key."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ()
+    name: str
+    schema: Schema
+    primary_key: tuple[str, ...] = ()
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """Name, columns, key."""
+        key = f" primary key ({', '.join(self.primary_key)})" if self.primary_key else ""
+        return f"table {self.name} {self.schema}{key}"
+
+    def kept(self, need: Need) -> Need:
+        """The key decides the identity of rows."""
+        return need | frozenset(self.primary_key)
+
+    def plan(self, planning: Planning) -> Flow:
+        """A source; with a key, the operations go to the owners of the keys with the needed columns only."""
+        builder, schema = planning.builder, self.schema.select(planning.needed(self))
+        if not self.primary_key:
+            made = builder.add("source", Source(table=self.name), (), self.schema, self.source)
+            return Flow(node=made, schema=self.schema, distribution=None).pick(schema.names)
+        operations = operations_schema(self.schema, self.primary_key)
+        made = builder.add("source", Source(table=self.name), (), operations, self.source)
+        flow = Flow(node=made, schema=operations, distribution=None).pick((*schema.names, OPERATION, POSITION))
+        flow = builder.distribute(flow, self.primary_key, self.source)
+        operator = Upsert(schema=schema, key=self.primary_key)
+        kept = builder.add("upsert", operator, (flow.node,), schema, self.source)
+        return Flow(node=kept, schema=schema, distribution=self.primary_key)

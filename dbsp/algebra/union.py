@@ -1,0 +1,65 @@
+"""Union: the sum of Z-sets, SQL's UNION ALL.
+
+**Law** linear: D(a + b) = Da + Db.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
+
+from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.expr.expression import Expression
+from dbsp.operators import union as physical
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Union(Node):
+    """The sum of its inputs; schemas are equal."""
+
+    inputs: tuple[Node, ...]
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    INPUTS = ("inputs",)
+
+    def children(self) -> tuple[Node, ...]:
+        """All of them."""
+        return self.inputs
+
+    def with_children(self, children: tuple[Node, ...]) -> Self:
+        """The sum of others."""
+        return replace(self, inputs=children)
+
+    def __str__(self) -> str:
+        """As in SQL."""
+        return "union all"
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, no more."""
+        return need
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """The same of every input."""
+        return tuple(kept for _ in self.inputs)
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """Over every input."""
+        return self.with_children(tuple(over(child, condition) for child in self.inputs))
+
+    def plan(self, planning: Planning) -> Flow:
+        """The inputs in the segment of the last of them."""
+        needed = planning.needed(self)
+        flows = planning.builder.lifted([planning.input(child).pick(needed) for child in self.inputs], self.source)
+        schema = self.schema.select(needed)
+        made = planning.builder.add(
+            "union", physical.Union(schema=schema), tuple(flow.node for flow in flows), schema, self.source
+        )
+        distributions = {flow.distribution for flow in flows}
+        return Flow(node=made, schema=schema, distribution=distributions.pop() if len(distributions) == 1 else None)

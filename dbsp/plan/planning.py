@@ -1,0 +1,37 @@
+"""The state of planning one circuit: the flows of the nodes done so far, and which columns of each are needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dbsp.plan.builder import Builder, Flow, Key
+
+if TYPE_CHECKING:
+    from dbsp.circuit.nodes import Need, Node
+
+
+@dataclass(slots=True)
+class Planning:
+    """The flows of the logical nodes done so far, by identity; `readers` counts who reads a node."""
+
+    builder: Builder
+    need: dict[int, Need]
+    readers: Counter[int]
+    flows: dict[int, Flow] = field(default_factory=dict)
+
+    def plan(self, node: Node) -> None:
+        """Make the flow of a node whose inputs are done; one that is read twice is settled, so that it runs once."""
+        flow = node.plan(self)
+        if self.readers[id(node)] > 1:
+            flow = self.builder.settle(flow, node.source)
+        self.flows[id(node)] = flow
+
+    def input(self, node: Node) -> Flow:
+        """The flow of a node that is done."""
+        return self.flows[id(node)]
+
+    def needed(self, node: Node) -> Key:
+        """The columns that are needed of a node, in its order."""
+        return tuple(name for name in node.schema.names if name in self.need[id(node)])

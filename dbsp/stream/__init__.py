@@ -1,0 +1,7 @@
+"""Streams: what users write circuits with."""
+
+from dbsp.stream.groups import Group
+from dbsp.stream.stream import Stream
+from dbsp.stream.table import table
+
+__all__ = ["Group", "Stream", "table"]

@@ -1,0 +1,105 @@
+"""What every stream is: a thin handle on a logical node, with a schema; the families of methods build on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dbsp.algebra.select import Select
+from dbsp.circuit.explain import explain_node
+from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr, col, column_name, unwrap
+from dbsp.expr.expression import ColumnRef, Expression, resolve
+from dbsp.expr.names import missing_column, nearest
+from dbsp.zset.schema import Column, OrderBy, Schema
+
+if TYPE_CHECKING:
+    from dbsp.stream.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A logical node as the user holds it."""
+
+    node: Node
+
+    @property
+    def schema(self) -> Schema:
+        """Names, types and nulls of the columns."""
+        return self.node.schema
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return self.node.schema.names
+
+    def __getitem__(self, name: str) -> Expr:
+        """The column of this name as an expression; an unknown name is refused here."""
+        with located(user_line()):
+            if name not in self.schema:
+                raise missing_column(name, self.schema)
+        return col(name)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Only to say how a column is written."""
+        known = name != "node" and not name.startswith("_") and name in self.columns
+        hint = f'; write stream["{name}"] or dbsp.col("{name}") for the column' if known else ""
+        raise AttributeError(f"a Stream has no attribute {name!r}{hint}")
+
+    def __repr__(self) -> str:
+        """Kind and schema."""
+        return f"Stream({type(self.node).__name__} {self.schema})"
+
+    def explain(self) -> str:
+        """The query as an indented text, inputs below what reads them.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"x": dbsp.INT64})
+        >>> print(t.filter(dbsp.col("x") > 1).explain())
+        filter (x > 1)
+          table t (x: int64)
+        """
+        return explain_node(self.node)
+
+    def made(self, node: Node) -> Stream:
+        """A stream of this node."""
+        from dbsp.stream.stream import Stream  # noqa: PLC0415 (it is made of the families, which build on this)
+
+        return Stream(node)
+
+    def selected(self, pairs: Sequence[tuple[str, Any]], source: SourceLine | None) -> Stream:
+        """A selection of (name, column or value) pairs."""
+        if not pairs:
+            raise CircuitError("a selection needs at least one column", "name one")
+        resolved = tuple((name, resolve(_column_or_value(value, self.schema), self.schema)) for name, value in pairs)
+        columns = tuple(Column(name, value.type(self.schema), value.nullable(self.schema)) for name, value in resolved)
+        return self.made(Select(input=self.node, columns=resolved, schema=Schema(columns), source=source))
+
+
+def _column_or_value(value: Any, schema: Schema) -> Expression:
+    """Text means a column; everything else an expression or a constant."""
+    if not isinstance(value, str):
+        return unwrap(value)
+    if value not in schema:
+        hint = f'{nearest(value, schema.names)}; for the text itself write dbsp.lit("{value}")'
+        raise CircuitError(f'no such column: column="{value}"', hint)
+    return ColumnRef(value)
+
+
+def order_of(item: Any) -> OrderBy:
+    """An ordering column as a user may write it."""
+    return item if isinstance(item, OrderBy) else OrderBy(column_name(item))
+
+
+def check_streams(what: str, others: Iterable[Any]) -> None:
+    """Refuse what is not a stream."""
+    for other in others:
+        if not isinstance(other, Handle):
+            raise CircuitError(
+                f"{what} takes streams: got={type(other).__name__}", "give what dbsp.table or a method of it returned"
+            )

@@ -1,0 +1,33 @@
+"""The ways in which a user may write a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from dbsp.errors import CircuitError
+from dbsp.zset.schema import Column, Schema
+
+Columns = Mapping[str, pa.DataType] | Iterable[Column] | Schema
+
+
+def as_schema(columns: Columns) -> Schema:
+    """A schema from what a user may write for one."""
+    if isinstance(columns, Schema):
+        return columns
+    if isinstance(columns, pa.Schema):
+        return Schema(tuple(Column(field.name, field.type, field.nullable) for field in columns))
+    if isinstance(columns, Mapping):
+        for name, type_ in columns.items():
+            if not isinstance(type_, pa.DataType):
+                raise CircuitError(
+                    f"not a column type: column={name} type={type_!r}", "write one such as dbsp.INT64 or dbsp.STRING"
+                )
+        return Schema.of(columns)
+    listed = tuple(columns) if isinstance(columns, Iterable) else ()
+    if not listed or not all(isinstance(column, Column) for column in listed):
+        raise CircuitError(
+            f"not a schema: got={columns!r}", 'write one such as {"id": dbsp.INT64, "name": dbsp.STRING}'
+        )
+    return Schema(listed)

@@ -1,0 +1,43 @@
+"""Tables: where streams begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dbsp.algebra.table import Table
+from dbsp.circuit.names import check_name
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import CircuitError
+from dbsp.expr.names import missing_column
+from dbsp.stream.schemas import Columns, as_schema
+from dbsp.stream.stream import Stream
+from dbsp.zset.schema import Column, Schema
+
+
+def table(name: str, columns: Columns, primary_key: str | Sequence[str] | None = None) -> Stream:
+    """A table that the pipeline's inputs change.
+
+    **Shape** With a primary key an insert replaces the row of that key and a delete needs only the key; its columns
+    are never null.
+    Without one the table is a bag: a row may occur several times.
+
+    **Example**
+
+    >>> import dbsp
+    >>> dbsp.table("airlines", {"code": dbsp.STRING, "name": dbsp.STRING}, primary_key="code")
+    Stream(Table (code: string not null, name: string))
+    """
+    source = user_line()
+    with located(source):
+        check_name("table", name)
+        schema = as_schema(columns)
+        if not len(schema):
+            raise CircuitError(f"a table needs at least one column: table={name}")
+        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key or ())
+        for column in key:
+            if column not in schema:
+                raise missing_column(column, schema)
+        if len(set(key)) != len(key):
+            raise CircuitError(f"a primary key names a column twice: primary_key={list(key)}")
+        schema = Schema(tuple(Column(c.name, c.type, c.nullable and c.name not in key) for c in schema))
+        return Stream(Table(name=name, schema=schema, primary_key=key, source=source))
