@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from tests.laws.circuits import Relation, canonical, recomputed, relations, t, u
+from tests.laws.circuits import relations
+from tests.laws.relation import Relation, canonical, recomputed, t, u
 
 strings = st.sampled_from(["x", "y", "a longer string than eight", "", None])
 integers = st.sampled_from([None, -3, 0, 1, 2, 5, 2**40])

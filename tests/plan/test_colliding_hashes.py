@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.zset.hashing import narrow_hash
-from tests.laws.circuits import Relation, recomputed, relations, t, u
+from tests.laws.circuits import relations
+from tests.laws.relation import Relation, recomputed, t, u
 from tests.laws.test_equalities import World, act, actions
 from tests.operators.histories import quick
 

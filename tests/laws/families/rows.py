@@ -1,0 +1,58 @@
+"""Operators that look at one row at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+import dbsp
+from tests.laws.relation import LEFT, Relation
+
+
+def filtered(r: Relation, limit: int) -> Relation:
+    return Relation(
+        r.stream.filter((dbsp.col("a") > limit) | dbsp.col("f").is_null()),
+        f"select b, a, f from ({r.sql}) where a > {limit} or f is null",
+        (*r.operators, "filter"),
+    )
+
+
+def mapped(r: Relation, plus: int) -> Relation:
+    return Relation(
+        r.stream.select("b", a=dbsp.col("a") + plus, f=dbsp.col("f") * 0.5),
+        f"select b, a + {plus} as a, f * 0.5 as f from ({r.sql})",
+        (*r.operators, "select"),
+    )
+
+
+def row_function(row: dict[str, Any]) -> dict[str, Any]:
+    return {"b": row["b"], "a": None if row["a"] is None else -row["a"], "f": row["f"]}
+
+
+def by_user(r: Relation) -> Relation:
+    return Relation(
+        r.stream.map(row_function, schema=LEFT), f"select b, -a as a, f from ({r.sql})", (*r.operators, "map")
+    )
+
+
+def repeat(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row] * ((row["a"] or 0) % 3)
+
+
+def flat(r: Relation) -> Relation:
+    return Relation(
+        r.stream.flat_map(repeat, schema=LEFT),
+        f"select b, a, f from ({r.sql}) q, range(((coalesce(a, 0) % 3) + 3) % 3)",
+        (*r.operators, "flat_map"),
+    )
+
+
+def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
+    """Relations made of others."""
+    return [
+        st.builds(filtered, inner, st.integers(-2, 2)),
+        st.builds(mapped, inner, st.integers(-2, 2)),
+        st.builds(by_user, inner),
+        st.builds(flat, inner),
+    ]

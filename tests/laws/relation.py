@@ -1,0 +1,57 @@
+"""What every generated circuit is made of: a stream beside the SQL that says the same.
+
+Every relation has the columns (b: string, a: int64, f: float64), so that any operator can follow any other. Floats are
+small multiples of a quarter, so that every sum is exact and DuckDB's is too; exact sums have tests of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import dbsp
+
+LEFT = {"b": dbsp.STRING, "a": dbsp.INT64, "f": dbsp.FLOAT64}
+KEYED = {"id": dbsp.INT64, **LEFT}
+t = dbsp.table("t", LEFT)
+u = dbsp.table("u", KEYED, primary_key="id")
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A stream and the query that means the same over tables t and u."""
+
+    stream: Any
+    sql: str
+    operators: tuple[str, ...]
+
+
+def base(which: str) -> Relation:
+    stream = t if which == "t" else u.select("b", "a", "f")
+    return Relation(stream, f"select b, a, f from {which}", (which,))
+
+
+def recomputed(sql: str, tables: dict[str, list[dict[str, Any]]]) -> Counter[tuple[Any, ...]]:
+    """DuckDB's answer over the tables as they are now."""
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for name, columns in (("t", LEFT), ("u", KEYED)):
+            rows = pa.Table.from_pylist(tables[name], schema=pa.schema(list(columns.items())))
+            connection.register(f"{name}_rows", rows)
+            connection.execute(f"create table {name} as select * from {name}_rows")
+        return Counter(canonical(row) for row in connection.sql(sql).fetchall())
+
+
+def canonical(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """-0.0 is 0.0 and a NaN equals itself."""
+    return tuple(_one(v) for v in row)
+
+
+def _one(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return "nan" if math.isnan(value) else value + 0.0
