@@ -1,7 +1,8 @@
 """`coordinator …`: talk to a running service.
 
 It finds the service by `--url`, or by the `coordinator.json` in the data folder of `--pipeline` (default `pipeline.toml`).
-What it prints is for people; `--json` prints the service's own answer. Exit codes: `exits`.
+`doctor` alone needs no service: it reads the pipeline's files. What a command prints is for people; `--json` prints the
+service's own answer. Exit codes: `exits`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dbsp.coordinator.config import load_config
-from dbsp.coordinator.exits import error_of
+from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.exits import error_of, exit_code
 from dbsp.coordinator.listen import read_address
 from dbsp.coordinator.serve import guarded
 from dbsp.errors import ConfigError, DbspError, UnavailableError
@@ -30,6 +32,7 @@ Examples:
   coordinator query "SELECT name, mean_delay FROM delay_by_airline ORDER BY 2 DESC"
   coordinator rescale 4 --dry-run
   coordinator --pipeline shop/pipeline.toml checkpoint
+  coordinator doctor shop/pipeline.toml
   coordinator --url http://127.0.0.1:8080 --token secret status
 
 \b
@@ -220,6 +223,19 @@ def push(client: Client, table: str, file: Any, producer: str | None, sequence: 
     if found["bad_rows"]:
         text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"
     client.show(found, text)
+
+
+@command.command()
+@click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.pass_obj
+def doctor(client: Client, pipeline: Path | None) -> None:
+    """Read all files of PIPELINE and say what is broken; works with the service running or stopped, changes nothing."""
+    config = load_config(pipeline or client.pipeline)
+    with _patience("reading"):
+        found = diagnose(config)
+    client.show(found.as_json(), found.as_text())
+    if found.findings:
+        sys.exit(exit_code("data"))
 
 
 @command.command()

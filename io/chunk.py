@@ -83,6 +83,16 @@ def chunk_rows(data: bytes | memoryview) -> int:
     return int(_HEADER.unpack_from(data)[2])
 
 
+def check_chunk(data: bytes, where: str) -> int:
+    """The offsets that a whole record of any schema takes; `DataError` with `where` if it is damaged."""
+    if len(data) < _HEADER.size:
+        raise DataError(f"an input record is cut short: {where} bytes={len(data)}")
+    magic, checksum, rows, _ = _HEADER.unpack_from(data)
+    if magic != MAGIC or zlib.crc32(memoryview(data)[_CHECKED_FROM:]) != checksum:
+        raise DataError(f"an input record is damaged: {where}")
+    return int(rows)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chunk:
     """A decoded record, or a piece of one: arrays that read its bytes in place. `rows` counts good and bad ones."""
@@ -104,11 +114,8 @@ class Chunk:
 
 def decode_chunk(data: bytes, schema: Schema, where: str) -> Chunk:
     """The rows of a record, reading its bytes in place; `DataError` with `where` if it is damaged or another schema's."""
-    if len(data) < _HEADER.size:
-        raise DataError(f"an input record is cut short: {where} bytes={len(data)}")
-    magic, checksum, rows, size = _HEADER.unpack_from(data)
-    if magic != MAGIC or zlib.crc32(memoryview(data)[_CHECKED_FROM:]) != checksum:
-        raise DataError(f"an input record is damaged: {where}")
+    rows = check_chunk(data, where)
+    size = int(_HEADER.unpack_from(data)[3])
     with pa.ipc.open_stream(pa.py_buffer(data).slice(_HEADER.size, size)) as reader:
         stored = reader.read_next_batch()
     if (

@@ -1,0 +1,308 @@
+"""`coordinator doctor`: reads everything a pipeline keeps on this host and says what is broken and what to do.
+
+Read only: nothing is written, repaired, or opened in a way that could make an absent file. It may run beside the service; what
+moves meanwhile (ledger, log heads) is read again until it stands still for one comparison.
+
+Per file: its LMDB structure, then every record and chunk against its checksums. Between files (invariants 7, 8, 11, 12): all
+workers of some layout hold one published version; the step log and the input log reach from it to where the newest record
+says; outputs reach at least as far as it. Left out: logs on Kafka, the scratch (thrown away at every start), files that an
+output wrote for others.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lmdb.verify import VerifyError
+from lmdb.verify import verify as verify_structure
+
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.control import FORM, Ledger, decode_ledger
+from dbsp.coordinator.cutting import Positions
+from dbsp.coordinator.recovery import Choice, choose, story
+from dbsp.errors import DataError, DbspError, UnavailableError
+from dbsp.findings import Examined, Finding
+from dbsp.io import examine as logs
+from dbsp.io.output_part import Progress
+from dbsp.storage import examine as storage
+from dbsp.store import VersionInfo
+
+TRIES = 5
+META_BYTES = 8192
+CONTROL_REMEDY = "restore the folder `control` from a backup of the same moment as the databases"
+TOGETHER_REMEDY = (
+    "restore data_dir as a whole from one backup: its parts are not of one moment; without a backup start over with an"
+    " empty data_dir"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What was looked at, what was left out and why, what is wrong."""
+
+    examined: tuple[Examined, ...]
+    findings: tuple[Finding, ...]
+    left_out: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {
+            "sound": not self.findings,
+            "examined": [
+                {"file": str(seen.file), "worker": seen.worker, "counts": seen.counts, "sound": not seen.findings}
+                for seen in self.examined
+            ],
+            "findings": [
+                {
+                    "file": str(f.file), "worker": f.worker, "chunk": f.chunk, "what": f.what, "remedy": f.remedy,
+                }
+                for f in self.findings
+            ],
+            "left_out": list(self.left_out),
+        }  # fmt: skip
+
+    def as_text(self) -> str:
+        """The same for people."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for seen in self.examined:
+            counted = ", ".join(f"{number:,} {what}" for what, number in seen.counts.items())
+            yield f"{'broken' if seen.findings else 'ok':7}{seen.file}" + (f": {counted}" if counted else "")
+        for reason in self.left_out:
+            yield f"not read: {reason}"
+        for finding in self.findings:
+            place = "".join(
+                f" {name}={value}"
+                for name, value in (("worker", finding.worker), ("chunk", finding.chunk))
+                if value is not None and f"{name}={value}" not in finding.what
+            )
+            shown = "" if str(finding.file) in finding.what else f" file={finding.file}"
+            yield f"\nbroken: {finding.what}{place}{shown}\n  to do: {finding.remedy}"
+        found = len(self.findings)
+        yield (
+            f"\n{found} thing{'s are' if found > 1 else ' is'} broken" if found else "everything that was read is sound"
+        )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the files say of themselves, for comparing them."""
+
+    examined: list[Examined] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def take(self, seen: Examined) -> bool:
+        """Note a file; whether it is sound."""
+        self.examined.append(seen)
+        return not seen.findings
+
+
+def diagnose(config: Config) -> Diagnosis:
+    """Examine a pipeline's files.
+
+    **Cost** reads everything once.
+    **Errors** `UnavailableError` if there is no pipeline to look at.
+    """
+    if not config.data_dir.is_dir():
+        raise UnavailableError(
+            f"there is nothing to examine: data_dir={config.data_dir}", "the pipeline was never started here"
+        )
+    found = _Found()
+    ledger = _ledger(config.data_dir, found)
+    sound = ledger is not None
+    if ledger is not None:
+        for worker in sorted(ledger.members):
+            sound &= _database(config, ledger, worker, found)
+            sound &= _output(config, ledger, worker, found)
+    sound &= _logs(config, ledger, found)
+    between = _agreement(config, found) if sound and ledger is not None and ledger.epoch else []
+    own = [finding for seen in found.examined for finding in seen.findings]
+    return Diagnosis(examined=tuple(found.examined), findings=(*own, *between), left_out=tuple(found.left_out))
+
+
+def _whole(file: Path, remedy: str, worker: int | None, read: Callable[[], Examined]) -> Examined:
+    """`read` the content, if the structure of the file is sound."""
+    problems = _structure(file)
+    if not problems:
+        return read()
+    seen = Examined(file=file, remedy=remedy, worker=worker)
+    for problem in problems:
+        seen.found(problem)
+    return seen
+
+
+def _structure(file: Path) -> list[str]:
+    """What is wrong with a file as LMDB's; a file that is written meanwhile is walked again."""
+    problems: list[str] = []
+    for _ in range(TRIES):
+        try:
+            before = _heads(file)
+            if len(before) < META_BYTES:
+                return [f"the file is empty or cut short: bytes={file.stat().st_size}"]
+            problems = [str(problem) for problem in verify_structure(str(file))]  # type: ignore[no-untyped-call]
+            if not problems or before == _heads(file):
+                return problems
+        except FileNotFoundError:
+            return ["the file is missing"]
+        except (OSError, VerifyError) as error:
+            problems = [str(error)]
+    return problems
+
+
+def _heads(file: Path) -> bytes:
+    """Both meta pages: they change with every commit."""
+    with file.open("rb") as stream:
+        return stream.read(META_BYTES)
+
+
+# --- the files ------------------------------------------------------------------------------------------------------
+
+
+def _ledger(data_dir: Path, found: _Found) -> Ledger | None:
+    kept: list[Ledger] = []
+    file = data_dir / "control" / "data.mdb"
+
+    def read() -> Examined:
+        seen = Examined(file=file, remedy=CONTROL_REMEDY)
+        with seen.guarded(also=logs.ENGINE):
+            kept.append(read_ledger(data_dir))
+            seen.count("ledgers")
+        return seen
+
+    found.take(_whole(file, CONTROL_REMEDY, None, read))
+    return kept[0] if kept else None
+
+
+def read_ledger(data_dir: Path) -> Ledger:
+    """The ledger, read only; `DataError` if it is missing or damaged."""
+    with logs.reading(data_dir / "control", FORM, ("ledger",)) as log:
+        data = log.get("ledger", b"ledger")
+    if data is None:
+        raise DataError("the ledger is empty", CONTROL_REMEDY)
+    if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
+        raise DataError("the ledger's checksum is wrong", CONTROL_REMEDY)
+    return decode_ledger(json.loads(data[4:]))
+
+
+def _home(config: Config, worker: int) -> Path:
+    return config.data_dir / "workers" / f"{worker:04d}"
+
+
+def _database(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
+    home = _home(config, worker)
+    if worker in ledger.forming and not home.exists():
+        found.left_out.append(f"worker {worker} joins and has no database yet")
+        return True
+    file = storage.durable_file(home)
+    return found.take(_whole(file, storage.REMEDY, worker, lambda: storage.examine_database(home, worker)))
+
+
+def _output(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
+    if config.output.kind == "kafka":
+        return True
+    folder, read = _output_place(config, worker)
+    if worker in ledger.forming and not folder.exists():
+        return True
+    return found.take(_whole(folder / "data.mdb", logs.PROGRESS_REMEDY, worker, lambda: read()[0]))
+
+
+def _output_place(config: Config, worker: int) -> tuple[Path, Callable[[], tuple[Examined, Progress | None]]]:
+    if config.output.kind == "embedded":
+        return config.data_dir / "outputs" / str(worker), lambda: logs.examine_output(config.data_dir, worker)
+    files = config.folder / config.output.directory if config.output.directory else config.data_dir / "files"
+    return files / ".progress" / str(worker), lambda: logs.examine_file_progress(files, worker)
+
+
+def _logs(config: Config, ledger: Ledger | None, found: _Found) -> bool:
+    if config.input.kind == "kafka":
+        found.left_out.append("input and step log are on Kafka")
+    if config.output.kind != "embedded":
+        found.left_out.append(f"rows of outputs are elsewhere: output.kind={config.output.kind}")
+    if config.input.kind == "kafka":
+        return True
+    if ledger is not None and not ledger.epoch and not (config.data_dir / "steps").exists():
+        found.left_out.append("the logs: the pipeline was never started")
+        return True
+    data_dir = config.data_dir
+    steps = found.take(
+        _whole(data_dir / "steps" / "data.mdb", logs.STEPS_REMEDY, None, lambda: logs.examine_steps(data_dir)[0])
+    )
+    inputs = found.take(
+        _whole(data_dir / "input" / "data.mdb", logs.INPUT_REMEDY, None, lambda: logs.examine_input(data_dir)[0])
+    )
+    return steps and inputs
+
+
+# --- between the files ----------------------------------------------------------------------------------------------
+
+
+def _agreement(config: Config, found: _Found) -> list[Finding]:
+    """Compare what the files say of each other, as of one moment."""
+    findings: list[Finding] = []
+    for _ in range(TRIES):
+        before = read_ledger(config.data_dir)
+        try:
+            findings = list(_disagreements(config, before))
+        except DbspError as error:
+            findings = [_between(config, error.message)]
+        if not findings or before == read_ledger(config.data_dir):
+            return findings
+    found.left_out.append("the files against each other: the service changed them all the time")
+    return []
+
+
+def _between(config: Config, what: str) -> Finding:
+    return Finding(file=config.data_dir, what=what, remedy=TOGETHER_REMEDY)
+
+
+def _disagreements(config: Config, ledger: Ledger) -> Iterator[Finding]:
+    held: dict[int, tuple[VersionInfo, ...]] = {
+        worker: storage.versions_in(_home(config, worker))
+        for worker in sorted(ledger.members)
+        if _home(config, worker).exists()
+    }
+    choice = choose(held, ledger.layouts, run=ledger.run, fingerprint=ledger.fingerprint)
+    if choice is None or choice.version < ledger.published:
+        shown = "none" if choice is None else choice.version
+        what = f"no version that every worker of its layout holds: published={ledger.published} found={shown}"
+        yield _between(config, f"{what} {story(held)}")
+        return
+    positions = dict(ledger.positions(choice.checkpoint)[0])
+    if config.input.kind == "embedded":
+        yield from _log_gaps(config, choice, positions)
+    if config.output.kind != "kafka":
+        yield from _output_gaps(config, choice)
+
+
+def _log_gaps(config: Config, choice: Choice, positions: Positions) -> Iterator[Finding]:
+    """Step log and input log reach from the checkpoint to the newest record."""
+    step, steps = choice.checkpoint.step, logs.examine_steps(config.data_dir)[1]
+    first = steps.records[0].step if steps.records else steps.next_step
+    if not first <= step <= steps.next_step:
+        what = f"the step log does not reach from the checkpoint: step={step} first={first} next={steps.next_step}"
+        yield _between(config, what)
+    spans = logs.examine_input(config.data_dir)[1]
+    for (table, partition), wanted in sorted(steps.positions.items()):
+        place = f"table={table} partition={partition}"
+        floor, end = spans.get((table, partition), (0, 0))
+        if end < wanted:
+            yield _between(config, f"the input log ends below what steps have read: {place} end={end} read={wanted}")
+        if floor > positions.get((table, partition), floor):
+            begin = positions[table, partition]
+            yield _between(config, f"the input log begins above the checkpoint: {place} first={floor} wanted={begin}")
+
+
+def _output_gaps(config: Config, choice: Choice) -> Iterator[Finding]:
+    """Outputs reach at least as far as the checkpoint (11)."""
+    for worker in choice.layout.workers:
+        _, progress = _output_place(config, worker)[1]()
+        if progress is None or progress.last < choice.checkpoint.step:
+            last = None if progress is None else progress.last
+            what = f"a worker's outputs end below the checkpoint: worker={worker} last={last} step={choice.checkpoint.step}"
+            yield _between(config, what)

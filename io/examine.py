@@ -1,0 +1,248 @@
+"""Examining the embedded logs for `coordinator doctor`: every record, read only, past the first damage.
+
+The structure of a file is walked by the caller first: LMDB trusts its pages, so a file whose structure is broken must not be
+opened by it. Each function also brings back what the log says of itself, for comparing the logs with each other.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from dbsp.errors import DataError
+from dbsp.findings import Examined
+from dbsp.io import embedded_input, embedded_output, embedded_steps, file_output
+from dbsp.io.chunk import check_chunk
+from dbsp.io.environment import LMDB_ENGINE, check_data_file
+from dbsp.io.output_part import Progress
+from dbsp.io.step_codec import Positions, advance, positions_from_json, record_from_json, unseal
+from dbsp.logs import StepRecord
+
+ENGINE = (lmdb.Error, struct.error, OSError)
+STEPS_REMEDY = "restore the folder of the step log from a backup of the same moment as the databases"
+INPUT_REMEDY = (
+    "restore the folder of the input log from a backup; rows below the oldest checkpoint are not needed to go on, of the"
+    " others the producers must be asked"
+)
+OUTPUT_REMEDY = (
+    "restore this worker's folder of outputs from a backup; the pipeline goes on without these rows, consumers that have"
+    " not read them yet cannot"
+)
+PROGRESS_REMEDY = (
+    "restore this worker's folder of outputs from a backup: without its progress the pipeline does not start"
+)
+
+
+class Opened:
+    """A log's file, opened for reading alone, in one read transaction."""
+
+    def __init__(self, env: Any, txn: Any, names: tuple[str, ...]) -> None:
+        """Find the named parts."""
+        self._txn = txn
+        self._parts = {name: env.open_db(name.encode(), txn=txn, create=False) for name in (*names, "meta")}
+
+    def get(self, part: str, key: bytes) -> bytes | None:
+        """A value."""
+        found: bytes | None = self._txn.get(key, db=self._parts[part])
+        return found
+
+    def items(self, part: str) -> Iterator[tuple[bytes, bytes]]:
+        """All keys and values, in order."""
+        yield from self._txn.cursor(db=self._parts[part])
+
+
+@contextmanager
+def reading(folder: Path, form: str, names: tuple[str, ...]) -> Iterator[Opened]:
+    """A log's file in one read transaction; `DataError` if it is missing, empty, cut short or another kind."""
+    file = folder / "data.mdb"
+    check_data_file(file)
+    env = lmdb.open(
+        str(folder), map_size=file.stat().st_size, max_dbs=len(names) + 2, readonly=True, create=False,
+        lock=(folder / "lock.mdb").exists(), lib_version=LMDB_ENGINE,
+    )  # fmt: skip
+    try:
+        with env.begin() as txn:
+            opened = Opened(env, txn, names)
+            found = opened.get("meta", b"format")
+            if found != form.encode():
+                raise DataError(f"the file is another kind of log: file={file} found={found!r} expected={form!r}")
+            yield opened
+    finally:
+        env.close()
+
+
+# --- the step log ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class StepsSeen:
+    """What the step log holds: its records, and what its head says comes next."""
+
+    records: list[StepRecord] = field(default_factory=list)
+    next_step: int = 0
+    positions: Positions = field(default_factory=dict)
+
+
+def examine_steps(directory: Path) -> tuple[Examined, StepsSeen]:
+    """Every record: whole, in its place, without gap or overlap in steps and ranges (7); the head says the same."""
+    seen = Examined(file=directory / "steps" / "data.mdb", remedy=STEPS_REMEDY)
+    steps = StepsSeen()
+    with seen.guarded(also=ENGINE), reading(directory / "steps", embedded_steps.FORM, ("records",)) as log:
+        for key, value in log.items("records"):
+            with seen.guarded(f"record {key.hex()}", also=ENGINE):
+                steps.records.append(_step_record(seen.file, key, value))
+                seen.count("step records")
+        head = log.get("meta", b"head")
+        if head is None:
+            seen.found("the step log has no head")
+            return seen, steps
+        with seen.guarded("head"):
+            found = unseal(head, f"file={seen.file} part=head")
+            steps.next_step, steps.positions = found["next_step"], positions_from_json(found["positions"])
+        _contiguous(seen, steps)
+    return seen, steps
+
+
+def _step_record(file: Path, key: bytes, value: bytes) -> StepRecord:
+    step = int(struct.unpack(">Q", key)[0])
+    record = record_from_json(unseal(value, f"file={file} step={step}"))
+    if record.step != step:
+        raise DataError(f"a step log record is in the wrong place: step={step} found={record.step}")
+    return record
+
+
+def _contiguous(seen: Examined, steps: StepsSeen) -> None:
+    """Invariant 7, as far back as records are kept."""
+    positions: Positions = {}
+    following = steps.records[0].step if steps.records else steps.next_step
+    for record in steps.records:
+        try:
+            positions = advance(record, following, positions)
+        except DataError as error:
+            seen.found(error.message)
+            positions |= {(r.table, r.partition): r.last for r in record.ranges}
+        following = record.step + 1
+    if following != steps.next_step:
+        seen.found(f"the step log's last records are missing: next={steps.next_step} found={following}")
+    for (table, partition), offset in sorted(positions.items()):
+        known = steps.positions.get((table, partition))
+        if known != offset:
+            seen.found(
+                f"the step log's head does not follow: table={table} partition={partition} head={known} records={offset}"
+            )
+
+
+# --- the input log --------------------------------------------------------------------------------------------------
+
+Spans = dict[tuple[str, int], tuple[int, int]]
+"""(floor, end) of each place."""
+Reached = dict[tuple[str, int], int | None]
+"""The offset behind the last record of each place; None behind a damaged one."""
+
+
+def examine_input(directory: Path) -> tuple[Examined, Spans]:
+    """Every record: whole, and all offsets between floor and end there, once."""
+    seen = Examined(file=directory / "input" / "data.mdb", remedy=INPUT_REMEDY)
+    spans: Spans = {}
+    names = ("rows", "spans", "producers")
+    with seen.guarded(also=ENGINE), reading(directory / "input", embedded_input.FORM, names) as log:
+        for key, value in log.items("spans"):
+            with seen.guarded(f"span {key!r}", also=ENGINE):
+                end, floor, _, _ = struct.unpack("<QQQQ", value)
+                spans[_place(key)] = (floor, end)
+        reached: Reached = {}
+        for key, data in log.items("rows"):
+            with seen.guarded(f"rows {key!r}", also=ENGINE):
+                _rows(seen, key, data, spans, reached)
+        for (table, partition), (floor, end) in sorted(spans.items()):
+            last = reached.get((table, partition), floor)
+            if last is not None and last != end:
+                seen.found(f"input rows are missing: table={table} partition={partition} first={last} last={end}")
+    return seen, spans
+
+
+def _place(key: bytes) -> tuple[str, int]:
+    name, _, partition = key.partition(b"\0")
+    return name.decode(), int(struct.unpack(">H", partition)[0])
+
+
+def _rows(seen: Examined, key: bytes, data: bytes, spans: Spans, reached: Reached) -> None:
+    """One record; behind a damaged one it is not known where the next begins."""
+    table, partition = place = _place(key[:-8])
+    offset = int(struct.unpack(">Q", key[-8:])[0])
+    where = f"table={table} partition={partition} offset={offset}"
+    if place not in spans:
+        seen.found(f"the input log has rows of a place it does not know: {where}")
+        return
+    floor, _ = spans[place]
+    expected = reached.get(place, min(offset, floor))
+    if expected is not None and offset != expected:
+        seen.found(f"input rows are missing: table={table} partition={partition} first={expected} last={offset}")
+    try:
+        rows = check_chunk(data, f"file={seen.file} {where}")
+    except DataError as error:
+        seen.found(error.message)
+        reached[place] = None
+        return
+    seen.count("input records")
+    seen.count("input rows", rows)
+    reached[place] = offset + rows
+
+
+# --- outputs --------------------------------------------------------------------------------------------------------
+
+
+def examine_output(directory: Path, worker: int) -> tuple[Examined, Progress | None]:
+    """Every record of a worker's embedded outputs, and its progress."""
+    return _output(directory / "outputs" / str(worker), embedded_output.FORM, worker)
+
+
+def examine_file_progress(directory: Path, worker: int) -> tuple[Examined, Progress | None]:
+    """What a worker that writes files says it has written; the files themselves are the consumers'."""
+    return _output(directory / ".progress" / str(worker), file_output.FORM, worker)
+
+
+def _output(folder: Path, form: str, worker: int) -> tuple[Examined, Progress | None]:
+    seen = Examined(file=folder / "data.mdb", remedy=PROGRESS_REMEDY, worker=worker)
+    progress: Progress | None = None
+    with seen.guarded(also=ENGINE), reading(folder, form, ("data", "checksums")) as log:
+        data = log.get("meta", b"progress")
+        if data is None:
+            seen.found("the output log holds no progress")
+            return seen, None
+        first, last, epoch = struct.unpack("<QQQ", data)
+        progress = Progress(first=first, last=last, epoch=epoch)
+        if first > last:
+            seen.found(f"the progress is damaged: first={first} last={last}")
+        _checksums(seen, log, progress)
+        for key, value in log.items("data"):
+            _part(seen, key, value, progress)
+    return seen, progress
+
+
+def _checksums(seen: Examined, log: Opened, progress: Progress) -> None:
+    """They are kept for the last steps, without gap."""
+    steps = [int(struct.unpack(">Q", key)[0]) for key, _ in log.items("checksums")]
+    seen.count("checksums of steps", len(steps))
+    if steps and steps != list(range(progress.last - len(steps), progress.last)):
+        seen.found(f"checksums of steps are missing: last={progress.last} found={len(steps)} first={steps[0]}")
+
+
+def _part(seen: Examined, key: bytes, value: bytes, progress: Progress) -> None:
+    view, _, place = key.partition(b"\0")
+    where = f"view={view.decode(errors='replace')}"
+    with seen.guarded(where, also=ENGINE):
+        step, number = struct.unpack(">QI", place)
+        if not value or zlib.crc32(value[4:]) != int.from_bytes(value[:4], "little"):
+            seen.found(f"an output record is damaged: {where} step={step} piece={number}", remedy=OUTPUT_REMEDY)
+        elif not progress.first <= step < progress.last:
+            seen.found(f"an output record of a step that was not written: {where} step={step} last={progress.last}")
+        else:
+            seen.count("output records")

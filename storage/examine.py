@@ -1,0 +1,125 @@
+"""Examining a worker's database for `coordinator doctor`: every chunk of every version, read only, past the first damage.
+
+The structure of the file (pages, trees, free list) is walked by the caller first: LMDB trusts its pages, so a file whose
+structure is broken must not be opened by it. Left out: the scratch, which every start throws away.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from dbsp.errors import DataError
+from dbsp.findings import UNREADABLE, Examined
+from dbsp.storage import records
+from dbsp.storage.chunkfile import payload_of
+from dbsp.storage.durable import refs_of_states
+from dbsp.storage.environment import LMDB_MAJOR, check_file, data_file
+from dbsp.storage.records import Record, number_key, number_of
+from dbsp.storage.tables import Txn
+from dbsp.store import VersionInfo
+from dbsp.trace.chunks import ChunkRef
+from dbsp.trace.manifest import StoredBatch
+from dbsp.zset.encoding import verify as verify_encoded
+
+REMEDY = (
+    "stop the pipeline and restore this worker's folder, all of it, from a backup of the same moment as the others';"
+    " without one start over with an empty data_dir"
+)
+ENGINE = (lmdb.Error, struct.error, OSError)
+
+
+def durable_file(home: Path) -> Path:
+    """The file that holds a worker's versions."""
+    return data_file(home / "durable")
+
+
+def examine_database(home: Path, worker: int) -> Examined:
+    """Read all versions and all their chunks.
+
+    **Cost** reads everything once, in one read transaction: a service that runs goes on, and reuses no page meanwhile.
+    """
+    file = durable_file(home)
+    seen = Examined(file=file, remedy=REMEDY, worker=worker)
+    with seen.guarded(also=ENGINE), _reading(file.parent) as txn:
+        if txn.get("meta", b"epoch") is None:
+            seen.found("the database has no epoch")
+        found = _versions(txn, seen)
+        if not found:
+            seen.found("the database holds no version that can be read")
+        _chunks(txn, found, seen)
+    return seen
+
+
+def versions_in(home: Path) -> tuple[VersionInfo, ...]:
+    """The versions a worker holds, without opening its database for writing; `DataError` if it cannot be read."""
+    file = durable_file(home)
+    try:
+        with _reading(file.parent) as txn:
+            return tuple(
+                VersionInfo(version=number_of(key), checkpoint=_record(file, key, value).checkpoint)
+                for key, value in txn.items("versions")
+            )
+    except ENGINE as error:
+        raise DataError(f"the database cannot be read: file={file} cause={error}", REMEDY) from error
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[Txn]:
+    """A read transaction on an environment that is opened for reading alone."""
+    check_file(folder)
+    size = data_file(folder).stat().st_size
+    locked = (folder / "lock.mdb").exists()
+    env = lmdb.open(
+        str(folder), map_size=size, readonly=True, lock=locked, create=False, readahead=True, lib_version=LMDB_MAJOR
+    )
+    try:
+        with env.begin(buffers=True) as txn:
+            yield Txn(txn)
+    finally:
+        env.close()
+
+
+def _record(file: Path, key: bytes, value: memoryview) -> Record:
+    return records.decode_record(bytes(value), f"file={file} version={number_of(key)}")
+
+
+def _versions(txn: Txn, seen: Examined) -> dict[int, Record]:
+    """The versions that can be read."""
+    found = {}
+    for key, value in txn.items("versions"):
+        with seen.guarded(f"version={number_of(key)}"):
+            found[number_of(key)] = _record(seen.file, key, value)
+            seen.count("versions")
+    return found
+
+
+def _chunks(txn: Txn, versions: dict[int, Record], seen: Examined) -> None:
+    """Every chunk that a version refers to, once, against all its checksums."""
+    states = {version: list(record.traces.values()) for version, record in versions.items()}
+    named = {version: {ref.id for ref in StoredBatch(refs_of_states(found))} for version, found in states.items()}
+    for ref in StoredBatch(refs_of_states(state for found in states.values() for state in found)):
+        try:
+            seen.count("bytes", _check(txn, ref, seen.file))
+            seen.count("chunks")
+        except UNREADABLE as error:
+            story = error.message if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+            needed = [version for version, numbers in sorted(named.items()) if ref.id in numbers]
+            seen.found(f"{story} versions={needed}", chunk=ref.id)
+
+
+def _check(txn: Txn, ref: ChunkRef, file: Path) -> int:
+    """The bytes of a chunk that is whole."""
+    value = txn.get("chunks", number_key(ref.id))
+    if value is None:
+        raise DataError(f"a chunk is missing: file={file} chunk={ref.id}")
+    payload = payload_of(value, ref, file)
+    try:
+        verify_encoded(payload)
+    except DataError as error:
+        raise DataError(f"a chunk is broken: file={file} chunk={ref.id} cause={error.message}") from error
+    return len(payload)
