@@ -15,7 +15,7 @@ from dbsp.errors import (
     InternalError,
     UnavailableError,
 )
-from dbsp.expr.build import Expr, coalesce, col, lit, when
+from dbsp.expr.build import Expr, coalesce, col, concat_ws, date_diff, from_epoch, greatest, least, lit, when
 from dbsp.runtime.session import Rowset, Run
 from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
 from dbsp.stream import Group, Stream, table
@@ -87,11 +87,16 @@ __all__ = [
     "circuit",
     "coalesce",
     "col",
+    "concat_ws",
     "count",
     "count_distinct",
+    "date_diff",
     "decimal",
     "desc",
     "drawing",
+    "from_epoch",
+    "greatest",
+    "least",
     "lit",
     "load_circuit",
     "max",

@@ -14,14 +14,17 @@ import pyarrow as pa
 
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr import arithmetic, conditional, logic, strings, temporal
+from dbsp.expr import arithmetic, conditional, dates, logic, mathematics, strings
 from dbsp.expr.cast import CAST
 from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, check_constant
+from dbsp.expr.methods.moments import Moments
+from dbsp.expr.methods.numbers import Numbers
+from dbsp.expr.methods.texts import Texts
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt
 
 
-class Expr:
+class Expr(Numbers, Texts, Moments):
     """A column, a constant, or what operators make of them.
 
     **Shape** One value per row; null in, null out, except where a method says otherwise. Types are checked by the
@@ -37,11 +40,7 @@ class Expr:
     ((dep_delay > 15) & origin.is_in(["JFK", "LGA"]))
     """
 
-    __slots__ = ("_expression",)
-
-    def __init__(self, expression: Expression) -> None:
-        """Made by `col`, `lit`, `when`, `coalesce` and by operators."""
-        self._expression = expression
+    __slots__ = ()
 
     def __repr__(self) -> str:
         """The expression as text."""
@@ -54,9 +53,6 @@ class Expr:
             raise CircuitError(f"an expression is not true or false by itself: expression={self}", hint)
 
     __hash__ = None  # type: ignore[assignment]  # `==` builds an expression, so there is no equality to hash by
-
-    def _call(self, function: Function, *others: Any, options: tuple[Any, ...] = ()) -> Expr:
-        return Expr(Call(function, (self._expression, *map(unwrap, others)), options))
 
     def _compare(self, function: Function, other: Any) -> Expr:
         if other is None:
@@ -187,115 +183,21 @@ class Expr:
         """This, or `value` where it is null."""
         return self._call(conditional.COALESCE, value)
 
+    def or_null(self) -> Expr:
+        """This, or null on a row where it fails: `(col("a") / col("b")).or_null()`."""
+        return self._call(conditional.TRY)
+
+    def nullif(self, value: Any) -> Expr:
+        """Null where it equals this, else itself."""
+        return self._call(mathematics.NULLIF, value)
+
+    def try_cast(self, type_: pa.DataType) -> Expr:
+        """In another type, or null where a value does not fit."""
+        return self.cast(type_, strict=False)
+
     def cast(self, type_: pa.DataType, strict: bool = True) -> Expr:
         """In another type; a value that does not fit fails its row, or becomes null if not `strict`."""
         return self._call(CAST, options=(type_, bool(strict)))
-
-    def abs(self) -> Expr:
-        """Without its sign."""
-        return self._call(arithmetic.ABS)
-
-    def round(self, digits: int = 0) -> Expr:
-        """To so many digits after the point, halves away from zero."""
-        return self._call(arithmetic.ROUND, options=(_whole("digits", digits),))
-
-    def floor(self) -> Expr:
-        """The next whole number below, in the same type."""
-        return self._call(arithmetic.FLOOR)
-
-    def ceil(self) -> Expr:
-        """The next whole number above, in the same type."""
-        return self._call(arithmetic.CEIL)
-
-    def lower(self) -> Expr:
-        """In small letters."""
-        return self._call(strings.LOWER)
-
-    def upper(self) -> Expr:
-        """In capital letters."""
-        return self._call(strings.UPPER)
-
-    def trim(self) -> Expr:
-        """Without white space at both ends."""
-        return self._call(strings.TRIM)
-
-    def length(self) -> Expr:
-        """Number of characters."""
-        return self._call(strings.LENGTH)
-
-    def starts_with(self, text: str) -> Expr:
-        """Whether it begins with this text."""
-        return self._call(strings.STARTS_WITH, options=(text,))
-
-    def ends_with(self, text: str) -> Expr:
-        """Whether it ends with this text."""
-        return self._call(strings.ENDS_WITH, options=(text,))
-
-    def contains(self, text: str) -> Expr:
-        """Whether this text occurs in it."""
-        return self._call(strings.CONTAINS, options=(text,))
-
-    def like(self, pattern: str) -> Expr:
-        """SQL's LIKE: `%` any text, `_` any character."""
-        return self._call(strings.LIKE, options=(pattern,))
-
-    def regexp_match(self, pattern: str) -> Expr:
-        """Whether the regular expression (RE2) matches anywhere in it."""
-        return self._call(strings.REGEXP_MATCH, options=(pattern,))
-
-    def substr(self, start: int, length: int | None = None) -> Expr:
-        """`length` characters from position `start`; the first position is 1, as in SQL."""
-        return self._call(
-            strings.SUBSTR, options=(_whole("start", start), None if length is None else _whole("length", length))
-        )
-
-    def replace(self, old: str, new: str) -> Expr:
-        """With every `old` replaced."""
-        return self._call(strings.REPLACE, options=(str(old), str(new)))
-
-    def concat(self, *others: Any) -> Expr:
-        """Joined with other texts; null if one is null."""
-        return self._call(strings.CONCAT, *others)
-
-    def year(self) -> Expr:
-        """The year."""
-        return self._call(temporal.YEAR)
-
-    def quarter(self) -> Expr:
-        """1 to 4."""
-        return self._call(temporal.QUARTER)
-
-    def month(self) -> Expr:
-        """1 to 12."""
-        return self._call(temporal.MONTH)
-
-    def day(self) -> Expr:
-        """Day of the month, 1 to 31."""
-        return self._call(temporal.DAY)
-
-    def day_of_week(self) -> Expr:
-        """1 (Monday) to 7."""
-        return self._call(temporal.DAY_OF_WEEK)
-
-    def day_of_year(self) -> Expr:
-        """1 to 366."""
-        return self._call(temporal.DAY_OF_YEAR)
-
-    def hour(self) -> Expr:
-        """0 to 23."""
-        return self._call(temporal.HOUR)
-
-    def minute(self) -> Expr:
-        """0 to 59."""
-        return self._call(temporal.MINUTE)
-
-    def second(self) -> Expr:
-        """0 to 59."""
-        return self._call(temporal.SECOND)
-
-    def truncate(self, unit: str) -> Expr:
-        """The start of its year, quarter, month, week, day, hour, minute, second or millisecond."""
-        return self._call(temporal.TRUNCATE, options=(unit,))
 
 
 class When:
@@ -314,14 +216,6 @@ class When:
     def otherwise(self, value: Any) -> Expr:
         """The value of all other rows."""
         return Expr(Call(conditional.CASE, (*self._cases, unwrap(value))))
-
-
-def _whole(name: str, value: Any) -> int:
-    """A whole number, or an error that names the argument."""
-    with located(user_line()):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise CircuitError(f"a whole number is wanted: {name}={value!r}", "give it as a plain int")
-    return value
 
 
 def column_name(column: Any) -> str:
@@ -409,3 +303,66 @@ def coalesce(*values: Any) -> Expr:
         if not values:
             raise CircuitError("coalesce needs at least one value", 'such as dbsp.coalesce(dbsp.col("x"), 0)')
     return Expr(Call(conditional.COALESCE, tuple(map(unwrap, values))))
+
+
+def _several(function: Function, values: tuple[Any, ...]) -> Expr:
+    with located(user_line()):
+        if len(values) < 2:  # noqa: PLR2004 (one value is no choice)
+            raise CircuitError(f"{function.name} needs at least two values", f'such as dbsp.{function.name}("x", 0)')
+    return Expr(Call(function, tuple(map(unwrap, values))))
+
+
+def greatest(*values: Any) -> Expr:
+    """The greatest of the values that are not null; NaN is above every number.
+
+    **Example**
+
+    >>> import dbsp
+    >>> dbsp.greatest(dbsp.col("a"), dbsp.col("b"), 0)
+    greatest(a, b, 0)
+    """
+    return _several(mathematics.GREATEST, values)
+
+
+def least(*values: Any) -> Expr:
+    """The least of the values that are not null; NaN is above every number."""
+    return _several(mathematics.LEAST, values)
+
+
+def concat_ws(separator: str, *values: Any) -> Expr:
+    """The texts that are not null, with the separator between them.
+
+    **Example**
+
+    >>> import dbsp
+    >>> dbsp.concat_ws(", ", dbsp.col("name"), dbsp.col("city"))
+    concat_ws(name, city, ", ")
+    """
+    with located(user_line()):
+        if not isinstance(separator, str) or not values:
+            raise CircuitError("concat_ws takes a separator and texts", 'such as dbsp.concat_ws(", ", dbsp.col("x"))')
+    return Expr(Call(strings.CONCAT_WS, (*map(unwrap, values), Literal(separator))))
+
+
+def date_diff(unit: str, start: Any, end: Any) -> Expr:
+    """How many boundaries of the unit (year, quarter, month, week, day, …, microsecond) lie from start to end.
+
+    **Example**
+
+    >>> import dbsp
+    >>> dbsp.date_diff("day", dbsp.col("ordered"), dbsp.col("shipped"))
+    date_diff(ordered, shipped, "day")
+    """
+    return Expr(Call(dates.DATE_DIFF, (unwrap(start), unwrap(end)), (unit,)))
+
+
+def from_epoch(value: Any, unit: str = "second") -> Expr:
+    """The timestamp so many seconds, milliseconds or microseconds after 1970.
+
+    **Example**
+
+    >>> import dbsp
+    >>> dbsp.from_epoch(dbsp.col("ms"), "millisecond")
+    from_epoch(ms, "millisecond")
+    """
+    return Expr(Call(dates.FROM_EPOCH, (unwrap(value),), (unit,)))

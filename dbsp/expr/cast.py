@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal, Operands, natural_type
+from dbsp.expr.halving import computed
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_float, is_integer, is_timestamp, meet, typed
 from dbsp.zset.schema import DATE, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_supported
@@ -45,19 +46,10 @@ def convert_or_null(values: pa.Array, target: pa.DataType) -> pa.Array:
         return convert(values, target)
     except ROW_ERRORS:
         encoded = values.dictionary_encode()
-        fitting = _halve(encoded.dictionary, target)
+        fitting, _ = computed(
+            lambda rows: convert(encoded.dictionary.take(pa.array(rows)), target), len(encoded.dictionary)
+        )
         return fitting.take(encoded.indices)
-
-
-def _halve(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert by halves until what fails stands alone."""
-    try:
-        return convert(values, target)
-    except ROW_ERRORS:
-        if len(values) == 1:
-            return pa.nulls(1, target)
-        middle = len(values) // 2
-        return pa.concat_arrays([_halve(values.slice(0, middle), target), _halve(values.slice(middle), target)])
 
 
 def _compute(values: pa.Array, target: pa.DataType, strict: bool) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dbsp.expr import arithmetic, conditional, logic, strings, temporal
+from dbsp.expr import arithmetic, conditional, dates, documents, logic, mathematics, patterns, strings, temporal
 from dbsp.expr.cast import CAST
 from dbsp.expr.expression import Function
 
@@ -11,9 +11,13 @@ FUNCTIONS: dict[str, Function] = {
     for function in (
         CAST,
         *arithmetic.FUNCTIONS,
+        *mathematics.FUNCTIONS,
         *logic.FUNCTIONS,
         *conditional.FUNCTIONS,
         *strings.FUNCTIONS,
+        *patterns.FUNCTIONS,
+        *documents.FUNCTIONS,
         *temporal.FUNCTIONS,
+        *dates.FUNCTIONS,
     )
 }

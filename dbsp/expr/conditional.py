@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, branch_values, broadcast
+from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, Subset, branch_values, broadcast
+from dbsp.expr.halving import computed
 from dbsp.expr.logic import scatter
 from dbsp.expr.types import typed
 from dbsp.zset.schema import BOOL
@@ -85,9 +86,25 @@ def _first_by_need(call: Call, rows: Rows) -> pa.Array:
     return result
 
 
+def _try_by_row(call: Call, rows: Rows) -> pa.Array:
+    """Null on the rows where the argument fails."""
+    (arg,) = call.args
+    values, _ = computed(lambda positions: arg.evaluate(Subset(rows, pa.array(positions))), len(rows))
+    return values
+
+
+TRY = Function(
+    name="try",
+    fit=typed,
+    result=lambda type_: type_,
+    compute=lambda values: values,
+    lazy=_try_by_row,
+    nulls="always",
+    text="{0}.or_null()",
+)
 CASE = Function(name="case", fit=_fit_case, result=_case_type, compute=_case, lazy=_case_by_need, nulls="case")
 COALESCE = Function(
     name="coalesce", fit=_fit_same, result=lambda first, *_: first, compute=_first, lazy=_first_by_need, nulls="all"
 )
 
-FUNCTIONS = (CASE, COALESCE)
+FUNCTIONS = (CASE, COALESCE, TRY)

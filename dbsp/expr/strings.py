@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from dbsp.expr.types import typed
 from dbsp.zset.schema import BOOL, INT64, STRING
 
 
-def _fit_text(operands: Operands) -> tuple[Expression, ...]:
+def fit_text(operands: Operands) -> tuple[Expression, ...]:
+    """All arguments are text."""
     args = typed(operands, STRING)
     for arg, own in zip(args, operands.types, strict=True):
         if (arg.dtype if isinstance(arg, Literal) else own) != STRING:
@@ -26,14 +28,7 @@ def _fit_pattern(operands: Operands) -> tuple[Expression, ...]:
     (pattern,) = operands.options
     if not isinstance(pattern, str):
         raise CircuitError(f"the pattern is a constant text: pattern={pattern!r}", "give it as a str")
-    if operands.function == "regexp_match":
-        try:
-            pc.match_substring_regex(pa.array([], STRING), pattern)
-            pc.match_substring_regex(pa.array([""], STRING), pattern)
-        except pa.ArrowInvalid as error:
-            hint = "it is written in RE2's syntax, which has no back-references and no look-around"
-            raise CircuitError(f"not a regular expression: pattern={pattern!r} reason={error}", hint) from error
-    return _fit_text(operands)
+    return fit_text(operands)
 
 
 def _fit_substr(operands: Operands) -> tuple[Expression, ...]:
@@ -43,7 +38,7 @@ def _fit_substr(operands: Operands) -> tuple[Expression, ...]:
             f"positions count from 1 and lengths from 0: start={start} length={length}",
             "write .substr(1, 3) for the first three",
         )
-    return _fit_text(operands)
+    return fit_text(operands)
 
 
 def _substr(values: pa.Array, start: int, length: int | None) -> pa.Array:
@@ -51,13 +46,80 @@ def _substr(values: pa.Array, start: int, length: int | None) -> pa.Array:
 
 
 def _function(
-    name: str, type_: pa.DataType, compute: Callable[..., Any], fit: Callable[..., Any] = _fit_text, text: str = ""
+    name: str, type_: pa.DataType, compute: Callable[..., Any], fit: Callable[..., Any] = fit_text, text: str = ""
 ) -> Function:
     return Function(name=name, fit=fit, result=lambda *_: type_, compute=compute, text=text or f"{{0}}.{name}()")
 
 
 def _search(name: str, compute: Callable[..., Any]) -> Function:
     return _function(name, BOOL, compute, _fit_pattern, f"{{0}}.{name}({{1}})")
+
+
+def _fit_width(operands: Operands) -> tuple[Expression, ...]:
+    width, fill = operands.options
+    if width < 0 or not isinstance(fill, str) or len(fill) != 1:
+        raise CircuitError(
+            f"padding needs a width from 0 and one character: width={width} fill={fill!r}", 'write .lpad(8, "0")'
+        )
+    return fit_text(operands)
+
+
+def _fit_count(operands: Operands) -> tuple[Expression, ...]:
+    (count,) = operands.options
+    if count < 0:
+        raise CircuitError(f"a number of characters is not negative: count={count}", "count from the other end instead")
+    return fit_text(operands)
+
+
+def _fit_split(operands: Operands) -> tuple[Expression, ...]:
+    separator, number = operands.options
+    if not isinstance(separator, str) or not separator or number < 1:
+        raise CircuitError(
+            f"parts are counted from 1 and separated by a text: separator={separator!r} number={number}",
+            'write .split_part(",", 1) for the first',
+        )
+    return fit_text(operands)
+
+
+def _position(values: pa.Array, text: str) -> pa.Array:
+    """Arrow finds the byte; the characters are those of what stands before it."""
+    parts = pc.split_pattern(values, text, max_splits=1) if text else None
+    if parts is None:
+        return pc.if_else(pc.is_valid(values), 1, pa.scalar(None, INT64))
+    before = pc.add(pc.utf8_length(pc.list_element(parts, 0)).cast(INT64), 1)
+    return pc.if_else(pc.greater(pc.list_value_length(parts), 1), before, 0)
+
+
+def _split_part(values: pa.Array, separator: str, number: int) -> pa.Array:
+    """The number-th part; empty where there are fewer."""
+    parts = pc.split_pattern(values, separator)
+    first = pa.array(parts.offsets.to_numpy()[:-1] + (number - 1), pa.int64())
+    there = pc.greater_equal(pc.fill_null(pc.list_value_length(parts), 0), number)
+    found = parts.values.take(pc.if_else(there, first, pa.scalar(None, pa.int64())))
+    return pc.if_else(there, found, pc.if_else(pc.is_valid(values), "", pa.scalar(None, STRING)))
+
+
+def _padded(pad: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
+    """Padded to the width, or cut down to it, as in SQL."""
+    return lambda values, width, fill: pc.utf8_slice_codeunits(pad(values, width, fill), 0, width)
+
+
+def _right(values: pa.Array, count: int) -> pa.Array:
+    return pc.utf8_slice_codeunits(values, -count, None) if count else pc.utf8_slice_codeunits(values, 0, 0)
+
+
+def _joined(*data: Any) -> pa.Array:
+    """The texts that are not null, with the separator between them; the separator comes last.
+
+    Pair by pair: Arrow's own join with `null_handling="skip"` drops rows whose texts are all null.
+    """
+    *texts, separator = data
+
+    def pair(left: Any, right: Any) -> Any:
+        both = pc.binary_join_element_wise(left, right, separator)
+        return pc.coalesce(both, left, right)
+
+    return pc.coalesce(reduce(pair, texts), "")
 
 
 LOWER = _function("lower", STRING, pc.utf8_lower)
@@ -68,20 +130,45 @@ STARTS_WITH = _search("starts_with", pc.starts_with)
 ENDS_WITH = _search("ends_with", pc.ends_with)
 CONTAINS = _search("contains", pc.match_substring)
 LIKE = _search("like", pc.match_like)
-REGEXP_MATCH = _search("regexp_match", pc.match_substring_regex)
+ILIKE = _search("ilike", lambda values, pattern: pc.match_like(values, pattern, ignore_case=True))
 SUBSTR = _function("substr", STRING, _substr, _fit_substr, "{0}.substr({1}, {2})")
 REPLACE = _function(
     "replace",
     STRING,
     pc.replace_substring,
-    _fit_text,
+    fit_text,
     "{0}.replace({1}, {2})",
 )
-CONCAT = _function(
-    "concat", STRING, lambda *data: pc.binary_join_element_wise(*data, ""), _fit_text, "concat({0}, {1})"
-)
+CONCAT = _function("concat", STRING, lambda *data: pc.binary_join_element_wise(*data, ""), fit_text, "concat({0}, {1})")
+
+LEFT = _function("left", STRING, lambda v, n: pc.utf8_slice_codeunits(v, 0, n), _fit_count, "{0}.left({1})")
+RIGHT = _function("right", STRING, _right, _fit_count, "{0}.right({1})")
+REVERSE = _function("reverse", STRING, pc.utf8_reverse)
+REPEAT = _function("repeat", STRING, pc.binary_repeat, _fit_count, "{0}.repeat({1})")
+TITLE = _function("title", STRING, pc.utf8_title)
+LPAD = _function("lpad", STRING, _padded(pc.utf8_lpad), _fit_width, "{0}.lpad({1}, {2})")
+RPAD = _function("rpad", STRING, _padded(pc.utf8_rpad), _fit_width, "{0}.rpad({1}, {2})")
+STRIP = _function("strip", STRING, pc.utf8_trim, fit_text, "{0}.strip({1})")
+LTRIM = _function("ltrim", STRING, pc.utf8_ltrim_whitespace)
+RTRIM = _function("rtrim", STRING, pc.utf8_rtrim_whitespace)
+POSITION = _function("position", INT64, _position, _fit_pattern, "{0}.position({1})")
+SPLIT_PART = _function("split_part", STRING, _split_part, _fit_split, "{0}.split_part({1}, {2})")
+CONCAT_WS = Function(name="concat_ws", fit=fit_text, result=lambda *_: STRING, compute=_joined, nulls="never")
 
 FUNCTIONS = (
+    LEFT,
+    RIGHT,
+    REVERSE,
+    REPEAT,
+    TITLE,
+    LPAD,
+    RPAD,
+    STRIP,
+    LTRIM,
+    RTRIM,
+    POSITION,
+    SPLIT_PART,
+    CONCAT_WS,
     LOWER,
     UPPER,
     TRIM,
@@ -90,7 +177,7 @@ FUNCTIONS = (
     ENDS_WITH,
     CONTAINS,
     LIKE,
-    REGEXP_MATCH,
+    ILIKE,
     SUBSTR,
     REPLACE,
     CONCAT,

@@ -18,7 +18,7 @@ DATE_UNITS = ("year", "quarter", "month", "week", "day")
 TIME_UNITS = ("hour", "minute", "second", "millisecond")
 
 
-def _naive(values: pa.Array) -> pa.Array:
+def naive(values: pa.Array) -> pa.Array:
     """A UTC timestamp without its zone, so that no time zone database is asked."""
     return values.cast(TIMESTAMP) if values.type == TIMESTAMP_UTC else values
 
@@ -26,7 +26,7 @@ def _naive(values: pa.Array) -> pa.Array:
 def _fit_part(operands: Operands) -> tuple[Expression, ...]:
     args = typed(operands)
     type_ = args[0].dtype if isinstance(args[0], Literal) else operands.types[0]
-    of_date = operands.function not in ("hour", "minute", "second")
+    of_date = operands.function not in ("hour", "minute", "second", "microsecond")
     if not (is_timestamp(type_) or type_ == (DATE if of_date else TIME)):
         kinds = "dates and timestamps" if of_date else "times and timestamps"
         raise operands.refuse(f"it is for {kinds}: write {args[0]}.cast(dbsp.TIMESTAMP)")
@@ -47,8 +47,13 @@ def _fit_truncate(operands: Operands) -> tuple[Expression, ...]:
 
 def _truncate(values: pa.Array, unit: str) -> pa.Array:
     if values.type == TIMESTAMP_UTC:
-        return pc.floor_temporal(_naive(values), unit=unit).cast(pa.int64()).cast(TIMESTAMP_UTC)
+        return pc.floor_temporal(naive(values), unit=unit).cast(pa.int64()).cast(TIMESTAMP_UTC)
     return pc.floor_temporal(values, unit=unit)
+
+
+def _microseconds(values: pa.Array) -> pa.Array:
+    """Of the second, 0 to 999,999."""
+    return pc.add(pc.multiply(pc.millisecond(values), 1000), pc.microsecond(values))
 
 
 def _part(name: str, compute: Callable[..., Any]) -> Function:
@@ -56,12 +61,14 @@ def _part(name: str, compute: Callable[..., Any]) -> Function:
         name=name,
         fit=_fit_part,
         result=lambda _: INT64,
-        compute=lambda values: compute(_naive(values)),
+        compute=lambda values: compute(naive(values)),
         text=f"{{0}}.{name}()",
     )
 
 
 YEAR = _part("year", pc.year)
+ISO_YEAR = _part("iso_year", pc.iso_year)
+WEEK = _part("week", pc.iso_week)
 QUARTER = _part("quarter", pc.quarter)
 MONTH = _part("month", pc.month)
 DAY = _part("day", pc.day)
@@ -70,8 +77,23 @@ DAY_OF_YEAR = _part("day_of_year", pc.day_of_year)
 HOUR = _part("hour", pc.hour)
 MINUTE = _part("minute", pc.minute)
 SECOND = _part("second", pc.second)
+MICROSECOND = _part("microsecond", _microseconds)
 TRUNCATE = Function(
     name="truncate", fit=_fit_truncate, result=lambda type_, _unit: type_, compute=_truncate, text="{0}.truncate({1})"
 )
 
-FUNCTIONS = (YEAR, QUARTER, MONTH, DAY, DAY_OF_WEEK, DAY_OF_YEAR, HOUR, MINUTE, SECOND, TRUNCATE)
+FUNCTIONS = (
+    YEAR,
+    ISO_YEAR,
+    QUARTER,
+    MONTH,
+    WEEK,
+    DAY,
+    DAY_OF_WEEK,
+    DAY_OF_YEAR,
+    HOUR,
+    MINUTE,
+    SECOND,
+    MICROSECOND,
+    TRUNCATE,
+)

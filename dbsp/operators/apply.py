@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.expr.expression import ROW_ERRORS, ColumnRef, Expression, Rows, Subset
-from dbsp.operators.failures import computed, report
+from dbsp.expr.halving import computed
+from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.arrays import canonical_floats
 from dbsp.zset.batch import Batch

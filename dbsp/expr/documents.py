@@ -1,0 +1,119 @@
+"""Fields of JSON texts, by a path such as `$.user.tags[0]`.
+
+**Cost** Python per different text (equal texts are parsed once per batch), where other expressions are whole-column kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.errors import CircuitError
+from dbsp.expr.expression import Expression, Function, Operands
+from dbsp.expr.strings import fit_text
+from dbsp.zset.schema import INT64, STRING
+
+Key = str | int
+_PATH = re.compile(r"""\$((?:\.[A-Za-z_]\w*|\["(?:[^"\\]|\\.)*"\]|\[\d+\])*)""")
+_KEY = re.compile(r"""\.([A-Za-z_]\w*)|\["((?:[^"\\]|\\.)*)"\]|\[(\d+)\]""")
+_ABSENT = object()
+
+
+def keys_of(path: Any) -> tuple[Key, ...]:
+    """The names and positions that a path goes through."""
+    found = _PATH.fullmatch(path) if isinstance(path, str) else None
+    if found is None:
+        hint = 'write "$.name", "$.list[0]", "$[\\"a name\\"]", one after the other'
+        raise CircuitError(f"not a path into JSON: path={path!r}", hint)
+    keys: list[Key] = []
+    for name, quoted, index in _KEY.findall(found.group(1)):
+        keys.append(int(index) if index else name or json.loads(f'"{quoted}"'))
+    return tuple(keys)
+
+
+def _fit_path(operands: Operands) -> tuple[Expression, ...]:
+    keys_of(operands.options[0])
+    return fit_text(operands)
+
+
+def _at(text: str, keys: tuple[Key, ...]) -> Any:
+    """What stands at the path; `_ABSENT` if the text is no JSON or has nothing there."""
+    try:
+        value = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_refuse)
+    except ValueError:
+        return _ABSENT
+    for key in keys:
+        if isinstance(key, int):
+            if not isinstance(value, list) or key >= len(value):
+                return _ABSENT
+        elif not isinstance(value, dict) or key not in value:
+            return _ABSENT
+        value = value[key]
+    return value
+
+
+def _refuse(constant: str) -> Any:
+    """NaN and Infinity are no JSON, though Python reads them."""
+    raise ValueError(constant)
+
+
+class _Number(str):
+    """A number as it is written, so that no digit is lost."""
+
+    __slots__ = ()
+
+
+def _text(value: Any) -> str | None:
+    """A scalar as its text, an object or list as JSON, null as null."""
+    if value is _ABSENT or value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str) else _encoded(value)
+
+
+def _encoded(value: Any) -> str:
+    """JSON without spaces, numbers as they were written."""
+    if isinstance(value, _Number):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_encoded(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_encoded, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _count(value: Any) -> int | None:
+    return len(value) if isinstance(value, list | dict) else None
+
+
+def _by_text(values: pa.Array, path: str, of: Any, type_: pa.DataType) -> pa.Array:
+    """One look per different text."""
+    keys = keys_of(path)
+    encoded = pc.dictionary_encode(values)
+    found = pa.array([of(_at(text, keys)) for text in encoded.dictionary.to_pylist()], type_)
+    return found.take(encoded.indices)
+
+
+JSON_VALUE = Function(
+    name="json_value",
+    fit=_fit_path,
+    result=lambda *_: STRING,
+    compute=lambda values, path: _by_text(values, path, _text, STRING),
+    nulls="always",
+    text="{0}.json_value({1})",
+)
+JSON_LENGTH = Function(
+    name="json_length",
+    fit=_fit_path,
+    result=lambda *_: INT64,
+    compute=lambda values, path: _by_text(values, path, _count, INT64),
+    nulls="always",
+    text="{0}.json_length({1})",
+)
+
+FUNCTIONS = (JSON_VALUE, JSON_LENGTH)

@@ -1,0 +1,1 @@
+"""The named methods of an expression, by what they work on."""

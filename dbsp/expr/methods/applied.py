@@ -1,0 +1,35 @@
+"""What every family of methods builds on: the expression that is carried, and applying a function to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import CircuitError
+from dbsp.expr.expression import Call, Expression, Function
+
+if TYPE_CHECKING:
+    from dbsp.expr.build import Expr
+
+
+class Applied:
+    """Carries an expression."""
+
+    __slots__ = ("_expression",)
+
+    def __init__(self, expression: Expression) -> None:
+        """Made by `col`, `lit`, `when`, `coalesce` and by operators."""
+        self._expression = expression
+
+    def _call(self, function: Function, *others: Any, options: tuple[Any, ...] = ()) -> Expr:
+        from dbsp.expr.build import Expr, unwrap  # noqa: PLC0415 (it is made of the families, which build on this)
+
+        return Expr(Call(function, (self._expression, *map(unwrap, others)), options))
+
+
+def whole(name: str, value: Any) -> int:
+    """A whole number, or an error that names the argument."""
+    with located(user_line()):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise CircuitError(f"a whole number is wanted: {name}={value!r}", "give it as a plain int")
+    return value

@@ -1,0 +1,90 @@
+"""Methods of dates, times and timestamps."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from dbsp.expr import dates, temporal
+from dbsp.expr.methods.applied import Applied, whole
+
+if TYPE_CHECKING:
+    from dbsp.expr.build import Expr
+
+
+class Moments(Applied):
+    """Parts, cutting, counting."""
+
+    __slots__ = ()
+
+    def year(self) -> Expr:
+        """The year."""
+        return self._call(temporal.YEAR)
+
+    def quarter(self) -> Expr:
+        """1 to 4."""
+        return self._call(temporal.QUARTER)
+
+    def month(self) -> Expr:
+        """1 to 12."""
+        return self._call(temporal.MONTH)
+
+    def day(self) -> Expr:
+        """Day of the month, 1 to 31."""
+        return self._call(temporal.DAY)
+
+    def day_of_week(self) -> Expr:
+        """1 (Monday) to 7."""
+        return self._call(temporal.DAY_OF_WEEK)
+
+    def day_of_year(self) -> Expr:
+        """1 to 366."""
+        return self._call(temporal.DAY_OF_YEAR)
+
+    def hour(self) -> Expr:
+        """0 to 23."""
+        return self._call(temporal.HOUR)
+
+    def minute(self) -> Expr:
+        """0 to 59."""
+        return self._call(temporal.MINUTE)
+
+    def second(self) -> Expr:
+        """0 to 59."""
+        return self._call(temporal.SECOND)
+
+    def truncate(self, unit: str) -> Expr:
+        """The start of its year, quarter, month, week, day, hour, minute, second or millisecond."""
+        return self._call(temporal.TRUNCATE, options=(unit,))
+
+    def week(self) -> Expr:
+        """Week of the ISO year, 1 to 53."""
+        return self._call(temporal.WEEK)
+
+    def iso_year(self) -> Expr:
+        """The year that its ISO week belongs to."""
+        return self._call(temporal.ISO_YEAR)
+
+    def microsecond(self) -> Expr:
+        """Of the second, 0 to 999,999."""
+        return self._call(temporal.MICROSECOND)
+
+    def epoch(self, unit: str = "second") -> Expr:
+        """Whole seconds, milliseconds or microseconds since 1970, rounded down."""
+        return self._call(dates.EPOCH, options=(unit,))
+
+    def bucket(self, size: datetime.timedelta, offset: datetime.timedelta = datetime.timedelta(0)) -> Expr:
+        """The start of its bucket, where buckets of this size begin at 1970 plus the offset."""
+        return self._call(dates.BUCKET, options=(size, offset))
+
+    def add_months(self, count: int) -> Expr:
+        """The same day so many months later, or the last day of a month that is shorter."""
+        return self._call(dates.ADD_MONTHS, options=(whole("count", count),))
+
+    def last_day(self) -> Expr:
+        """The last day of its month, as a date."""
+        return self._call(dates.LAST_DAY)
+
+    def strftime(self, format: str) -> Expr:  # noqa: A002 (the name users know)
+        """As text in a format such as `%Y-%m-%d`; fractions of a second are cut off."""
+        return self._call(dates.STRFTIME, options=(format,))

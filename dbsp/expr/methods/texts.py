@@ -1,0 +1,169 @@
+"""Methods of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dbsp.expr import dates, documents, patterns, strings
+from dbsp.expr.methods.applied import Applied, whole
+
+if TYPE_CHECKING:
+    from dbsp.expr.build import Expr
+
+
+class Texts(Applied):
+    """Case, parts, search, regular expressions, JSON."""
+
+    __slots__ = ()
+
+    def lower(self) -> Expr:
+        """In small letters."""
+        return self._call(strings.LOWER)
+
+    def upper(self) -> Expr:
+        """In capital letters."""
+        return self._call(strings.UPPER)
+
+    def trim(self) -> Expr:
+        """Without white space at both ends."""
+        return self._call(strings.TRIM)
+
+    def length(self) -> Expr:
+        """Number of characters."""
+        return self._call(strings.LENGTH)
+
+    def starts_with(self, text: str) -> Expr:
+        """Whether it begins with this text."""
+        return self._call(strings.STARTS_WITH, options=(text,))
+
+    def ends_with(self, text: str) -> Expr:
+        """Whether it ends with this text."""
+        return self._call(strings.ENDS_WITH, options=(text,))
+
+    def contains(self, text: str) -> Expr:
+        """Whether this text occurs in it."""
+        return self._call(strings.CONTAINS, options=(text,))
+
+    def like(self, pattern: str) -> Expr:
+        """SQL's LIKE: `%` any text, `_` any character."""
+        return self._call(strings.LIKE, options=(pattern,))
+
+    def regexp_match(self, pattern: str) -> Expr:
+        """Whether the regular expression (RE2) matches anywhere in it."""
+        return self._call(patterns.REGEXP_MATCH, options=(pattern,))
+
+    def substr(self, start: int, length: int | None = None) -> Expr:
+        """`length` characters from position `start`; the first position is 1, as in SQL."""
+        return self._call(
+            strings.SUBSTR, options=(whole("start", start), None if length is None else whole("length", length))
+        )
+
+    def replace(self, old: str, new: str) -> Expr:
+        """With every `old` replaced."""
+        return self._call(strings.REPLACE, options=(str(old), str(new)))
+
+    def concat(self, *others: Any) -> Expr:
+        """Joined with other texts; null if one is null."""
+        return self._call(strings.CONCAT, *others)
+
+    def ilike(self, pattern: str) -> Expr:
+        """LIKE without regard to case."""
+        return self._call(strings.ILIKE, options=(pattern,))
+
+    def left(self, count: int) -> Expr:
+        """The first characters."""
+        return self._call(strings.LEFT, options=(whole("count", count),))
+
+    def right(self, count: int) -> Expr:
+        """The last characters."""
+        return self._call(strings.RIGHT, options=(whole("count", count),))
+
+    def reverse(self) -> Expr:
+        """Last character first."""
+        return self._call(strings.REVERSE)
+
+    def repeat(self, count: int) -> Expr:
+        """So many times, end to end."""
+        return self._call(strings.REPEAT, options=(whole("count", count),))
+
+    def title(self) -> Expr:
+        """Every word with a capital first letter."""
+        return self._call(strings.TITLE)
+
+    def lpad(self, width: int, fill: str = " ") -> Expr:
+        """Filled up on the left to a width, or cut down to it."""
+        return self._call(strings.LPAD, options=(whole("width", width), fill))
+
+    def rpad(self, width: int, fill: str = " ") -> Expr:
+        """Filled up on the right to a width, or cut down to it."""
+        return self._call(strings.RPAD, options=(whole("width", width), fill))
+
+    def strip(self, characters: str) -> Expr:
+        """Without any of these characters at both ends."""
+        return self._call(strings.STRIP, options=(str(characters),))
+
+    def ltrim(self) -> Expr:
+        """Without white space on the left."""
+        return self._call(strings.LTRIM)
+
+    def rtrim(self) -> Expr:
+        """Without white space on the right."""
+        return self._call(strings.RTRIM)
+
+    def position(self, text: str) -> Expr:
+        """Where this text first occurs, counted from 1; 0 if nowhere."""
+        return self._call(strings.POSITION, options=(text,))
+
+    def split_part(self, separator: str, number: int) -> Expr:
+        """The number-th of the parts between separators, counted from 1; empty where there are fewer."""
+        return self._call(strings.SPLIT_PART, options=(separator, whole("number", number)))
+
+    def regexp_count(self, pattern: str) -> Expr:
+        """How many matches there are, without overlap."""
+        return self._call(patterns.REGEXP_COUNT, options=(pattern,))
+
+    def regexp_replace(self, pattern: str, new: str, all: bool = True) -> Expr:  # noqa: A002 (reads as what it does)
+        r"""With all matches replaced, or the first one; `\1` in `new` is the first group."""
+        return self._call(patterns.REGEXP_REPLACE, options=(pattern, new, bool(all)))
+
+    def regexp_extract(self, pattern: str, group: int | str = 0) -> Expr:
+        """The text of a group of the first match, by number (0: all of it) or name; null without a match.
+
+        **Example**
+
+        >>> import dbsp
+        >>> dbsp.col("url").regexp_extract("channel_id=([0-9]+)", 1)
+        url.regexp_extract("channel_id=([0-9]+)", 1)
+        """
+        return self._call(patterns.REGEXP_EXTRACT, options=(pattern, group))
+
+    def json_value(self, path: str) -> Expr:
+        """What stands at a path of a JSON text, as text; null where there is nothing, null, or no JSON.
+
+        **Shape** A string without its quotes, a number as it is written, `true` or `false`, an object or list as JSON.
+        Cast it to what it is: `.json_value("$.price").cast(dbsp.FLOAT64)`.
+
+        **Cost** Python per different text.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"doc": dbsp.STRING})
+        >>> prices = t.select(price=dbsp.col("doc").json_value("$.items[0].price").cast(dbsp.INT64))
+        >>> with dbsp.open(dbsp.circuit("demo", {"prices": prices})) as run:
+        ...     run.push("t", [{"doc": '{"items": [{"price": 3}]}'}])
+        ...     print(run.step()["prices"].to_rows())
+        ...     run.delete("t", [{"doc": '{"items": [{"price": 3}]}'}])
+        ...     print(run.step()["prices"].to_rows())
+        [((3,), 1)]
+        [((3,), -1)]
+        """
+        return self._call(documents.JSON_VALUE, options=(path,))
+
+    def json_length(self, path: str = "$") -> Expr:
+        """How many members the list or object at a path has; null where there is none."""
+        return self._call(documents.JSON_LENGTH, options=(path,))
+
+    def strptime(self, format: str) -> Expr:  # noqa: A002 (the name users know)
+        """A timestamp out of text in a format such as `%d.%m.%Y`; text that does not fit fails its row."""
+        return self._call(dates.STRPTIME, options=(format,))
