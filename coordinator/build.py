@@ -14,6 +14,7 @@ from dbsp.circuit.fingerprint import explain_difference, node_tokens
 from dbsp.circuit.load import load_circuit
 from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator import protocol as p
+from dbsp.coordinator.blame import Locator
 from dbsp.coordinator.clock import Clock, SystemClock
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger
@@ -70,6 +71,7 @@ def build(
     parts = Parts(
         runtime=lambda: cast(Runtime, wrap("runtime", make_runtime(config, work))), inputs=wrap("inputs", inputs),
         steps=wrap("steps", steps), control=wrap("control", control), clock=clock,
+        locate=Locator(plan=plan, inputs=inputs),
     )  # fmt: skip
     return Built(config=config, plan=plan, parts=parts, facts=facts_of(ledger, config), settings=shell_settings(config))
 

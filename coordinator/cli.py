@@ -125,9 +125,35 @@ def status(client: Client) -> None:
         f" {found['lag_rows']:,} waiting",
         f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",
     ]
-    if found["last_error"]:
+    if found["halt"]:
+        lines += _halt_lines(found["halt"])
+    elif found["last_error"]:
         lines.append(f"last error: {found['last_error']}")
     client.show(found, "\n".join(lines))
+
+
+def _halt_lines(halt: dict[str, Any]) -> list[str]:
+    """Which rows fail, where they came from, and what to do."""
+    lines = [f"{halt['count']:,} rows of step {halt['step']:,} fail at {halt['name']}; no further step is taken"]
+    for row in halt["rows"]:
+        known = row["offset"] >= 0
+        place = (
+            f"{row['table']} partition {row['partition']} offset {row['offset']:,}" if known else "made of several rows"
+        )
+        lines.append(f"  {place}: {row['reason']}: {row['payload']}")
+    if halt["count"] > len(halt["rows"]):
+        lines.append(f"  and {halt['count'] - len(halt['rows']):,} more")
+    return [*lines, "go on without them (they go to the dead letters): coordinator skip"]
+
+
+@command.command()
+@click.option("--step", type=click.IntRange(min=0), help="The step that `coordinator status` names.")
+@click.pass_obj
+def skip(client: Client, step: int | None) -> None:
+    """Go on without the rows that ended a step under the error policy `stop`; they go to the dead letters."""
+    found = client.ask("POST", "/v1/skip", json={"step": step})
+    text = f"step {found['step']:,} goes on without {found['rows']:,} rows: they are dead letters"
+    client.show(found, f"step {found['step']:,} was decided before" if found["before"] else text)
 
 
 @command.command()

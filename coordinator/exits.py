@@ -24,6 +24,7 @@ KINDS: dict[str, type[errors.DbspError]] = {
         errors.CircuitError,
         errors.ConfigError,
         errors.DataError,
+        errors.RowsError,
         errors.UnavailableError,
         errors.CapacityError,
         errors.FencedError,

@@ -20,9 +20,10 @@ from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.control import Control, Ledger, Saved
 from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, StepLimits, advance, backlog, begin, cut
 from dbsp.coordinator.status import Board, StepIndex
-from dbsp.errors import DataError, DbspError, InternalError
+from dbsp.errors import DataError, DbspError, InternalError, RowsError
 from dbsp.logs import InputLog, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
+from dbsp.skips import skip_command
 from dbsp.store import CheckpointId
 from dbsp.version import VERSION
 
@@ -40,15 +41,27 @@ class ShellSettings:
     failures_max: int = 5
 
 
+def unlocated(_record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:
+    """The rows as their node saw them."""
+    return tuple(
+        p.FailedRow(table="", partition=-1, offset=-1, reason=reason, payload=payload)
+        for payload, reason, _ in error.rows
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the service works on; `runtime` is called once, on the shell's own thread, and all logs are open."""
+    """What the service works on; `runtime` is called once, on the shell's own thread, and all logs are open.
+
+    `locate` finds where the rows of an error came from (`dbsp.coordinator.blame`).
+    """
 
     runtime: Callable[[], Runtime]
     inputs: InputLog
     steps: StepLog
     control: Control
     clock: Clock
+    locate: Callable[[StepRecord, RowsError], tuple[p.FailedRow, ...]] = unlocated
 
 
 class Observer(Protocol):
@@ -116,11 +129,20 @@ class Hands:
             return self._perform(command)
         except DbspError as error:
             self._observer.noted("failed", {"command": type(command).__name__, "code": error.code, "error": str(error)})
-            return p.Failed(code=error.code, message=str(error))
+            return p.Failed(code=error.code, message=str(error), halt=self._halt(command, error))
         except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
             text = f"{type(error).__name__}: {error}"
             self._observer.noted("failed", {"command": type(command).__name__, "code": "internal", "error": text})
             return p.Failed(code="internal", message=text)
+
+    def _halt(self, command: p.Command, error: DbspError) -> p.Halt | None:
+        """What a user must decide about, if rows failed; where they came from is told as far as it can be."""
+        if not (isinstance(command, p.RunStep) and isinstance(error, RowsError)):
+            return None
+        return p.Halt(
+            step=command.record.step, node=error.node, name=error.name, command=skip_command(error.node),
+            count=error.count, rows=self._parts.locate(command.record, error), message=error.message,
+        )  # fmt: skip
 
     def _perform(self, command: p.Command) -> p.Event:  # noqa: PLR0911 - one line per command
         match command:
@@ -145,6 +167,10 @@ class Hands:
                 return p.LayoutLogged(layout=layout)
             case p.Redistribute():
                 return self._redistribute(command)
+            case p.LogDecision(epoch=epoch, step=number, command=decision):
+                record = self._parts.steps.decide(epoch, number, decision)
+                self._observer.noted("decision", {"step": number, "command": decision})
+                return p.Decided(record=record)
             case p.ForgetRescale():
                 self._change(lambda ledger: ledgers.wish_rescale(ledger, None))
                 return p.Forgotten()

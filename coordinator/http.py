@@ -32,7 +32,7 @@ from dbsp.version import VERSION
 ARROW = "application/vnd.apache.arrow.stream"
 STEP_HEADER = "Dbsp-Step"
 PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
-STATUS = {"circuit": 400, "config": 400, "data": 422, "unavailable": 503, "capacity": 413, "fenced": 409}
+STATUS = {"circuit": 400, "config": 400, "data": 422, "rows": 422, "unavailable": 503, "capacity": 413, "fenced": 409}
 BAD_ROWS_SHOWN_MAX = 20
 EXACT_MAX = 1 << 53
 
@@ -48,6 +48,12 @@ class QueryBody(BaseModel):
     """One SELECT over the views."""
 
     sql: str
+
+
+class SkipBody(BaseModel):
+    """`step`: the one that is meant; an earlier decision about it is answered again."""
+
+    step: int | None = Field(default=None, ge=0)
 
 
 class StopBody(BaseModel):
@@ -298,6 +304,10 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
             shown |= {"done": True, "layout_version": service.layout().version}
             shown |= asdict(moved) if moved is not None else {"bytes_moved": 0, "bytes_total": 0}
         return JSONResponse(shown)
+
+    @app.post("/v1/skip", summary="Go on without the rows that ended a step under the error policy stop")
+    def skip(body: SkipBody | None = None) -> JSONResponse:
+        return JSONResponse(asdict(service.skip(body.step if body is not None else None)))
 
     @app.post("/v1/stop", summary="Checkpoint and end")
     def stop(body: StopBody | None = None) -> JSONResponse:

@@ -38,7 +38,7 @@ def step(state: p.State, event: p.Event) -> Answer:  # noqa: PLR0911 - one line 
         case p.Stopped() | p.Broken():
             return state, ()
     match event:
-        case p.CheckpointAsked() | p.PauseAsked() | p.ResumeAsked() | p.RescaleAsked() | p.StopAsked():
+        case p.CheckpointAsked() | p.PauseAsked() | p.ResumeAsked() | p.RescaleAsked() | p.StopAsked() | p.SkipAsked():
             return _request(state, event)
         case p.Failed():
             return _failed(state, event)
@@ -57,6 +57,8 @@ def step(state: p.State, event: p.Event) -> Answer:  # noqa: PLR0911 - one line 
             return _rescaling(state, event)
         case p.Paused():
             return _paused(state, event)
+        case p.Halted():
+            return _halted(state, event)
     raise _impossible(state, event)
 
 
@@ -68,6 +70,8 @@ def _request(state: p.State, event: p.Request) -> Answer:
     facts = state.facts
     wants = facts.wants
     match event:
+        case p.SkipAsked():
+            return _skip(state, event)
         case p.CheckpointAsked():
             wants = replace(wants, checkpoint=True)
         case p.PauseAsked():
@@ -81,20 +85,35 @@ def _request(state: p.State, event: p.Request) -> Answer:
             wants = replace(wants, stop=True)
             if now:
                 return p.Stopped(facts=replace(facts, wants=wants)), (p.Finish(code=None, message="stopped at once"),)
-    noted = replace(state, facts=replace(facts, wants=wants))
+    return _woken(replace(state, facts=replace(facts, wants=wants)))
+
+
+def _woken(noted: p.State) -> Answer:
+    """A state that waits looks at the wishes; any other will when its command is answered."""
+    wants = noted.facts.wants
     match noted:
         case p.Running(awaits="input"):
             return _between_steps(noted.facts, None)
         case p.Paused():
             return _between_steps(noted.facts, noted.ahead)
+        case p.Halted(awaits="decision") if wants.stop:
+            return p.Stopped(facts=noted.facts), (p.Finish(code=None, message="stopped before a step whose rows fail"),)
+        case p.Halted(awaits="decision"):
+            return noted, (p.Wait(for_input=False),)
         case p.Recovering(awaits="backoff") if wants.stop:
             return p.Stopped(facts=noted.facts), (p.Finish(code=None, message="stopped while recovering"),)
     return noted, ()
 
 
 def _failed(state: p.State, event: p.Failed) -> Answer:
-    """Fenced or misconfigured: end. Anything else: roll back under a new epoch, a bounded number of times in a row."""
+    """Fenced or misconfigured: end. Anything else: roll back under a new epoch, a bounded number of times in a row.
+
+    Rows that fail would fail again at every replay: that is no failure in a row, the replay ends before their step.
+    """
     facts = state.facts
+    if event.halt is not None and not isinstance(state, p.Rescaling):
+        halted = replace(facts, halt=event.halt)
+        return p.Recovering(facts=halted, awaits="backoff"), (p.BackOff(failures=facts.failures),)
     if event.code in FATAL and not isinstance(state, p.Rescaling):
         return _broken(facts, event.code, event.message)
     if event.code == "fenced":
@@ -209,6 +228,11 @@ def _replay(facts: p.Facts, records: tuple[StepRecord, ...]) -> Answer:
         found = records[0].step
         message = f"the step log does not go on where the checkpoint ends: step={facts.next_step} found={found}"
         return _broken(facts, "data", message)
+    halt = facts.halt
+    if halt is not None and halt.step == records[0].step:
+        if halt.command not in records[0].commands:
+            return p.Halted(facts=facts, records=records), (p.Wait(for_input=False),)
+        facts = replace(facts, halt=None)
     return p.Replaying(facts=facts, records=records), (_run(facts, records[0], replay=True),)
 
 
@@ -283,6 +307,31 @@ def _paused(state: p.Paused, event: p.Event) -> Answer:
     match event:
         case p.Woken():
             return state, (p.Wait(for_input=False),)
+    raise _impossible(state, event)
+
+
+# --- rows that fail ---------------------------------------------------------------------------------------------------
+
+
+def _skip(state: p.State, event: p.SkipAsked) -> Answer:
+    """Log the decision; anywhere else there is nothing to decide, and nothing is noted for later."""
+    match state:
+        case p.Halted(facts=p.Facts(halt=p.Halt() as halt), awaits="decision"):
+            if halt.step != event.step:
+                return state, (p.Wait(for_input=False),)
+            command = p.LogDecision(epoch=state.facts.epoch, step=halt.step, command=halt.command)
+            return replace(state, awaits="logged"), (command,)
+        case p.Running(awaits="input") | p.Paused():
+            return state, (p.Wait(for_input=isinstance(state, p.Running)),)
+    return state, ()
+
+
+def _halted(state: p.Halted, event: p.Event) -> Answer:
+    match state.awaits, event:
+        case "decision", p.Woken():
+            return state, (p.Wait(for_input=False),)
+        case "logged", p.Decided(record=record) if record.step == state.records[0].step:
+            return _replay(state.facts, (record, *state.records[1:]))
     raise _impossible(state, event)
 
 

@@ -25,12 +25,43 @@ class Wants:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRow:
+    """A row on which a step ended: the input it came from where that is known (else `offset` is -1), and why.
+
+    `payload` is the row as the node saw it.
+    """
+
+    table: str
+    partition: int
+    offset: int
+    reason: str
+    payload: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """Why the pipeline takes no further step: at node `node` of step `step` rows failed under the error policy `stop`.
+
+    `rows` are the first of `count`; `command` is the decision that lets the step go on without them.
+    """
+
+    step: int
+    node: int
+    name: str
+    command: str
+    count: int
+    rows: tuple[FailedRow, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What the coordinator knows.
 
     `members` are the workers that may have a database; of them `forming` may have none yet. `version` is the opened one,
     `checkpoint_step` the step it was taken at, `next_step` the next to run. `published` is the greatest version ever
-    acknowledged to anybody. `rescale_error` says why the last rescale was given up.
+    acknowledged to anybody. `rescale_error` says why the last rescale was given up. `halt` is the step that nothing but a
+    decision lets go on.
     """
 
     run: str
@@ -49,6 +80,7 @@ class Facts:
     failures_max: int = 5
     wants: Wants = field(default_factory=Wants)
     rescale_error: str | None = None
+    halt: Halt | None = None
 
 
 # --- states ---------------------------------------------------------------------------------------------------------
@@ -117,6 +149,15 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Halted:
+    """Rows of the next step, `records[0]`, fail; `awaits` "decision" of a user, or "logged": it is being written."""
+
+    facts: Facts
+    records: tuple[StepRecord, ...]
+    awaits: str = "decision"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
     """The last checkpoint of a graceful stop is being written; `awaits` as in `Checkpointing`."""
 
@@ -143,7 +184,7 @@ class Broken:
 
 
 State = (
-    Starting | Recovering | Replaying | Running | Checkpointing | Rescaling | Paused | Stopping | Stopped | Broken
+    Starting | Recovering | Replaying | Running | Checkpointing | Rescaling | Paused | Halted | Stopping | Stopped | Broken
 )  # fmt: skip
 
 
@@ -249,16 +290,24 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The step log holds the decision: the record as it is now."""
+
+    record: StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Woken:
     """A wait or a pause after a failure is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The command under way raised an error; `code` is the error's kind."""
+    """The command under way raised an error; `code` is the error's kind; `halt`: rows failed, and will at every replay."""
 
     code: str
     message: str
+    halt: Halt | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,10 +339,17 @@ class StopAsked:
     now: bool = False
 
 
-Request = CheckpointAsked | PauseAsked | ResumeAsked | RescaleAsked | StopAsked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkipAsked:
+    """Go on without the rows that fail in step `step`."""
+
+    step: int
+
+
+Request = CheckpointAsked | PauseAsked | ResumeAsked | RescaleAsked | StopAsked | SkipAsked
 Event = (
     Begin | Claimed | Created | Fenced | Held | Opened | Discarded | StepsRead | Recorded | StepDone | Committed
-    | Published | LayoutLogged | Redistributed | Forgotten | Woken | Failed | Request
+    | Published | LayoutLogged | Redistributed | Forgotten | Decided | Woken | Failed | Request
 )  # fmt: skip
 
 
@@ -417,6 +473,15 @@ class ForgetRescale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogDecision:
+    """Add the command to the record of a step that has not finished. → `Decided`."""
+
+    epoch: int
+    step: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
     """Until there is input for a step, or a request. → `Woken` or a request."""
 
@@ -440,5 +505,5 @@ class Finish:
 
 Command = (
     ClaimEpoch | CreateWorkers | FenceWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
-    | RunStep | CommitVersion | Publish | LogLayout | Redistribute | ForgetRescale | Wait | BackOff | Finish
+    | RunStep | CommitVersion | Publish | LogLayout | Redistribute | ForgetRescale | LogDecision | Wait | BackOff | Finish
 )  # fmt: skip

@@ -24,6 +24,7 @@ from dbsp.coordinator.exits import INTERRUPTED, OK, exit_code
 from dbsp.coordinator.http import make_app
 from dbsp.coordinator.listen import Server, bind
 from dbsp.coordinator.progress import Progress
+from dbsp.coordinator.protocol import Halt
 from dbsp.coordinator.service import Service
 from dbsp.errors import DbspError
 from dbsp.layout import rescaled
@@ -139,9 +140,17 @@ def run(
 def _watch(service: Service, progress: bool) -> Any:
     """Wait for the end, drawing meanwhile."""
     console = Console(stderr=True, quiet=not progress)
+    told: Halt | None = None
     with Progress(SystemClock(), console) as shown:
         while (finish := service.wait_for_end(SHOW_INTERVAL_S)) is None:
             shown.show(service.snapshot)
+            halt = service.snapshot.halt
+            if halt is not None and halt != told:
+                told = halt
+                click.echo(f"halted before step {halt.step}: {halt.message}", err=True)
+                click.echo(
+                    "hint: `coordinator status` names the rows, `coordinator skip` goes on without them", err=True
+                )
         shown.show(service.snapshot)
     return finish
 

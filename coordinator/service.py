@@ -87,6 +87,15 @@ class RescalePlan:
         return self.shards_moved / self.shards
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A decision that is logged: for which step, about how many rows; `before`: it was logged before already."""
+
+    step: int
+    rows: int
+    before: bool
+
+
 class _Observers:
     """Tells metrics and the event log."""
 
@@ -151,7 +160,7 @@ class Service:
             self._thread.start()
         if not wait:
             return
-        ready = self.board.wait_for(lambda now: now.state in ("Running", "Paused"), timeout_s)
+        ready = self.board.wait_for(lambda now: now.state in ("Running", "Paused", "Halted"), timeout_s)
         if not ready:
             self._raise_if_broken()
             if not self.board.now.ended:
@@ -257,8 +266,13 @@ class Service:
     def wait_until_processed(self, position: Position, timeout_s: float | None = None) -> None:
         """Return when the results of these rows are durable in the outputs and seen in the views."""
         place = (position.table, position.partition)
-        if not self.board.wait_for(lambda now: now.processed.get(place, 0) >= position.last, timeout_s):
+
+        def come(now: Snapshot) -> bool:
+            return now.processed.get(place, 0) >= position.last
+
+        if not self.board.wait_for(lambda now: come(now) or now.halt is not None, timeout_s) or not come(self.snapshot):
             self._refuse_ended()
+            refuse_halted(self.snapshot.halt)
             raise UnavailableError(f"not processed in time: {position} timeout_s={timeout_s}")
 
     def completion(self, table: str, partition: int, offset: int) -> Completion:
@@ -330,6 +344,7 @@ class Service:
         """Commit the state between two steps; the version that holds it."""
 
         def met(state: p.State) -> int | None:
+            _refuse_in(state)
             settled = isinstance(state, SETTLED) and not state.facts.wants.checkpoint
             return state.facts.version if settled else None
 
@@ -345,9 +360,46 @@ class Service:
 
     def _settle(self, request: p.Request, kind: type[p.Paused | p.Running], timeout_s: float | None) -> int:
         def met(state: p.State) -> int | None:
+            _refuse_in(state)
             return state.facts.next_step if isinstance(state, kind) else None
 
         return cast(int, self._result(lambda: self._shell.submit(request, met), timeout_s))
+
+    def skip(self, step: int | None = None, timeout_s: float | None = None) -> Skipped:
+        """Go on without the rows that ended a step under the error policy `stop`: they become dead letters.
+
+        The decision is logged before the step runs again, so a replay takes it too; it returns when the step is done, or rows
+        of it fail at a later node. With `step`, one that was logged before is answered again.
+
+        **Errors** `ConfigError` if there is nothing to decide about.
+        """
+        halt = self.snapshot.halt
+        if halt is None or (step is not None and step != halt.step):
+            return self._skipped_before(step)
+
+        def met(state: p.State) -> bool | None:
+            if state.facts.next_step > halt.step:
+                return True
+            if isinstance(state, p.Halted) and state.awaits == "decision":
+                if state.facts.halt != halt:
+                    return True
+                raise UnavailableError(f"the decision was not logged: step={halt.step}", "ask again")
+            return None
+
+        self._result(lambda: self._shell.submit(p.SkipAsked(step=halt.step), met), timeout_s)
+        return Skipped(step=halt.step, rows=halt.count, before=False)
+
+    def _skipped_before(self, step: int | None) -> Skipped:
+        self._refuse_ended()
+        index = self._shell.hands.index
+        if step is not None and index.has_decision(step):
+            return Skipped(step=step, rows=0, before=True)
+        wanted = "" if step is None else f" step={step}"
+        halt = self.snapshot.halt
+        story = f"step {halt.step} is the one that waits" if halt else f"state={self.snapshot.state}"
+        raise ConfigError(
+            f"there is nothing to skip:{wanted} {story}", "`coordinator status` names the rows when there is"
+        )
 
     def plan_rescale(self, workers: int) -> RescalePlan:
         """What a rescale to `workers` would move; `ConfigError` if there cannot be so many."""
@@ -365,9 +417,11 @@ class Service:
         """
         if self.plan_rescale(workers).workers_before == workers:
             return None
+        refuse_halted(self.snapshot.halt)
         self.wish_rescale(workers)
 
         def met(state: p.State) -> bool | None:
+            _refuse_in(state)
             facts = state.facts
             if not isinstance(state, SETTLED) or facts.wants.rescale is not None:
                 return None
@@ -405,7 +459,7 @@ class Service:
                 for (table, partition), offset in sorted(now.processed.items())
             ],
             "tables": sorted(self._tables), "views": sorted(self.views()), "last_error": now.last_error,
-            "fingerprint": self.built.plan.fingerprint,
+            "fingerprint": self.built.plan.fingerprint, "halt": _halt_as_json(now.halt),
         }  # fmt: skip
 
     def layout_status(self) -> dict[str, Any]:
@@ -430,8 +484,26 @@ class Service:
             raise UnavailableError(f"the service has ended: {reason}", "start it again")
 
 
+def refuse_halted(halt: p.Halt | None) -> None:
+    """`UnavailableError` while a step waits for a decision."""
+    if halt is not None:
+        raise UnavailableError(
+            f"rows of the next step fail: step={halt.step} {halt.message}",
+            "`coordinator status` names them, `coordinator skip` goes on without them",
+        )
+
+
+def _refuse_in(state: p.State) -> None:
+    if isinstance(state, p.Halted) and state.awaits == "decision":
+        refuse_halted(state.facts.halt)
+
+
+def _halt_as_json(halt: p.Halt | None) -> dict[str, Any] | None:
+    return None if halt is None else asdict(halt)
+
+
 def _is_end(state: p.State) -> bool:
     return isinstance(state, p.Stopped | p.Broken)
 
 
-__all__ = ["Completion", "DbspError", "RescalePlan", "Rows", "Service", "ViewRows"]
+__all__ = ["Completion", "DbspError", "RescalePlan", "Rows", "Service", "Skipped", "ViewRows"]

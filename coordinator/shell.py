@@ -20,7 +20,7 @@ from dbsp.coordinator.status import Board
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.runtime.runtime import Runtime
 
-SETTLED = (p.Running, p.Paused)
+SETTLED = (p.Running, p.Paused, p.Halted)
 RENEW_AFTER_FAILURES = 2
 
 
@@ -140,7 +140,7 @@ class Shell:
                 self._watches.append(item)
                 return item.request
             self._asks.append(item)
-        if self._checkpoint_due() and isinstance(self._state, SETTLED):
+        if self._checkpoint_due() and isinstance(self._state, p.Running | p.Paused):
             self._checkpoint_at = self._clock.monotonic_s()
             return p.CheckpointAsked()
         return None
@@ -218,6 +218,7 @@ class Shell:
                 self.board.now, state=name, epoch=facts.epoch, step=facts.next_step, version=facts.version,
                 checkpoint_step=facts.checkpoint_step, layout=facts.layout, processed=self.hands.done,
                 replaying=isinstance(self._state, p.Replaying),
+                halt=facts.halt if isinstance(self._state, p.Halted) else None,
             )
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dbsp.coordinator.cutting import Positions
+from dbsp.coordinator.protocol import Halt
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
@@ -21,7 +22,10 @@ STEPS_REMEMBERED_MAX = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The service as of the last event. `step` is the next step; `lag_rows` waited when it was taken."""
+    """The service as of the last event. `step` is the next step; `lag_rows` waited when it was taken.
+
+    `halt` says which rows of that step fail, when nothing goes on before somebody decides.
+    """
 
     state: str = "Starting"
     epoch: int = 0
@@ -40,6 +44,7 @@ class Snapshot:
     rollbacks: int = 0
     replaying: bool = False
     last_error: str | None = None
+    halt: Halt | None = None
     last_report: StepReport | None = field(default=None, compare=False)
     ended: bool = False
 
@@ -71,21 +76,29 @@ class Board:
 
 
 class StepIndex:
-    """Which step took which offset, for the last `STEPS_REMEMBERED_MAX` ranges of each place."""
+    """Which step took which offset, for the last `STEPS_REMEMBERED_MAX` ranges of each place; steps with decisions."""
 
     def __init__(self) -> None:
         """Nothing is known."""
         self._lock = threading.Lock()
+        self._decided: set[int] = set()
         self._lasts: Mapping[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
 
     def add(self, record: StepRecord) -> None:
         """Note a finished step; a replayed one changes nothing."""
         with self._lock:
+            if record.commands:
+                self._decided.add(record.step)
             for range_ in record.ranges:
                 known = self._lasts[range_.table, range_.partition]
                 if not known or range_.last > known[-1][0]:
                     known.append((range_.last, record.step))
                     del known[:-STEPS_REMEMBERED_MAX]
+
+    def has_decision(self, step: int) -> bool:
+        """Whether a finished step ran with a logged decision; known since the oldest checkpoint this process replayed from."""
+        with self._lock:
+            return step in self._decided
 
     def step_of(self, table: str, partition: int, offset: int) -> int | None:
         """The step that took the offset, if it is remembered."""

@@ -4,6 +4,7 @@
     ├── CircuitError      fix the program: the message names your file and line
     ├── ConfigError       fix the settings or the command line
     ├── DataError         bytes on disk or on the wire are wrong: the message names the file or position
+    │   └── RowsError     rows on which an evaluation fails, under error policy `stop`: decide about them
     ├── UnavailableError  something outside is away: try again
     ├── CapacityError     a named limit was hit: raise it
     ├── FencedError       another owner has taken over: stop
@@ -52,6 +53,30 @@ class DataError(DbspError):
 
     code = "data"
     exit_code = 3
+
+
+class RowsError(DataError):
+    """Rows failed at a node under the error policy `stop`: skip them by decision, or mend what they fail on.
+
+    `node` is the node's number in the plan and `name` its name; `rows` are the first of the `count` rows that failed, as
+    (payload, reason, weight).
+    """
+
+    code = "rows"
+
+    def __init__(
+        self,
+        message: str,
+        hint: str | None = None,
+        node: int = -1,
+        name: str = "",
+        count: int = 0,
+        rows: tuple[tuple[str, str, int], ...] = (),
+    ) -> None:
+        """Keep what a decision needs."""
+        Exception.__init__(self, message, hint, node, name, count, rows)
+        self.message, self.hint = message, hint
+        self.node, self.name, self.count, self.rows = node, name, count, rows
 
 
 class UnavailableError(DbspError):

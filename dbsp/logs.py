@@ -32,7 +32,7 @@ class StepRecord:
     """Everything that decides the result of one step; durable before any output of it (invariant 4).
 
     `ranges` covers every (table, partition) that has rows in this step; `clock_us` is what `now()` shows;
-    `commands` are logged decisions such as a skip. Equal records give equal outputs, whatever the layout.
+    `commands` are logged decisions such as a skip (`dbsp.skips`). Equal records give equal outputs, whatever the layout.
     """
 
     epoch: int
@@ -117,6 +117,14 @@ class StepLog(Protocol):
 
     def append(self, record: StepRecord) -> None:
         """Durable on return; `FencedError` if the record's epoch is not the newest, `DataError` if the step is not next."""
+        ...
+
+    def decide(self, epoch: int, step: int, command: str) -> StepRecord:
+        """Add a command to a logged record, durable on return; repeating it does nothing. The record as it is then.
+
+        Only for a step that has never finished. `FencedError` if the epoch is not the newest, `DataError` if the record is not
+        kept.
+        """
         ...
 
     def read(self, first: int) -> Sequence[StepRecord]:

@@ -9,10 +9,10 @@ Left out: where the inputs come from and where the parcels go (`dbsp.runtime.tas
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from dbsp.errors import CapacityError, DbspError, InternalError
+from dbsp.errors import CapacityError, DbspError, InternalError, RowsError
 from dbsp.logs import DeadLetter
 from dbsp.operators.integrate import integrate
 from dbsp.operators.operator import StepContext
@@ -23,6 +23,9 @@ from dbsp.runtime.profile import NodeProfile
 from dbsp.store import StepTransaction
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, consolidate
+
+ROWS_NAMED_MAX = 100
+STOP_HINT = "mend the row, decide with `coordinator skip`, or choose error_policy dead-letter or null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +61,16 @@ class _NodeState:
 
 
 def run_segment(
-    plan: Plan, segment: int, *, step: int, clock_us: int, arrived: Arrived, transaction: StepTransaction
+    plan: Plan,
+    segment: int,
+    *,
+    step: int,
+    clock_us: int,
+    arrived: Arrived,
+    transaction: StepTransaction,
+    skipped: frozenset[int] = frozenset(),
 ) -> SegmentResult:
-    """Run one segment.
+    """Run one segment; at the `skipped` nodes rows that fail are dead letters whatever the error policy.
 
     **State** each node's traces, read as of step-1 and appended to; materialized views are integrated here too.
     **Cost** the nodes' own; the views' deltas are consolidated, so that equal steps give equal bytes.
@@ -72,7 +82,11 @@ def run_segment(
     for node in plan.segment(segment):
         inputs = _inputs(plan, node, values, arrived)
         started = time.perf_counter()
-        values[node.id] = _run_node(plan, node, inputs, step, clock_us, transaction, dead)
+        context = StepContext(step=step, clock_us=clock_us, error_policy=plan.circuit.error_policy)
+        values[node.id] = _run_node(node, context, inputs, transaction)
+        if plan.circuit.error_policy == "stop" and node.id not in skipped:
+            _stop(node, context)
+        dead.extend(_dead_letters(node, context))
         seconds = time.perf_counter() - started
         rows = sum(map(len, inputs))
         figures.append(NodeProfile(node=node.id, rows_in=rows, rows_out=len(values[node.id]), seconds=seconds))
@@ -94,27 +108,38 @@ def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Ar
             return tuple(values[number] for number in node.inputs)
 
 
-def _run_node(
-    plan: Plan,
-    node: PlanNode,
-    inputs: tuple[Batch, ...],
-    step: int,
-    clock_us: int,
-    transaction: StepTransaction,
-    dead: list[DeadLetter],
-) -> Batch:
-    context = StepContext(step=step, clock_us=clock_us, error_policy=plan.circuit.error_policy)
+def _run_node(node: PlanNode, context: StepContext, inputs: tuple[Batch, ...], transaction: StepTransaction) -> Batch:
+    step = context.step
+    policy = "dead-letter" if context.error_policy == "stop" else context.error_policy
     try:
-        result = node.operator.step(context, _NodeState(node, transaction), inputs)
+        return node.operator.step(replace(context, error_policy=policy), _NodeState(node, transaction), inputs)
     except DbspError as error:
         raise type(error)(f"{error.message} {_place(node, step)}", error.hint) from error
     except OverflowError as error:
         raise CapacityError(f"a number overflowed: {error} {_place(node, step)}") from error
     except Exception as error:
         raise InternalError(f"operator failed: {type(error).__name__}: {error} {_place(node, step)}") from error
-    dead.extend(
-        DeadLetter(
-            step=step,
+
+
+def _stop(node: PlanNode, context: StepContext) -> None:
+    """Refuse the step if rows came that failed, naming them.
+
+    A row that only goes is no reason: it failed when it came, so it was skipped then, and its going is a dead letter too.
+    """
+    came = [failure for failure in context.failures if failure.weight > 0]
+    if not came:
+        return
+    first, more = came[0], len(came) - 1
+    others = f" more_rows={more}" if more else ""
+    message = f"a row failed: reason={first.reason} row={first.payload}{others} {_place(node, context.step)}"
+    rows = tuple((failure.payload, failure.reason, failure.weight) for failure in came[:ROWS_NAMED_MAX])
+    raise RowsError(message, STOP_HINT, node.id, node.name, len(came), rows)
+
+
+def _dead_letters(node: PlanNode, context: StepContext) -> Iterator[DeadLetter]:
+    for failure in context.failures:
+        yield DeadLetter(
+            step=context.step,
             origin=node.name,
             partition=-1,
             offset=-1,
@@ -122,9 +147,6 @@ def _run_node(
             payload=failure.payload,
             weight=failure.weight,
         )
-        for failure in context.failures
-    )
-    return result
 
 
 def _views(plan: Plan, segment: int, values: Mapping[int, Batch], transaction: StepTransaction) -> dict[str, Batch]:

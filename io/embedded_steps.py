@@ -17,7 +17,9 @@ from dbsp.io.environment import MAP_BYTES_START, open_environment, release_envir
 from dbsp.io.step_codec import (
     Positions,
     advance,
+    check_epoch,
     check_owner,
+    decided,
     positions_from_json,
     positions_to_json,
     record_from_json,
@@ -74,6 +76,20 @@ class EmbeddedStepLog:
         after = advance(record, next_step, positions)
         txn.put(_STEP.pack(record.step), seal(record_to_json(record)), db=self._env.db("records"))
         self._put_head(txn, epoch, record.step + 1, after)
+
+    def decide(self, epoch: int, step: int, command: str) -> StepRecord:
+        """Add a command to a logged record; on disk on return, once."""
+        return self._env.write(lambda txn: self._decide(txn, epoch, step, command))
+
+    def _decide(self, txn: Any, epoch: int, step: int, command: str) -> StepRecord:
+        newest, next_step, _ = self._head(txn)
+        check_epoch(epoch, step, newest)
+        data = txn.get(_STEP.pack(step), db=self._env.db("records"))
+        if data is None:
+            raise DataError(f"a decision about a step that is not logged: step={step} next={next_step}")
+        record = decided(self._decode(_STEP.pack(step), data), command)
+        txn.put(_STEP.pack(step), seal(record_to_json(record)), db=self._env.db("records"))
+        return record
 
     def read(self, first: int) -> Sequence[StepRecord]:
         """Records from step `first` on; `DataError` if the first wanted is trimmed or lies behind the log's end."""

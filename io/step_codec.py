@@ -9,6 +9,7 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dbsp.errors import DataError, FencedError
@@ -65,10 +66,20 @@ def positions_from_json(value: list[list[Any]]) -> Positions:
 
 def check_owner(record: StepRecord, newest: int) -> None:
     """`FencedError` unless the record carries the newest epoch."""
-    if record.epoch != newest:
-        raise FencedError(
-            f"another coordinator owns the step log: step={record.step} epoch={record.epoch} newest={newest}"
-        )
+    check_epoch(record.epoch, record.step, newest)
+
+
+def check_epoch(epoch: int, step: int, newest: int) -> None:
+    """`FencedError` unless the epoch is the newest."""
+    if epoch != newest:
+        raise FencedError(f"another coordinator owns the step log: step={step} epoch={epoch} newest={newest}")
+
+
+def decided(record: StepRecord, command: str) -> StepRecord:
+    """The record with a command more, which it holds once."""
+    if command in record.commands:
+        return record
+    return replace(record, commands=(*record.commands, command))
 
 
 def advance(record: StepRecord, next_step: int, positions: Positions) -> Positions:

@@ -2,7 +2,8 @@
 
 A column is computed for all rows at once; only when that fails is the range halved until the failing rows are known
 (`dbsp.expr.halving`), so a step without failures pays nothing. `dead-letter`: the row leaves the stream and is noted; `null`:
-the value becomes null, where the column allows that (else as `dead-letter`); `stop`: the step fails.
+the value becomes null, where the column allows that (else as `dead-letter`). `stop` is as `dead-letter` here: the executor
+(`dbsp.step`) ends the step when a node has noted rows.
 """
 
 from __future__ import annotations
@@ -15,28 +16,29 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.errors import DataError
 from dbsp.expr.expression import Rows
 from dbsp.operators.operator import StepContext
 
 Positions = npt.NDArray[np.int64]
-STOP_HINT = "mend the row, or choose error_policy dead-letter or null"
 
 
 def report(
     context: StepContext, rows: Rows, names: tuple[str, ...], weights: Positions, reasons: Mapping[int, str]
 ) -> None:
-    """Note failed rows as dead letters, or stop the step if the policy says so."""
+    """Note failed rows."""
     if not reasons:
         return
     failed = sorted(reasons)
     index = pa.array(failed)
     values = {name: rows.column(name).take(index).to_pylist() for name in names}
     for place, row in enumerate(failed):
-        payload = json.dumps({name: column[place] for name, column in values.items()}, default=_plain)
-        if context.error_policy == "stop":
-            raise DataError(f"a row failed: reason={reasons[row]} row={payload}", STOP_HINT)
+        payload = payload_of({name: column[place] for name, column in values.items()})
         context.fail(payload, reasons[row], int(weights[row]))
+
+
+def payload_of(row: Mapping[str, Any]) -> str:
+    """A row as dead letters hold it."""
+    return json.dumps(row, default=_plain)
 
 
 def _plain(value: Any) -> str:

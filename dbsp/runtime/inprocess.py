@@ -8,19 +8,22 @@ handed over as they are, which only a database whose arrays outlive its transact
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dbsp.errors import DataError
+from dbsp.errors import DataError, RowsError
 from dbsp.exchange import Parcel, from_bytes, to_bytes
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.runtime import tasks
 from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
+from dbsp.skips import merged
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import concat, consolidate
+
+Sent = list[Parcel] | WorkerReport
 
 
 @dataclass(slots=True)
@@ -58,13 +61,14 @@ class InProcessRuntime:
         """Run the segments in order, each on every worker, and pass the parcels on."""
         started = time.perf_counter()
         order = tasks.StepOrder(record=record, epoch=self.epoch, layout=layout)
-        results = {worker: tasks.run_first_segment(self.work, order, worker, self._send) for worker in layout.workers}
+        results = _on_all(layout, lambda worker: tasks.run_first_segment(self.work, order, worker, self._send))
         for segment in range(1, self.work.plan.segments):
             arrived = _deliver(results, layout)
-            results = {
-                worker: tasks.run_later_segment(self.work, order, segment, worker, arrived[worker], self._send)
-                for worker in layout.workers
-            }
+
+            def later(worker: int, segment: int = segment, arrived: Mapping[int, list[Parcel]] = arrived) -> Sent:
+                return tasks.run_later_segment(self.work, order, segment, worker, arrived[worker], self._send)
+
+            results = _on_all(layout, later)
         reports = tuple(result for result in results.values() if isinstance(result, WorkerReport))
         return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=reports)
 
@@ -100,7 +104,21 @@ class InProcessRuntime:
         """The site's files close with their process."""
 
 
-def _deliver(results: Mapping[int, list[Parcel] | WorkerReport], layout: Layout) -> dict[int, list[Parcel]]:
+def _on_all(layout: Layout, run: Callable[[int], Sent]) -> dict[int, Sent]:
+    """One segment on every worker; rows that fail on some are named together, after all have run."""
+    results: dict[int, Sent] = {}
+    failed: list[RowsError] = []
+    for worker in layout.workers:
+        try:
+            results[worker] = run(worker)
+        except RowsError as error:
+            failed.append(error)
+    if failed:
+        raise merged(failed)
+    return results
+
+
+def _deliver(results: Mapping[int, Sent], layout: Layout) -> dict[int, list[Parcel]]:
     """Sort the parcels by destination."""
     sent = [parcels for parcels in results.values() if not isinstance(parcels, WorkerReport)]
     return {worker: [parcels[slot] for parcels in sent] for slot, worker in enumerate(layout.workers)}

@@ -22,6 +22,7 @@ from dbsp.logs import DELETE, Changes, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.runtime.runtime import Site, WorkerReport
+from dbsp.skips import skipped_nodes
 from dbsp.step import Arrived, SegmentResult, run_segment
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 from dbsp.trace.redistribute import redistribute
@@ -92,7 +93,13 @@ def _run(
     record = order.record
     with database.begin(order.epoch, record.step, segment, work.plan.traces(segment)) as transaction:
         result = run_segment(
-            work.plan, segment, step=record.step, clock_us=record.clock_us, arrived=arrived, transaction=transaction
+            work.plan,
+            segment,
+            step=record.step,
+            clock_us=record.clock_us,
+            arrived=arrived,
+            transaction=transaction,
+            skipped=skipped_nodes(record.commands),
         )
         seconds = time.perf_counter() - started
         total = carried.plus(Carried(parts=result.views, dead=result.dead, nodes=result.nodes, seconds=seconds))

@@ -1,7 +1,8 @@
 """The step log on Kafka: a topic of one partition, written by one transactional producer that fences an older coordinator.
 
-Two kinds of records: `step`, and `head` (epoch, next step, positions), written by each claim and each trim, so that what
-the trimmed records said about positions and epochs is still in the log. The state is the fold of all records, in order.
+Three kinds of records: `step`; `decision` (a command more for a step); and `head` (epoch, next step, positions), written by
+each claim and each trim, so that what the trimmed records said about positions and epochs is still in the log. The state is
+the fold of all records, in order.
 
 Invariants: a record is committed when `append` returns (4); the epoch is compared with the newest in the log after every
 take-over of the producer (6); steps have no gaps and their ranges follow each other (7). Source: design sections 7 and 8.
@@ -20,7 +21,9 @@ from dbsp.io.kafka.transaction import Record, TransactionalWriter
 from dbsp.io.step_codec import (
     Positions,
     advance,
+    check_epoch,
     check_owner,
+    decided,
     positions_from_json,
     positions_to_json,
     record_from_json,
@@ -52,6 +55,9 @@ class _State:
         if value["kind"] == "head":
             self.epoch, self.next_step = value["epoch"], value["next_step"]
             self.positions, self.claim = positions_from_json(value["positions"]), value["claim"]
+        elif value["kind"] == "decision":
+            if value["step"] in self.records:
+                self.records[value["step"]] = decided(self.records[value["step"]], value["command"])
         else:
             record = record_from_json(value["record"])
             first_kept = self.empty
@@ -114,6 +120,22 @@ class KafkaStepLog:
         if known is not None and known != record:
             raise FencedError(f"another coordinator wrote this step: step={record.step} epoch={known.epoch}")
         return known is not None
+
+    def decide(self, epoch: int, step: int, command: str) -> StepRecord:
+        """Add a command to a logged record, committed on return, once."""
+        if self._epoch == 0:
+            raise FencedError(f"the step log is not claimed: step={step} epoch={epoch}")
+        check_epoch(epoch, step, self._epoch)
+        check_epoch(epoch, step, self._state.epoch)
+        if step not in self._state.records:
+            raise DataError(f"a decision about a step that is not logged: step={step} next={self._state.next_step}")
+
+        def present() -> bool:
+            return command in self._state.records[step].commands
+
+        if not present():
+            self._write({"kind": "decision", "step": step, "command": command}, present)
+        return self._state.records[step]
 
     def _write_head(self, epoch: int) -> None:
         """Write epoch, next step and positions; the claim's own name tells it from a rival's head of the same epoch."""

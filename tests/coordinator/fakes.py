@@ -10,7 +10,7 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,14 @@ from dbsp.coordinator.control import MemoryControl, new_ledger
 from dbsp.coordinator.hands import Hands, Parts, ShellSettings
 from dbsp.coordinator.protocol import Facts
 from dbsp.coordinator.status import Board
-from dbsp.errors import DataError, FencedError, InternalError
+from dbsp.errors import DataError, FencedError, InternalError, RowsError
 from dbsp.layout import Layout, initial, moved_shards
 from dbsp.logs import Changes, Range, StepRecord
 from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
+from dbsp.skips import skipped_nodes
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 
+BAD_NODE = 3
 Row = tuple[str, int, int]
 FINGERPRINT = "f" * 64
 
@@ -79,6 +81,8 @@ class World:
 
     databases: dict[int, FakeDatabase] = field(default_factory=dict)
     outputs: dict[tuple[int, int], frozenset[Row]] = field(default_factory=dict)
+    bad: Callable[[Row], bool] = lambda _row: False
+    dead: dict[tuple[int, int], frozenset[Row]] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=lambda: {("a", 0): 0, ("a", 1): 0, ("b", 0): 0})
     floors: dict[tuple[str, int], int] = field(default_factory=dict)
     steps: list[StepRecord] = field(default_factory=list)
@@ -148,6 +152,16 @@ class FakeSteps:
             raise DataError(f"not next: step={record.step} next={len(self.world.steps)}")
         self.world.steps.append(record)
         self.world.point("after append")
+
+    def decide(self, epoch: int, step: int, command: str) -> StepRecord:
+        self.world.point("before decide")
+        if self.checks_epoch and epoch != self.world.epoch:
+            raise FencedError(f"fenced: epoch={epoch} newest={self.world.epoch}")
+        found = self.world.steps[step]
+        if command not in found.commands:
+            found = self.world.steps[step] = replace(found, commands=(*found.commands, command))
+        self.world.point("after decide")
+        return found
 
     def read(self, first: int) -> Sequence[StepRecord]:
         if first < self.world.steps_floor or first > len(self.world.steps):
@@ -224,11 +238,17 @@ class FakeRuntime:
         if database.opened is None or database.next_step != record.step:
             raise DataError(f"worker stands elsewhere: worker={worker} at={database.next_step} step={record.step}")
         mine = frozenset(row for row in rows_of(record) if owner(layout, row) == worker)
+        bad = frozenset(filter(self.world.bad, mine))
+        if bad and BAD_NODE not in skipped_nodes(record.commands):
+            rows = tuple((repr(row), "bad", 1) for row in sorted(bad))
+            raise RowsError("a row failed", None, BAD_NODE, "bad#3", len(bad), rows)
+        mine -= bad
         before = self.world.outputs.get((worker, record.step))
         if before is not None and before != mine:
             raise DataError(f"a replayed step gave another output: worker={worker} step={record.step}")
         assert not mine & database.state, "a row is processed twice"
         self.world.outputs[worker, record.step] = mine
+        self.world.dead[worker, record.step] = bad
         self.world.point(f"output written at {worker}")
         database.state |= mine
         database.next_step = record.step + 1
@@ -237,6 +257,7 @@ class FakeRuntime:
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
         for record in self.world.steps[: checkpoint.step]:
             parts = [rows for (_, step), rows in self.world.outputs.items() if step == record.step]
+            parts += [rows for (_, step), rows in self.world.dead.items() if step == record.step]
             assert frozenset().union(*parts) == rows_of(record), "invariant 11: outputs below a checkpoint are durable"
         reports = {}
         for worker in layout.workers:

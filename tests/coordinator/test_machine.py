@@ -213,6 +213,69 @@ def test_pause_and_resume() -> None:
     assert names(commands) == ["CutStep"]
 
 
+def halted() -> tuple[p.State, p.Halt]:
+    """A machine whose step 5 failed at node 3, behind the replay that ends before it; step 6 is logged too."""
+    halt = p.Halt(step=5, node=3, name="n", command="skip node=3", count=1, rows=(), message="m")
+    state, commands = play(
+        running(), p.Woken(), p.Recorded(record=record(5)), p.Failed(code="rows", message="m", halt=halt), p.Woken(),
+        p.Claimed(epoch=5), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
+        p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(),
+        p.StepsRead(records=(record(3), record(4), record(5), record(6))), p.StepDone(step=3), p.StepDone(step=4),
+    )  # fmt: skip
+    assert commands[-1] == p.Wait(for_input=False)
+    assert [c.record.step for c in commands if isinstance(c, p.RunStep)] == [5, 3, 4], (
+        "the failing step is not run again"
+    )
+    return state, halt
+
+
+def test_rows_that_fail_halt_before_their_step_and_are_no_failure_in_a_row() -> None:
+    state, halt = halted()
+    assert isinstance(state, p.Halted)
+    assert (state.facts.halt, state.facts.failures, state.facts.next_step) == (halt, 0, 5)
+
+
+def test_a_skip_is_logged_before_the_step_runs_again() -> None:
+    state, _ = halted()
+    decided = replace(record(5), commands=("skip node=3",))
+    state, commands = play(
+        state, p.SkipAsked(step=5), p.SkipAsked(step=5), p.Decided(record=decided), p.StepDone(step=5)
+    )
+    assert commands == [
+        p.LogDecision(epoch=5, step=5, command="skip node=3"),
+        p.RunStep(record=decided, layout=LAYOUT, epoch=5, replay=True, may_cut_ahead=False),
+        p.RunStep(record=record(6), layout=LAYOUT, epoch=5, replay=True, may_cut_ahead=False),
+    ]
+    assert state.facts.halt is None
+
+
+def test_a_decision_whose_answer_was_lost_is_found_in_the_log() -> None:
+    state, _ = halted()
+    decided = replace(record(5), commands=("skip node=3",))
+    state, commands = play(
+        state, p.SkipAsked(step=5), p.Failed(code="unavailable", message="x"), p.Woken(), p.Claimed(epoch=6), p.Fenced(),
+        held((0, 2, identity(3)), (1, 2, identity(3))), p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT),
+        p.Discarded(), p.StepsRead(records=(record(3), record(4), decided)), p.StepDone(step=3), p.StepDone(step=4),
+    )  # fmt: skip
+    assert commands[-1] == p.RunStep(record=decided, layout=LAYOUT, epoch=6, replay=True, may_cut_ahead=False)
+    assert state.facts.halt is None
+
+
+def test_a_skip_of_another_step_or_without_a_halt_does_nothing() -> None:
+    state, _ = halted()
+    assert step(state, p.SkipAsked(step=4)) == (state, (p.Wait(for_input=False),))
+    waiting = running()
+    assert step(waiting, p.SkipAsked(step=4)) == (waiting, (p.Wait(for_input=True),))
+
+
+def test_a_halted_pipeline_keeps_its_wishes_and_stops_at_once() -> None:
+    state, _ = halted()
+    state, commands = play(state, p.PauseAsked())
+    assert (state.facts.wants.pause, names(commands)) == (True, ["Wait"])
+    state, commands = play(state, p.StopAsked())
+    assert (type(state), names(commands)) == (p.Stopped, ["Finish"])
+
+
 def test_stop_checkpoints_first() -> None:
     state, commands = play(running(), p.StopAsked(), p.Committed(version=3), p.Published(version=3))
     assert names(commands) == ["CommitVersion", "Publish", "Finish"]
@@ -255,6 +318,10 @@ def test_every_pair_of_state_and_event_has_an_answer_or_a_story() -> None:
             for a in ("logged", "discarded", "created", "fenced", "redistributed", "published")
         ),
         p.Paused(facts=base),
+        *(
+            p.Halted(facts=replace(base, halt=halted()[1]), records=(record(5),), awaits=a)
+            for a in ("decision", "logged")
+        ),
         p.Stopped(facts=base),
         p.Broken(facts=base, code="data", message="m"),
     ]
@@ -263,7 +330,8 @@ def test_every_pair_of_state_and_event_has_an_answer_or_a_story() -> None:
         p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(), p.StepsRead(records=(record(5),)),
         p.StepsRead(records=()), p.Recorded(record=None), p.Recorded(record=record(5)), p.StepDone(step=5),
         p.Committed(version=3), p.Published(version=3), p.LayoutLogged(layout=rescaled(LAYOUT, 3, step=5)),
-        p.Redistributed(version=3), p.Forgotten(), p.Woken(), p.Failed(code="data", message="m"),
+        p.Redistributed(version=3), p.Forgotten(), p.Decided(record=record(5)), p.SkipAsked(step=5), p.SkipAsked(step=4),
+        p.Failed(code="rows", message="m", halt=halted()[1]), p.Woken(), p.Failed(code="data", message="m"),
         p.Failed(code="fenced", message="m"), p.CheckpointAsked(), p.PauseAsked(), p.ResumeAsked(),
         p.RescaleAsked(workers=3), p.RescaleAsked(workers=9999), p.StopAsked(), p.StopAsked(now=True),
     ]  # fmt: skip

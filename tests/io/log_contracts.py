@@ -127,6 +127,28 @@ class StepLogContract:
         assert [record.epoch for record in new.read(0)] == [first, second]
         assert old.claim() > second
 
+    def test_a_decision_is_added_once_and_stays(self, harness: Callable[[], StepLog]) -> None:
+        log = harness()
+        epoch = log.claim()
+        for step in range(3):
+            log.append(make_record(step, epoch=epoch))
+        for _ in range(2):
+            assert log.decide(epoch, 1, "skip node=3").commands == ("skip node=3",)
+        log.decide(epoch, 1, "skip node=5")
+        again = harness()
+        for found in (log, again):
+            assert [record.commands for record in found.read(0)] == [(), ("skip node=3", "skip node=5"), ()]
+        newer = again.claim()
+        assert [record.commands for record in again.read(1)] == [("skip node=3", "skip node=5"), ()]
+        with pytest.raises(FencedError):
+            log.decide(epoch, 2, "skip node=3")
+        with pytest.raises(FencedError):
+            again.decide(epoch, 2, "skip node=3")
+        with pytest.raises(DataError, match="not logged"):
+            again.decide(newer, 3, "skip node=3")
+        again.append(make_record(3, epoch=newer))
+        assert again.read(2)[0].commands == ()
+
     def test_steps_and_ranges_must_follow(self, harness: Callable[[], StepLog]) -> None:
         log = harness()
         epoch = log.claim()

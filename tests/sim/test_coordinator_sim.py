@@ -61,6 +61,7 @@ class Simulation:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.world.point = self._point
+        self.world.bad = self._is_bad
         fakes.begin(self.world, self.random.randint(1, 4))
 
     def _point(self, name: str) -> None:
@@ -73,6 +74,10 @@ class Simulation:
             raise fakes.Crash
         if draw < self.crash_rate + self.error_rate:
             raise UnavailableError(f"planted at {name}")
+
+    def _is_bad(self, row: fakes.Row) -> bool:
+        """Rows on which the circuit fails; in every fifth seed none."""
+        return self.seed % 5 != 0 and fakes.row_hash(row) % 97 == self.seed % 97
 
     def start(self) -> Coordinator:
         settings = ShellSettings(limits=LIMITS)
@@ -100,6 +105,13 @@ class Simulation:
             return p.ResumeAsked()
         return p.StopAsked() if draw < 0.105 else None
 
+    def skip(self, state: p.Halted) -> p.Request:
+        """The user decides, sometimes about a step that is long past."""
+        halt = state.facts.halt
+        assert halt is not None
+        stale = not self.quiet and self.random.random() < 0.2
+        return p.SkipAsked(step=halt.step - 1 if stale else halt.step)
+
     def arrive(self) -> None:
         """Rows come in, the wall clock jumps."""
         if self.random.random() < 0.4:
@@ -116,6 +128,8 @@ class Simulation:
             case p.Wait(for_input=for_input):
                 self.clock.now_s += 0.01
                 asked = self.request(coordinator.state.facts.epoch) if not self.quiet else None
+                if isinstance(coordinator.state, p.Halted) and (self.quiet or self.random.random() < 0.2):
+                    asked = self.skip(coordinator.state)
                 if asked is None and not (for_input and coordinator.hands.step_is_due()):
                     return
                 coordinator.decide(asked or p.Woken())
@@ -198,7 +212,8 @@ class Simulation:
         assert set(everything) == arrived, "every row that arrived is in a step"
         assert set(everything.values()) <= {1}, "no row is in two steps"
         for record in world.steps:
-            written = Counter(row for (_, s), rows in world.outputs.items() if s == record.step for row in rows)
+            parts = [*world.outputs.items(), *world.dead.items()]
+            written = Counter(row for (_, s), rows in parts if s == record.step for row in rows)
             assert written == Counter(fakes.rows_of(record)), f"outputs of step {record.step}"
         assert not {s for _, s in world.outputs} - {record.step for record in world.steps}
         clocks = [record.clock_us for record in world.steps]
@@ -210,7 +225,11 @@ class Simulation:
         assert set(layout.workers) == ledger.members <= set(world.databases)
         assert self.had_zombies or set(world.databases) == ledger.members, "databases of nobody"
         states = [world.databases[worker].versions[saved.version][1] for worker in layout.workers]
-        assert Counter(row for state in states for row in state) == Counter(arrived), "each row at one owner"
+        good = Counter(row for row in arrived if not world.bad(row))
+        assert Counter(row for state in states for row in state) == good, "each row at one owner"
+        dead = {row for rows in world.dead.values() for row in rows}
+        assert dead == {row for row in arrived if world.bad(row)}, "what was skipped is a dead letter"
+        assert all(bool(record.commands) == bool(dead & fakes.rows_of(record)) for record in world.steps)
         if ledger.rescale is not None:
             assert len(layout.workers) == ledger.rescale
 
@@ -280,7 +299,24 @@ def _run_before_the_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Hands, "_cut_step", cut_step)
 
 
-@pytest.mark.parametrize("plant", [_no_fence, _commit_elsewhere, _trim_too_much, _run_before_the_record])
+def _decide_in_memory(patch: pytest.MonkeyPatch) -> None:
+    """A decision to skip is acted on but not logged."""
+    original = fakes.FakeSteps.decide
+
+    def decide(self: fakes.FakeSteps, epoch: int, step: int, command: str) -> object:
+        before = self.world.steps[step]
+        try:
+            return original(self, epoch, step, command)
+        finally:
+            self.world.steps[step] = before
+
+    patch.setattr(fakes.FakeSteps, "decide", decide)
+
+
+PLANTS = [_no_fence, _commit_elsewhere, _trim_too_much, _run_before_the_record, _decide_in_memory]
+
+
+@pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     assert any(_goes_wrong(seed) for seed in range(30))

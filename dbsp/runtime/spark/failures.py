@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from dbsp.errors import (
     CapacityError,
@@ -19,8 +20,10 @@ from dbsp.errors import (
     DbspError,
     FencedError,
     InternalError,
+    RowsError,
     UnavailableError,
 )
+from dbsp.skips import merged
 
 MARK = b"DBSPFAIL"
 _KINDS: dict[str, type[DbspError]] = {
@@ -40,20 +43,30 @@ class Failure:
     code: str
     message: str
     hint: str | None
+    node: int = -1
+    name: str = ""
+    count: int = 0
+    rows: tuple[tuple[str, str, int], ...] = ()
 
     def to_bytes(self) -> bytes:
         """The failure as a block that is no parcel."""
-        return MARK + json.dumps([self.worker, self.code, self.message, self.hint]).encode()
+        fields = [self.worker, self.code, self.message, self.hint, self.node, self.name, self.count, self.rows]
+        return MARK + json.dumps(fields).encode()
 
     def error(self) -> DbspError:
         """The error again, of its own class, naming the worker."""
         message = self.message if "worker=" in self.message else f"{self.message} worker={self.worker}"
+        if self.code == RowsError.code:
+            return RowsError(message, self.hint, self.node, self.name, self.count, self.rows)
         return _KINDS.get(self.code, InternalError)(message, self.hint)
 
 
 def failure_of(error: DbspError, worker: int) -> Failure:
     """The value that stands for an error."""
-    return Failure(worker=worker, code=error.code, message=error.message, hint=error.hint)
+    found = Failure(worker=worker, code=error.code, message=error.message, hint=error.hint)
+    if isinstance(error, RowsError):
+        return replace(found, node=error.node, name=error.name, count=error.count, rows=error.rows)
+    return found
 
 
 def is_failure(block: bytes) -> bool:
@@ -63,13 +76,24 @@ def is_failure(block: bytes) -> bool:
 
 def failure_from(block: bytes) -> Failure:
     """The failure in a block."""
-    worker, code, message, hint = json.loads(block[len(MARK) :])
-    return Failure(worker=worker, code=code, message=message, hint=hint)
+    worker, code, message, hint, node, name, count, rows = json.loads(block[len(MARK) :])
+    return Failure(
+        worker=worker, code=code, message=message, hint=hint, node=node, name=name, count=count,
+        rows=tuple((payload, reason, weight) for payload, reason, weight in rows),
+    )  # fmt: skip
 
 
-def worst(failures: list[Failure]) -> Failure:
-    """The one to raise: a fenced worker first (the caller must stop), else the first reported."""
-    return min(failures, key=lambda failure: failure.code != FencedError.code)
+def worst(failures: Sequence[Failure]) -> Failure:
+    """The one to raise: a fenced worker first (the caller must stop), else the first reported that is no row's fault.
+
+    If rows failed and nothing else, those of all workers together; a failure that came by several ways counts once.
+    """
+    known = sorted(set(failures), key=lambda failure: (failure.worker, failure.message))
+    others = [failure for failure in known if failure.code != RowsError.code]
+    if others:
+        return min(others, key=lambda failure: failure.code != FencedError.code)
+    errors = [error for failure in known if isinstance(error := failure.error(), RowsError)]
+    return failure_of(merged(errors), known[0].worker)
 
 
 def jvm_lost(what: str) -> UnavailableError:

@@ -20,7 +20,7 @@ from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime import tasks
 from dbsp.runtime.runtime import WorkerReport
-from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure
+from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure, worst
 from dbsp.runtime.spark.placement import drain
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
 
@@ -87,9 +87,9 @@ def middle_segment(task: StepTask, segment: int, index: int, records: Iterable[R
     order = task.order()
     worker = order.layout.workers[index]
     blocks = [block for _, block in records]
-    failed = next(filter(is_failure, blocks), None)
-    if failed is not None:
-        return iter(enumerate([failed] * len(order.layout.workers)))
+    failed = [failure_from(block) for block in blocks if is_failure(block)]
+    if failed:
+        return iter(enumerate([worst(failed).to_bytes()] * len(order.layout.workers)))
     return _sent(order.layout, segment, worker, lambda: _later(task, order, segment, worker, blocks))
 
 
@@ -98,9 +98,9 @@ def last_segment(task: StepTask, segment: int, index: int, records: Iterable[Rec
     order = task.order()
     worker = order.layout.workers[index]
     blocks = [block for _, block in records]
-    failed = next(filter(is_failure, blocks), None)
-    if failed is not None:
-        yield failure_from(failed)
+    failed = [failure_from(block) for block in blocks if is_failure(block)]
+    if failed:
+        yield worst(failed)
         return
     yield _report(segment, worker, lambda: _later(task, order, segment, worker, blocks))
 

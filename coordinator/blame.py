@@ -1,0 +1,98 @@
+"""Where rows that failed came from: which offset of which input, for the rows that a node reads as the table has them.
+
+A node sees rows without their offsets: what is known is their content. Where nothing but picking and filtering lies between a
+table and the node, the rows of the step's ranges with that content are the ones; a row that was joined or computed before
+it failed has no one place in an input, and none is named. Only called when a step has ended, so it may read the step again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dbsp.coordinator.protocol import FailedRow
+from dbsp.errors import RowsError
+from dbsp.expr.expression import ColumnRef
+from dbsp.logs import DELETE, Changes, InputLog, StepRecord
+from dbsp.operators.apply import Apply, Project
+from dbsp.operators.failures import payload_of
+from dbsp.operators.receive import Receive
+from dbsp.operators.source import Source
+from dbsp.operators.upsert import Upsert
+from dbsp.plan.plan import Plan, PlanNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locator:
+    """Finds the rows of an error in the input log; callable as `Parts.locate`."""
+
+    plan: Plan
+    inputs: InputLog
+
+    def __call__(self, record: StepRecord, error: RowsError) -> tuple[FailedRow, ...]:
+        """The rows, each with its place where it has one.
+
+        **Cost** reads and decodes the ranges of one table, a Python loop over their rows.
+        """
+        table = self.table_of(error.node)
+        places = self._places(record, table, error) if table is not None else {}
+        return tuple(_failed(table, places.get(payload), payload, reason) for payload, reason, _ in error.rows)
+
+    def table_of(self, number: int) -> str | None:
+        """The table whose rows the node reads unchanged; None if it reads anything else."""
+        node = self.plan.nodes[number]
+        while not isinstance(node.operator, Source):
+            before = self._before(node)
+            if before is None or (node.id != number and not _keeps_rows(node)):
+                return None
+            node = before
+        return node.operator.table
+
+    def _before(self, node: PlanNode) -> PlanNode | None:
+        """The only node that this one reads, across an exchange if need be."""
+        if isinstance(node.operator, Receive):
+            return next(self.plan.nodes[spec.sender] for spec in self.plan.exchanges if spec.receiver == node.id)
+        return self.plan.nodes[node.inputs[0]] if len(node.inputs) == 1 else None
+
+    def _places(self, record: StepRecord, table: str, error: RowsError) -> Mapping[str, tuple[int, int]]:
+        """(partition, offset) of the newest row of the step with each payload."""
+        wanted = {payload for payload, _, _ in error.rows}
+        names = list(json.loads(error.rows[0][0])) if error.rows else []
+        found: dict[str, tuple[int, int]] = {}
+        for range_ in record.ranges:
+            if range_.table == table:
+                for change in self.inputs.read(range_, record.step):
+                    for payload, offset in _payloads(change, names):
+                        if payload in wanted:
+                            found[payload] = (change.partition, offset)
+        return found
+
+
+def _keeps_rows(node: PlanNode) -> bool:
+    """Whether the rows that leave the node are rows that came, columns picked at most."""
+    match node.operator:
+        case Receive() | Upsert():
+            return True
+        case Apply(stages=stages):
+            return all(
+                all(value == ColumnRef(name) for name, value in stage.columns)
+                for stage in stages
+                if isinstance(stage, Project)
+            )
+    return False
+
+
+def _payloads(change: Changes, names: list[str]) -> Iterator[tuple[str, int]]:
+    """Each inserted row as a node would have told it, with its offset."""
+    columns = [change.batch.column(name).to_pylist() for name in names]
+    for row, (operation, offset) in enumerate(zip(change.operations.tolist(), change.offsets.tolist(), strict=True)):
+        if operation != DELETE:
+            values = {name: column[row] for name, column in zip(names, columns, strict=True)}
+            yield payload_of(values), offset
+
+
+def _failed(table: str | None, place: tuple[int, int] | None, payload: str, reason: str) -> FailedRow:
+    if table is None or place is None:
+        return FailedRow(table="", partition=-1, offset=-1, reason=reason, payload=payload)
+    return FailedRow(table=table, partition=place[0], offset=place[1], reason=reason, payload=payload)
