@@ -43,6 +43,7 @@ from dbsp.zset.schema import (
     OrderBy,
     Schema,
     decimal,
+    list_of,
 )
 
 __all__ = [
@@ -97,6 +98,7 @@ __all__ = [
     "from_epoch",
     "greatest",
     "least",
+    "list_of",
     "lit",
     "load_circuit",
     "max",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dbsp.circuit.nodes import Node, SourceLine
-from dbsp.expr.functions import UserFunction
+from dbsp.expr.functions import CALLED, UserFunction
 from dbsp.operators import map_rows as physical
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapRows(Node):
-    """A user function from a row (a dict) to a row, or to any number of rows if `flat`."""
+    """A user function of rows or of batches."""
 
     input: Node
     function: UserFunction
-    flat: bool
     schema: Schema
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """The function and what it gives."""
-        return f"{'flat_map' if self.flat else 'map'} {self.function.name} -> {self.schema}"
+        return f"{CALLED[self.function.kind]} {self.function.name} -> {self.schema}"
 
     def plan(self, planning: Planning) -> Flow:
         """On the rows where they are."""

@@ -17,6 +17,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr import arithmetic, conditional, dates, logic, mathematics, strings
 from dbsp.expr.cast import CAST
 from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, check_constant
+from dbsp.expr.methods.lists import Lists
 from dbsp.expr.methods.moments import Moments
 from dbsp.expr.methods.numbers import Numbers
 from dbsp.expr.methods.texts import Texts
@@ -24,7 +25,7 @@ from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt
 
 
-class Expr(Numbers, Texts, Moments):
+class Expr(Numbers, Texts, Moments, Lists):
     """A column, a constant, or what operators make of them.
 
     **Shape** One value per row; null in, null out, except where a method says otherwise. Types are checked by the

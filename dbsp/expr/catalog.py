@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from dbsp.expr import arithmetic, conditional, dates, documents, logic, mathematics, patterns, strings, temporal
+from dbsp.expr import (
+    arithmetic,
+    conditional,
+    dates,
+    documents,
+    list_functions,
+    logic,
+    mathematics,
+    patterns,
+    strings,
+    temporal,
+)
 from dbsp.expr.cast import CAST
 from dbsp.expr.expression import Function
 
@@ -17,6 +28,7 @@ FUNCTIONS: dict[str, Function] = {
         *strings.FUNCTIONS,
         *patterns.FUNCTIONS,
         *documents.FUNCTIONS,
+        *list_functions.FUNCTIONS,
         *temporal.FUNCTIONS,
         *dates.FUNCTIONS,
     )

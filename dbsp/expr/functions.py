@@ -1,10 +1,8 @@
-"""User functions: Python code from a row (a dict) to a row, or to any number of rows.
+"""User functions: Python code from a row (a dict) to a row or to any number of rows, or from whole batches to batches.
 
-A user function must be pure: the same row gives the same rows, because the engine calls it again for a retraction and
-at every replay. Its
-identity is a hash of its source as a syntax tree, without positions, comments and docstrings, and of the plain
-constants and functions
-it refers to; never of bytecode, which changes with Python.
+A user function must be pure: the same row gives the same rows, because the engine calls it again for a retraction and at every
+replay; with `check` it is called twice and compared. Its identity is a hash of its source as a syntax tree, without positions,
+comments and docstrings, and of the plain constants and functions it refers to; never of bytecode, which changes with Python.
 """
 
 from __future__ import annotations
@@ -12,52 +10,63 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from dbsp.errors import CircuitError, ConfigError
+from dbsp.errors import CircuitError, ConfigError, DataError
+from dbsp.expr.halving import computed
 from dbsp.expr.sources import source_text
 from dbsp.expr.type_names import schema_name
 from dbsp.zset.schema import Schema
 
+if TYPE_CHECKING:
+    from dbsp.zset.batch import Batch
+
 Row = Mapping[str, Any]
+CALLED = {"row": "map", "flat": "flat_map", "batch": "map_batches"}
+"""By kind, the method of a stream that takes such a function."""
 Failure = tuple[int, str]
+Made = tuple[NDArray[np.int64], Sequence[pa.Array], list[Failure]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserFunction:
     """A Python function with the schema of what it returns.
 
-    **Shape** `flat` False: dict to dict; True: dict to an iterable of dicts. Each dict has exactly the columns of
-    `schema`.
+    **Shape** `kind` "row": dict to dict; "flat": dict to an iterable of dicts, each with exactly the columns of `schema`;
+    "batch": a `pyarrow.RecordBatch` to one of as many rows, row by row.
 
     **Errors** A row on which it raises, or returns something that does not fit the schema, is a failure of that row
     alone.
     """
 
     name: str
-    callable: Callable[[dict[str, Any]], Any]
+    callable: Callable[[Any], Any]
     schema: Schema
-    flat: bool
+    kind: str
     source_hash: str
+    check: bool = False
 
     @staticmethod
-    def of(function: Callable[..., Any], schema: Schema, flat: bool, depends_on: Iterable[Any] = ()) -> UserFunction:
+    def of(
+        function: Callable[..., Any], schema: Schema, kind: str, depends_on: Iterable[Any] = (), check: bool = False
+    ) -> UserFunction:
         """Wrap a function; its source is read now."""
         if not callable(function):
             raise CircuitError(f"not a function: got={function!r}", "give a function from a row to a row")
         text = source_text(function, tuple(depends_on))
         name = getattr(function, "__name__", type(function).__name__)
-        return UserFunction(name, function, schema, flat, hashlib.sha256(text.encode()).hexdigest())
+        return UserFunction(name, function, schema, kind, hashlib.sha256(text.encode()).hexdigest(), check)
 
     def token(self) -> str:
         """Canonical text: name, shape, schema, hash of the source."""
-        return f"(function {self.name} {'flat' if self.flat else 'row'} {schema_name(self.schema)} {self.source_hash})"
+        return f"(function {self.name} {self.kind} {schema_name(self.schema)} {self.source_hash})"
 
     def __eq__(self, other: object) -> bool:
         """Equal source and schema."""
@@ -69,15 +78,48 @@ class UserFunction:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with its code, because a worker may not be able to import the user's module."""
-        return _rebuild, (self.name, _dumps(self.callable), self.schema, self.flat, self.source_hash)
+        return _rebuild, (self.name, _dumps(self.callable), self.schema, self.kind, self.source_hash, self.check)
 
-    def apply(self, batch: Any) -> tuple[np.ndarray, list[pa.Array], list[Failure]]:
-        """Call it once per row.
+    def apply(self, batch: Batch) -> Made:
+        """Call it for every row.
 
-        **Shape** Returns for every row that came out the position of the row it came from (int64), the columns of
-        `schema`, and the rows
-        that failed with their reasons; a failed row has no output, not even part of one.
+        **Shape** Returns for every row that came out the position of the row it came from (int64), the columns of `schema`,
+        and the rows that failed with their reasons; a failed row has no output, not even part of one.
+
+        **Errors** `DataError` where `check` finds that a second call gave other rows.
         """
+        call = self._by_batch if self.kind == "batch" else self._by_row
+        made = call(batch)
+        if self.check and len(batch):
+            last_first = np.arange(len(batch))[::-1]
+            _compare(self.name, made, call(batch.take(last_first)), last_first)
+        return made
+
+    def _by_batch(self, batch: Batch) -> Made:
+        """Whole batches; where one fails, by halves until the failing rows are known."""
+        rows = pa.RecordBatch.from_arrays(list(batch.columns), names=list(batch.schema.names))
+        values, reasons = computed(lambda positions: self._struct(rows.take(pa.array(positions))), len(batch))
+        kept = np.setdiff1d(np.arange(len(batch)), np.fromiter(reasons, np.int64, len(reasons)))
+        columns = values.take(pa.array(kept)).flatten() if len(self.schema) else []
+        failures = [(row, f"{self.name} raised {reason}") for row, reason in sorted(reasons.items())]
+        return kept, columns, failures
+
+    def _struct(self, rows: pa.RecordBatch) -> pa.Array:
+        """What the function makes of a batch, checked, as one array; anything that is wrong with it is an `ArrowInvalid`."""
+        try:
+            made = self.callable(rows)
+            columns = [_plain(made.column(column.name)).cast(column.type) for column in self.schema]
+            if len(made.schema.names) != len(self.schema) or made.num_rows != rows.num_rows:
+                raise ValueError(f"rows={made.num_rows} of {rows.num_rows}, columns={made.schema.names}")
+            for column, array in zip(self.schema, columns, strict=True):
+                if array.null_count and not column.nullable:
+                    raise ValueError(f"null in a column that is not null: column={column.name}")
+        except Exception as error:
+            raise pa.ArrowInvalid(f"{type(error).__name__}: {error}") from error
+        return pa.StructArray.from_arrays(columns, names=list(self.schema.names))
+
+    def _by_row(self, batch: Batch) -> Made:
+        """Row by row, as dicts."""
         names = batch.schema.names
         columns = [batch.column(name).to_pylist() for name in names]
         origin: list[int] = []
@@ -96,7 +138,7 @@ class UserFunction:
     def _rows(self, row: dict[str, Any]) -> list[tuple[Any, ...]]:
         """The rows made of one row, as tuples in schema order."""
         made = self.callable(row)
-        if not self.flat:
+        if self.kind == "row":
             return [self._tuple(made)]
         if isinstance(made, Mapping | str | bytes):
             raise TypeError(f"a flat_map function returns an iterable of dicts, not a {type(made).__name__}")
@@ -115,9 +157,7 @@ class UserFunction:
                 raise ValueError(f"null in a column that is not null: column={column.name}")
         return tuple(made[name] for name in self.schema.names)
 
-    def _columns(
-        self, origin: list[int], rows: list[tuple[Any, ...]], failures: list[Failure]
-    ) -> tuple[np.ndarray, list[pa.Array], list[Failure]]:
+    def _columns(self, origin: list[int], rows: list[tuple[Any, ...]], failures: list[Failure]) -> Made:
         """Arrow columns of the rows; when a value does not fit, the input rows it came from fail."""
         try:
             columns = self._arrays(rows)
@@ -144,6 +184,35 @@ class UserFunction:
                     reason = f"{self.name} returned a value that does not fit: column={column.name} type={column.type}"
                     wrong.setdefault(position, f"{reason} reason={error}")
         return wrong
+
+
+def _plain(column: Any) -> pa.Array:
+    """One array of a column that may be in pieces."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _compare(name: str, first: Made, second: Made, order: NDArray[np.int64]) -> None:
+    """Refuse two answers for one row; the second call had the rows in another order."""
+    answers = [_by_origin(first, np.arange(len(order))), _by_origin(second, order)]
+    for row in range(len(order)):
+        one, other = (answer.get(row) for answer in answers)
+        if one != other:
+            raise DataError(
+                f"a user function gave two answers for one row: function={name} first={one} second={other}",
+                "it must depend on its row alone: no clock, no random numbers, no memory of other rows",
+            )
+
+
+def _by_origin(made: Made, order: NDArray[np.int64]) -> dict[int, str]:
+    """By input row, what came out of it or why it failed, as text (so that a NaN is like itself)."""
+    origin, columns, failures = made
+    found: dict[int, list[Any]] = {}
+    for row, values in zip(
+        order[origin].tolist(), zip(*(column.to_pylist() for column in columns), strict=True), strict=False
+    ):
+        found.setdefault(row, []).append(values)
+    texts = {row: repr(values) for row, values in found.items()}
+    return texts | {int(order[row]): reason for row, reason in failures}
 
 
 def _cloudpickle() -> Any:
@@ -178,5 +247,5 @@ def _is_users(module: ModuleType) -> bool:
     return not installed and module.__name__.partition(".")[0] not in sys.stdlib_module_names
 
 
-def _rebuild(name: str, code: bytes, schema: Schema, flat: bool, source_hash: str) -> UserFunction:
-    return UserFunction(name, _cloudpickle().loads(code), schema, flat, source_hash)
+def _rebuild(name: str, code: bytes, schema: Schema, kind: str, source_hash: str, check: bool) -> UserFunction:
+    return UserFunction(name, _cloudpickle().loads(code), schema, kind, source_hash, check)

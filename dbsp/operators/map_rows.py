@@ -1,8 +1,9 @@
-"""Map and flat map: a user's Python function, called once per changed row.
+"""Map: a user's Python function, called once per changed row, or once per batch of them.
 
 **Law** linear, provided the function is pure: a retraction calls it again and must get the same rows.
 
-**Cost** Python per row, which no other operator has. Equal rows are added up first, so each is asked once per step.
+**Cost** of a function of rows: Python per row, which no other operator has. Equal rows are added up first, so each is asked
+once per step.
 
 **Errors** a row on which the function raises, or returns what does not fit, leaves by the error policy; there is no value
 to make null, so `null` is like `dead-letter` here.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dbsp.expr.functions import UserFunction
+from dbsp.expr.functions import CALLED, UserFunction
 from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch, consolidate
@@ -26,7 +27,7 @@ class MapRows(Operator):
 
     def __str__(self) -> str:
         """The function."""
-        return f"{'flat_map' if self.function.flat else 'map'} {self.function.name}"
+        return f"{CALLED[self.function.kind]} {self.function.name}"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The function's rows, each with the weight of the row it came from."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from dbsp.algebra.explode import Explode
 from dbsp.algebra.filter import Filter
 from dbsp.algebra.map_rows import MapRows
 from dbsp.circuit.source_lines import located, user_line
@@ -15,7 +18,7 @@ from dbsp.expr.functions import UserFunction
 from dbsp.expr.names import missing_column
 from dbsp.stream.handle import Handle
 from dbsp.stream.schemas import Columns, as_schema
-from dbsp.zset.schema import BOOL
+from dbsp.zset.schema import BOOL, INT64, Column, Schema
 
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
@@ -111,11 +114,16 @@ class Rows(Handle):
             return self.made(Filter(input=self.node, predicate=condition, schema=self.schema, source=source))
 
     def map(
-        self, function: Callable[[dict[str, Any]], Mapping[str, Any]], schema: Columns, depends_on: Iterable[Any] = ()
+        self,
+        function: Callable[[dict[str, Any]], Mapping[str, Any]],
+        schema: Columns,
+        depends_on: Iterable[Any] = (),
+        check: bool = False,
     ) -> Stream:
         """A Python function from a row (a dict) to a row (a dict with exactly the columns of `schema`).
 
-        **Law** Linear. The function must be pure: it is called again for a retraction and at every replay.
+        **Law** Linear. The function must be pure: it is called again for a retraction and at every replay. With `check` it is
+        called twice for every row, in another order, and two answers for one row stop the pipeline.
 
         **Cost** Python per row: a hundred times an expression. Prefer `with_columns` where an expression can say it.
 
@@ -134,13 +142,14 @@ class Rows(Handle):
         [(('Ada',), 1)]
         [(('Ada',), -1)]
         """
-        return self._map(function, schema, flat=False, depends_on=depends_on)
+        return self._map(function, schema, "row", depends_on, check)
 
     def flat_map(
         self,
         function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]],
         schema: Columns,
         depends_on: Iterable[Any] = (),
+        check: bool = False,
     ) -> Stream:
         """A Python function (also a generator) from a row to any number of rows; otherwise like `map`.
 
@@ -157,10 +166,83 @@ class Rows(Handle):
         [(('a',), 1), (('b',), 1)]
         [(('b',), -1), (('c',), 1)]
         """
-        return self._map(function, schema, flat=True, depends_on=depends_on)
+        return self._map(function, schema, "flat", depends_on, check)
 
-    def _map(self, function: Callable[..., Any], schema: Columns, flat: bool, depends_on: Iterable[Any]) -> Stream:
+    def map_batches(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table],
+        schema: Columns,
+        depends_on: Iterable[Any] = (),
+        check: bool = False,
+    ) -> Stream:
+        """A function from a `pyarrow.RecordBatch` to one of as many rows with the columns of `schema`: row i comes of row i.
+
+        **Law** Linear, provided a row's result depends on that row alone: batches are cut anywhere, and equal rows come once.
+        `check` calls it again with the rows in another order.
+
+        **Cost** That of the function: for pyarrow's or numpy's kernels, like an expression.
+
+        **Errors** Where it raises or returns what does not fit, batches are halved until the failing rows are known; these
+        leave by the error policy.
+
+        **Example**
+
+        >>> import dbsp, pyarrow as pa, pyarrow.compute as pc
+        >>> t = dbsp.table("t", {"x": dbsp.INT64})
+        >>> def scaled(rows: pa.RecordBatch) -> pa.RecordBatch:
+        ...     return pa.RecordBatch.from_arrays([pc.multiply(rows["x"], 10)], names=["x"])
+        >>> tens = t.map_batches(scaled, schema={"x": dbsp.INT64})
+        >>> with dbsp.open(dbsp.circuit("demo", {"tens": tens})) as run:
+        ...     run.push("t", [{"x": 1}, {"x": 2}])
+        ...     print(run.step()["tens"].to_rows())
+        ...     run.delete("t", [{"x": 2}])
+        ...     print(run.step()["tens"].to_rows())
+        [((10,), 1), ((20,), 1)]
+        [((20,), -1)]
+        """
+        return self._map(function, schema, "batch", depends_on, check)
+
+    def explode(self, column: str, name: str | None = None, position: str | None = None, outer: bool = False) -> Stream:
+        """One row per element of a list: SQL's UNNEST.
+
+        **Law** Linear.
+
+        **Shape** The other columns, and the element in the place of the list, under the list's name or `name`; `position`
+        names an added int64 column that counts elements from 1. A row whose list is null or empty has no row, or with
+        `outer` one with a null.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"id": dbsp.INT64, "tags": dbsp.list_of(dbsp.STRING)})
+        >>> with dbsp.open(dbsp.circuit("demo", {"tags": t.explode("tags", "tag")})) as run:
+        ...     run.push("t", [{"id": 1, "tags": ["a", "b"]}, {"id": 2, "tags": []}])
+        ...     print(run.step()["tags"].to_rows())
+        ...     run.delete("t", [{"id": 1, "tags": ["a", "b"]}])
+        ...     print(run.step()["tags"].to_rows())
+        [((1, 'a'), 1), ((1, 'b'), 1)]
+        [((1, 'a'), -1), ((1, 'b'), -1)]
+        """
         source = user_line()
         with located(source):
-            made = UserFunction.of(function, as_schema(schema), flat, depends_on)
-            return self.made(MapRows(input=self.node, function=made, flat=flat, schema=made.schema, source=source))
+            if column not in self.schema:
+                raise missing_column(column, self.schema)
+            list_ = self.schema[column]
+            if not pa.types.is_list(list_.type):
+                hint = 'explode takes a list: a column of type dbsp.list_of(…), or with_columns(parts=col("text").split(","))'
+                raise CircuitError(f"not a list: column={column} type={list_.type}", hint)
+            element = Column(name or column, list_.type.value_type)
+            added = (Column(position, INT64, nullable=outer),) if position is not None else ()
+            kept = (element if own.name == column else own for own in self.schema)
+            schema = Schema((*kept, *added))
+            return self.made(
+                Explode(input=self.node, column=column, position=position, outer=outer, schema=schema, source=source)
+            )
+
+    def _map(
+        self, function: Callable[..., Any], schema: Columns, kind: str, depends_on: Iterable[Any], check: bool
+    ) -> Stream:
+        source = user_line()
+        with located(source):
+            made = UserFunction.of(function, as_schema(schema), kind, depends_on, check)
+            return self.made(MapRows(input=self.node, function=made, schema=made.schema, source=source))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
+from dbsp.zset.lists import list_bytes
 from dbsp.zset.schema import (
     BINARY,
     BOOL,
@@ -34,6 +35,7 @@ from dbsp.zset.schema import (
     UINT32,
     UINT64,
     decimal,
+    list_of,
 )
 
 _STORAGE: dict[int, np.dtype[Any]] = {
@@ -53,7 +55,8 @@ _STORAGE: dict[int, np.dtype[Any]] = {
     DURATION.id: np.dtype(np.int64),
 }
 _BOOL, _DECIMAL = BOOL.id, decimal(1, 0).id
-_BYTES = frozenset([STRING.id, BINARY.id])
+_LIST = list_of(INT64).id
+_BYTES = frozenset([STRING.id, BINARY.id, _LIST])
 _FLOATS = frozenset([FLOAT32.id, FLOAT64.id])
 
 NAN: dict[np.dtype[Any], Any] = {np.dtype(np.float32): np.float32("nan"), np.dtype(np.float64): np.float64("nan")}
@@ -63,7 +66,7 @@ Positions = NDArray[np.int64]
 
 
 def is_bytes(array: pa.Array) -> bool:
-    """Whether the array holds strings or binary."""
+    """Whether the array holds strings, binary, or lists, which are compared as bytes (`dbsp.zset.lists`)."""
     return array.type.id in _BYTES
 
 
@@ -99,12 +102,19 @@ def pair_view(array: pa.Array) -> NDArray[np.uint64]:
 
 
 def bytes_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The n + 1 offsets and the bytes of a string or binary column, without copying."""
+    """The n + 1 offsets and the bytes of a string or binary column, without copying; of lists, made for the purpose."""
+    if array.type.id == _LIST:
+        array = list_bytes(array)
     _, offsets, data = array.buffers()
     if offsets is None or offsets.size == 0:
         return np.zeros(1, np.int32), np.empty(0, np.uint8)
     bounds = _view(offsets, np.dtype(np.int32), array.offset, len(array) + 1)
     return bounds, np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def ranked(array: pa.Array) -> pa.Array:
+    """The column in a form that Arrow can rank: lists as their bytes."""
+    return list_bytes(array) if array.type.id == _LIST else array
 
 
 def bool_values(array: pa.Array, rows: Positions | None = None) -> NDArray[np.bool_]:
@@ -172,6 +182,8 @@ def join(arrays: Sequence[pa.Array]) -> pa.Array:
 
 def canonical_floats(array: pa.Array) -> pa.Array:
     """The column with -0.0 as 0.0 and every NaN as one; other columns, and canonical ones, as they are."""
+    if array.type.id == _LIST and array.type.value_type.id in _FLOATS:
+        return _canonical_lists(array)
     if array.type.id not in _FLOATS:
         return array
     values = value_view(array)
@@ -181,6 +193,17 @@ def canonical_floats(array: pa.Array) -> pa.Array:
     plain = np.where(odd, NAN[values.dtype], values + values.dtype.type(0))
     buffers = [_shifted_bitmap(array), pa.py_buffer(plain)]
     return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count)
+
+
+def _canonical_lists(array: pa.Array) -> pa.Array:
+    """Lists with canonical floats; as they are if they have them."""
+    elements = array.flatten()
+    canonical = canonical_floats(elements)
+    if canonical is elements:
+        return array
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0))
+    offsets = pa.array(np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)]))
+    return pa.ListArray.from_arrays(offsets, canonical, mask=array.is_null() if array.null_count else None)
 
 
 def _shifted_bitmap(array: pa.Array) -> pa.Buffer | None:

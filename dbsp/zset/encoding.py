@@ -3,7 +3,7 @@
     header | buffer table | block checksums | header checksum | buffers, each 64-byte aligned
 
 1. Equal rows in equal order give equal bytes: slices are compacted, padding is zero, values under nulls are zero.
-2. Decoding copies nothing: columns, weights and words are views of the bytes, as long-lived as these. Bytes that start
+2. Decoding copies nothing but lists: columns, weights and words are views of the bytes, as long-lived as these. Bytes that start
    at an address that is not a multiple of 8 are copied once.
 3. Nothing is trusted: magic, format, schema id, header checksum and the sizes of all buffers are always checked, the
    checksums of the 64 KiB blocks of the body unless `verify=False`.
@@ -13,7 +13,8 @@ All numbers are little-endian. Header, 64 bytes: magic 8s, format u16, flags u16
 weights per row u32, rows u64, schema id u64, first key hash u64, last key hash u64, body bytes u64, buffers u32,
 blocks u32. Buffer table: offset u64 and bytes u64 each, offsets counted from the first byte of the header. Then one crc32
 u32 per block, then the crc32 u32 of everything before it. The body starts at the next multiple of 64. Buffers, in order:
-the words that are flagged, weights, then per column validity (empty: no nulls) and values (strings: offsets, bytes).
+the words that are flagged, weights, then per column validity (empty: no nulls) and values (strings, and lists as
+`dbsp.zset.lists` writes them: offsets, bytes).
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ from dbsp.zset.arrays import (
     is_bytes,
     is_decimal,
     pair_view,
+    ranked,
     storage_type,
     valid_rows,
     value_view,
 )
 from dbsp.zset.batch import Batch
+from dbsp.zset.lists import lists_of
 from dbsp.zset.schema import BOOL, Arrangement, Column, Schema
 
 MAGIC = b"DBSPBAT\x00"
@@ -202,7 +205,8 @@ def _byte_buffers(array: pa.Array, valid: NDArray[np.bool_] | None) -> list[NDAr
     """The offsets, counted from 0, and the bytes of a string column; no bytes under a null."""
     offsets, data = bytes_view(array)
     if valid is not None and (np.diff(offsets)[~valid] != 0).any():
-        offsets, data = bytes_view(array.fill_null(b"" if array.type == pa.binary() else ""))
+        blank = "" if array.type == pa.string() else b""
+        offsets, data = bytes_view(ranked(array).fill_null(blank))
     return [offsets - offsets[0], data[offsets[0] : offsets[-1]]]
 
 
@@ -304,12 +308,14 @@ def _read_column(column: Column, rows: int, parts: Iterator[pa.Buffer]) -> pa.Ar
     bitmap = validity if validity.size else None
     if bitmap is not None:
         _expect(bitmap, -(-rows // 8))
-    if column.type in (pa.string(), pa.binary()):
+    if column.type in (pa.string(), pa.binary()) or pa.types.is_list(column.type):
         offsets, data = next(parts), next(parts)
         bounds = _numbers(offsets, np.int32, rows + 1)
         if bounds[0] != 0 or bounds[-1] != data.size:
             raise DataError(f"string offsets do not fit: column={column.name} last={bounds[-1]} bytes={data.size}")
-        return pa.Array.from_buffers(column.type, rows, [bitmap, offsets, data])
+        stored = pa.binary() if pa.types.is_list(column.type) else column.type
+        array = pa.Array.from_buffers(stored, rows, [bitmap, offsets, data])
+        return lists_of(array, column.type) if pa.types.is_list(column.type) else array
     values = next(parts)
     _expect(values, _value_bytes(column.type, rows))
     return pa.Array.from_buffers(column.type, rows, [bitmap, values])

@@ -28,6 +28,7 @@ from dbsp.zset.arrays import (
     is_bytes,
     is_decimal,
     pair_view,
+    ranked,
     valid_rows,
     value_view,
 )
@@ -133,7 +134,7 @@ def _has_ties(keys: list[NDArray[Any]], positions: Positions) -> bool:
 def _exact_words(array: pa.Array, order_by: OrderBy) -> list[NDArray[Any]]:
     """Arrays that sort exactly like the column, most significant first."""
     if is_bytes(array):
-        ranks = pc.rank(array, sort_keys="ascending", tiebreaker="dense")
+        ranks = pc.rank(ranked(array), sort_keys="ascending", tiebreaker="dense")
         words: list[NDArray[Any]] = [np.asarray(ranks).astype(np.uint64)]
     elif is_decimal(array):
         pairs = pair_view(array)

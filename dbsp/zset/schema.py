@@ -35,9 +35,19 @@ TIMES = (DATE, TIME, TIMESTAMP, TIMESTAMP_UTC, DURATION)
 SCALARS = frozenset([BOOL, *INTEGERS, FLOAT32, FLOAT64, STRING, BINARY, *TIMES])
 
 
+def list_of(element: pa.DataType) -> pa.DataType:
+    """Lists of a scalar type; lists and elements may be null."""
+    return pa.list_(element)
+
+
+def is_scalar(type_: pa.DataType) -> bool:
+    """Whether it is one of the types that hold one value."""
+    return type_ in SCALARS or bool(pa.types.is_decimal128(type_))
+
+
 def is_supported(type_: pa.DataType) -> bool:
     """Whether a column may have this type."""
-    return type_ in SCALARS or pa.types.is_decimal128(type_)
+    return is_scalar(type_) or (pa.types.is_list(type_) and is_scalar(type_.value_type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class Column:
     def __post_init__(self) -> None:
         """Refuse a type outside the list."""
         if not is_supported(self.type):
-            hint = "use one of the types that dbsp exports, such as dbsp.INT64, dbsp.STRING or dbsp.decimal(12, 2)"
+            hint = "use one of the types that dbsp exports, such as dbsp.INT64, dbsp.decimal(12, 2) or dbsp.list_of(dbsp.STRING)"
             raise CircuitError(f"unsupported column type: column={self.name} type={self.type}", hint)
 
     def __str__(self) -> str:

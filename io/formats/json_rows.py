@@ -304,6 +304,8 @@ def _read_value(value: Any, column: Column, table: Table, needs_all: bool) -> An
 
 def _convert(value: Any, wire: pa.DataType) -> Any:
     """The Python value that pyarrow turns into the wire type; None if the JSON value is of another kind."""
+    if pa.types.is_list(wire):
+        return _convert_list(value, wire.value_type) if isinstance(value, list) else None
     if wire == BOOL:
         return value if isinstance(value, bool) else None
     if pa.types.is_integer(wire):
@@ -313,6 +315,13 @@ def _convert(value: Any, wire: pa.DataType) -> Any:
     if pa.types.is_decimal128(wire):
         return _decimal(value, wire) if isinstance(value, str) else None
     return value if type(value) is str else None
+
+
+def _convert_list(values: list[Any], wire: pa.DataType) -> list[Any] | None:
+    """Every element, null or of the wire type; None if one is of another kind."""
+    converted = [None if value is None else _convert(value, wire) for value in values]
+    wrong = any(made is None and value is not None for made, value in zip(converted, values, strict=True))
+    return None if wrong else converted
 
 
 def _float(text: str) -> float:

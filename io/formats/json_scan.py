@@ -11,14 +11,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 _NEWLINE, _QUOTE, _BACKSLASH, _OPEN, _CLOSE = 10, 34, 92, 123, 125
-_OPEN_LIST, _CLOSE_LIST = 91, 93
 _BLANK, _TAB, _RETURN, _CAPITAL_I, _SMALL_N = 32, 9, 13, 73, 110
 _DEPTH_MAX = 2
 
 
 @njit(cache=True)
 def count_plain_rows(data: NDArray[np.uint8]) -> int:  # noqa: C901, PLR0912 - one state machine over bytes, compiled
-    """How many rows the JSON lines hold, or -1 unless every line is blank or one object, at most two deep, without lists.
+    """How many rows the JSON lines hold, or -1 unless every line is blank or one object, at most two deep.
 
     Outside strings `In` also counts as irregular: the fast parser takes `Inf` for a number, which JSON's readers do not.
     """
@@ -54,7 +53,7 @@ def count_plain_rows(data: NDArray[np.uint8]) -> int:  # noqa: C901, PLR0912 - o
             closed = depth == 0
         elif byte == _QUOTE:
             in_string = True
-        elif byte in (_OPEN_LIST, _CLOSE_LIST) or (byte == _SMALL_N and previous == _CAPITAL_I):
+        elif byte == _SMALL_N and previous == _CAPITAL_I:
             return -1
         previous = byte
     return rows if depth == 0 and not in_string else -1

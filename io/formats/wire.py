@@ -13,11 +13,14 @@
 | timestamp | `"YYYY-MM-DD HH:MM:SS.ffffff"`, `T` for the blank; it may end after any part of the time, or before it |
 | timestamp UTC | the same with `Z` or `+HH:MM` |
 | duration | a number of microseconds |
+| list | a list of what its elements are, or null |
 
 Years are 0001 to 9999. Anything else is a bad row: nothing is rounded, cut or guessed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +37,8 @@ _HEX = "^([0-9a-fA-F]{2})*$"
 
 def wire_type(type_: pa.DataType) -> pa.DataType:
     """The Arrow type a column has while it is JSON: what the parser is asked for."""
+    if pa.types.is_list(type_):
+        return pa.list_(wire_type(type_.value_type))
     if type_ in _AS_TEXT:
         return STRING
     return {FLOAT32: FLOAT64, DURATION: INT64}.get(type_, type_)
@@ -41,6 +46,8 @@ def wire_type(type_: pa.DataType) -> pa.DataType:
 
 def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """The column's own type from the wire type; `ArrowInvalid` if a value has not the form above."""
+    if pa.types.is_list(type_):
+        return _over_elements(array, lambda elements: from_wire(elements, type_.value_type))
     if array.type == type_:
         if pa.types.is_decimal128(type_):
             array.validate(full=True)  # pyarrow's JSON parser lets digits above the precision through
@@ -55,6 +62,14 @@ def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if type_ in (DATE, TIMESTAMP, TIMESTAMP_UTC):
         return _checked(array, type_)
     return array.cast(type_)
+
+
+def _over_elements(array: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """The lists with every element converted."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    mask = array.is_null() if array.null_count else None
+    return pa.ListArray.from_arrays(offsets, convert(array.flatten()), mask=mask)
 
 
 def _checked(text: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -87,7 +102,10 @@ def _binary_from_hex(array: pa.Array) -> pa.Array:
 
 def to_json_text(array: pa.Array) -> pa.Array:
     """Each value as JSON text (`null` for a null), on the whole array."""
-    if array.type == STRING:
+    if pa.types.is_list(array.type):
+        inside = pc.binary_join(_over_elements(array, to_json_text), ",")
+        text = pc.binary_join_element_wise("[", inside, "]", "")
+    elif array.type == STRING:
         text = _quoted_strings(array)
     elif array.type == BINARY:
         text = _quoted(_hex_from_binary(array))

@@ -46,7 +46,7 @@ circuit = dbsp.circuit("demo", {
     "idle": airlines.select("code").difference(flights.select(code="carrier")).union(airlines.select("code")),
 }, materialize=["worst", "words"])
 """
-GOLDEN = "2df994c28b6b15788f1fc747addf47cc21270d1cc7f64a20256d49bc8f7c3f66"
+GOLDEN = "8f5e35a1e40719f79c9bff7d2e5c8f7f4afdcefc206e774d3eab2151bb8be397"
 
 
 def load(code: str, folder: Path) -> dbsp.Circuit:

@@ -36,6 +36,8 @@ TYPES = {
         ],
     ),
     "d": (dbsp.DATE, "DATE", [None, dt.date(1969, 12, 31), dt.date(2013, 1, 31), dt.date(2024, 2, 29), dt.date(2021, 1, 3)]),
+    "l": (dbsp.list_of(dbsp.INT64), "BIGINT[]", [None, [], [1], [None], [3, None, 1], [0, 0]]),
+    "m": (dbsp.list_of(dbsp.STRING), "VARCHAR[]", [None, [], ["a"], ["b", None, ""], [None]]),
     "j": (
         dbsp.STRING,
         "VARCHAR",
@@ -124,6 +126,17 @@ CASES: list[tuple[Expr, str, str]] = [
         (dbsp.date_diff(unit, col("t"), col("d").cast(dbsp.TIMESTAMP)), f"date_diff('{unit}', t, d::TIMESTAMP)", "td")
         for unit in ("year", "quarter", "month", "day", "hour", "minute", "second", "millisecond", "microsecond")
     ],
+    (col("l").list_length(), "len(l)", "l"),
+    (col("l").element(2), "l[2]", "l"),
+    (col("m").element(1), "m[1]", "m"),
+    (col("l").list_contains(1), "list_contains(l, 1)", "l"),
+    (col("m").list_contains(""), "list_contains(m, '')", "m"),
+    (col("m").list_join("-"), "coalesce(array_to_string(m, '-'), CASE WHEN m IS NOT NULL THEN '' END)", "m"),
+    (col("s").split(","), "str_split(s, ',')", "s"),
+    (col("s").split("-").list_length(), "len(str_split(s, '-'))", "s"),
+    (dbsp.coalesce(col("l"), col("l")), "coalesce(l, l)", "l"),
+    (dbsp.when(col("a") > 0, col("l")).otherwise(None), "CASE WHEN a > 0 THEN l END", "la"),
+    (col("l").is_null(), "l IS NULL", "l"),
     (col("j").json_value("$.a.b[1]"), "CASE WHEN json_valid(j) THEN j->>'$.a.b[1]' END", "j"),
     (col("j").json_value("$.a"), "CASE WHEN json_valid(j) THEN j->>'$.a' END", "j"),
     (col("j").json_value('$["b c"].k[0].x'), "CASE WHEN json_valid(j) THEN j->>'$.\"b c\".k[0].x' END", "j"),
@@ -253,6 +266,11 @@ def test_weeks_between_count_mondays() -> None:
         (lambda: col("a").is_nan(), "for floats"),
         (lambda: col("s").strftime("%Y"), "dates and timestamps"),
         (lambda: col("t").strftime("%f"), "format"),
+        (lambda: col("l") == col("l"), "lists are not compared"),
+        (lambda: col("s").list_length(), "for lists"),
+        (lambda: col("l").list_join(","), "lists of text"),
+        (lambda: col("l").element(0), "positions count from 1"),
+        (lambda: col("l").list_contains("a"), "no element"),
     ],
 )
 def test_wrong_use_is_refused_when_the_circuit_is_built(build: Any, message: str) -> None:

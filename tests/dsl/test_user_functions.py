@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import dbsp
 from dbsp.circuit.load import load_circuit
-from dbsp.errors import CircuitError
+from dbsp.errors import CircuitError, DataError
 from dbsp.expr.functions import UserFunction
 from dbsp.expr.sources import source_text
 from dbsp.zset.batch import Batch
@@ -29,8 +30,8 @@ def batch(*rows: tuple[int | None, str | None]) -> Batch:
     return Batch.from_rows(IN, list(rows))
 
 
-def function(f, flat=False, schema=OUT, depends_on=()) -> UserFunction:
-    return UserFunction.of(f, schema, flat, depends_on)
+def function(f, kind="row", schema=OUT, depends_on=(), check=False) -> UserFunction:
+    return UserFunction.of(f, schema, kind, depends_on, check)
 
 
 def doubled(row):
@@ -52,7 +53,7 @@ def test_flat_map_gives_any_number_and_takes_generators():
         for letter in row["s"]:
             yield {"y": row["x"], "t": letter}
 
-    origin, columns, failures = function(letters, flat=True).apply(batch((1, "ab"), (2, ""), (3, "c")))
+    origin, columns, failures = function(letters, "flat").apply(batch((1, "ab"), (2, ""), (3, "c")))
     assert origin.tolist() == [0, 0, 2]
     assert columns[1].to_pylist() == ["a", "b", "c"]
     assert failures == []
@@ -101,7 +102,7 @@ def test_a_flat_map_that_fails_late_gives_nothing_of_its_row():
             raise ValueError("no")
         yield {"y": 2 if row["x"] else "text", "t": ""}
 
-    origin, _, failures = function(late, flat=True).apply(batch((0, ""), (1, ""), (2, "")))
+    origin, _, failures = function(late, "flat").apply(batch((0, ""), (1, ""), (2, "")))
     assert origin.tolist() == [2, 2]
     assert [position for position, _ in failures] == [0, 1]
 
@@ -246,5 +247,71 @@ def test_a_function_of_a_loaded_file_runs_where_the_file_is_not(tmp_path):
 def test_functions_are_equal_by_source_and_schema():
     assert function(doubled) == function(doubled)
     assert hash(function(doubled)) == hash(function(doubled))
-    assert function(doubled) != function(doubled, flat=True)
+    assert function(doubled) != function(doubled, "flat")
     assert pickle.loads(pickle.dumps(function(doubled))) == function(doubled)
+
+
+def summed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Fails as a whole where a text is too long, as a kernel does."""
+    if pc.any(pc.greater(pc.utf8_length(rows["s"]), 3)).as_py():
+        raise ValueError("too long")
+    return pa.RecordBatch.from_arrays([pc.multiply(rows["x"], 2).cast(pa.int32()), rows["s"]], names=["y", "t"])
+
+
+def test_a_batch_function_gives_a_row_for_each_row():
+    origin, columns, failures = function(summed, "batch").apply(batch((1, "a"), (None, "b")))
+    assert origin.tolist() == [0, 1]
+    assert [column.to_pylist() for column in columns] == [[2, None], ["a", "b"]]
+    assert failures == []
+
+
+def test_in_a_batch_only_the_failing_rows_fail():
+    origin, columns, failures = function(summed, "batch").apply(
+        batch((1, "a"), (2, "long"), (3, "c"), (4, None), (2**31, "e"))
+    )
+    assert origin.tolist() == [0, 2]
+    assert columns[0].to_pylist() == [2, 6]
+    assert [row for row, _ in failures] == [1, 3, 4]
+    assert "summed raised ValueError: too long" in failures[0][1]
+    assert "null in a column that is not null: column=t" in failures[1][1]
+
+
+def test_a_batch_of_another_shape_fails_its_rows():
+    shorter = function(lambda rows: summed(rows.slice(1)), "batch")
+    origin, _, failures = shorter.apply(batch((1, "a"), (2, "b")))
+    assert origin.tolist() == []
+    assert [row for row, _ in failures] == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["row", "flat", "batch"])
+def test_check_finds_a_function_with_a_memory(kind):
+    seen = []
+
+    def numbered(row):
+        seen.append(row)
+        return {"y": len(seen), "t": ""}
+
+    def numbered_rows(row):
+        return [numbered(row)]
+
+    def numbered_batch(rows):
+        return pa.RecordBatch.from_pylist([numbered(row) for row in rows.to_pylist()], schema=OUT.to_arrow())
+
+    impure = {"row": numbered, "flat": numbered_rows, "batch": numbered_batch}[kind]
+    function(impure, kind, depends_on=(seen,)).apply(batch((1, "a"), (2, "b")))
+    with pytest.raises(DataError, match="two answers for one row"):
+        function(impure, kind, depends_on=(seen,), check=True).apply(batch((1, "a"), (2, "b")))
+
+
+@pytest.mark.parametrize("kind", ["row", "flat", "batch"])
+def test_check_agrees_with_a_pure_function(kind):
+    def letters(row):
+        for letter in row["s"]:
+            yield {"y": row["x"], "t": letter}
+
+    pure = {"row": doubled, "flat": letters, "batch": summed}[kind]
+    rows = batch((1, "ab"), (2, ""), (3, "long one"), (4, "nan"))
+    made, checked = (function(pure, kind, check=check).apply(rows) for check in (False, True))
+    assert made[0].tolist() == checked[0].tolist()
+    assert [column.to_pylist() for column in made[1]] == [column.to_pylist() for column in checked[1]]
+    assert made[2] == checked[2]

@@ -78,7 +78,7 @@ def twice(row: dict[str, Any]) -> list[dict[str, Any]]:
 @quick
 @given(pairs)
 def test_flat_map_keeps_weights_and_drops_failed_rows(rows: list[Any]) -> None:
-    driver = Driver(MapRows(function=UserFunction.of(twice, OUT, flat=True)))
+    driver = Driver(MapRows(function=UserFunction.of(twice, OUT, "flat")))
     driver.step(batch(SCHEMA, rows))
     assert driver.answer == total((row, 2 * w) for row, w in rows if row[0] != 7)
     sevens = total((row, w) for row, w in rows if row[0] == 7)

@@ -39,15 +39,19 @@ VALUES: dict[pa.DataType, list[Any]] = {
     z.TIMESTAMP_UTC: [dt.datetime(1969, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 3, 1, tzinfo=dt.UTC)],
     z.DURATION: [dt.timedelta(microseconds=-1), dt.timedelta(days=3)],
     z.decimal(38, 2): [Decimal(t) for t in ("0.00", "-0.01", "92233720368547758.08", "-1e30", "1e30", "2e30")],
+    z.list_of(z.INT32): [[], [1], [1, None], [None], [-1, 5, 7], [256]],
+    z.list_of(z.STRING): [[], [""], ["a", None], ["a", "b"], ["ab"], ["", ""], [None]],
+    z.list_of(z.FLOAT64): [[0.0], [-0.0], [float("nan"), None], [1.5]],
     z.decimal(12, 2): [Decimal("1.00"), Decimal("-1.00"), Decimal("9999999999.99")],
 }
 TYPES = list(VALUES)
+SCALARS = [type_ for type_ in TYPES if z.is_scalar(type_)]
 
 
 @st.composite
-def schemas(draw: st.DrawFn, least: int = 1) -> Schema:
+def schemas(draw: st.DrawFn, least: int = 1, of: list[pa.DataType] = TYPES) -> Schema:
     """One to four columns of any types."""
-    types = draw(st.lists(st.sampled_from(TYPES), min_size=least, max_size=4))
+    types = draw(st.lists(st.sampled_from(of), min_size=least, max_size=4))
     return Schema(tuple(Column(f"c{i}", type_, draw(st.booleans())) for i, type_ in enumerate(types)))
 
 
@@ -85,6 +89,8 @@ def canonical(value: Any) -> Any:
     """A value that compares like SQL's `is not distinct from`."""
     if isinstance(value, float):
         return "nan" if math.isnan(value) else value + 0.0
+    if isinstance(value, list):
+        return tuple(map(canonical, value))
     return value
 
 

@@ -54,7 +54,7 @@ def test_from_arrow_and_back() -> None:
 def test_schema_of_refuses_what_is_not_supported() -> None:
     """A nested type is an error that names the column."""
     with pytest.raises(CircuitError, match="column=x"):
-        schema_of(pa.schema([("x", pa.list_(pa.int64()))]))
+        schema_of(pa.schema([("x", pa.list_(pa.list_(pa.int64())))]))
 
 
 def test_of_refuses_what_does_not_fit() -> None:

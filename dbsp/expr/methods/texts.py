@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dbsp.expr import dates, documents, patterns, strings
+from dbsp.expr import dates, documents, list_functions, patterns, strings
 from dbsp.expr.methods.applied import Applied, whole
 
 if TYPE_CHECKING:
@@ -167,3 +167,7 @@ class Texts(Applied):
     def strptime(self, format: str) -> Expr:  # noqa: A002 (the name users know)
         """A timestamp out of text in a format such as `%d.%m.%Y`; text that does not fit fails its row."""
         return self._call(dates.STRPTIME, options=(format,))
+
+    def split(self, separator: str) -> Expr:
+        """The parts between separators, as a list of text; `stream.explode` makes rows of it."""
+        return self._call(list_functions.SPLIT, options=(separator,))

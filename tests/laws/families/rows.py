@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import strategies as st
 
 import dbsp
@@ -48,6 +50,27 @@ def flat(r: Relation) -> Relation:
     )
 
 
+def exploded(r: Relation, outer: bool) -> Relation:
+    stream = r.stream.with_columns(p=dbsp.col("b").split(" ")).explode("p", position="n", outer=outer)
+    sql = f"""
+        select q.p as b, coalesce(n, 0)::bigint + coalesce(a, 0) as a, f
+        from ({r.sql}) x {"left " if outer else ""}join lateral (
+            select unnest(str_split(x.b, ' ')) as p, generate_subscripts(str_split(x.b, ' '), 1) as n
+        ) q on true
+    """
+    number = dbsp.coalesce(dbsp.col("n"), dbsp.lit(0)) + dbsp.coalesce(dbsp.col("a"), dbsp.lit(0))
+    return Relation(stream.select(b="p", a=number, f="f"), sql, (*r.operators, "explode"))
+
+
+def halved(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([rows["b"], rows["a"], pc.multiply(rows["f"], 0.5)], names=["b", "a", "f"])
+
+
+def by_batch(r: Relation) -> Relation:
+    sql = f"select b, a, f * 0.5 as f from ({r.sql})"
+    return Relation(r.stream.map_batches(halved, schema=LEFT, check=True), sql, (*r.operators, "map_batches"))
+
+
 def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
     """Relations made of others."""
     return [
@@ -55,4 +78,6 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(mapped, inner, st.integers(-2, 2)),
         st.builds(by_user, inner),
         st.builds(flat, inner),
+        st.builds(exploded, inner, st.booleans()),
+        st.builds(by_batch, inner),
     ]

@@ -1,0 +1,71 @@
+"""Explode: one row per element of a list, SQL's UNNEST.
+
+**Law** linear: explode(a + b) = explode(a) + explode(b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.expr.expression import Expression
+from dbsp.operators import explode as physical
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explode(Node):
+    """The element stands where the list `column` stood; `position` names an added column; `outer` keeps rows without any."""
+
+    input: Node
+    column: str
+    position: str | None
+    outer: bool
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    @property
+    def element(self) -> str:
+        """What the element is called."""
+        return self.schema.names[self.input.schema.names.index(self.column)]
+
+    def __str__(self) -> str:
+        """The list."""
+        return f"{'outer ' if self.outer else ''}explode {self.column}"
+
+    def kept(self, need: Need) -> Need:
+        """What is needed; how many rows there are does not depend on the columns."""
+        return need
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """The list, and the other columns that are kept."""
+        own = kept - {self.element, self.position}
+        return (own | {self.column},)
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """Before, if it reads neither the element nor the position."""
+        if condition.columns() & {self.element, self.position}:
+            return None
+        return replace(self, input=over(self.input, condition))
+
+    def plan(self, planning: Planning) -> Flow:
+        """On the rows where they are."""
+        needed = planning.needed(self)
+        (wanted,) = self.wanted(frozenset(needed))
+        names = tuple(name for name in self.input.schema.names if name in wanted)
+        flow = planning.builder.settle(planning.input(self.input).pick(names), self.source)
+        schema = self.schema.select(needed)
+        operator = physical.Explode(
+            column=self.column, element=self.element, position=self.position, outer=self.outer, schema=schema
+        )
+        made = planning.builder.add("explode", operator, (flow.node,), schema, self.source)
+        distribution = flow.distribution
+        if distribution is not None and (self.column in distribution or not set(distribution) <= set(needed)):
+            distribution = None
+        return Flow(node=made, schema=schema, distribution=distribution)

@@ -1,0 +1,173 @@
+"""Lists of scalars as bytes, and back: so that a list is hashed, compared and stored like a string.
+
+1. Equal lists have equal bytes, and different ones different bytes: order counts, null elements count, an empty list is not
+   null; floats are canonical.
+2. The bytes are stored: fixed for ever, golden values in the tests. Their order is the order of lists where rows are put in
+   some order (ties); it has no other meaning.
+3. Elements of fixed width: one byte that says whether there is a value, then the value, little-endian, element after element.
+   Text and binary: the number of elements (u32), that byte per element, the lengths (u32 each), the bytes end to end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dbsp.errors import CapacityError, DataError
+
+Octets = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+_U32 = 4
+
+
+def list_bytes(array: pa.Array) -> pa.Array:
+    """A column of lists as a binary column; null where the list is null.
+
+    **Example**
+
+    >>> import pyarrow as pa
+    >>> list_bytes(pa.array([[1, None], [], None], pa.list_(pa.int8()))).to_pylist()
+    [b'\\x01\\x01\\x00\\x00', b'', None]
+    """
+    valid = pc.is_valid(array)
+    counts = np.asarray(pc.fill_null(pc.list_value_length(array), 0)).astype(np.int64)
+    elements = array.flatten()
+    if _is_text(elements.type):
+        data, ends = _text_bytes(elements, counts)
+    else:
+        records = _records(elements)
+        data, ends = records.reshape(-1), _ends(counts) * records.shape[1]
+    if int(ends[-1]) >= 1 << 31:
+        raise CapacityError("a column of lists in one batch holds at most 2 GiB", "lower max_step_bytes")
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))]
+    plain = pa.Array.from_buffers(pa.binary(), len(array), buffers)
+    return plain if array.null_count == 0 else pc.if_else(valid, plain, pa.scalar(None, pa.binary()))
+
+
+def lists_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The lists that `list_bytes` made these bytes of."""
+    bounds = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * _U32).astype(np.int64)
+    data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
+    if _is_text(type_.value_type):
+        elements, counts = _texts(data, bounds, type_.value_type)
+    else:
+        width = 1 + _width(type_.value_type)
+        _check((bounds[1:] - bounds[:-1]) % width == 0, type_.value_type)
+        elements = _values(data[bounds[0] : bounds[-1]].reshape(-1, width), type_.value_type)
+        counts = (bounds[1:] - bounds[:-1]) // width
+    offsets = pa.array(_ends(counts).astype(np.int32))
+    mask = pc.is_null(array) if array.null_count else None
+    return pa.ListArray.from_arrays(offsets, elements, type=type_, mask=mask)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+
+
+def _width(type_: pa.DataType) -> int:
+    return 1 if pa.types.is_boolean(type_) else int(type_.bit_width) // 8
+
+
+def _ends(counts: Numbers) -> Numbers:
+    """0, then the running sum."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
+def _records(elements: pa.Array) -> Octets:
+    """One record per element: whether there is a value, then its bytes."""
+    valid = np.asarray(pc.is_valid(elements))
+    records = np.zeros((len(elements), 1 + _width(elements.type)), np.uint8)
+    records[:, 0] = valid
+    records[:, 1:] = _octets(elements)
+    records[~valid, 1:] = 0
+    return records
+
+
+def _octets(elements: pa.Array) -> Octets:
+    """The bytes of each value, one row each."""
+    width = _width(elements.type)
+    if pa.types.is_boolean(elements.type):
+        return np.asarray(pc.fill_null(elements, False)).astype(np.uint8).reshape(-1, 1)
+    buffer = elements.buffers()[1]
+    if len(elements) == 0 or buffer is None:
+        return np.empty((0, width), np.uint8)
+    octets = np.frombuffer(buffer, np.uint8, len(elements) * width, elements.offset * width)
+    if pa.types.is_floating(elements.type):
+        values = octets.view(elements.type.to_pandas_dtype()) + 0.0  # -0.0 + 0.0 is 0.0
+        values[np.isnan(values)] = np.nan
+        octets = values.astype(elements.type.to_pandas_dtype(), copy=False).view(np.uint8)
+    return octets.reshape(-1, width)
+
+
+def _values(records: Octets, type_: pa.DataType) -> pa.Array:
+    """The elements of these records."""
+    valid = records[:, 0] != 0
+    body = np.ascontiguousarray(records[:, 1:])
+    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if pa.types.is_boolean(type_):
+        body = np.packbits(body.reshape(-1) != 0, bitorder="little")
+    return pa.Array.from_buffers(type_, len(records), [bitmap, pa.py_buffer(body)])
+
+
+def _text_bytes(elements: pa.Array, counts: Numbers) -> tuple[Octets, Numbers]:
+    """Lists of text: count, validity, lengths, bytes; and where each list ends."""
+    valid = np.asarray(pc.is_valid(elements)).astype(np.uint8)
+    blank = b"" if pa.types.is_binary(elements.type) else ""
+    whole = pa.concat_arrays([pc.fill_null(elements, blank)]) if elements.null_count else elements
+    bounds = np.frombuffer(whole.buffers()[1], np.int32, len(whole) + 1, whole.offset * _U32).astype(np.int64)
+    text = np.frombuffer(whole.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
+    lengths, firsts = np.diff(bounds), _ends(counts)
+    per_list = np.diff((bounds - bounds[0])[firsts])
+    ends = _ends(_U32 + counts * (1 + _U32) + per_list)
+    data = np.zeros(int(ends[-1]), np.uint8)
+    at = ends[:-1]
+    _put_u32(data, at, counts)
+    data[_spread(at + _U32, counts)] = valid
+    _put_u32(data, _spread(at + _U32 + counts, counts, _U32), lengths)
+    data[_spread(at + _U32 + counts * (1 + _U32), per_list)] = text
+    return data, ends
+
+
+def _texts(data: Octets, bounds: Numbers, type_: pa.DataType) -> tuple[pa.Array, Numbers]:
+    """The elements of lists of text, and how many each list has; an absent (null) list has no bytes at all."""
+    there = bounds[1:] > bounds[:-1]
+    at = bounds[:-1]
+    counts = np.zeros(len(at), np.int64)
+    _check((bounds[1:] - at)[there] >= _U32, type_)
+    counts[there] = _get_u32(data, at[there])
+    _check(at + _U32 * there + counts * (1 + _U32) <= bounds[1:], type_)
+    valid = data[_spread(at + _U32, counts)] != 0
+    lengths = _get_u32(data, _spread(at + _U32 + counts, counts, _U32))
+    per_list = np.diff(_ends(lengths)[_ends(counts)])
+    _check(at + _U32 * there + counts * (1 + _U32) + per_list == bounds[1:], type_)
+    text = data[_spread(at + _U32 + counts * (1 + _U32), per_list)]
+    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [bitmap, pa.py_buffer(_ends(lengths).astype(np.int32)), pa.py_buffer(text)]
+    return pa.Array.from_buffers(type_, len(lengths), buffers), counts
+
+
+def _check(fits: NDArray[np.bool_], type_: pa.DataType) -> None:
+    """Refuse bytes that are no list."""
+    if not fits.all():
+        raise DataError(f"damaged list: type=list<{type_}>")
+
+
+def _spread(starts: Numbers, counts: Numbers, step: int = 1) -> Numbers:
+    """`counts[i]` positions from `starts[i]` on, `step` apart, one list after the other."""
+    before = np.repeat(_ends(counts)[:-1], counts)
+    return np.repeat(starts, counts) + (np.arange(int(counts.sum())) - before) * step
+
+
+def _put_u32(data: Octets, at: Numbers, values: Numbers) -> None:
+    words = values.astype("<u4").view(np.uint8).reshape(-1, _U32)
+    for byte in range(_U32):
+        data[at + byte] = words[:, byte]
+
+
+def _get_u32(data: Octets, at: Numbers) -> Any:
+    words = np.stack([data[at + byte] for byte in range(_U32)], axis=1) if len(at) else np.empty((0, _U32), np.uint8)
+    return np.ascontiguousarray(words).view("<u4").reshape(-1).astype(np.int64)
