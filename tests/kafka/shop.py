@@ -1,0 +1,296 @@
+"""A shop on Kafka and Spark as a process of its own, to be killed part by part; and what a stranger can say of its results.
+
+Input comes from a plain producer, results are read by a plain `read_committed` consumer: neither is ours. Every process of
+the pipeline carries a mark in its environment, so that coordinator, JVM and Python workers are found and nothing else is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import confluent_kafka.admin
+import duckdb
+import httpx
+import pyarrow as pa
+
+from dbsp.coordinator.build import load_plan
+from dbsp.coordinator.config import load_config
+from dbsp.coordinator.listen import read_address
+from dbsp.io.formats import json_lines
+from dbsp.io.kafka import KafkaInputLog, KafkaSettings, KafkaSource, KafkaStepLog
+from dbsp.io.output_part import DEAD_LETTERS, with_dead_letters
+from dbsp.layout import initial
+from dbsp.runtime.inprocess import InProcessRuntime
+from dbsp.runtime.session import MemorySite
+from dbsp.runtime.tasks import Work
+from dbsp.store import CheckpointId
+
+ROOT = Path(__file__).parents[2]
+WORKERS = 2
+PARTITIONS = 2
+VIEWS = ("per_customer", DEAD_LETTERS)
+CIRCUIT = """
+import dbsp
+from dbsp import count
+from dbsp import sum as total
+
+orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.INT64}, primary_key=["id"])
+per_customer = orders.group_by("customer").aggregate(orders=count(), amount=total("amount"))
+pipeline = dbsp.circuit("shop", {"per_customer": per_customer})
+"""
+SETTINGS = """
+[pipeline]
+name = "{name}"
+circuit = "circuit.py:pipeline"
+runtime = "spark"
+workers = {workers}
+[spark]
+master = "local[2]"
+[input]
+kind = "kafka"
+bootstrap = "{brokers}"
+topics = {{ orders = "{name}.in" }}
+[output]
+kind = "kafka"
+bootstrap = "{brokers}"
+[checkpoint]
+interval_s = 1
+retention_s = 100000
+[http]
+port = 0
+"""
+Part = tuple[str, int, int]
+
+
+class Shop:
+    """The pipeline's folder and process, and the orders that were sent to it."""
+
+    def __init__(self, folder: Path, brokers: str, seed: int) -> None:
+        self.folder, self.brokers = folder, brokers
+        self.name = f"shop{uuid.uuid4().hex[:8]}"
+        self.random = random.Random(seed)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.orders: list[tuple[int, int, str | None, int | None]] = []
+        self.sent = 0
+        self._mark = f"DBSP_SHOP={self.name}"
+        (folder / "circuit.py").write_text(CIRCUIT)
+        (folder / "pipeline.toml").write_text(SETTINGS.format(name=self.name, workers=WORKERS, brokers=brokers))
+        topic = confluent_kafka.admin.NewTopic(f"{self.name}.in", PARTITIONS, 1)
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": brokers})
+        admin.create_topics([topic])[topic.topic].result(30)
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": brokers, "linger.ms": 1})
+
+    # --- the process --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        name, _, value = self._mark.partition("=")
+        command = [sys.executable, "-m", "dbsp.coordinator.serve", str(self.folder / "pipeline.toml"), "--no-progress"]
+        with (self.folder / "out").open("ab") as out:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env={**os.environ, name: value}, stdout=out, stderr=out, start_new_session=True
+            )
+
+    def running(self) -> subprocess.Popen[bytes]:
+        assert self.process is not None
+        return self.process
+
+    def said(self) -> str:
+        return (self.folder / "out").read_text()[-3000:]
+
+    def marked(self, wanted: Callable[[Path, bytes], bool] = lambda _folder, _command: True) -> list[int]:
+        """Living processes of the pipeline of which `wanted(/proc folder, command line)` holds."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                mine = self._mark.encode() in (folder / "environ").read_bytes().split(b"\0")
+                alive = mine and (folder / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+                if alive and wanted(folder, (folder / "cmdline").read_bytes()):
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+        return found
+
+    def jvm(self) -> list[int]:
+        return self.marked(lambda _, command: b"org.apache.spark.deploy.SparkSubmit" in command)
+
+    def python_workers(self) -> list[int]:
+        """Children of PySpark's daemon."""
+        daemons = self.marked(lambda folder, command: b"pyspark" in command and _parent(folder) in self.jvm())
+        return self.marked(lambda folder, _: _parent(folder) in daemons)
+
+    def status(self) -> dict[str, Any] | None:
+        """What the living process says, if it answers."""
+        found = read_address(self.folder / "data")
+        if self.process is None or found.get("pid") != self.process.pid:
+            return None
+        try:
+            answer = httpx.get(found["url"] + "/v1/status", timeout=60)
+        except httpx.HTTPError:
+            return None
+        return answer.json() if answer.is_success else None
+
+    def processed(self) -> int:
+        """How many messages are processed, as far as it says."""
+        status = self.status()
+        if status is None or status["state"] != "Running":
+            return -1
+        return sum(place["offset"] for place in status["processed"])
+
+    def until(self, there: Callable[[], Any], what: str, limit_s: float = 120, *, restart: bool = False) -> Any:
+        """Send orders until it is there; `restart` it as a supervisor does, if it ended because it could not go on."""
+        limit = time.monotonic() + limit_s
+        while not (found := there()):
+            assert time.monotonic() < limit, f"waited in vain: {what}: {self.said()}"
+            if restart and (code := self.running().poll()) is not None:
+                assert code == 4, f"exit code {code}: {self.said()}"
+                self.start()
+            self.send(20)
+            time.sleep(0.02)  # the pace of the producer
+        return found
+
+    def kill(self, victim: str) -> None:
+        """SIGKILL to one part of the living pipeline; afterwards a process runs that goes on."""
+        process = self.running()
+        reached = self.sent
+        if victim in ("coordinator", "group"):
+            (os.kill if victim == "coordinator" else os.killpg)(process.pid, signal.SIGKILL)
+            assert process.wait(30) == -signal.SIGKILL, self.said()
+            self.until(lambda: not self.marked(), "nothing of it is left", 30)
+            self.start()
+        else:
+            seek = self.jvm if victim == "jvm" else self.python_workers
+            pid = self.random.choice(self.until(seek, f"there is a {victim}"))
+            os.kill(pid, signal.SIGKILL)
+            self.until(lambda: pid not in self.marked(), f"the {victim} is gone", 30)
+        self.until(lambda: self.processed() >= reached, f"it goes on after the {victim} was killed", restart=True)
+
+    def stop(self) -> None:
+        """Wait until everything sent is processed, and stop as asked."""
+        self._producer.flush(30)
+        limit = time.monotonic() + 120
+        while self.processed() != self.sent:
+            assert time.monotonic() < limit, f"not everything was processed: {self.said()}"
+            time.sleep(0.05)
+        self.running().send_signal(signal.SIGTERM)
+        assert self.running().wait(60) == 0, self.said()
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        for pid in self.marked():
+            os.kill(pid, signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait(30)
+
+    # --- rows in ------------------------------------------------------------------------------------------------
+
+    def send(self, count: int) -> None:
+        """Produce some orders: new, changed, deleted, and now and then one that cannot be read."""
+        for _ in range(count):
+            key = self.random.randrange(2000)
+            chance = self.random.random()
+            if chance < 0.01:
+                value: Any = {"insert": {"id": key, "customer": "c", "amount": "many"}}
+            elif chance < 0.2:
+                self.orders.append((self.sent, key, None, None))
+                value = {"delete": {"id": key}}
+            else:
+                customer, amount = f"c{self.random.randrange(40)}", self.random.randrange(1000)
+                self.orders.append((self.sent, key, customer, amount))
+                value = {"insert": {"id": key, "customer": customer, "amount": amount}}
+            self._producer.produce(f"{self.name}.in", json.dumps(value).encode(), partition=key % PARTITIONS)
+            self.sent += 1
+        self._producer.poll(0)
+
+    def expected(self) -> Counter[tuple[Any, ...]]:
+        """The view, by DuckDB over the orders that were sent."""
+        columns = zip(*self.orders, strict=True)
+        sent = pa.table(dict(zip(("place", "id", "customer", "amount"), map(list, columns), strict=True)))
+        with closing(duckdb.connect()) as database:
+            database.register("sent", sent)
+            return Counter(
+                database.execute(
+                    "SELECT customer, count(*), sum(amount)::BIGINT FROM"
+                    " (SELECT * FROM sent QUALIFY row_number() OVER (PARTITION BY id ORDER BY place DESC) = 1)"
+                    " WHERE customer IS NOT NULL GROUP BY customer"
+                ).fetchall()
+            )
+
+    # --- results out --------------------------------------------------------------------------------------------
+
+    def consumed(self) -> dict[Part, list[bytes]]:
+        """(view, step, worker) -> values, as a plain `read_committed` consumer gets them."""
+        options = {"bootstrap.servers": self.brokers, "group.id": "stranger", "enable.partition.eof": True}
+        consumer = confluent_kafka.Consumer(
+            options | {"isolation.level": "read_committed", "auto.offset.reset": "error"}
+        )
+        found: dict[Part, list[bytes]] = defaultdict(list)
+        for view in VIEWS:
+            topic = f"{self.name}.{view}"
+            partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+            consumer.assign(
+                [confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in partitions]
+            )
+            ended = 0
+            while ended < len(partitions):
+                message = consumer.poll(30)
+                assert message is not None
+                if message.error() is not None:
+                    assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+                    ended += 1
+                    continue
+                headers = dict(message.headers())
+                found[view, int(headers["step"]), int(headers["worker"])].append(message.value())
+        consumer.close()
+        return found
+
+    def replayed(self) -> tuple[int, dict[Part, list[bytes]]]:
+        """How many steps are logged, and the same as `consumed` from a replay of them all in memory, without faults."""
+        plan = load_plan(load_config(self.folder / "pipeline.toml", environment={}))
+        settings = KafkaSettings(brokers=self.brokers, pipeline=self.name)
+        sources = [KafkaSource(table=table, topic=f"{self.name}.in") for table in plan.tables]
+        with closing(KafkaStepLog(settings)) as steps, closing(KafkaInputLog(settings, sources)) as inputs:
+            records = steps.read(0)
+            site = MemorySite(inputs)  # type: ignore[arg-type]
+            runtime = InProcessRuntime(Work(site=site, plan=plan, run="golden"), encode_parcels=False)
+            layout = initial(WORKERS)
+            start = CheckpointId(run="golden", epoch=1, step=0, layout_version=0, fingerprint=plan.fingerprint)
+            runtime.create(layout.workers, start)
+            runtime.fence(1, layout.workers)
+            runtime.open(0, 1, layout)
+            for record in records:
+                runtime.run_step(record, layout)
+        assert [record.step for record in records] == list(range(len(records)))
+        found: dict[Part, list[bytes]] = {}
+        for worker, log in site.outputs.items():
+            for step, parts in log.parts.items():
+                for view, batch in with_dead_letters(parts, log.dead[step]).items():
+                    if len(batch):
+                        found[view, step, worker] = [text.encode() for text in json_lines(batch).to_pylist()]
+        return len(records), found
+
+
+def summed(parts: dict[Part, list[bytes]], view: str) -> Counter[tuple[Any, ...]]:
+    """The integral of a view's changes, without zeros."""
+    total: Counter[tuple[Any, ...]] = Counter()
+    for (name, _, _), values in parts.items():
+        for value in map(json.loads, values) if name == view else ():
+            operation = "insert" if "insert" in value else "delete"
+            total[tuple(value[operation].values())] += value.get("weight", 1) * (1 if operation == "insert" else -1)
+    return Counter({row: weight for row, weight in total.items() if weight})
+
+
+def _parent(folder: Path) -> int:
+    return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
