@@ -24,7 +24,7 @@ import lmdb
 import lmdb.verify
 
 from dbsp.errors import CapacityError, ConfigError, DataError
-from dbsp.io.writers import Writers
+from dbsp.processes import Writers
 
 MAP_BYTES_START = 1 << 28
 MAP_BYTES_MAX = 1 << 44

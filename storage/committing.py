@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError, UnavailableError
-from dbsp.storage import writers
+from dbsp.processes import noted
 from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
 from dbsp.storage.environment import data_file
 from dbsp.storage.records import Record, number_key, number_of
@@ -79,7 +79,7 @@ def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: Checkp
         scratch.set_pin(txn, version, cut)
         return cut
 
-    with writers.noted(durable.writers_folder, checkpoint.epoch):
+    with noted(durable.writers_folder, checkpoint.epoch):
         return scratch.environment.write(pinned)
 
 
@@ -106,7 +106,7 @@ def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -
         scratch.landed(txn, version, _durable_of_held(scratch, txn, record))
         scratch.set_base(txn, version, record.checkpoint.step, max(record.step, scratch.step(txn)))
 
-    with writers.noted(durable.writers_folder, record.checkpoint.epoch):
+    with noted(durable.writers_folder, record.checkpoint.epoch):
         scratch.environment.write(released)
 
 

@@ -8,7 +8,7 @@ Invariants:
 1. At most two versions. A commit adds chunks in bounded transactions; nobody refers to them until one last small
    transaction adds the version, drops the one before the last, and deletes what only that one referred to (invariants 8, 12).
 2. The epoch is compared inside each write transaction (invariant 6).
-3. Before a writer begins, it notes itself (`writers`); raising the epoch first ends noted writers of older ones.
+3. Before a writer begins, it notes itself (`dbsp.processes`); raising the epoch first ends noted writers of older ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError, FencedError, UnavailableError
-from dbsp.storage import records, registry, writers
+from dbsp.processes import end_older, noted
+from dbsp.storage import records, registry
 from dbsp.storage.chunkfile import ReadChunks, Shelf
 from dbsp.storage.environment import Environment, check_file, create_environment, data_file
 from dbsp.storage.records import Record, number_key, number_of
@@ -104,7 +105,7 @@ class Durable:
             self.check_epoch(txn, epoch)
             return work(txn)
 
-        with writers.noted(self.writers_folder, epoch):
+        with noted(self.writers_folder, epoch):
             return self.environment.write(checked)
 
     def raise_epoch(self, epoch: int) -> None:
@@ -113,7 +114,7 @@ class Durable:
             newest = self.epoch(txn)
         if epoch < newest:
             raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={newest} folder={self.folder}")
-        writers.end_older(self.writers_folder, epoch)
+        end_older(self.writers_folder, epoch)
         if epoch == newest:
             return
 
@@ -122,7 +123,7 @@ class Durable:
                 raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self.epoch(txn)}")
             txn.put("meta", _EPOCH, number_key(epoch))
 
-        with writers.noted(self.writers_folder, epoch):
+        with noted(self.writers_folder, epoch):
             self.environment.write(raised)
 
     # ---- versions

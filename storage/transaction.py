@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from dbsp.errors import InternalError, UnavailableError
-from dbsp.storage import writers
+from dbsp.processes import noted
 from dbsp.storage.chunkfile import ReadChunks, WriteChunks
 from dbsp.storage.durable import Durable
 from dbsp.storage.records import Record
@@ -159,7 +159,7 @@ class Transaction:
     def finish(self) -> None:
         """Write everything appended; afterwards nothing may be read through this transaction any more."""
         self._entered()
-        with writers.noted(self._durable.writers_folder, self._scratch.epoch):
+        with noted(self._durable.writers_folder, self._scratch.epoch):
             self._scratch.environment.write(self._write, self._grow)
 
     def _grow(self) -> None:

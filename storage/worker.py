@@ -40,7 +40,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dbsp.errors import ConfigError, DataError, UnavailableError
-from dbsp.storage import registry, writers
+from dbsp.processes import noted
+from dbsp.storage import registry
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import commit_version, pin_cut
@@ -240,7 +241,7 @@ class WorkerDatabase:
                 durable.check_epoch(durable_txn, epoch)
             work(scratch, txn)
 
-        with writers.noted(durable.writers_folder, epoch):
+        with noted(durable.writers_folder, epoch):
             scratch.environment.write(checked)
 
     @contextmanager

@@ -318,7 +318,7 @@ def test_a_writer_stopped_inside_a_transaction_does_not_block_its_successor(tmp_
     process.stdout.close()
     with closing(EmbeddedStepLog(tmp_path)) as log:
         assert log.claim() == 3
-        assert [note.name.split("-")[0] for note in (tmp_path / "steps" / "writers").iterdir()] == [str(os.getpid())]
+        assert [note.name.split(".")[0] for note in (tmp_path / "steps" / "writers").iterdir()] == [str(os.getpid())]
 
 
 def test_output_trims_keep_what_a_replay_needs(tmp_path: Path) -> None:

@@ -1,0 +1,173 @@
+"""Who writes: notes that processes leave beside a file, so that a stopped writer cannot block its successors for ever.
+
+A process stopped inside an LMDB write transaction (SIGSTOP, a suspended job) holds its lock, and waiting for that lock has no
+time-out; one that died does not. So a writer notes itself in a folder, as an empty file `<pid>.<start time>.<epoch>.<number>`,
+and whoever may end it reads the notes. A process is known by number and start time: a pid alone may have been given to somebody
+else since. Two rules say who is ended:
+
+- `end_older`: whoever raises an epoch ends the live writers noted under an older one, which the epoch would refuse anyway.
+- `Writers.waiting`: where no epoch is raised first, one that waits `STALL_S` for the lock ends the others that are *stopped*.
+
+Needs /proc to tell who lives: elsewhere nobody is ended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+STALL_S = 2.0
+STOPPED = "T"
+_GONE = "ZX"
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process as /proc shows it: its start time in clock ticks since boot, and its state's letter."""
+
+    pid: int
+    started: int
+    state: str
+
+
+def find_process(pid: int) -> Process | None:
+    """The process of this number; None if there is none that still runs, or no /proc to tell.
+
+    >>> import os
+    >>> find_process(os.getpid()).pid == os.getpid()
+    True
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in _GONE else Process(pid=pid, started=int(fields[19]), state=fields[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One writer's note."""
+
+    file: Path
+    pid: int
+    started: int
+    epoch: int
+
+    def process(self) -> Process | None:
+        """The very process that left the note; None if it is gone, whoever has its number now."""
+        found = find_process(self.pid)
+        return found if found is not None and found.started == self.started else None
+
+    def forget(self) -> None:
+        """Take the note away."""
+        with suppress(FileNotFoundError):
+            self.file.unlink()
+
+    def end(self) -> bool:
+        """Kill the very process that left the note; whether it was there."""
+        if self.process() is None:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        return True
+
+
+def leave_note(folder: Path, epoch: int) -> Note:
+    """Note this process as a writer of an epoch."""
+    own = find_process(os.getpid())
+    started = 0 if own is None else own.started
+    file = folder / f"{os.getpid()}.{started}.{epoch}.{next(_numbers)}"
+    os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+    return Note(file=file, pid=os.getpid(), started=started, epoch=epoch)
+
+
+def notes_of_others(folder: Path) -> list[Note]:
+    """The notes of other processes, by name; files that are no notes are left alone."""
+    found = []
+    for file in sorted(folder.iterdir()):
+        parts = file.name.split(".")
+        if len(parts) == 4 and all(part.isdigit() for part in parts):  # noqa: PLR2004 (pid, start, epoch, number)
+            pid, started, epoch, _ = map(int, parts)
+            if pid != os.getpid():
+                found.append(Note(file=file, pid=pid, started=started, epoch=epoch))
+    return found
+
+
+@contextmanager
+def noted(folder: Path, epoch: int) -> Iterator[None]:
+    """Note this process as a writer of an epoch while the block runs."""
+    note = leave_note(folder, epoch)
+    try:
+        yield
+    finally:
+        note.forget()
+
+
+def end_older(folder: Path, epoch: int) -> list[int]:
+    """Kill live writers noted under an epoch below this one, and forget the dead; answers whom it killed."""
+    killed = []
+    for note in notes_of_others(folder):
+        if note.epoch < epoch:
+            if note.end():
+                killed.append(note.pid)
+            note.forget()
+    return killed
+
+
+class Writers:
+    """The writers of one environment, noted in the folder `writers` inside it from their first write to their `forget`."""
+
+    def __init__(self, environment: Path) -> None:
+        """Nothing is noted before the first write."""
+        self._folder = environment / "writers"
+        self._own: Note | None = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around the wait for the write lock: note this process, and end stopped writers if the wait is long."""
+        self._note()
+        if self._own is None or not notes_of_others(self._folder):
+            yield
+            return
+        begun = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(begun,), name="dbsp-writers", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            begun.set()
+
+    def _note(self) -> None:
+        """Note this process, once, and forget the dead; a folder that cannot be written is no reason not to write."""
+        if self._own is not None and self._own.pid == os.getpid() and self._own.file.exists():
+            return
+        if find_process(os.getpid()) is None:
+            return
+        with suppress(OSError):
+            self._folder.mkdir(exist_ok=True)
+            for note in notes_of_others(self._folder):
+                if note.process() is None:
+                    note.forget()
+            self._own = leave_note(self._folder, 0)
+
+    def _watch(self, begun: threading.Event) -> None:
+        while not begun.wait(STALL_S):
+            for note in notes_of_others(self._folder):
+                found = note.process()
+                if found is not None and found.state == STOPPED:
+                    note.end()
+
+    def forget(self) -> None:
+        """This process writes no more."""
+        if self._own is not None and self._own.pid == os.getpid():
+            with suppress(OSError):
+                self._own.forget()
+        self._own = None
