@@ -5,6 +5,7 @@ from dbsp.circuit.circuit import circuit
 from dbsp.circuit.drawing import drawing
 from dbsp.circuit.load import load_circuit
 from dbsp.circuit.nodes import Circuit
+from dbsp.durations import days, hours, milliseconds, minutes, seconds
 from dbsp.errors import (
     CapacityError,
     CircuitError,
@@ -92,18 +93,23 @@ __all__ = [
     "count",
     "count_distinct",
     "date_diff",
+    "days",
     "decimal",
     "desc",
     "drawing",
     "from_epoch",
     "greatest",
+    "hours",
     "least",
     "list_of",
     "lit",
     "load_circuit",
     "max",
+    "milliseconds",
     "min",
+    "minutes",
     "open",
+    "seconds",
     "sum",
     "table",
     "when",

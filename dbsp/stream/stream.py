@@ -2,7 +2,7 @@
 
 A `Stream` is a thin handle on a logical node. Every method checks names and types at once and returns a new stream; errors
 name the user's file and line. What a stream means is a query over whole tables; the engine keeps its answer up to date.
-The methods are written by family: rows, joins, sets, groups, order.
+The methods are written by family: rows, joins, sets, groups, order, time.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dbsp.stream.joins import Joins
 from dbsp.stream.order import Ordered
 from dbsp.stream.rows import Rows
 from dbsp.stream.sets import Sets
+from dbsp.stream.time import Timed
 
 
-class Stream(Rows, Joins, Sets, Groups, Ordered):
+class Stream(Rows, Joins, Sets, Groups, Ordered, Timed):
     """A table, or a query over tables, that changes.
 
     **Example**

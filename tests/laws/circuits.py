@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.laws.families import groups, joins, order, rows, sets
+from tests.laws.families import groups, joins, order, rows, sets, time
 from tests.laws.relation import Relation, base
 
-FAMILIES = (rows, joins, sets, groups, order)
+FAMILIES = (rows, joins, sets, groups, order, time)
 
 
 def relations() -> st.SearchStrategy[Relation]:

@@ -1,0 +1,66 @@
+"""Hopping windows: a row goes to every window that its time lies in.
+
+**Law** linear: hop(a + b) = hop(a) + hop(b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.expr.expression import Expression
+from dbsp.operators import hop as physical
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop(Node):
+    """Rows with the `start` and `end` of each window of `size_us` that begins at a multiple of `slide_us` past `offset_us`."""
+
+    input: Node
+    time: str
+    size_us: int
+    slide_us: int
+    offset_us: int
+    start: str
+    end: str
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The windows."""
+        return f"hop {self.time} size={self.size_us}us slide={self.slide_us}us offset={self.offset_us}us"
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, and the windows."""
+        return need | {self.start, self.end}
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """The same of the input's columns, and the time."""
+        return ((kept - {self.start, self.end}) | {self.time},)
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """Below, if it does not look at the windows."""
+        if condition.columns() & {self.start, self.end}:
+            return None
+        return replace(self, input=over(self.input, condition))
+
+    def plan(self, planning: Planning) -> Flow:
+        """On the rows where they are."""
+        needed = planning.needed(self)
+        names = tuple(name for name in needed if name not in (self.start, self.end))
+        read = tuple(name for name in self.input.schema.names if name in {*names, self.time})
+        flow = planning.builder.settle(planning.input(self.input).pick(read), self.source)
+        schema = self.schema.select((*read, self.start, self.end))
+        operator = physical.Hop(
+            time=self.time, size_us=self.size_us, slide_us=self.slide_us, offset_us=self.offset_us,
+            start=self.start, end=self.end, schema=schema,
+        )  # fmt: skip
+        made = planning.builder.add("hop", operator, (flow.node,), schema, self.source)
+        return Flow(node=made, schema=schema, distribution=flow.distribution).pick(needed)

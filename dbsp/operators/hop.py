@@ -1,0 +1,58 @@
+"""Hopping windows: each changed row once per window that holds its time.
+
+**Law** linear. A window [start, start + size) begins at offset + a whole number of slides; a row whose time is null is in
+one window, that of null; where size < slide a row may be in none.
+
+**Cost** size / slide rows per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import INT64, Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop(Operator):
+    """Adds the columns `start` and `end`."""
+
+    time: str
+    size_us: int
+    slide_us: int
+    offset_us: int
+    start: str
+    end: str
+    schema: Schema
+
+    def __str__(self) -> str:
+        """The windows."""
+        return f"hop {self.time} size={self.size_us}us slide={self.slide_us}us offset={self.offset_us}us"
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The rows, each as often as it has windows."""
+        (batch,) = inputs
+        if len(batch) == 0:
+            return Batch.empty(self.schema)
+        times = batch.column(self.time)
+        at = np.asarray(times.cast(INT64).fill_null(0)) - self.offset_us
+        valid = np.asarray(pc.is_valid(times))
+        last = at // self.slide_us
+        count = np.where(valid, last - (at - self.size_us) // self.slide_us, 1)
+        row = np.repeat(np.arange(len(batch)), count)
+        back = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        start = (last[row] - back) * self.slide_us + self.offset_us
+        taken = batch.take(row)
+        kept = (self._times(column, start, valid[row]) for column in (self.start, self.end))
+        return Batch(schema=self.schema, columns=(*taken.columns, *kept), weights=taken.weights)
+
+    def _times(self, name: str, start: np.ndarray, valid: np.ndarray) -> pa.Array:
+        """A column of window bounds."""
+        values = start + self.size_us if name == self.end else start
+        return pa.array(values, INT64, mask=None if valid.all() else ~valid).cast(self.schema[name].type)

@@ -1,0 +1,123 @@
+"""Methods that look at time: windows, and what bounds how late a row may be."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dbsp.algebra.hop import Hop
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.durations import check_span, micros
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr, col, column_name
+from dbsp.expr.names import missing_column
+from dbsp.stream.handle import Handle
+from dbsp.zset.schema import Column, Schema
+
+if TYPE_CHECKING:
+    from dbsp.stream.stream import Stream
+
+START, END = "window_start", "window_end"
+NONE = datetime.timedelta(0)
+
+
+class Timed(Handle):
+    """Windows and watermarks."""
+
+    __slots__ = ()
+
+    def tumble(self, time: str | Expr, size: datetime.timedelta, offset: datetime.timedelta = NONE) -> Stream:
+        """Windows of one size, end to end: every row gets the columns `window_start` and `window_end` of its window.
+
+        **Law** Linear. window_start <= time < window_end = window_start + size, and window_start - offset is a whole
+        number of sizes after 1970. A null time gives null windows.
+
+        **Shape** `time` is a timestamp column. Group by the two columns for one row per window.
+
+        **Example**
+
+        >>> import datetime as dt, dbsp
+        >>> bids = dbsp.table("bids", {"at": dbsp.TIMESTAMP, "price": dbsp.INT64})
+        >>> best = bids.tumble("at", dbsp.minutes(10)).group_by("window_end").aggregate(best=dbsp.max("price"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"best": best})) as run:
+        ...     run.push("bids", [{"at": dt.datetime(2024, 1, 1, 9, 3), "price": 5}])
+        ...     run.push("bids", [{"at": dt.datetime(2024, 1, 1, 9, 7), "price": 8}])
+        ...     print([(str(end), best, w) for (end, best), w in run.step()["best"].to_rows()])
+        ...     run.delete("bids", [{"at": dt.datetime(2024, 1, 1, 9, 7), "price": 8}])
+        ...     print([(str(end), best, w) for (end, best), w in run.step()["best"].to_rows()])
+        [('2024-01-01 09:10:00', 8, 1)]
+        [('2024-01-01 09:10:00', 5, 1), ('2024-01-01 09:10:00', 8, -1)]
+        """
+        source = user_line()
+        with located(source):
+            name = self._window_time("tumble", time)
+            check_span("size", size)
+            start = col(name).bucket(size, check_span("offset", offset, least=-micros(datetime.timedelta.max)))
+            kept = [(column, column) for column in self.columns]
+            return self.selected([*kept, (START, start), (END, start + size)], source)
+
+    def hop(
+        self, time: str | Expr, size: datetime.timedelta, slide: datetime.timedelta, offset: datetime.timedelta = NONE
+    ) -> Stream:
+        """Windows of one size that begin every `slide`: a row comes once per window that its time lies in.
+
+        **Law** Linear. A row comes for every window_start <= time < window_end = window_start + size with window_start
+        - offset a whole number of slides after 1970. A null time gives one row with null windows; if size < slide,
+        times between windows give none.
+
+        **Cost** size / slide rows per row.
+
+        **Example**
+
+        >>> import datetime as dt, dbsp
+        >>> t = dbsp.table("t", {"at": dbsp.TIMESTAMP})
+        >>> counts = t.hop("at", dbsp.minutes(10), dbsp.minutes(5)).group_by("window_start").aggregate(n=dbsp.count())
+        >>> with dbsp.open(dbsp.circuit("demo", {"counts": counts})) as run:
+        ...     run.push("t", [{"at": dt.datetime(2024, 1, 1, 9, 7)}])
+        ...     print([(str(start.time()), n, w) for (start, n), w in run.step()["counts"].to_rows()])
+        ...     run.delete("t", [{"at": dt.datetime(2024, 1, 1, 9, 7)}])
+        ...     print([(str(start.time()), n, w) for (start, n), w in run.step()["counts"].to_rows()])
+        [('09:00:00', 1, 1), ('09:05:00', 1, 1)]
+        [('09:00:00', 1, -1), ('09:05:00', 1, -1)]
+        """
+        source = user_line()
+        with located(source):
+            name = self._window_time("hop", time)
+            check_span("size", size)
+            check_span("slide", slide)
+            check_span("offset", offset, least=-micros(datetime.timedelta.max))
+            if micros(size) // micros(slide) > WINDOWS_MAX:
+                raise CircuitError(
+                    f"too many windows per row: size={size} slide={slide} windows_max={WINDOWS_MAX}",
+                    "a longer slide, or a rolling aggregate",
+                )
+            bounds = (Column(bound, self.schema[name].type, self.schema[name].nullable) for bound in (START, END))
+            node = Hop(
+                input=self.node, time=name, size_us=micros(size), slide_us=micros(slide), offset_us=micros(offset),
+                start=START, end=END, schema=Schema((*self.schema.columns, *bounds)), source=source,
+            )  # fmt: skip
+            return self.made(node)
+
+    def _window_time(self, what: str, time: str | Expr) -> str:
+        """The time column; the windows' names must be free."""
+        name = self._time_column(what, time)
+        taken = [bound for bound in (START, END) if bound in self.schema]
+        if taken:
+            raise CircuitError(f"{what} adds columns that are there: columns={taken}", 'such as .drop("window_start")')
+        return name
+
+    def _time_column(self, what: str, time: str | Expr) -> str:
+        """The name of a timestamp column."""
+        name = column_name(time)
+        if name not in self.schema:
+            raise missing_column(name, self.schema)
+        type_ = self.schema[name].type
+        if not pa.types.is_timestamp(type_):
+            hint = f'write .with_columns({name}=dbsp.col("{name}").cast(dbsp.TIMESTAMP)) or dbsp.from_epoch before'
+            raise CircuitError(f"{what} needs a timestamp column: column={name} type={type_}", hint)
+        return name
+
+
+WINDOWS_MAX = 10_000

@@ -1,0 +1,47 @@
+"""Windows over time; what depends on the clock or on lateness has tests of its own, beside plain Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+import dbsp
+from tests.laws.relation import Relation
+
+SECOND = "(((a % 1000) + 1000) % 1000)"
+
+
+def timed(r: Relation) -> Any:
+    """The rows with a time within a thousand seconds."""
+    return r.stream.with_columns(at=dbsp.from_epoch(dbsp.col("a") % 1000))
+
+
+def tumbled(r: Relation, size: int) -> Relation:
+    windows = timed(r).tumble("at", dbsp.seconds(size))
+    stream = windows.group_by("b", "window_end").aggregate(n=dbsp.count(), m=dbsp.max("f"))
+    return Relation(
+        stream.select("b", a=dbsp.col("window_end").epoch() + dbsp.col("n"), f="m"),
+        f"select b, ({SECOND} // {size} * {size} + {size} + count(*))::bigint as a, max(f) as f from ({r.sql})"
+        f" group by b, {SECOND} // {size}",
+        (*r.operators, "tumble"),
+    )
+
+
+def hopped(r: Relation, size: int, slide: int) -> Relation:
+    windows = timed(r).hop("at", dbsp.seconds(size), dbsp.seconds(slide))
+    start = f"({SECOND} // {slide} - k) * {slide}"
+    return Relation(
+        windows.select("b", a=dbsp.col("window_start").epoch(), f="f"),
+        f"select b, {start} as a, f from ({r.sql}) q, range({size // slide + 1}) k(k)"
+        f" where (a is null and k = 0) or {start} + {size} > {SECOND}",
+        (*r.operators, "hop"),
+    )
+
+
+def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
+    """Relations made of others."""
+    return [
+        st.builds(tumbled, inner, st.integers(1, 7)),
+        st.builds(hopped, inner, st.integers(1, 7), st.integers(1, 7)),
+    ]
