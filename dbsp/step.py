@@ -21,6 +21,7 @@ from dbsp.operators.source import Source
 from dbsp.plan.plan import Plan, PlanNode
 from dbsp.runtime.profile import NodeProfile
 from dbsp.store import StepTransaction
+from dbsp.trace.manifest import state_bytes
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, consolidate
 
@@ -88,8 +89,7 @@ def run_segment(
             _stop(node, context)
         dead.extend(_dead_letters(node, context))
         seconds = time.perf_counter() - started
-        rows = sum(map(len, inputs))
-        figures.append(NodeProfile(node=node.id, rows_in=rows, rows_out=len(values[node.id]), seconds=seconds))
+        figures.append(_profile(plan, node, inputs, values[node.id], seconds, transaction))
     sent = {spec.id: values[spec.sender] for spec in plan.exchanges if spec.sender in values}
     views = _views(plan, segment, values, transaction)
     return SegmentResult(sent=sent, views=views, dead=tuple(dead), nodes=tuple(figures))
@@ -147,6 +147,22 @@ def _dead_letters(node: PlanNode, context: StepContext) -> Iterator[DeadLetter]:
             payload=failure.payload,
             weight=failure.weight,
         )
+
+
+def _profile(
+    plan: Plan, node: PlanNode, inputs: tuple[Batch, ...], made: Batch, seconds: float, transaction: StepTransaction
+) -> NodeProfile:
+    """What the node did, and the state it keeps as of the step before, with that of the views made of it."""
+    own = [view.trace for view in plan.views if view.node == node.id and view.integrates and view.trace is not None]
+    states = [transaction.spine(trace).state for trace in (*node.traces, *own)]
+    return NodeProfile(
+        node=node.id,
+        rows_in=sum(map(len, inputs)),
+        rows_out=len(made),
+        seconds=seconds,
+        state_rows=sum(state.rows for state in states),
+        state_bytes=sum(map(state_bytes, states)),
+    )
 
 
 def _views(plan: Plan, segment: int, values: Mapping[int, Batch], transaction: StepTransaction) -> dict[str, Batch]:

@@ -20,11 +20,11 @@ from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CircuitError, DataError
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord
-from dbsp.plan.explain import explain
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
+from dbsp.runtime.profile import Totals, measured
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
@@ -109,6 +109,7 @@ class Run:
         self.layout: Layout = initial(workers)
         self.step_number = 0
         self.reports: list[StepReport] = []
+        self.totals = Totals()
         self._inputs = MemoryInputLog(tuple(table.name for table in plan.tables), partitions)
         self._site = MemorySite(self._inputs)
         self._runtime = InProcessRuntime(Work(site=self._site, plan=plan, run=RUN), encode_parcels=False)
@@ -166,7 +167,9 @@ class Run:
         return {view.name: Rowset(self.output(record.step, view.name)) for view in self.plan.views}
 
     def _run(self, record: StepRecord) -> None:
-        self.reports.append(self._runtime.run_step(record, self.layout))
+        report = self._runtime.run_step(record, self.layout)
+        self.reports.append(report)
+        self.totals.add(report)
         self.step_number = record.step + 1
         self._done.update({(r.table, r.partition): r.last for r in record.ranges})
 
@@ -239,8 +242,8 @@ class Run:
         )  # fmt: skip
 
     def explain(self) -> str:
-        """The plan, as text."""
-        return explain(self.plan)
+        """The plan as text, with what every node did so far: rows, time, state, the busiest worker's share."""
+        return measured(self.plan, self.totals)
 
 
 def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1) -> Run:
