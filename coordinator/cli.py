@@ -132,6 +132,14 @@ def status(client: Client) -> None:
     client.show(found, "\n".join(lines))
 
 
+@command.command()
+@click.pass_obj
+def explain(client: Client) -> None:
+    """The plan, and what every node did: rows, time, state, busiest worker."""
+    found = client.ask("GET", "/v1/explain")
+    client.show(found, found["plan"])
+
+
 def _halt_lines(halt: dict[str, Any]) -> list[str]:
     """Which rows fail, where they came from, and what to do."""
     lines = [f"{halt['count']:,} rows of step {halt['step']:,} fail at {halt['name']}; no further step is taken"]

@@ -122,6 +122,10 @@ def _add_figures(app: FastAPI, service: Service) -> None:
     def status() -> JSONResponse:
         return JSONResponse(plain(service.status()))
 
+    @app.get("/v1/explain", summary="The plan, and what every node did: rows, time, state, busiest worker")
+    def explain() -> JSONResponse:
+        return JSONResponse({"plan": service.explain()})
+
     @app.get("/v1/layout", summary="Shards, workers, hosts")
     def layout() -> JSONResponse:
         return JSONResponse(plain(service.layout_status()))

@@ -5,12 +5,15 @@ Seconds and bytes are base units, counters end in `_total`, and nothing is label
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from dbsp.coordinator.status import Snapshot
 from dbsp.logs import StepRecord
+from dbsp.plan.plan import Plan
+from dbsp.runtime.profile import Totals, measured
 from dbsp.runtime.runtime import StepReport
 
 STEP_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -37,6 +40,8 @@ class Metrics:
         self._rollbacks = Counter("dbsp_rollbacks", "Rollbacks after an error", registry=registry)
         self._errors = Counter("dbsp_errors", "Errors of commands", ("code",), registry=registry)
         self._rescales = Counter("dbsp_rescales", "Redistributions done", registry=registry)
+        self._lock = threading.Lock()
+        self._totals = Totals()
         self._gauges = {
             name: Gauge(f"dbsp_{name}", text, registry=registry)
             for name, text in (
@@ -53,6 +58,8 @@ class Metrics:
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:  # noqa: ARG002
         """Count a step."""
         self._step_seconds.labels("replay" if replay else "live").observe(report.seconds)
+        with self._lock:
+            self._totals.add(report)
         self._rows_in.inc(report.rows_in)
         for worker in report.workers:
             self._rows_out.inc(worker.rows_out)
@@ -72,6 +79,11 @@ class Metrics:
                 self._errors.labels(fields["code"]).inc()
             case "rescale":
                 self._rescales.inc()
+
+    def explained(self, plan: Plan) -> str:
+        """The plan with what every node did since this process started, replayed steps too."""
+        with self._lock:
+            return measured(plan, self._totals)
 
     def text(self, now: Snapshot) -> bytes:
         """The exposition format."""

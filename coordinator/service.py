@@ -401,6 +401,10 @@ class Service:
             f"there is nothing to skip:{wanted} {story}", "`coordinator status` names the rows when there is"
         )
 
+    def explain(self) -> str:
+        """The plan, and what every node did since this process started."""
+        return self.metrics.explained(self.built.plan)
+
     def plan_rescale(self, workers: int) -> RescalePlan:
         """What a rescale to `workers` would move; `ConfigError` if there cannot be so many."""
         layout = self.layout()

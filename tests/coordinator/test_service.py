@@ -359,6 +359,7 @@ def test_http_decisions(client: httpx.Client) -> None:
     done = client.post("/v1/rescale", json={"workers": 3}).json()
     assert (done["done"], done["shards_moved"]) == (True, planned["shards_moved"])
     assert len(client.get("/v1/layout").json()["workers"]) == 3
+    assert "busiest worker" in client.get("/v1/explain").json()["plan"]
     completion = client.get("/v1/completion", params={"table": "orders", "offset": 0}).json()
     assert completion == {"durable": True, "processed": True, "step": 0, "delivered": True}
     text = client.get("/metrics").text
