@@ -1,10 +1,9 @@
 """The embedded output log: one LMDB file per worker, with a reader for consumers.
 
-Invariants: a step's part appears whole and once (5), with its checksum and the worker's progress in the same transaction;
-progress and checksums outlive the data's trim, so a replayed step is recognised when its rows are long gone; an older epoch
-is refused in the transaction that would have written (6).
+Invariant: a step's part appears whole and once (5), with its checksum and the worker's progress (`dbsp.io.progress`) in the same
+transaction.
 
-**State** per step the views' rows until `trim`, 8 bytes of checksum until `trim_progress`. Source: design section 7.
+**State** per step the views' rows until `trim`. Source: design section 7.
 """
 
 from __future__ import annotations
@@ -17,103 +16,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbsp.errors import ConfigError, DataError, FencedError
-from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
-from dbsp.io.output_part import Progress, Verdict, checksum_of, decide, encode_part, with_dead_letters
+from dbsp.errors import ConfigError, DataError
+from dbsp.io.environment import MAP_BYTES_START
+from dbsp.io.output_part import Verdict, checksum_of, encode_part, with_dead_letters
+from dbsp.io.progress import LocalOutputLog
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
 
 FORM = "dbsp output log 1"
 VIEW_BYTES_MAX = 400
-_STEP = struct.Struct(">Q")
 _PLACE = struct.Struct(">QI")
-_PROGRESS = struct.Struct("<QQQ")
-_CHECKSUM = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
-_KEY = b"progress"
 
 
-class ProgressStore:
-    """What one worker has written, in an LMDB file of its own or beside the data; used by embedded and file outputs."""
-
-    def __init__(
-        self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START
-    ) -> None:
-        """Open; with `create` a worker that joins (again) at `first_step` starts there if it has not come so far."""
-        self.env = open_environment(path, form=form, names=("data", "checksums"), create=create, map_bytes=map_bytes)
-        self._first_step = first_step
-        with self.env.read() as txn:
-            known = self.progress(txn)
-        if create and (known is None or known.last < first_step):
-            self.env.write(self._join)
-
-    def _join(self, txn: Any) -> None:
-        known = self.progress(txn)
-        if known is None or known.last < self._first_step:
-            epoch = 0 if known is None else known.epoch
-            self.put_progress(txn, Progress(first=self._first_step, last=self._first_step, epoch=epoch))
-
-    def progress(self, txn: Any) -> Progress | None:
-        """First, last and epoch; None before the first opening."""
-        data = txn.get(_KEY, db=self.env.db("meta"))
-        if data is None:
-            return None
-        first, last, epoch = _PROGRESS.unpack(data)
-        return Progress(first=first, last=last, epoch=epoch)
-
-    def known(self) -> Progress:
-        """The progress now."""
-        with self.env.read() as txn:
-            return self.need(txn)
-
-    def need(self, txn: Any) -> Progress:
-        """The progress as the transaction sees it."""
-        found = self.progress(txn)
-        if found is None:
-            raise DataError(f"the output log holds no progress: file={self.env.path / 'data.mdb'}")
-        return found
-
-    def put_progress(self, txn: Any, progress: Progress) -> None:
-        """Write first, last and epoch."""
-        txn.put(_KEY, _PROGRESS.pack(progress.first, progress.last, progress.epoch), db=self.env.db("meta"))
-
-    def admit(self, txn: Any, epoch: int, step: int, checksum: int) -> Verdict:
-        """Judge a write and, if it is next, note it as done; also notes a newer epoch."""
-        progress = self.need(txn)
-        data = txn.get(_STEP.pack(step), db=self.env.db("checksums"))
-        verdict = decide(progress, epoch, step, checksum, None if data is None else _CHECKSUM.unpack(data)[0])
-        last = progress.last
-        if verdict is Verdict.APPEND:
-            txn.put(_STEP.pack(step), _CHECKSUM.pack(checksum), db=self.env.db("checksums"))
-            last = step + 1
-        if (last, epoch) != (progress.last, progress.epoch):
-            self.put_progress(txn, Progress(first=progress.first, last=last, epoch=epoch))
-        return verdict
-
-    def fence(self, epoch: int) -> None:
-        """Refuse older epochs from now on."""
-
-        def action(txn: Any) -> None:
-            progress = self.need(txn)
-            if epoch < progress.epoch:
-                raise FencedError(f"a newer epoch writes these outputs: epoch={epoch} newest={progress.epoch}")
-            self.put_progress(txn, Progress(first=progress.first, last=progress.last, epoch=epoch))
-
-        self.env.write(action)
-
-    def trim(self, step: int) -> None:
-        """Forget the checksums of steps below `step`: no replay reaches them."""
-
-        def action(txn: Any) -> None:
-            cursor = txn.cursor(db=self.env.db("checksums"))
-            found = cursor.first()
-            while found and cursor.key() and _STEP.unpack(cursor.key())[0] < step:
-                found = cursor.delete()
-
-        self.env.write(action)
-
-
-class EmbeddedOutputLog:
+class EmbeddedOutputLog(LocalOutputLog):
     """One worker's outputs under `<directory>/outputs/<worker>`; see `dbsp.logs.OutputLog`."""
 
     def __init__(
@@ -130,25 +46,10 @@ class EmbeddedOutputLog:
 
         With `retention_steps` rows are dropped with the progress, but those of so many steps more are kept.
         """
-        self._store = ProgressStore(
+        super().__init__(
             _folder(directory, worker), form=FORM, first_step=first_step, create=create, map_bytes=map_bytes
         )
-        self._env = self._store.env
         self._retention_steps = retention_steps
-
-    @property
-    def place(self) -> str:
-        """The folder."""
-        return f"folder={self._env.path}"
-
-    def bounds(self) -> tuple[int, int]:
-        """(first, last): steps first <= s < last have been written by this worker."""
-        progress = self._store.known()
-        return progress.first, progress.last
-
-    def fence(self, epoch: int) -> None:
-        """Refuse writers of an older epoch from now on."""
-        self._store.fence(epoch)
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
         """Write one step's part in one synced transaction; see `dbsp.logs.OutputLog.write`."""
@@ -215,13 +116,9 @@ class EmbeddedOutputLog:
 
     def trim_progress(self, step: int) -> None:
         """Forget the checksums of steps below `step`, which no replay can reach; rows as `retention_steps` says."""
-        self._store.trim(step)
+        super().trim_progress(step)
         if self._retention_steps is not None:
             self.trim(step - self._retention_steps)
-
-    def close(self) -> None:
-        """Release the file."""
-        release_environment(self._env)
 
 
 def output_workers(directory: Path | str) -> tuple[int, ...]:

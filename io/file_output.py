@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dbsp.errors import ConfigError
-from dbsp.io.embedded_output import ProgressStore
-from dbsp.io.environment import make_folder, release_environment, sync_path
+from dbsp.io.environment import make_folder, sync_path
 from dbsp.io.formats import encode_arrow, encode_json
 from dbsp.io.output_part import Verdict, checksum_of, to_table, with_dead_letters
+from dbsp.io.progress import LocalOutputLog
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
 
 FORM = "dbsp file output progress 1"
 
 
-class FileOutputLog:
+class FileOutputLog(LocalOutputLog):
     """One worker's outputs as files; see `dbsp.logs.OutputLog`. `format` is `parquet`, `arrow` or `json`."""
 
     def __init__(
@@ -45,21 +45,7 @@ class FileOutputLog:
         self._directory, self._worker = Path(directory), worker
         self._ending, self._encode = _ENCODERS[format]
         path = self._directory / ".progress" / str(worker)
-        self._store = ProgressStore(path, form=FORM, first_step=first_step, create=create)
-
-    @property
-    def place(self) -> str:
-        """The folder of the progress."""
-        return f"folder={self._store.env.path}"
-
-    def bounds(self) -> tuple[int, int]:
-        """(first, last): steps first <= s < last have been written by this worker."""
-        progress = self._store.known()
-        return progress.first, progress.last
-
-    def fence(self, epoch: int) -> None:
-        """Refuse writers of an older epoch from now on."""
-        self._store.fence(epoch)
+        super().__init__(path, form=FORM, first_step=first_step, create=create)
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
         """Write one step's files, then note the step; see `dbsp.logs.OutputLog.write`."""
@@ -69,7 +55,7 @@ class FileOutputLog:
         if step == self.bounds()[1]:
             for view, batch in full.items():
                 self._write_file(self.path_of(view, step), batch)
-        self._store.env.write(lambda txn: self._store.admit(txn, epoch, step, checksum) is Verdict.APPEND)
+        self._env.write(lambda txn: self._store.admit(txn, epoch, step, checksum) is Verdict.APPEND)
 
     def path_of(self, view: str, step: int) -> Path:
         """Where this worker's rows of a view and step are."""
@@ -90,14 +76,6 @@ class FileOutputLog:
         for path in sorted(self._directory.glob(f"*/step-*-worker-{self._worker}.{self._ending}")):
             if int(path.name.split("-")[1]) < step:
                 path.unlink()
-
-    def trim_progress(self, step: int) -> None:
-        """Forget the checksums of steps below `step`, which no replay can reach."""
-        self._store.trim(step)
-
-    def close(self) -> None:
-        """Release the progress."""
-        release_environment(self._store.env)
 
 
 def _parquet(batch: Batch) -> bytes:

@@ -9,8 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from dbsp.coordinator.config import Config, HttpSection, load_config
 from dbsp.coordinator.http import ARROW, make_app
 from dbsp.coordinator.listen import Server, bind, read_address
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.status import Board
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.io import EmbeddedOutputLog, Producer, read_outputs
 from dbsp.io.embedded_output import output_workers
@@ -160,6 +162,34 @@ def test_lost_outputs_are_an_error(folder: Path, kind: str) -> None:
     kept.rename(place)
     with Service(settings(folder, chosen)) as again:
         assert rows(again) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+
+
+def still_open(folder: Path) -> list[str]:
+    """Files of the data folder that this process holds open, and threads of the service."""
+    files = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            files.append(str(link.readlink()))
+    mine = [file for file in files if file.startswith(str(folder / "data"))]
+    return mine + [thread.name for thread in threading.enumerate() if thread.name == "dbsp-shell"]
+
+
+@pytest.mark.parametrize("cause", ["broken", "interrupted"])
+def test_a_failed_start_closes_everything(folder: Path, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery opens databases, logs and outputs before it fails; an interrupt comes while it is at it."""
+    with_checkpoints(folder)
+    assert still_open(folder) == []
+    expected: type[BaseException] = DataError
+    if cause == "broken":
+        shutil.rmtree(folder / "data" / "outputs" / "1")
+    else:
+        expected = KeyboardInterrupt
+        monkeypatch.setattr(Board, "wait_for", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    failing = Service(settings(folder, "step.failures_max=0"))
+    assert still_open(folder) != []
+    with pytest.raises(expected), failing:
+        raise AssertionError("it started")
+    assert still_open(folder) == []
 
 
 def test_outputs_of_an_older_backup_are_an_error(folder: Path) -> None:

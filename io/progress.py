@@ -1,0 +1,136 @@
+"""How far each worker has written its outputs, in an LMDB file: what the output logs on local files share.
+
+Progress and checksums are in one file, of their own (outputs as files) or beside the rows (the embedded log). They outlive the
+rows' trim, so a replayed step is recognised when its rows are long gone; an older epoch is refused in the transaction that would
+have written (6).
+
+**State** 8 bytes of checksum per step until `trim_progress`. Source: design section 7.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+from dbsp.errors import DataError, FencedError
+from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
+from dbsp.io.output_part import Progress, Verdict, decide
+
+_STEP = struct.Struct(">Q")
+_PROGRESS = struct.Struct("<QQQ")
+_CHECKSUM = struct.Struct("<Q")
+_KEY = b"progress"
+
+
+class ProgressStore:
+    """What one worker has written, in an LMDB file of its own or beside the rows."""
+
+    def __init__(
+        self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START
+    ) -> None:
+        """Open; with `create` a worker that joins (again) at `first_step` starts there if it has not come so far."""
+        self.env = open_environment(path, form=form, names=("data", "checksums"), create=create, map_bytes=map_bytes)
+        self._first_step = first_step
+        with self.env.read() as txn:
+            known = self.progress(txn)
+        if create and (known is None or known.last < first_step):
+            self.env.write(self._join)
+
+    def _join(self, txn: Any) -> None:
+        known = self.progress(txn)
+        if known is None or known.last < self._first_step:
+            epoch = 0 if known is None else known.epoch
+            self.put_progress(txn, Progress(first=self._first_step, last=self._first_step, epoch=epoch))
+
+    def progress(self, txn: Any) -> Progress | None:
+        """First, last and epoch; None before the first opening."""
+        data = txn.get(_KEY, db=self.env.db("meta"))
+        if data is None:
+            return None
+        first, last, epoch = _PROGRESS.unpack(data)
+        return Progress(first=first, last=last, epoch=epoch)
+
+    def known(self) -> Progress:
+        """The progress now."""
+        with self.env.read() as txn:
+            return self.need(txn)
+
+    def need(self, txn: Any) -> Progress:
+        """The progress as the transaction sees it."""
+        found = self.progress(txn)
+        if found is None:
+            raise DataError(f"the output log holds no progress: file={self.env.path / 'data.mdb'}")
+        return found
+
+    def put_progress(self, txn: Any, progress: Progress) -> None:
+        """Write first, last and epoch."""
+        txn.put(_KEY, _PROGRESS.pack(progress.first, progress.last, progress.epoch), db=self.env.db("meta"))
+
+    def admit(self, txn: Any, epoch: int, step: int, checksum: int) -> Verdict:
+        """Judge a write and, if it is next, note it as done; also notes a newer epoch."""
+        progress = self.need(txn)
+        data = txn.get(_STEP.pack(step), db=self.env.db("checksums"))
+        verdict = decide(progress, epoch, step, checksum, None if data is None else _CHECKSUM.unpack(data)[0])
+        last = progress.last
+        if verdict is Verdict.APPEND:
+            txn.put(_STEP.pack(step), _CHECKSUM.pack(checksum), db=self.env.db("checksums"))
+            last = step + 1
+        if (last, epoch) != (progress.last, progress.epoch):
+            self.put_progress(txn, Progress(first=progress.first, last=last, epoch=epoch))
+        return verdict
+
+    def fence(self, epoch: int) -> None:
+        """Refuse older epochs from now on."""
+
+        def action(txn: Any) -> None:
+            progress = self.need(txn)
+            if epoch < progress.epoch:
+                raise FencedError(f"a newer epoch writes these outputs: epoch={epoch} newest={progress.epoch}")
+            self.put_progress(txn, Progress(first=progress.first, last=progress.last, epoch=epoch))
+
+        self.env.write(action)
+
+    def trim(self, step: int) -> None:
+        """Forget the checksums of steps below `step`: no replay reaches them."""
+
+        def action(txn: Any) -> None:
+            cursor = txn.cursor(db=self.env.db("checksums"))
+            found = cursor.first()
+            while found and cursor.key() and _STEP.unpack(cursor.key())[0] < step:
+                found = cursor.delete()
+
+        self.env.write(action)
+
+
+class LocalOutputLog:
+    """The half of an output log on local files that keeps the progress; a subclass keeps the rows."""
+
+    def __init__(
+        self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START
+    ) -> None:
+        """Open the progress; `create` lets it begin at `first_step`, absent or behind, otherwise absence is a `DataError`."""
+        self._store = ProgressStore(path, form=form, first_step=first_step, create=create, map_bytes=map_bytes)
+        self._env = self._store.env
+
+    @property
+    def place(self) -> str:
+        """The folder of the progress."""
+        return f"folder={self._env.path}"
+
+    def bounds(self) -> tuple[int, int]:
+        """(first, last): steps first <= s < last have been written by this worker."""
+        progress = self._store.known()
+        return progress.first, progress.last
+
+    def fence(self, epoch: int) -> None:
+        """Refuse writers of an older epoch from now on."""
+        self._store.fence(epoch)
+
+    def trim_progress(self, step: int) -> None:
+        """Forget the checksums of steps below `step`, which no replay can reach."""
+        self._store.trim(step)
+
+    def close(self) -> None:
+        """Release the file."""
+        release_environment(self._env)
