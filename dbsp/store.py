@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from dbsp.trace.chunks import ChunkStore
+from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import SpineState
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
@@ -88,8 +89,11 @@ class StepTransaction(Protocol):
         """The trace as of step-1."""
         ...
 
-    def append(self, trace: TraceSpec, batch: Batch) -> None:
-        """Add an arranged batch to the trace, seen from step+1 on; at most once per trace and step."""
+    def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
+        """Add an arranged batch to the trace, seen from step+1 on; at most once per trace and step.
+
+        Rows below the floor may be dropped from then on.
+        """
         ...
 
     def finish(self) -> None:
@@ -120,11 +124,25 @@ class Database(Protocol):
         """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
         ...
 
-    def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
-        """Make the state after step `checkpoint.step - 1` version `version` = opened + 1; repeating it does nothing.
+    def pin(self, version: int, checkpoint: CheckpointId) -> None:
+        """Keep the state after step `checkpoint.step - 1`, to become `version` = opened + 1; repeating it does nothing.
 
-        Afterwards `version` is the opened one and steps go on from it; the version before it stays until the next commit.
+        Costs no copying. Steps may go on at once: nothing that the cut refers to is deleted (invariant 12). `open` lets go of it.
         """
+        ...
+
+    def copy(self, version: int, checkpoint: CheckpointId, bytes_max: int | None = None) -> CommitReport | None:
+        """Make about `bytes_max` bytes more of the pinned cut durable (None: all that is left), beside running steps.
+
+        The report when the cut is `version`, else None. Then `version` is the opened one; the version before it stays until the
+        next one lands. Until then the database holds what it held. Repeating it afterwards gives the same report.
+
+        **Errors** `FencedError` if the checkpoint's epoch is not the newest: every piece checks it where it writes.
+        """
+        ...
+
+    def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
+        """`pin` and `copy` at once: make the state after step `checkpoint.step - 1` version `version` = opened + 1."""
         ...
 
     def read_trace(self, trace: TraceSpec) -> AbstractContextManager[Spine]:

@@ -1,4 +1,4 @@
-"""Committing a version: pin the cut, copy what is new in bounded transactions, then one small transaction that counts.
+"""Committing a version: pin the cut, copy what is new in bounded pieces, then one small transaction that counts.
 
 1. *Pin* (scratch): the cut and its small values are kept, so that steps may go on while it is copied.
 2. *Copy* (durable): chunks of the cut that the durable side has not, some at a time; listed as loose, swept if we die.
@@ -6,7 +6,9 @@
    database holds v, from here on v and v + 1.
 4. *Release* (scratch): the new version is the opened one; the scratch forgets what the durable side has.
 
-Dying between any two and doing it again, in this process or another, ends in the same state.
+Dying between any two and doing it again, in this process or another, ends in the same state. Steps may be run by others
+between any two pieces, and while one is copied: chunks never change, `hold` deletes none that a pin refers to, and what running
+steps refer to stays when the version lands (invariant 12).
 
 **Cost**: bytes of the chunks made since the last version that are still referred to, not of the state.
 """
@@ -22,35 +24,51 @@ import numpy.typing as npt
 
 from dbsp.errors import DataError, UnavailableError
 from dbsp.processes import noted
+from dbsp.storage.chunkfile import HEADER_BYTES
 from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
 from dbsp.storage.environment import data_file
 from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.scratch import Scratch
 from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId, CommitReport
-from dbsp.trace.manifest import NBYTES
+from dbsp.trace.manifest import ID, NBYTES, Refs
 
 
-def commit_version(scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId) -> CommitReport:
-    """See `dbsp.store.Database.commit`."""
+def copy_version(
+    scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId, bytes_max: int | None = None
+) -> CommitReport | None:
+    """See `dbsp.store.Database.copy`."""
     with durable.environment.reading() as txn:
         durable.check_epoch(txn, checkpoint.epoch)
         found = durable.find(txn, version)
     if found is not None and found.checkpoint == checkpoint and found.report is not None:
         _release(scratch, durable, version, found)
         return found.report
-    cut = pin_cut(scratch, durable, version, checkpoint)
-    written, size = durable.copy_in(checkpoint.epoch, _fresh(scratch, durable, cut))
-    refs = refs_of_states(cut.traces.values())
-    report = CommitReport(
-        version=version, chunks_written=written, bytes_written=size, state_bytes=int(refs[:, NBYTES].sum())
-    )
-    record = replace(cut, report=report)
+    cut = _pinned(scratch, version, checkpoint)
+    fresh, whole = _fresh(durable, cut, version, bytes_max)
+    durable.copy_in(checkpoint.epoch, _values(scratch, fresh))
+    if not whole:
+        return None
+    record = replace(cut, report=_report(durable, cut, version))
     with scratch.environment.reading() as txn:
-        values, keep = scratch.pinned_values(txn, version), ids_of(scratch.all_records(txn))
+        values, keep = scratch.pinned_values(txn, version), _kept(scratch, txn)
     durable.land(Root(version=version, record=record, values=values, keep=keep))
     _release(scratch, durable, version, record)
-    return report
+    return record.report
+
+
+def _kept(scratch: Scratch, txn: Txn) -> npt.NDArray[np.uint64]:
+    """What running steps refer to; those that begin later refer to nothing older."""
+    return ids_of(scratch.all_records(txn))
+
+
+def _pinned(scratch: Scratch, version: int, checkpoint: CheckpointId) -> Record:
+    """The cut that was pinned for this version."""
+    with scratch.environment.reading() as txn:
+        cut = scratch.pin(txn, version)
+    if cut is None or cut.checkpoint != checkpoint:
+        raise UnavailableError(f"no cut is pinned for this version: version={version} step={checkpoint.step}")
+    return cut
 
 
 def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId) -> Record:
@@ -83,14 +101,43 @@ def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: Checkp
         return scratch.environment.write(pinned)
 
 
-def _fresh(scratch: Scratch, durable: Durable, cut: Record) -> Iterator[tuple[int, Any]]:
-    """The chunks of the cut that the durable side has not, read from the scratch."""
-    numbers = ids_of([cut]).tolist()
+def _fresh(durable: Durable, cut: Record, version: int, bytes_max: int | None) -> tuple[list[int], bool]:
+    """The next chunks of the cut that the durable side has not, and whether they are the last."""
+    refs, found, size = _new_refs(durable, cut, version), list[int](), 0
+    with durable.environment.reading() as txn:
+        for number, nbytes in zip(refs[:, ID].tolist(), refs[:, NBYTES].tolist(), strict=True):
+            if durable.has_chunk(txn, number):
+                continue
+            if bytes_max is not None and found and size + nbytes > bytes_max:
+                return found, False
+            found.append(number)
+            size += nbytes
+    return found, True
+
+
+def _new_refs(durable: Durable, cut: Record, version: int) -> Refs:
+    """The chunks of the cut that the version before it has not."""
+    refs = refs_of_states(cut.traces.values())
+    with durable.environment.reading() as txn:
+        base = durable.find(txn, version - 1)
+    return refs if base is None else refs[~np.isin(refs[:, ID], ids_of([base]))]
+
+
+def _report(durable: Durable, cut: Record, version: int) -> CommitReport:
+    """What the whole commit wrote, however many pieces and processes it took."""
+    new = _new_refs(durable, cut, version)
+    return CommitReport(
+        version=version,
+        chunks_written=len(new),
+        bytes_written=int(new[:, NBYTES].sum()) + HEADER_BYTES * len(new),
+        state_bytes=int(refs_of_states(cut.traces.values())[:, NBYTES].sum()),
+    )
+
+
+def _values(scratch: Scratch, numbers: list[int]) -> Iterator[tuple[int, Any]]:
+    """Chunks out of the scratch."""
     with scratch.environment.reading() as txn:
         for number in numbers:
-            with durable.environment.reading() as durable_txn:
-                if durable.has_chunk(durable_txn, number):
-                    continue
             value = txn.get("chunks", number_key(number))
             if value is None:
                 raise DataError(f"a chunk is missing: chunk={number} file={data_file(scratch.folder)}")

@@ -39,12 +39,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dbsp.errors import ConfigError, DataError, UnavailableError
+from dbsp.errors import ConfigError, DataError, InternalError, UnavailableError
 from dbsp.processes import noted
 from dbsp.storage import registry
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
-from dbsp.storage.committing import commit_version, pin_cut
+from dbsp.storage.committing import copy_version, pin_cut
 from dbsp.storage.durable import Durable
 from dbsp.storage.environment import MAP_SIZE_BYTES, sync_folder
 from dbsp.storage.records import table_key
@@ -200,14 +200,27 @@ class WorkerDatabase:
         return Transaction(scratch, durable, step, segment, traces, self._chunk_bytes_max)
 
     def pin(self, version: int, checkpoint: CheckpointId) -> None:
-        """Keep the state after step `checkpoint.step - 1` for `commit`, so that steps may go on before and while it runs."""
+        """Keep the state after step `checkpoint.step - 1` for `copy`, so that steps may go on before and while it runs."""
         scratch, durable = self._of_epoch(checkpoint.epoch)
         pin_cut(scratch, durable, version, checkpoint)
 
+    def copy(self, version: int, checkpoint: CheckpointId, bytes_max: int | None = None) -> CommitReport | None:
+        """Copy about `bytes_max` more of a pinned cut (None: all); the report once it is version `version`, else None."""
+        scratch, durable = self._of_epoch(checkpoint.epoch)
+        return copy_version(scratch, durable, version, checkpoint, bytes_max)
+
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
         """Make the state after step `checkpoint.step - 1` version `version`; repeating it does nothing."""
-        scratch, durable = self._of_epoch(checkpoint.epoch)
-        return commit_version(scratch, durable, version, checkpoint)
+        if not self._holds(version, checkpoint):
+            self.pin(version, checkpoint)
+        report = self.copy(version, checkpoint)
+        if report is None:
+            raise InternalError(f"a commit without a limit is not whole: version={version} folder={self.path}")
+        return report
+
+    def _holds(self, version: int, checkpoint: CheckpointId) -> bool:
+        """Whether the version was made of this checkpoint already."""
+        return VersionInfo(version=version, checkpoint=checkpoint) in self.versions()
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """A value of the small tables, as put since the opened version or before."""

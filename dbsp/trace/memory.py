@@ -19,6 +19,7 @@ import numpy as np
 from dbsp.errors import FencedError, InternalError, UnavailableError
 from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionInfo
 from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkStore, MemoryChunks
+from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, chunk_ids, chunk_refs, state_bytes
 from dbsp.trace.redistribute import VersionView
 from dbsp.trace.spine import Spine, append, fuel_for
@@ -26,6 +27,7 @@ from dbsp.zset.batch import Batch
 
 States = Mapping[int, SpineState]
 Table = tuple[str, bytes]
+Appended = tuple[TraceSpec, Batch, Floor | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,7 @@ class MemoryDatabase:
         return step in self._held.get(segment, {})
 
     def _write(
-        self, epoch: int, step: int, segment: int, traces: set[int], appended: Sequence[tuple[TraceSpec, Batch]]
+        self, epoch: int, step: int, segment: int, traces: set[int], appended: Sequence[Appended]
     ) -> None:
         """What `finish` does: append everything, hold the result as `step`, let go of what is older than step-1."""
         with self._lock:
@@ -150,15 +152,15 @@ class MemoryDatabase:
             if self._is_done(step, segment):
                 return
             states = dict(self.states_before(step, segment, traces))
-            for trace, batch in appended:
-                old = states.get(trace.id, SpineState())
-                states[trace.id] = append(old, batch, trace.arrangement, self.chunks, fuel_for(len(batch)))
+            for trace, batch, floor in appended:
+                old, fuel = states.get(trace.id, SpineState()), fuel_for(len(batch))
+                states[trace.id] = append(old, batch, trace.arrangement, self.chunks, fuel, floor)
             held = self._held.get(segment, {})
             self._held[segment] = {number: kept for number, kept in held.items() if number == step - 1} | {step: states}
             self._sweep()
 
     def pin(self, version: int, checkpoint: CheckpointId) -> None:
-        """Keep the state after step `checkpoint.step - 1` for `commit`, so that steps may go on before it."""
+        """Keep the state after step `checkpoint.step - 1` for `copy`, so that steps may go on before it."""
         with self._lock:
             opened = self.check(checkpoint.epoch)
             if version in self._pinned and self._pinned[version].checkpoint == checkpoint:
@@ -171,12 +173,23 @@ class MemoryDatabase:
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
         """Make the state after step `checkpoint.step - 1` version `version`; repeating it does nothing."""
         with self._lock:
+            done = self._versions.get(version)
+            if done is None or done.checkpoint != checkpoint:
+                self.pin(version, checkpoint)
+            return self.copy(version, checkpoint)
+
+    def copy(self, version: int, checkpoint: CheckpointId, bytes_max: int | None = None) -> CommitReport:  # noqa: ARG002
+        """Make the pinned cut version `version`; there is nothing to copy in memory, so it is always done at once."""
+        with self._lock:
             opened = self.check(checkpoint.epoch)
             done = self._versions.get(version)
             if done is not None and done.checkpoint == checkpoint and done.report is not None:
                 return done.report
-            self.pin(version, checkpoint)
-            cut = self._pinned.pop(version)
+            cut = self._pinned.get(version)
+            if cut is None or cut.checkpoint != checkpoint:
+                story = f"version={version} step={checkpoint.step}"
+                raise UnavailableError(f"no cut is pinned for this version: {story}")
+            del self._pinned[version]
             report = self._report(version, cut.traces, before=self._versions[opened].traces)
             self._versions = {opened: self._versions[opened], version: replace(cut, report=report)}
             self._opened = (version, checkpoint.epoch)
@@ -334,7 +347,7 @@ class MemoryTransaction:
         """Look the states up; nothing is written before `finish`."""
         self._database = database
         self._key = (epoch, step, segment)
-        self._appended: dict[int, tuple[TraceSpec, Batch]] = {}
+        self._appended: dict[int, Appended] = {}
         self._traces = {trace.id for trace in traces}
         with database._lock:
             database.check(epoch)
@@ -360,10 +373,10 @@ class MemoryTransaction:
         """The trace as of step-1."""
         return Spine(trace.arrangement, self._states.get(trace.id, SpineState()), self._database.chunks)
 
-    def append(self, trace: TraceSpec, batch: Batch) -> None:
-        """Add an arranged batch to the trace, seen from step+1 on."""
+    def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
+        """Add an arranged batch to the trace, seen from step+1 on; rows below the floor may be dropped."""
         check_append(trace, batch, self._traces, self._appended)
-        self._appended[trace.id] = (trace, batch)
+        self._appended[trace.id] = (trace, batch, floor)
 
     def finish(self) -> None:
         """Write everything appended."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "sto
 import victim  # noqa: E402 (the path must be set first)
 from databases import CHUNK_BYTES, TRACES, checkpoint, content, run_step  # noqa: E402
 
-from dbsp.errors import DbspError  # noqa: E402
+from dbsp.errors import DbspError, UnavailableError  # noqa: E402
 from dbsp.storage import WorkerDatabase  # noqa: E402
 
 pytestmark = pytest.mark.crash
@@ -139,6 +139,36 @@ def test_commit_goes_on_after_a_kill(prepared: Path, tmp_path: Path) -> None:
         assert sweep(under, "commit", prepared, tmp_path, check)
 
 
+def test_commit_beside_steps_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
+    """Steps run between the pieces of the copy; version 3 is the cut, whatever they did since."""
+    with victims() as under:
+        killed = sweep(under, "commit_beside_steps", prepared, tmp_path, check_commit)
+
+    assert killed["fdatasync"] >= 4
+    assert killed["pwrite64"] >= 8
+
+
+def test_commit_beside_steps_goes_on_after_a_kill(prepared: Path, tmp_path: Path) -> None:
+    """Another process of the same epoch goes on with the copy and the steps: it ends as if nothing had happened."""
+
+    def check(home: Path) -> None:
+        database = reopened(home)
+        database.attach(1)
+        report = database.commit(3, checkpoint(1, 3))
+        assert report == database.copy(3, checkpoint(1, 3))
+        for step in victim.BESIDE:
+            with suppress(UnavailableError):  # this step is done, and the one behind it too
+                run_step(database, 1, step, victim.rows_of(step))
+        for trace in TRACES:
+            with database.read_trace(trace) as spine:
+                assert content(spine) == Counter(victim.expected(victim.BESIDE.stop))
+        check_version(database, 3, 2)
+        database.close()
+
+    with victims() as under:
+        assert sweep(under, "commit_beside_steps", prepared, tmp_path, check)
+
+
 def test_rollback_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
     def check(home: Path) -> None:
         database = reopened(home)
@@ -215,3 +245,9 @@ def test_the_sweep_finds_a_planted_bug(prepared: Path, tmp_path: Path) -> None:
     with victims("--land-first") as under:
         sweep(under, "commit", prepared, tmp_path, check)
     assert failures
+
+
+def test_the_sweep_finds_a_deleted_pin(prepared: Path, tmp_path: Path) -> None:
+    """Steps that delete what only the pin refers to must not pass."""
+    with victims("--forget-pins") as under, pytest.raises(AssertionError, match="failed by itself"):
+        sweep(under, "commit_beside_steps", prepared, tmp_path, check_commit)

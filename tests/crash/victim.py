@@ -20,10 +20,13 @@ from databases import CHUNK_BYTES, TRACES, arranged, checkpoint, first_id, run_s
 
 import dbsp.storage.durable as durable_module
 from dbsp.storage import WorkerDatabase, redistribute
+from dbsp.storage.scratch import Scratch
 
 KILL_AT = 100
 CALLS = ("pwrite64", "writev", "pwritev", "fdatasync", "fsync", "msync", "ftruncate", "rename", "renameat2", "unlinkat")
 BOUNDED_COPY_BYTES = 8000
+PIECE_BYTES = 2000
+BESIDE = range(3, 7)
 
 
 def rows_of(step: int) -> list[tuple[tuple[int, str], int]]:
@@ -63,6 +66,17 @@ def commit(home: Path) -> None:
     attached(home).commit(3, checkpoint(1, 3))
 
 
+def commit_beside_steps(home: Path) -> None:
+    """Pin after step 2, then steps 3 to 6, each with a piece of the copy behind it; then the rest."""
+    database = attached(home)
+    database.pin(3, checkpoint(1, 3))
+    for step in BESIDE:
+        run_step(database, 1, step, rows_of(step))
+        database.put(1, "t", b"step", b"%d" % step)
+        database.copy(3, checkpoint(1, 3), bytes_max=PIECE_BYTES)
+    database.copy(3, checkpoint(1, 3))
+
+
 def roll_back(home: Path) -> None:
     database = WorkerDatabase(home, map_size_bytes=1 << 22, chunk_bytes_max=CHUNK_BYTES)
     database.open(1, 2)
@@ -83,6 +97,7 @@ def create(home: Path) -> None:
 
 ACTIONS: dict[str, Callable[[Path], None]] = {
     "commit": commit,
+    "commit_beside_steps": commit_beside_steps,
     "roll_back": roll_back,
     "step": step_on,
     "rescale": rescale,
@@ -107,6 +122,11 @@ def plant_land_first() -> None:
 
     durable_module.Durable.copy_in = late  # type: ignore[method-assign, assignment]
     durable_module.Durable.land = land  # type: ignore[method-assign]
+
+
+def plant_forget_pins() -> None:
+    """The bug that the sweep must find: a step deletes chunks that only the pin refers to."""
+    Scratch.pins = lambda self, txn: []  # type: ignore[method-assign]
 
 
 def shifted(call: str, times: int) -> None:
@@ -137,6 +157,8 @@ def main() -> None:
     durable_module.COPY_BYTES = BOUNDED_COPY_BYTES
     if "--land-first" in sys.argv:
         plant_land_first()
+    if "--forget-pins" in sys.argv:
+        plant_forget_pins()
     arranged(TRACES[0], rows_of(0))
     for order in lines():
         child = os.fork()

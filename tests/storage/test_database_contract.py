@@ -121,7 +121,7 @@ def test_steps_go_on_while_a_pinned_cut_is_committed(kit: Kit) -> None:
     run_step(database, 1, 0, [(ANN, 1)])
     database.put(1, "t", b"k", b"cut")
     database.put(1, "t", b"same", b"same")
-    database.pin(1, checkpoint(1, 1))  # type: ignore[attr-defined]
+    database.pin(1, checkpoint(1, 1))
     for step in range(1, 5):
         run_step(database, 1, step, [((step, "later"), 1), ((step - 1, "later"), -1)])
     database.put(1, "t", b"k", b"later")
@@ -133,6 +133,52 @@ def test_steps_go_on_while_a_pinned_cut_is_committed(kit: Kit) -> None:
     database.open(1, 2)
     assert newest(database, BY_ROW) == {ANN: 1}
     assert (database.get("t", b"k"), database.get("t", b"same")) == (b"cut", b"same")
+
+
+@pytest.mark.parametrize("bytes_max", [1, 700, None])
+def test_a_pinned_cut_is_copied_in_pieces_beside_steps(kit: Kit, bytes_max: int | None) -> None:
+    database = opened(kit)
+    rows = [((key, "x" * (key % 5)), 1) for key in range(200)]
+    run_step(database, 1, 0, rows)
+    database.pin(1, checkpoint(1, 1))
+    report, step = None, 1
+    while report is None:
+        run_step(database, 1, step, [(row, -1 if step % 2 else 1) for row, _ in rows])
+        step += 1
+        report = database.copy(1, checkpoint(1, 1), bytes_max)
+        assert [info.version for info in database.versions()] == ([0] if report is None else [0, 1])
+    assert database.copy(1, checkpoint(1, 1), bytes_max) == report == database.commit(1, checkpoint(1, 1))
+    assert report.state_bytes <= report.bytes_written <= report.state_bytes + 48 * report.chunks_written
+    assert newest(database, BY_ROW) == (Counter() if step % 2 == 0 else dict(rows))
+    database.open(1, 2)
+    assert all(newest(database, trace) == dict(rows) for trace in TRACES)
+
+
+def test_a_copy_needs_its_pin(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    with pytest.raises(UnavailableError, match="no cut is pinned"):
+        database.copy(1, checkpoint(1, 1))
+    database.pin(1, checkpoint(1, 1))
+    with pytest.raises(UnavailableError, match="no cut is pinned"):
+        database.copy(1, checkpoint(1, 2))
+    assert [info.version for info in database.versions()] == [0]
+
+
+def test_a_rollback_lets_go_of_the_pin(kit: Kit) -> None:
+    database = opened(kit)
+    run_step(database, 1, 0, [(ANN, 1)])
+    database.pin(1, checkpoint(1, 1))
+    database.raise_epoch(2)
+    with pytest.raises(FencedError):
+        database.copy(1, checkpoint(1, 1))
+    database.open(0, 2)
+    run_step(database, 2, 0, [(BOB, 1)])
+    with pytest.raises(UnavailableError, match="no cut is pinned"):
+        database.copy(1, checkpoint(2, 1))
+    database.commit(1, checkpoint(2, 1))
+    database.open(1, 3)
+    assert newest(database, BY_ROW) == {BOB: 1}
 
 
 def test_only_the_next_version_can_be_committed(kit: Kit) -> None:
