@@ -26,6 +26,7 @@ from dbsp.storage.records import Record
 from dbsp.storage.scratch import Scratch
 from dbsp.storage.tables import Txn
 from dbsp.store import TraceSpec
+from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import SpineState, chunk_ids
 from dbsp.trace.memory import check_append, step_is_open
 from dbsp.trace.spine import Spine, append, fuel_for
@@ -108,7 +109,7 @@ class Transaction:
         self._step, self._segment = step, segment
         self._chunk_bytes_max = chunk_bytes_max
         self._trace_ids = {trace.id for trace in traces}
-        self._appended: dict[int, tuple[TraceSpec, Batch]] = {}
+        self._appended: dict[int, tuple[TraceSpec, Batch, Floor | None]] = {}
         self._reading: Reading | None = None
         self._before: Record | None = None
         self.done = False
@@ -151,10 +152,10 @@ class Transaction:
         reading, before = self._entered()
         return Spine(trace.arrangement, before.traces.get(trace.id, SpineState()), reading.chunks)
 
-    def append(self, trace: TraceSpec, batch: Batch) -> None:
-        """Add an arranged batch to the trace, seen from step + 1 on."""
+    def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
+        """Add an arranged batch to the trace, seen from step + 1 on; rows below the floor may be dropped."""
         check_append(trace, batch, self._trace_ids, self._appended)
-        self._appended[trace.id] = (trace, batch)
+        self._appended[trace.id] = (trace, batch, floor)
 
     def finish(self) -> None:
         """Write everything appended; afterwards nothing may be read through this transaction any more."""
@@ -165,7 +166,9 @@ class Transaction:
     def _grow(self) -> None:
         """The map of the scratch will move: take the appended batches out of it, and read anew."""
         reading, _ = self._entered()
-        self._appended = {number: (trace, in_memory(batch)) for number, (trace, batch) in self._appended.items()}
+        self._appended = {
+            number: (trace, in_memory(batch), floor) for number, (trace, batch, floor) in self._appended.items()
+        }
         reading.end()
         self._scratch.environment.grow()
         reading.begin()
@@ -180,9 +183,9 @@ class Transaction:
         numbers = _Counter(self._scratch.next_chunk(txn))
         chunks = WriteChunks(reading.chunks, numbers.next)
         states, written, dropped = dict(before.traces), dict[int, bytes](), list[int]()
-        for trace, batch in self._appended.values():
+        for trace, batch, floor in self._appended.values():
             old = states.get(trace.id, SpineState())
-            new = append(old, batch, trace.arrangement, chunks, fuel_for(len(batch)))
+            new = append(old, batch, trace.arrangement, chunks, fuel_for(len(batch)), floor)
             states[trace.id] = new
             now = set(chunk_ids(new).tolist())
             dropped += set(chunk_ids(old).tolist()) - now

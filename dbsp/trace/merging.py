@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbsp.trace.chunks import ChunkRef, ChunkStore, split
+from dbsp.trace.floor import Floor, above
 from dbsp.trace.manifest import ROWS, Cursor, PendingMerge, StoredBatch, refs_of
 from dbsp.trace.rows import end_to_end
 from dbsp.trace.words import lower_bound, words_at
@@ -37,14 +38,30 @@ class Window:
     ends: bool
 
 
-def advance(pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore) -> PendingMerge | StoredBatch:
-    """Do one piece of work and charge it; the finished run when nothing is left."""
+def advance(
+    pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, floor: Floor | None = None
+) -> PendingMerge | StoredBatch:
+    """Do one piece of work and charge it; the finished run when nothing is left. Rows below the floor are dropped."""
     left_ends, right_ends = pending.left_pos.chunk >= len(pending.left), pending.right_pos.chunk >= len(pending.right)
     if left_ends and right_ends:
         return pending.done
+    if len(pending.right) == 0 and floor is not None:
+        return _clean_piece(pending, arrangement, chunks, floor)
     if left_ends or right_ends:
         return _finish(pending, arrangement, chunks)
-    return _pass_on(pending, chunks) or _merge_piece(pending, arrangement, chunks)
+    return _pass_on(pending, chunks) or _merge_piece(pending, arrangement, chunks, floor)
+
+
+def _clean_piece(pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, floor: Floor) -> PendingMerge:
+    """Rewrite the next rows of a run that is merged with nothing."""
+    window = _window(pending.left, pending.left_pos, arrangement, chunks)
+    rows = len(window.rows)
+    return replace(
+        pending,
+        done=emit(pending.done, above(window.rows, floor), arrangement, chunks),
+        left_pos=_moved(pending.left, pending.left_pos, rows),
+        credit=pending.credit - rows,
+    )
 
 
 def _finish(pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore) -> StoredBatch:
@@ -90,7 +107,9 @@ def _window(side: StoredBatch, cursor: Cursor, arrangement: Arrangement, chunks:
     return Window(chunks=read, rows=end_to_end(parts, arrangement), ends=index == len(side))
 
 
-def _merge_piece(pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore) -> PendingMerge:
+def _merge_piece(
+    pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, floor: Floor | None
+) -> PendingMerge:
     """Merge the next windows up to a common cut."""
     left = _window(pending.left, pending.left_pos, arrangement, chunks)
     right = _window(pending.right, pending.right_pos, arrangement, chunks)
@@ -99,7 +118,7 @@ def _merge_piece(pending: PendingMerge, arrangement: Arrangement, chunks: ChunkS
     if lasts:
         cut = min(lasts)
         left_rows, right_rows = lower_bound(left.rows, cut, after=True), lower_bound(right.rows, cut, after=True)
-    merged = merge(left.rows.slice(0, left_rows), right.rows.slice(0, right_rows))
+    merged = above(merge(left.rows.slice(0, left_rows), right.rows.slice(0, right_rows)), floor)
     return replace(
         pending,
         done=emit(pending.done, merged, arrangement, chunks),

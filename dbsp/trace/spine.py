@@ -26,21 +26,25 @@ import numpy.typing as npt
 
 from dbsp.errors import InternalError
 from dbsp.trace.chunks import ChunkStore
+from dbsp.trace.floor import Floor, above
 from dbsp.trace.heads import Source, first_rows
 from dbsp.trace.manifest import NBYTES, Entry, PendingMerge, SpineState, StoredBatch
 from dbsp.trace.merging import advance, read_all, store
 from dbsp.trace.rows import empty
+from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch, concat, merge
 from dbsp.zset.equality import equal_rows
 from dbsp.zset.hashing import hash_decides
 from dbsp.zset.kernels import equal_ranges, expand_ranges, scatter_add
-from dbsp.zset.kernels.ranges import narrow_ranges
+from dbsp.zset.kernels.ranges import cut_ranges, narrow_ranges
 from dbsp.zset.schema import Arrangement
 
 __all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "fuel_for"]
 
 FUEL_PER_ROW = 4
 FUEL_FLOOR_ROWS = 8192
+_LOOKED_AT = 256
+_LAST_CODE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -55,27 +59,54 @@ def fuel_for(rows: int) -> int:
 
 
 def append(
-    state: SpineState, batch: Batch, arrangement: Arrangement, chunks: ChunkStore, fuel_rows: int | None
+    state: SpineState,
+    batch: Batch,
+    arrangement: Arrangement,
+    chunks: ChunkStore,
+    fuel_rows: int | None,
+    floor: Floor | None = None,
 ) -> SpineState:
     """The state with one more run, after merging at most about `fuel_rows` rows per merge under way (None: all of it).
 
+    Rows below the `floor` are dropped by every merge; a run of which about half lies below it is merged with nothing.
+
     **Cost**: storing the batch, and a bounded number of merge pieces; a piece may overdraw the fuel by the size of a
-    chunk, which later appends pay back before the merge goes on.
+    chunk, which later appends pay back before the merge goes on. A floor adds a look at some rows of each run, and a
+    rewriting of runs that pays for itself in rows dropped.
     """
     entries = list(state.entries)
+    if floor is not None:
+        entries = [_stale(entry, floor, arrangement, chunks) for entry in entries]
     if len(batch):
-        spent, batch = _absorb(entries, batch, arrangement, chunks, fuel_rows)
+        spent, batch = _absorb(entries, batch, arrangement, chunks, fuel_rows, floor)
         run = StoredBatch.of(store(batch, chunks))
         if len(run):
             entries.append(run)
         fuel_rows = None if fuel_rows is None else max(0, fuel_rows - spent)
     fueled = [replace(e, credit=e.credit + (fuel_rows or 0)) if isinstance(e, PendingMerge) else e for e in entries]
-    entries = _work(fueled, arrangement, chunks, fuel_rows)
+    entries = _work(fueled, arrangement, chunks, fuel_rows, floor)
     return SpineState(entries=tuple(entries))
 
 
+def _stale(entry: Entry, floor: Floor, arrangement: Arrangement, chunks: ChunkStore) -> Entry:
+    """A finished run of which half the rows looked at lie below the floor begins to be merged with nothing."""
+    if isinstance(entry, PendingMerge) or not len(entry):
+        return entry
+    below = seen = 0
+    for index in sorted({len(entry) * part // 8 for part in (1, 3, 5, 7)}):
+        chunk = chunks.get(entry.ref(index), arrangement)
+        column = gather(chunk.column(floor.column), np.arange(0, len(chunk), max(1, len(chunk) // _LOOKED_AT)))
+        below, seen = below + int(floor.below(column).sum()), seen + len(column)
+    return PendingMerge(left=entry, right=StoredBatch()) if 2 * below >= seen else entry
+
+
 def _absorb(
-    entries: list[Entry], batch: Batch, arrangement: Arrangement, chunks: ChunkStore, fuel_rows: int | None
+    entries: list[Entry],
+    batch: Batch,
+    arrangement: Arrangement,
+    chunks: ChunkStore,
+    fuel_rows: int | None,
+    floor: Floor | None,
 ) -> tuple[int, Batch]:
     """Merge the newest runs into the batch while they are short, without storing what lies between."""
     spent = 0
@@ -87,19 +118,21 @@ def _absorb(
         rows = newest.rows + len(batch)
         if spent + rows > limit or int(newest.refs[:, NBYTES].sum()) > chunks.chunk_bytes_max:
             break
-        batch = merge(read_all(newest, arrangement, chunks), batch)
+        batch = above(merge(read_all(newest, arrangement, chunks), batch), floor)
         spent += rows
         entries.pop()
     return spent, batch
 
 
-def _work(entries: list[Entry], arrangement: Arrangement, chunks: ChunkStore, fuel: int | None) -> list[Entry]:
+def _work(
+    entries: list[Entry], arrangement: Arrangement, chunks: ChunkStore, fuel: int | None, floor: Floor | None
+) -> list[Entry]:
     """Advance every merge as far as its credit goes, and begin the merges that are due, newest first."""
     position = len(entries) - 1
     while position >= 0:
         entry: Entry = entries[position]
         while isinstance(entry, PendingMerge) and (fuel is None or entry.credit > 0):
-            entry = advance(entry, arrangement, chunks)
+            entry = advance(entry, arrangement, chunks, floor)
         if entry.rows == 0:
             del entries[position]
             position = min(position, len(entries) - 1)
@@ -254,6 +287,49 @@ class Spine:
                     query, position = query[same], position[same]
                 scatter_add(total, query, chunk.weights[position])
         return total
+
+    def ranges(self, key_hash: U64, first: U64, last: U64) -> tuple[I64, Batch]:
+        """The rows of each key hash whose order code lies between `first` and `last`, both included.
+
+        **Shape**: `key_hash` sorted, repeats allowed, with a range each; answers as `matches`: rows come once per run.
+
+        **Cost**: per run, two binary searches per query, and one gather of what is in the ranges.
+        """
+        queries: list[I64] = []
+        found: list[Batch] = []
+        for begin, low, high, chunk in self._cut(key_hash, first, last):
+            query, position = expand_ranges(low, high)
+            if len(query):
+                queries.append(query + begin)
+                found.append(chunk.take(position, words=True))
+        if not found:
+            return np.empty(0, np.int64), empty(self.arrangement)
+        return np.concatenate(queries), concat(found, words=True)
+
+    def first_code(self, key_hash: U64, code: int) -> int | None:
+        """The least order code stored for any of these key hashes that is at least `code`, retracted rows included.
+
+        **Cost**: like `ranges`, without a gather.
+        """
+        least: int | None = None
+        first = np.full(len(key_hash), code, np.uint64)
+        for _, low, high, chunk in self._cut(key_hash, first, np.full(len(key_hash), _LAST_CODE)):
+            some = low[low < high]
+            if len(some) and chunk.order_code is not None:
+                found = int(chunk.order_code[some].min())
+                least = found if least is None else min(least, found)
+        return least
+
+    def _cut(self, key_hash: U64, first: U64, last: U64) -> Iterator[tuple[int, I64, I64, Batch]]:
+        """(number of the first query, from and to which position for each, chunk) of every chunk that ranges touch."""
+        if not self.arrangement.order:
+            raise InternalError("a range needs a trace with an order")
+        for source in self._sources():
+            for begin, end, index in source.touched(key_hash):
+                chunk = source.load(index)
+                low, high = equal_ranges(key_hash[begin:end], chunk.words[0])
+                cut_ranges(low, high, first[begin:end], last[begin:end], chunk.order_code)
+                yield begin, low, high, chunk
 
     def heads(self, key_hash: U64, k: int, keys: Batch | None = None) -> tuple[I64, Batch]:
         """The beginning of each key's rows by the arrangement's order: at least the `k` first rows of positive weight.

@@ -30,3 +30,13 @@ def narrow_ranges(lows, highs, queries, hay):  # type: ignore[no-untyped-def]
         if low < high:
             lows[q] = _first(hay, low, high, queries[q], False)
             highs[q] = _first(hay, lows[q], high, queries[q], True)
+
+
+@kernel(types.void(_I64_OUT, _I64_OUT, _U64, _U64, _U64))
+def cut_ranges(lows, highs, firsts, lasts, hay):  # type: ignore[no-untyped-def]
+    """Cut each range, in which `hay` is sorted, down to the positions that hold words from `first` to `last`."""
+    for q in range(len(firsts)):
+        low, high = lows[q], highs[q]
+        if low < high:
+            lows[q] = _first(hay, low, high, firsts[q], False)
+            highs[q] = _first(hay, lows[q], high, lasts[q], True)
