@@ -1,0 +1,282 @@
+"""Planted bugs: each rule that keeps data safe is switched off in this process, and a test that exists must turn red.
+
+A plant names the rule, how to break it, the detector (an existing test, or the simulator, run with one seed), and within how many
+seeds the detector must fail; without the plant it passes on the same seeds. What only the simulated world can break is planted
+beside it, in `tests/sim`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+import dbsp.exchange
+import dbsp.io.kafka.output
+import dbsp.io.progress
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.hands import Hands
+from dbsp.errors import DbspError
+from dbsp.io.kafka import KafkaSettings
+from dbsp.io.output_part import Progress, Verdict, decide
+from dbsp.layout import Layout
+from dbsp.storage.durable import Durable
+from dbsp.store import CheckpointId, CommitReport
+from dbsp.zset import kernels
+from dbsp.zset.batch import Batch
+from tests.coordinator import fakes
+from tests.io.log_contracts import OutputLogContract
+from tests.io.test_embedded_contracts import EmbeddedOutputHarness
+from tests.kafka.broker import Broker
+from tests.kafka.test_kafka_contracts import KafkaOutputHarness
+from tests.laws import test_equalities as equalities
+from tests.laws.circuits import relations
+from tests.sim.test_coordinator_sim import Simulation
+from tests.zset import test_laws as laws
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / "crash"), str(TESTS / "storage")]
+
+import test_database_contract as contract  # noqa: E402 (the path must be set first)
+import test_power_loss as power_loss  # noqa: E402
+from databases import WorkerKit  # noqa: E402
+
+Patch = pytest.MonkeyPatch
+Detector = Callable[[Path, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plant:
+    """A rule that is broken, and what must notice it within so many seeds."""
+
+    rule: str
+    breaks: Callable[[Patch], None]
+    detector: Detector
+    seeds: int = 1
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+
+# --- detectors: one existing test, one seed -------------------------------------------------------------------------
+
+
+def generated(test: Any, strategies: Mapping[str, Any], examples: int, **fixed: Any) -> Detector:
+    """A Hypothesis test on some examples of a seed."""
+
+    def detect(_folder: Path, number: int) -> None:
+        def run(**drawn: Any) -> None:
+            test.hypothesis.inner_test(**fixed, **drawn)
+
+        bounded = settings(
+            max_examples=examples, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+        )
+        seed(number)(bounded(given(**strategies)(run)))()
+
+    return detect
+
+
+def simulated(_folder: Path, number: int) -> None:
+    """The coordinator's simulation."""
+    Simulation(seed=number).live(turns=300)
+
+
+def embedded_outputs(name: str) -> Detector:
+    """A test of the contract of output logs, on the embedded one."""
+
+    def detect(folder: Path, _number: int) -> None:
+        harness = EmbeddedOutputHarness(folder)
+        try:
+            getattr(OutputLogContract(), name)(harness)
+        finally:
+            for log in harness.opened:
+                log.close()
+
+    return detect
+
+
+def kafka_outputs(name: str) -> Detector:
+    """The same on Kafka."""
+
+    def detect(folder: Path, _number: int) -> None:
+        broker = Broker(folder).start()
+        harness = KafkaOutputHarness(KafkaSettings(brokers=broker.brokers, pipeline="p"))
+        try:
+            getattr(OutputLogContract(), name)(harness)
+        finally:
+            for log in harness.opened:
+                log.close()
+            broker.close()
+
+    return detect
+
+
+def database_epochs(folder: Path, _number: int) -> None:
+    """The databases' contract: an older epoch is refused wherever it writes."""
+    contract.test_an_older_epoch_is_refused_wherever_it_writes(WorkerKit(folder))
+
+
+def power_lost(folder: Path, _number: int) -> None:
+    """Images of a database file as a power loss leaves them."""
+    _, faults = power_loss.judged(folder, broken=False, tries=0, seed=0)
+    assert not faults
+
+
+EQUALITIES = generated(
+    equalities.test_incremental_equals_recomputed,
+    {
+        "relation": relations(),
+        "history": st.lists(equalities.actions, min_size=10, max_size=25),
+        "workers": st.integers(2, 5),
+    },
+    examples=20,
+)
+
+
+# --- plants ---------------------------------------------------------------------------------------------------------
+
+
+def no_sync(patch: Patch) -> None:
+    recorded = power_loss.recorded
+    patch.setattr(power_loss, "recorded", lambda folder, broken: recorded(folder, not broken))
+
+
+def no_epoch_in_databases(patch: Patch) -> None:
+    patch.setattr(Durable, "check_epoch", lambda *_: None)
+
+
+def no_epoch_in_outputs(patch: Patch) -> None:
+    def lenient(progress: Progress, epoch: int, *rest: Any) -> Verdict:
+        return decide(dataclasses.replace(progress, epoch=min(epoch, progress.epoch)), epoch, *rest)
+
+    patch.setattr(dbsp.io.progress, "decide", lenient)
+
+
+def publish_early(patch: Patch) -> None:
+    """One worker has not committed when the others have acknowledged; nobody asks who is missing."""
+    commit_version, commit_all = Hands._commit, fakes.FakeRuntime.commit
+
+    def some(
+        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, layout: Layout
+    ) -> Mapping[int, CommitReport]:
+        late = self.world.databases[layout.workers[-1]]
+        before = late.versions, late.opened
+        reports = dict(commit_all(self, version, checkpoint, layout))
+        late.versions, late.opened = before
+        return {worker: report for worker, report in reports.items() if worker != layout.workers[-1]}
+
+    def commit(self: Hands, command: p.CommitVersion) -> p.Event:
+        with patch.context() as inner:
+            inner.setattr(fakes.FakeRuntime, "commit", some)
+            try:
+                return commit_version(self, command)
+            except DbspError as error:
+                if "did not acknowledge" not in error.message:
+                    raise
+                return p.Committed(version=command.version)
+
+    patch.setattr(Hands, "_commit", commit)
+
+
+def keep_zeros(patch: Patch) -> None:
+    def reduce_runs(weights: Any, order: Any, fresh: Any) -> tuple[Any, Any, Any]:
+        starts = np.flatnonzero(fresh)
+        summed = np.add.reduceat(weights[order], starts, axis=0) if len(starts) else weights[:0]
+        return order[starts], starts, summed
+
+    patch.setattr(kernels, "reduce_runs", reduce_runs)
+
+
+def forget_a_record(patch: Patch) -> None:
+    """The newest record of the step log does not outlive a crash."""
+    crash = fakes.World.crash
+
+    def forgetful(self: fakes.World) -> None:
+        crash(self)
+        del self.steps[-1:]
+
+    patch.setattr(fakes.World, "crash", forgetful)
+
+
+def write_again(patch: Patch) -> None:
+    def always(*_: Any) -> Verdict:
+        return Verdict.APPEND
+
+    patch.setattr(dbsp.io.progress, "decide", always)
+    patch.setattr(dbsp.io.kafka.output, "decide", always)
+
+
+def wrong_hash_bit(patch: Patch) -> None:
+    """One bit in the middle of the shard's number, for every second key only."""
+    right = dbsp.exchange.keys_of
+
+    def wrong(batch: Batch, names: Sequence[str]) -> Any:
+        found = right(batch, names)
+        return found ^ ((found & np.uint64(1)) << np.uint64(62))
+
+    patch.setattr(dbsp.exchange, "keys_of", wrong)
+
+
+PLANTS = [
+    Plant(rule="a commit is synced", breaks=no_sync, detector=power_lost, marks=(pytest.mark.crash,)),
+    Plant(rule="a database refuses older epochs", breaks=no_epoch_in_databases, detector=database_epochs),
+    Plant(
+        rule="outputs refuse older epochs",
+        breaks=no_epoch_in_outputs,
+        detector=embedded_outputs("test_a_newer_writer_ends_the_older"),
+    ),
+    Plant(rule="a version is published when all have it", breaks=publish_early, detector=simulated, seeds=5),
+    Plant(
+        rule="no row has weight zero",
+        breaks=keep_zeros,
+        detector=generated(laws.test_arranging_keeps_the_z_set, {"data": st.data()}, 20, bits=None),
+        seeds=3,
+    ),
+    Plant(rule="a step record is durable", breaks=forget_a_record, detector=simulated, seeds=5),
+    Plant(
+        rule="a repeated part is compared",
+        breaks=write_again,
+        detector=embedded_outputs("test_out_of_turn_different_and_old"),
+    ),
+    Plant(
+        rule="a part is written once to Kafka",
+        breaks=write_again,
+        detector=kafka_outputs("test_each_step_is_seen_once"),
+        marks=(pytest.mark.kafka,),
+    ),
+    Plant(rule="a row goes to the owner of its key", breaks=wrong_hash_bit, detector=EQUALITIES, seeds=5),
+]
+
+
+CASES = [pytest.param(each, id=each.rule, marks=each.marks) for each in PLANTS]
+
+
+def red(plant: Plant, folder: Path) -> int | None:
+    """The first seed whose detector fails."""
+    for number in range(plant.seeds):
+        home = folder / str(number)
+        home.mkdir()
+        try:
+            plant.detector(home, number)
+        except (AssertionError, DbspError, ExceptionGroup, pytest.fail.Exception):
+            return number
+    return None
+
+
+@pytest.mark.parametrize("plant", CASES)
+def test_a_broken_rule_is_noticed(plant: Plant, tmp_path: Path) -> None:
+    with Patch.context() as patch:
+        plant.breaks(patch)
+        found = red(plant, tmp_path)
+    assert found is not None, f"nothing noticed within {plant.seeds} seeds that this is broken: {plant.rule}"
+
+
+@pytest.mark.parametrize("plant", [case for case in CASES if not case.marks])
+def test_an_unbroken_rule_is_not(plant: Plant, tmp_path: Path) -> None:
+    assert red(plant, tmp_path) is None
