@@ -6,6 +6,7 @@ Time zones do not enter: a UTC timestamp is counted in UTC.
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Any
 
 import numpy as np
@@ -164,10 +165,22 @@ def _bucket(values: pa.Array, size: datetime.timedelta, offset: datetime.timedel
     return _again((micros - shift) // width * width + shift, valid, values.type)
 
 
+def _grain_s(format_: str) -> int:
+    """How many seconds share one text: those of a day, unless the format shows hours, minutes or seconds."""
+    directives = set(re.findall(r"%[-_0^#]*[EO]?(.)", format_))
+    if directives <= set("aAbBCdDeFgGhjmntuUVwWxyY%"):
+        return 86_400
+    return 60 if directives <= set("aAbBCdDeFgGhHIjmMnpRtuUVwWxyY%") else 1
+
+
 def _strftime(values: pa.Array, format_: str) -> pa.Array:
+    """Text once per different moment, as far as the format tells moments apart: formatting costs most of a microsecond."""
     micros, valid = _micros(values)
-    seconds = pa.array(np.floor_divide(micros, MICROSECONDS), INT64).cast(pa.timestamp("s"))
-    return pc.if_else(valid, pc.strftime(seconds, format_, locale="C"), pa.scalar(None, STRING))
+    grain = _grain_s(format_)
+    moments = pc.dictionary_encode(pa.array(np.floor_divide(micros, MICROSECONDS * grain), INT64))
+    seconds = pc.multiply(moments.dictionary, grain).cast(pa.timestamp("s"))
+    texts = pc.strftime(seconds, format_, locale="C").take(moments.indices)
+    return texts if values.null_count == 0 else pc.if_else(valid, texts, pa.scalar(None, STRING))
 
 
 def _strptime(values: pa.Array, format_: str) -> pa.Array:

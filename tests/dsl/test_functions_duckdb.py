@@ -120,6 +120,9 @@ CASES: list[tuple[Expr, str, str]] = [
     (col("t").bucket(dt.timedelta(hours=1), dt.timedelta(minutes=5)),
      "time_bucket(INTERVAL 1 HOUR, t, TIMESTAMP '1970-01-01 00:05:00')", "t"),
     (col("t").strftime("%Y/%m/%d %H:%M:%S"), "strftime(t, '%Y/%m/%d %H:%M:%S')", "t"),
+    (col("t").strftime("%H:%M"), "strftime(t, '%H:%M')", "t"),
+    (col("t").strftime("%j %A %p%I"), "strftime(t, '%j %A %p%I')", "t"),
+    (col("t").strftime("%M'%S"), "strftime(t, '%M''%S')", "t"),
     (col("d").strftime("%d.%m.%y"), "strftime(d, '%d.%m.%y')", "d"),
     (col("s").strptime("%Y-%m-%d %H:%M:%S").or_null(), "try_strptime(s, '%Y-%m-%d %H:%M:%S')", "s"),
     *[
