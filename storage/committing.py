@@ -51,15 +51,10 @@ def copy_version(
         return None
     record = replace(cut, report=_report(durable, cut, version))
     with scratch.environment.reading() as txn:
-        values, keep = scratch.pinned_values(txn, version), _kept(scratch, txn)
+        values, keep = scratch.pinned_values(txn, version), ids_of(scratch.all_records(txn))
     durable.land(Root(version=version, record=record, values=values, keep=keep))
     _release(scratch, durable, version, record)
     return record.report
-
-
-def _kept(scratch: Scratch, txn: Txn) -> npt.NDArray[np.uint64]:
-    """What running steps refer to; those that begin later refer to nothing older."""
-    return ids_of(scratch.all_records(txn))
 
 
 def _pinned(scratch: Scratch, version: int, checkpoint: CheckpointId) -> Record:
@@ -161,5 +156,5 @@ def _durable_of_held(scratch: Scratch, txn: Txn, record: Record) -> npt.NDArray[
     """Chunks in the scratch that the version has made durable, plus those that nothing in the scratch refers to."""
     there = np.array([number_of(key) for key in txn.keys("chunks")], np.uint64)
     durable = ids_of([record])
-    held = ids_of([found for found in scratch.all_records(txn) if found.checkpoint != record.checkpoint])
+    held = ids_of(scratch.held_records(txn))
     return np.union1d(np.intersect1d(there, durable), np.setdiff1d(there, np.union1d(held, durable)))

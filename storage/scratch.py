@@ -186,9 +186,13 @@ class Scratch:
             if number not in pinned:
                 txn.delete("chunks", number_key(number))
 
+    def held_records(self, txn: Txn) -> list[Record]:
+        """Every record held."""
+        return [self._decoded(value) for _, value in txn.items("held")]
+
     def all_records(self, txn: Txn) -> list[Record]:
         """Every record held, and the pins."""
-        return [self._decoded(value) for _, value in txn.items("held")] + self.pins(txn)
+        return self.held_records(txn) + self.pins(txn)
 
     # ---- the cut of a commit
 

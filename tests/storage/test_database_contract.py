@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from databases import BY_KEY, BY_ROW, ORDERED, SEGMENTS, TRACES, Kit, arranged, checkpoint, content, first_id, run_step
+from databases import (
+    BY_KEY,
+    BY_ROW,
+    ORDERED,
+    SEGMENTS,
+    TRACES,
+    Kit,
+    WorkerKit,
+    arranged,
+    checkpoint,
+    content,
+    first_id,
+    run_step,
+)
 
-from dbsp.errors import FencedError, InternalError, UnavailableError
+from dbsp.errors import DataError, FencedError, InternalError, UnavailableError
+from dbsp.storage import committing
+from dbsp.storage.scratch import Scratch
 from dbsp.store import CheckpointId, Database, TraceSpec, VersionInfo
 
 ANN, BOB = (1, "ann"), (2, "bob")
@@ -135,23 +152,57 @@ def test_steps_go_on_while_a_pinned_cut_is_committed(kit: Kit) -> None:
     assert (database.get("t", b"k"), database.get("t", b"same")) == (b"cut", b"same")
 
 
-@pytest.mark.parametrize("bytes_max", [1, 700, None])
-def test_a_pinned_cut_is_copied_in_pieces_beside_steps(kit: Kit, bytes_max: int | None) -> None:
-    database = opened(kit)
+def copied_beside_steps(database: Database, bytes_max: int | None) -> None:
+    """Pin, then a step before each piece of the copy; the version is the cut, and steps stand where they were."""
     rows = [((key, "x" * (key % 5)), 1) for key in range(200)]
-    run_step(database, 1, 0, rows)
-    database.pin(1, checkpoint(1, 1))
-    report, step = None, 1
+    for step in range(3):
+        run_step(database, 1, step, rows[step::3])
+    database.pin(1, checkpoint(1, 3))
+    report, step = None, 3
     while report is None:
         run_step(database, 1, step, [(row, -1 if step % 2 else 1) for row, _ in rows])
         step += 1
-        report = database.copy(1, checkpoint(1, 1), bytes_max)
+        report = database.copy(1, checkpoint(1, 3), bytes_max)
         assert [info.version for info in database.versions()] == ([0] if report is None else [0, 1])
-    assert database.copy(1, checkpoint(1, 1), bytes_max) == report == database.commit(1, checkpoint(1, 1))
+    assert database.copy(1, checkpoint(1, 3), bytes_max) == report == database.commit(1, checkpoint(1, 3))
     assert report.state_bytes <= report.bytes_written <= report.state_bytes + 48 * report.chunks_written
-    assert newest(database, BY_ROW) == (Counter() if step % 2 == 0 else dict(rows))
+    now = {} if step % 2 == 0 else dict(rows)
+    assert newest(database, BY_ROW) == now
+    run_step(database, 1, step, [(ANN, 1)])
+    assert newest(database, BY_ROW) == now | {ANN: 1}
     database.open(1, 2)
     assert all(newest(database, trace) == dict(rows) for trace in TRACES)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 700, None])
+def test_a_pinned_cut_is_copied_in_pieces_beside_steps(kit: Kit, bytes_max: int | None) -> None:
+    copied_beside_steps(opened(kit), bytes_max)
+
+
+def forget_the_pin(patch: pytest.MonkeyPatch) -> None:
+    """A step deletes chunks that only the pin refers to."""
+    patch.setattr(Scratch, "pins", lambda self, txn: [])
+
+
+def land_a_piece(patch: pytest.MonkeyPatch) -> None:
+    """The version lands when its first piece is copied."""
+    original = committing._fresh
+    patch.setattr(committing, "_fresh", lambda *arguments: (original(*arguments)[0], True))
+
+
+def forget_the_steps(patch: pytest.MonkeyPatch) -> None:
+    """When a version lands, chunks that only running steps refer to are deleted."""
+    patch.setattr(Scratch, "held_records", lambda self, txn: [])
+
+
+@pytest.mark.parametrize("plant", [forget_the_pin, land_a_piece, forget_the_steps])
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Invariant 12: of the pin, of the pieces, of the steps in flight."""
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, DataError)):
+        copied_beside_steps(opened(WorkerKit(tmp_path)), 1)
 
 
 def test_a_copy_needs_its_pin(kit: Kit) -> None:
