@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dbsp.errors import DataError
+from dbsp.formats import check_name
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.zset.batch import concat
 from dbsp.zset.schema import Schema
@@ -88,6 +89,8 @@ def check_chunk(data: bytes, where: str) -> int:
     if len(data) < _HEADER.size:
         raise DataError(f"an input record is cut short: {where} bytes={len(data)}")
     magic, checksum, rows, _ = _HEADER.unpack_from(data)
+    if magic[:6] == MAGIC[:6]:
+        check_name("an input record", where, magic, MAGIC)
     if magic != MAGIC or zlib.crc32(memoryview(data)[_CHECKED_FROM:]) != checksum:
         raise DataError(f"an input record is damaged: {where}")
     return int(rows)

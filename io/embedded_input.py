@@ -189,7 +189,8 @@ class EmbeddedInputLog:
         pieces: list[Chunk] = []
         wanted = range_.first
         for offset, data in records:
-            where = f"table={range_.table} partition={range_.partition} offset={offset}"
+            file = self._env.path / "data.mdb"
+            where = f"file={file} table={range_.table} partition={range_.partition} offset={offset}"
             chunk = decode_chunk(data, table.schema, where)
             low, high = wanted - offset, min(chunk.rows, range_.last - offset)
             if low < 0 or low >= high:

@@ -24,6 +24,7 @@ import lmdb
 import lmdb.verify
 
 from dbsp.errors import CapacityError, ConfigError, DataError
+from dbsp.formats import check_format, check_name
 from dbsp.processes import Writers
 
 MAP_BYTES_START = 1 << 28
@@ -34,7 +35,7 @@ LMDB_ENGINE = 0
 _META = b"meta"
 _FORMAT = b"format"
 _PAGE = 4096
-_META_MAGIC = 0xBEEFC0DE
+_META_MAGIC, _META_FORMAT = 0xBEEFC0DE, 1
 _LAST_PAGE_AT, _TXN_AT, _MAGIC_AT = 136, 144, 16
 
 _Result = TypeVar("_Result")
@@ -46,7 +47,7 @@ class Environment:
     **Limit** a thread must not write inside its own `read` block: growing the map waits until nobody reads.
     """
 
-    def __init__(self, path: Path, names: Sequence[str], map_bytes: int) -> None:
+    def __init__(self, path: Path, form: str, names: Sequence[str], map_bytes: int) -> None:
         """Open what is there; use `open_environment`, which checks the file first and shares handles."""
         self.path = path
         self._turn = threading.Condition()
@@ -63,7 +64,10 @@ class Environment:
             opening = self._env.begin(write=True)
         try:
             with opening as txn:
-                self._dbs = {name: self._open_db(txn, name) for name in (*names, _META.decode())}
+                self._dbs = {"meta": self._open_db(txn, "meta")}
+                found = txn.get(_FORMAT, db=self.db("meta"))
+                check_name("the log file", f"file={_data_file(path)}", found or b"", form.encode())
+                self._dbs |= {name: self._open_db(txn, name) for name in names}
         except DataError:
             self.close_handle()
             raise
@@ -169,14 +173,9 @@ def open_environment(
             _create(path, form, names)
         check_data_file(_data_file(path))
         try:
-            env = Environment(path, names, map_bytes)
+            env = Environment(path, form, names, map_bytes)
         except lmdb.Error as error:
             raise DataError(f"the log file cannot be opened: file={_data_file(path)} error={error}") from error
-        try:
-            _check_form(env, form)
-        except DataError:
-            env.close_handle()
-            raise
         _OPEN[key] = (env, 1)
         return env
 
@@ -209,6 +208,10 @@ def check_data_file(file: Path) -> None:
     metas = [head[:_PAGE], head[_PAGE:]]
     if any(struct.unpack_from("<I", meta, _MAGIC_AT)[0] != _META_MAGIC for meta in metas):
         raise DataError(f"not a log file: file={file}", "restore it from a backup")
+    for meta in metas:
+        check_format(
+            "the log file (LMDB)", f"file={file}", struct.unpack_from("<I", meta, _MAGIC_AT + 4)[0], _META_FORMAT
+        )
     newest = max(metas, key=lambda meta: int(struct.unpack_from("<Q", meta, _TXN_AT)[0]))
     wanted = (struct.unpack_from("<Q", newest, _LAST_PAGE_AT)[0] + 1) * _PAGE
     if file.stat().st_size < wanted and not _live_pages_present(file):
@@ -227,15 +230,6 @@ def _live_pages_present(file: Path) -> bool:
 
 def _data_file(path: Path) -> Path:
     return path / "data.mdb"
-
-
-def _check_form(env: Environment, form: str) -> None:
-    with env.read() as txn:
-        found = txn.get(_FORMAT, db=env.db("meta"))
-    if found != form.encode():
-        raise DataError(
-            f"the file is another kind of log: file={_data_file(env.path)} found={found!r} expected={form!r}"
-        )
 
 
 def _create(path: Path, form: str, names: Sequence[str]) -> None:

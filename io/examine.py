@@ -18,6 +18,7 @@ import lmdb
 
 from dbsp.errors import DataError
 from dbsp.findings import Examined
+from dbsp.formats import check_name
 from dbsp.io import embedded_input, embedded_output, embedded_steps, file_output
 from dbsp.io.chunk import check_chunk
 from dbsp.io.environment import LMDB_ENGINE, check_data_file
@@ -71,8 +72,7 @@ def reading(folder: Path, form: str, names: tuple[str, ...]) -> Iterator[Opened]
         with env.begin() as txn:
             opened = Opened(env, txn, names)
             found = opened.get("meta", b"format")
-            if found != form.encode():
-                raise DataError(f"the file is another kind of log: file={file} found={found!r} expected={form!r}")
+            check_name("the log file", f"file={file}", found or b"", form.encode())
             yield opened
     finally:
         env.close()

@@ -13,7 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from dbsp.errors import DataError, FencedError
+from dbsp.formats import check_format
 from dbsp.logs import Range, StepRecord
+
+FORMAT = 1
+"""Records of format 1 do not name it; of every other they have a field `format`."""
 
 _CHECKSUM = struct.Struct("<I")
 Positions = dict[tuple[str, int], int]
@@ -31,7 +35,9 @@ def unseal(data: bytes, where: str) -> Any:
     body = data[_CHECKSUM.size :]
     if len(data) <= _CHECKSUM.size or _CHECKSUM.unpack_from(data)[0] != zlib.crc32(body):
         raise DataError(f"a step log record is damaged: {where}")
-    return json.loads(body)
+    value = json.loads(body)
+    check_format("a log record", where, value.get("format", FORMAT), FORMAT)
+    return value
 
 
 def record_to_json(record: StepRecord) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.errors import DataError, InternalError
+from dbsp.formats import check_format
 from dbsp.storage.environment import Environment, data_file
 from dbsp.storage.records import number_key
 from dbsp.storage.tables import Txn
@@ -57,8 +58,10 @@ def payload_of(value: Any, ref: ChunkRef, file: Path, verify: bool = True) -> me
     if len(view) < HEADER_BYTES + _BODY_BYTES_AT + 8:
         raise DataError(f"a chunk is cut short: file={file} chunk={ref.id} bytes={len(view)}", _REMEDY)
     magic, version, _, number, length, checksum = _HEADER.unpack_from(view)
-    expected = (_MAGIC, _FORMAT, ref.id, len(view) - HEADER_BYTES, ref.checksum)
-    if (magic, version, number, length, checksum) != expected:
+    if (magic, number) == (_MAGIC, ref.id):
+        check_format("a chunk", f"file={file} chunk={ref.id}", version, _FORMAT)
+    expected = (_MAGIC, ref.id, len(view) - HEADER_BYTES, ref.checksum)
+    if (magic, number, length, checksum) != expected:
         raise DataError(f"a chunk is not the one its manifest names: file={file} chunk={ref.id}", _REMEDY)
     payload = view[HEADER_BYTES:]
     if verify and zlib.crc32(_head(payload)) != checksum:
@@ -92,7 +95,9 @@ class Shelf:
         try:
             batch = decode(payload, arrangement.schema, arrangement, verify=verify)
         except DataError as error:
-            raise DataError(f"a chunk is broken: file={file} chunk={ref.id} cause={error.message}", _REMEDY) from error
+            raise DataError(
+                f"a chunk is broken: file={file} chunk={ref.id} cause={error.message}", error.hint or _REMEDY
+            ) from error
         if verify:
             verified.add(ref.id)
         return batch

@@ -27,6 +27,7 @@ import lmdb
 from lmdb.verify import verify as verify_structure
 
 from dbsp.errors import CapacityError, DataError, DbspError, InternalError, UnavailableError
+from dbsp.formats import check_format
 from dbsp.storage.tables import Txn
 
 LMDB_MAJOR = 0
@@ -35,7 +36,7 @@ LMDB_MAJOR = 0
 MAP_SIZE_BYTES = 1 << 40
 READERS_MAX = 510
 _PAGE = 4096
-_LMDB_0_9 = (0xBEEFC0DE, 1)
+_LMDB_MAGIC, _LMDB_FORMAT = 0xBEEFC0DE, 1
 
 T = TypeVar("T")
 
@@ -67,8 +68,9 @@ def read_meta(file: Path) -> Meta:
     found = []
     for page in (0, _PAGE):
         magic, version = struct.unpack_from("<II", head, page + 16)
-        if (magic, version) != _LMDB_0_9:
+        if magic != _LMDB_MAGIC:
             raise DataError(f"not an LMDB 0.9 file: file={file} meta page={page // _PAGE}", "restore it from a backup")
+        check_format("the database file (LMDB)", f"file={file}", version, _LMDB_FORMAT)
         last_page, transaction = struct.unpack_from("<QQ", head, page + 136)
         found.append(Meta(last_page=last_page, transaction=transaction))
     return max(found, key=lambda meta: meta.transaction)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dbsp.errors import CapacityError, DataError
+from dbsp.formats import check_format
 from dbsp.storage.environment import LMDB_MAJOR
 from dbsp.store import CheckpointId, CommitReport
 from dbsp.trace.manifest import SpineState, decode_state, encode_state
@@ -60,15 +61,15 @@ def encode_record(record: Record) -> bytes:
 def decode_record(data: bytes, where: str) -> Record:
     """The record that `encode_record` wrote; `DataError` names `where` it was."""
     body = data[:-4]
-    if len(data) < _HEAD.size + 4 or data[-4:] != struct.pack("<I", zlib.crc32(body)):
+    magic, version, _, length = _HEAD.unpack_from(body) if len(body) >= _HEAD.size else (b"", 0, 0, 0)
+    if magic == _MAGIC:
+        check_format("a record", where, version, FORMAT)
+    if magic != _MAGIC or data[-4:] != struct.pack("<I", zlib.crc32(body)):
         raise DataError(f"a record fails its checksum: {where} bytes={len(data)}", "restore it from a backup")
-    magic, version, _, length = _HEAD.unpack_from(body)
-    if magic != _MAGIC or version != FORMAT:
-        raise DataError(f"a record has an unknown format: {where} magic={magic!r} format={version}")
     head: dict[str, Any] = json.loads(body[_HEAD.size : _HEAD.size + length])
     place, traces = _HEAD.size + length, {}
     for number, size in head["traces"]:
-        traces[int(number)] = decode_state(body[place : place + size])
+        traces[int(number)] = decode_state(body[place : place + size], where)
         place += size
     report = CommitReport(**head["report"]) if head["report"] else None
     return Record(

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError
+from dbsp.formats import check_format
 from dbsp.trace.chunks import ChunkRef
 
 ID, ROWS, FIRST, LAST, NBYTES, CHECKSUM = range(6)
@@ -183,19 +184,20 @@ def encode_state(state: SpineState) -> bytes:
     return b"".join(parts)
 
 
-def decode_state(data: bytes) -> SpineState:
-    """The state that `encode_state` wrote; chunks that a half-done merge has passed are dropped from it."""
+def decode_state(data: bytes, where: str = "") -> SpineState:
+    """The state that `encode_state` wrote; chunks that a half-done merge has passed are dropped from it. `where` it was."""
     try:
-        return _decode(data)
+        return _decode(data, where)
     except (struct.error, ValueError, IndexError) as error:
-        raise DataError(f"broken trace manifest: bytes={len(data)}") from error
+        raise DataError(f"broken trace manifest: {where} bytes={len(data)}") from error
 
 
-def _decode(data: bytes) -> SpineState:
+def _decode(data: bytes, where: str) -> SpineState:
     """Read head and entries; any shortage raises from `struct` or numpy."""
     magic, version, _, count = _HEAD.unpack_from(data)
-    if magic != _MAGIC or version != _FORMAT:
-        raise DataError(f"not a trace manifest of a known format: magic={magic!r} format={version}")
+    if magic != _MAGIC:
+        raise DataError(f"not a trace manifest: {where} magic={magic!r}")
+    check_format("a trace manifest", where, version, _FORMAT)
     place = _HEAD.size
     entries: list[Entry] = []
 

@@ -33,6 +33,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError, DataError
+from dbsp.formats import check_format
 from dbsp.zset.arrays import (
     bool_values,
     bytes_view,
@@ -265,8 +266,7 @@ def _read_head(view: memoryview, expected_id: int) -> _Head:
     if len(view) < _HEADER.size or bytes(view[:8]) != MAGIC:
         raise DataError(f"not a batch: bytes={len(view)} start={bytes(view[:8]).hex()}")
     _, format_, flags, width, rows, id_, first, last, body_bytes, buffers, blocks = _HEADER.unpack_from(view)
-    if format_ != FORMAT:
-        raise DataError(f"unknown batch format: format={format_} known={FORMAT}")
+    check_format("a batch", "", format_, FORMAT)
     body = _body_start(buffers, blocks)
     if len(view) < body + body_bytes:
         raise DataError(f"truncated batch: bytes={len(view)} expected={body + body_bytes}")

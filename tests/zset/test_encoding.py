@@ -151,7 +151,7 @@ def test_what_a_reader_refuses() -> None:
         decode(b"x" * 1000, batch.schema)
     with pytest.raises(DataError, match="another schema"):
         decode(encoded, batch.schema)
-    with pytest.raises(DataError, match="unknown batch format: format=2"):
+    with pytest.raises(DataError, match="a batch has another format: found=2 known=1"):
         decode(encoded[:8] + b"\2" + encoded[9:], batch.schema, batch.arrangement)
     damaged = bytearray(encoded)
     damaged[-64] ^= 1

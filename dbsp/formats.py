@@ -1,0 +1,58 @@
+"""Format numbers of what is stored: bytes of another format are refused with one error, before anything is made of them.
+
+Every stored kind of bytes (databases, logs, records, chunks, batches) carries a number that grows when its layout changes. A
+version of the engine reads exactly the numbers it knows: a newer file is never half understood, an older one never guessed at.
+"""
+
+from __future__ import annotations
+
+from dbsp.errors import DataError
+
+NEWER = "a newer version of dbsp wrote it: run that version"
+OLDER = "an older version of dbsp wrote it: run that version, or start over with an empty data_dir"
+
+
+def check_format(kind: str, place: str, found: int, known: int) -> None:
+    """Refuse another format than the one known; `place` names the file or topic.
+
+    **Example**
+
+    >>> check_format("a chunk", "file=data.mdb", 1, 1)
+    >>> try:
+    ...     check_format("a chunk", "file=data.mdb", 2, 1)
+    ... except DataError as error:
+    ...     print(error.message, error.hint, sep="\\n")
+    a chunk has another format: file=data.mdb found=2 known=1
+    a newer version of dbsp wrote it: run that version
+    """
+    if found != known:
+        where = f"{place} " if place else ""
+        raise DataError(
+            f"{kind} has another format: {where}found={found} known={known}", NEWER if found > known else OLDER
+        )
+
+
+def check_name(kind: str, place: str, found: bytes, known: bytes) -> None:
+    """The same where the number ends a name (`dbsp step log 1`, `DBSPIN01`); another name is another kind of bytes.
+
+    **Example**
+
+    >>> try:
+    ...     check_name("the log file", "file=data.mdb", b"dbsp step log 2", b"dbsp output log 1")
+    ... except DataError as error:
+    ...     print(error)
+    the log file is of another kind: file=data.mdb found='dbsp step log 2' expected='dbsp output log 1'
+    """
+    if found == known:
+        return
+    (name, number), (known_name, known_number) = _parted(found), _parted(known)
+    if name == known_name and number.isdigit():
+        check_format(kind, place, int(number), int(known_number))
+    text = found.decode("ascii", errors="replace")
+    raise DataError(f"{kind} is of another kind: {place} found={text!r} expected={known.decode()!r}")
+
+
+def _parted(name: bytes) -> tuple[bytes, bytes]:
+    """A name and the digits at its end."""
+    bare = name.rstrip(b"0123456789")
+    return bare, name[len(bare) :]
