@@ -18,3 +18,10 @@ def relations() -> st.SearchStrategy[Relation]:
         return st.one_of([strategy for family in FAMILIES for strategy in family.extend(inner)])
 
     return st.recursive(leaves, extend, max_leaves=4)
+
+
+def each_on_top() -> list[st.SearchStrategy[Relation]]:
+    """For every operator, relations that it makes of a table or of one other operator."""
+    leaves = st.sampled_from(["t", "u"]).map(base)
+    inner = st.one_of(leaves, leaves, *(strategy for family in FAMILIES for strategy in family.extend(leaves)))
+    return [strategy for family in FAMILIES for strategy in family.extend(inner)]

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from tests.laws.circuits import relations
+from tests.laws.circuits import each_on_top, relations
 from tests.laws.relation import Relation, canonical, recomputed, t, u
+from tests.laws.tally import tallied
 
-strings = st.sampled_from(["x", "y", "a longer string than eight", "", None])
-integers = st.sampled_from([None, -3, 0, 1, 2, 5, 2**40])
-floats = st.sampled_from([None, 0.0, -0.0, 0.25, -1.5, 8.0, float("nan")])
-rows = st.fixed_dictionaries({"b": strings, "a": integers, "f": floats})
+STORMS = 8
+STRINGS = ["x", "y", "a longer string than eight", "", None]
+INTEGERS = [None, -3, 0, 1, 2, 5, 2**40]
+FLOATS = [None, 0.0, -0.0, 0.25, -1.5, 8.0, float("nan")]
+rows = st.fixed_dictionaries(
+    {"b": st.sampled_from(STRINGS), "a": st.sampled_from(INTEGERS), "f": st.sampled_from(FLOATS)}
+)
 
 
 @dataclass
@@ -87,9 +93,8 @@ def act(world: World, action: tuple[Any, ...]) -> None:
             world.run.rescale(workers)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(relations(), st.lists(actions, max_size=25), st.integers(1, 5))
-def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
+def compare(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
+    """Play the history; outputs summed up, and the view, are what DuckDB computes of the tables at the end."""
     circuit = dbsp.circuit("generated", {"v": relation.stream, "t": t, "u": u})
     with dbsp.open(circuit, workers=workers, partitions=2) as run:
         world = World(run)
@@ -100,3 +105,60 @@ def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[A
         view = Counter({canonical(row): weight for row, weight in run.view("v").batch.to_rows()})
         assert view == expected
         assert not run.dead_letters()
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(relations(), st.lists(actions, max_size=25), st.integers(1, 5))
+def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
+    """Short histories of any actions, which shrink well."""
+    compare(relation, history, workers)
+
+
+def storm(seed: int, steps: int) -> list[tuple[Any, ...]]:
+    """Many rows in and out in every step, over few values, with a restart or a rescale here and there; last, all rows go."""
+    random = Random(seed)
+    history: list[tuple[Any, ...]] = []
+
+    def row() -> dict[str, Any]:
+        return {"b": random.choice(STRINGS), "a": random.choice(INTEGERS), "f": random.choice(FLOATS)}
+
+    for _ in range(steps):
+        for _ in range(random.randrange(8)):
+            history.append(("insert", row()))
+            history.append(("upsert", random.randrange(6), row()))
+        for _ in range(random.randrange(7)):
+            history.append(("remove", random.randrange(50)))
+            history.append(("drop", random.randrange(6)))
+        history.append(("step",))
+        history += random.choices(
+            [[], [("checkpoint",)], [("restart",)], [("rescale", random.randint(1, 5))]], [6, 1, 1, 1]
+        )[0]
+    if random.random() < 0.5:
+        history += [("remove", 0)] * 99 + [("drop", key) for key in range(6)] + [("step",)]
+    return history
+
+
+ELSEWHERE = {
+    "Upsert": ("retractions",),  # deletes come to it as operations
+}
+EVERYTHING = ("changes", "retractions", "vanishing")
+ELSEWHERE |= dict.fromkeys(["RoundExtremes", "RoundSet", "Watermark", "Window"], EVERYTHING)  # have tests of their own
+"""What an operator cannot meet in generated circuits, by its nature."""
+
+
+def test_every_operator_in_storms(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each operator on top of a few others, through long histories; and each met changes, retractions, vanishing answers."""
+    with tallied() as tally:
+        for strategy in each_on_top():
+
+            @settings(max_examples=STORMS, deadline=None, suppress_health_check=list(HealthCheck))
+            @given(strategy, st.integers(0, 2**32), st.integers(2, 8), st.integers(1, 5))
+            def in_storm(relation: Relation, seed: int, steps: int, workers: int) -> None:
+                compare(relation, storm(seed, steps), workers)
+
+            in_storm()
+    with capsys.disabled():
+        print(f"\n{tally.report()}")
+    for name, counts in tally.of.items():
+        for what, met in vars(counts).items():
+            assert met > 0 or what in ELSEWHERE.get(name, ()), f"no generated circuit put {name} through {what}"

@@ -1,0 +1,83 @@
+"""Counts what generated circuits put operators through: changes, retractions, and answers that vanish."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import dbsp.operators
+from dbsp.operators.operator import Operator
+
+
+@dataclass
+class Counts:
+    """How often an operator ran with changes, with rows taken back, and gave less than it took back."""
+
+    changes: int = 0
+    retractions: int = 0
+    vanishing: int = 0
+
+
+@dataclass
+class Tally:
+    """Counts by operator."""
+
+    of: dict[str, Counts] = field(default_factory=dict)
+
+    def note(self, name: str, inputs: tuple[Any, ...], output: Any) -> None:
+        """One run of an operator."""
+        counts = self.of.setdefault(name, Counts())
+        counts.changes += any(len(batch) for batch in inputs)
+        counts.retractions += any((batch.weights < 0).any() for batch in inputs)
+        counts.vanishing += bool(len(output)) and bool((output.weights.sum(axis=0) < 0).any())
+
+    def report(self) -> str:
+        """One line per operator."""
+        lines = [
+            f"{name:<16} changes {c.changes:>7,}  retractions {c.retractions:>7,}  vanishing {c.vanishing:>7,}"
+            for name, c in sorted(self.of.items())
+        ]
+        return "\n".join(lines)
+
+
+def operators() -> dict[str, type[Operator]]:
+    """Every kind of physical operator there is."""
+    for module in pkgutil.iter_modules(dbsp.operators.__path__):
+        importlib.import_module(f"dbsp.operators.{module.name}")
+    found = {}
+    waiting = [Operator]
+    while waiting:
+        for kind in waiting.pop().__subclasses__():
+            waiting.append(kind)
+            if "step" in vars(kind):
+                found[kind.__name__] = kind
+    return found
+
+
+@contextmanager
+def tallied() -> Iterator[Tally]:
+    """Every operator counts while the block runs."""
+    tally = Tally()
+    kinds = operators()
+    originals = {name: kind.step for name, kind in kinds.items()}
+
+    def counting(name: str, step: Any) -> Any:
+        def counted(self: Any, context: Any, state: Any, inputs: tuple[Any, ...]) -> Any:
+            output = step(self, context, state, inputs)
+            tally.note(name, inputs, output)
+            return output
+
+        return counted
+
+    for name, kind in kinds.items():
+        kind.step = counting(name, originals[name])  # type: ignore[method-assign]
+        tally.of[name] = Counts()
+    try:
+        yield tally
+    finally:
+        for name, kind in kinds.items():
+            kind.step = originals[name]  # type: ignore[method-assign]
