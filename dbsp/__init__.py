@@ -19,7 +19,7 @@ from dbsp.errors import (
 from dbsp.expr.build import Expr, coalesce, col, concat_ws, date_diff, from_epoch, greatest, least, lit, when
 from dbsp.runtime.session import Rowset, Run
 from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
-from dbsp.stream import Group, Stream, table
+from dbsp.stream import Group, Stream, recursive, table
 from dbsp.version import VERSION as __version__  # noqa: N811 (the name Python gives it)
 from dbsp.zset.schema import (
     BINARY,
@@ -109,6 +109,7 @@ __all__ = [
     "min",
     "minutes",
     "open",
+    "recursive",
     "seconds",
     "sum",
     "table",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any
@@ -30,6 +30,8 @@ from dbsp.zset.kernels import partition_by
 from dbsp.zset.schema import Arrangement, OrderBy, Schema
 
 MAGIC = b"DBSPXCH1"
+Slot = tuple[str, int, int]
+"""Where something is parked: what it is, the number of its exchange or trace, and which of several."""
 _FRONT = struct.Struct("<8sII")
 _ALIGN = 64
 
@@ -50,13 +52,17 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What a worker keeps for the end of its own step: output parts, dead letters, figures."""
+    """What a worker keeps for the end of its own step: output parts, dead letters, figures.
+
+    While a loop runs, `parked` is all that the worker has of it: see `dbsp.runtime.loops`.
+    """
 
     parts: Mapping[str, Batch] = field(default_factory=dict)
     dead: tuple[DeadLetter, ...] = ()
     rows_in: int = 0
     seconds: float = 0.0
     nodes: tuple[NodeProfile, ...] = ()
+    parked: Mapping[Slot, Batch] = field(default_factory=dict)
 
     def plus(self, other: Carried) -> Carried:
         """Both together; no view is made twice in one step."""
@@ -66,16 +72,21 @@ class Carried:
             rows_in=self.rows_in + other.rows_in,
             seconds=self.seconds + other.seconds,
             nodes=self.nodes + other.nodes,
+            parked={**self.parked, **other.parked},
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parcel:
-    """What one worker sends one worker at one depth of one step: a batch per exchange number."""
+    """What one worker sends one worker at one depth of one step: a batch per exchange number.
+
+    `least` is the first round for which the source has work for a loop, -1 where it has none.
+    """
 
     address: Address
     batches: Mapping[int, Batch]
     carried: Carried | None = None
+    least: int = -1
 
 
 def split(batch: Batch, spec: ExchangeSpec, layout: Layout) -> list[Batch]:
@@ -95,6 +106,11 @@ def split(batch: Batch, spec: ExchangeSpec, layout: Layout) -> list[Batch]:
     if arranged:  # a stable deal of sorted rows leaves every share sorted
         dealt = replace(dealt, arrangement=batch.arrangement)
     return [dealt.slice(int(offsets[slot]), int(offsets[slot + 1])) for slot in range(count)]
+
+
+def least_round(leasts: Iterable[int]) -> int | None:
+    """The first round for which some worker has work."""
+    return min((least for least in leasts if least >= 0), default=None)
 
 
 def gather(parcels: Sequence[Parcel], plan: Plan, depth: int) -> dict[int, Batch]:
@@ -136,7 +152,7 @@ def _misplaced(found: Address, expected: Address) -> DataError:
 def to_bytes(parcel: Parcel) -> bytes:
     """A parcel as one block of bytes: front (magic, checksum, length), index (JSON), sections aligned to 64 bytes."""
     sections: list[bytes] = []
-    index: dict[str, object] = {"address": _flat(parcel.address), "batches": [], "carried": None}
+    index: dict[str, object] = {"least": parcel.least, "address": _flat(parcel.address), "batches": [], "carried": None}
     index["batches"] = [[number, *_add(sections, batch)] for number, batch in sorted(parcel.batches.items())]
     if parcel.carried is not None:
         carried = parcel.carried
@@ -146,6 +162,7 @@ def to_bytes(parcel: Parcel) -> bytes:
             "rows_in": carried.rows_in,
             "seconds": carried.seconds,
             "nodes": [_flat(node) for node in carried.nodes],
+            "parked": [[*slot, *_add(sections, batch)] for slot, batch in sorted(carried.parked.items())],
         }
     head = json.dumps(index, separators=(",", ":")).encode()
     front = _FRONT.pack(MAGIC, zlib.crc32(head), len(head))
@@ -154,30 +171,48 @@ def to_bytes(parcel: Parcel) -> bytes:
 
 def from_bytes(data: bytes, plan: Plan) -> Parcel:
     """The parcel again, its batches reading the bytes in place; `DataError` if the checksums do not fit."""
+    index, length = _index(data)
+    start = _FRONT.size + length + len(_padding(_FRONT.size + length))
+    body = memoryview(data)[start:]
+    exchanges = {spec.id: spec.schema for spec in plan.all_exchanges()}
+    batches = {number: _read(body, place, exchanges[number]) for number, *place in index["batches"]}
+    carried = _carried(index["carried"], body, plan, exchanges)
+    return Parcel(address=Address(**index["address"]), batches=batches, carried=carried, least=index["least"])
+
+
+def least_of(data: bytes) -> int:
+    """The first round for which the source of a parcel has work, without reading its batches."""
+    return int(_index(data)[0]["least"])
+
+
+def _index(data: bytes) -> tuple[dict[str, Any], int]:
+    """A parcel's index and its length, checked."""
     if len(data) < _FRONT.size:
         raise DataError(f"an exchange parcel is cut short: bytes={len(data)}")
     magic, checksum, length = _FRONT.unpack_from(data)
     head = data[_FRONT.size : _FRONT.size + length]
     if magic != MAGIC or zlib.crc32(head) != checksum:
         raise DataError(f"an exchange parcel is damaged: bytes={len(data)}")
-    index = json.loads(head)
-    start = _FRONT.size + length + len(_padding(_FRONT.size + length))
-    body = memoryview(data)[start:]
-    exchanges = {spec.id: spec.schema for spec in plan.exchanges}
-    views = {view.name: view.schema for view in plan.views}
-    batches = {number: _read(body, place, exchanges[number]) for number, *place in index["batches"]}
-    return Parcel(address=Address(**index["address"]), batches=batches, carried=_carried(index["carried"], body, views))
+    return json.loads(head), length
 
 
-def _carried(index: dict[str, Any] | None, body: memoryview, schemas: Mapping[str, Schema]) -> Carried | None:
+def _carried(
+    index: dict[str, Any] | None, body: memoryview, plan: Plan, exchanges: Mapping[int, Schema]
+) -> Carried | None:
     if index is None:
         return None
+    schemas = {view.name: view.schema for view in plan.views}
+    traces = {trace.id: trace.arrangement.schema for trace in plan.all_traces()} if index["parked"] else {}
     return Carried(
         parts={name: _read(body, place, schemas[name]) for name, *place in index["parts"]},
         dead=tuple(DeadLetter(**letter) for letter in index["dead"]),
         rows_in=index["rows_in"],
         seconds=index["seconds"],
         nodes=tuple(NodeProfile(**node) for node in index["nodes"]),
+        parked={
+            (kind, number, at): _read(body, place, (traces if kind == "trace" else exchanges)[number])
+            for kind, number, at, *place in index["parked"]
+        },
     )
 
 

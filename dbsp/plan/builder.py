@@ -15,7 +15,7 @@ from dbsp.expr.expression import ColumnRef
 from dbsp.operators.apply import Apply, Project, Stage
 from dbsp.operators.operator import Operator
 from dbsp.operators.receive import Receive
-from dbsp.plan.plan import ExchangeSpec, PlanNode
+from dbsp.plan.plan import ExchangeSpec, LoopSpec, PlanNode
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
 
@@ -48,12 +48,27 @@ class Flow:
 
 
 @dataclass(slots=True)
+class Numbers:
+    """The next numbers of traces and exchanges: a plan and the bodies of its loops share them."""
+
+    traces: int = 0
+    exchanges: int = 0
+
+    def exchange(self) -> int:
+        """The number of a new exchange."""
+        self.exchanges += 1
+        return self.exchanges - 1
+
+
+@dataclass(slots=True)
 class Builder:
-    """Nodes and exchanges made so far."""
+    """Nodes, exchanges and loops made so far; `prefix` begins the names of nodes of a loop's body."""
 
     nodes: list[PlanNode] = field(default_factory=list)
     exchanges: list[ExchangeSpec] = field(default_factory=list)
-    traces: int = 0
+    loops: list[LoopSpec] = field(default_factory=list)
+    numbers: Numbers = field(default_factory=Numbers)
+    prefix: str = ""
     _known: dict[tuple[Operator, tuple[int, ...]], int] = field(default_factory=dict)
     _received: dict[tuple[int, Key], int] = field(default_factory=dict)
 
@@ -81,15 +96,15 @@ class Builder:
         number = len(self.nodes)
         traces = tuple(self.trace(arrangement) for arrangement in operator.arrangements())
         self.nodes.append(
-            PlanNode(id=number, name=f"{kind}#{number}", operator=operator, inputs=inputs, segment=segment,
+            PlanNode(id=number, name=f"{self.prefix}{kind}#{number}", operator=operator, inputs=inputs, segment=segment,
                      traces=traces, schema=schema, source=source)
         )  # fmt: skip
         return number
 
     def trace(self, arrangement: object) -> TraceSpec:
         """A trace with the next number."""
-        self.traces += 1
-        return TraceSpec(id=self.traces - 1, arrangement=arrangement)  # type: ignore[arg-type]
+        self.numbers.traces += 1
+        return TraceSpec(id=self.numbers.traces - 1, arrangement=arrangement)  # type: ignore[arg-type]
 
     def segment(self, flow: Flow) -> int:
         """Where the flow is made."""
@@ -132,15 +147,19 @@ class Builder:
             )
         return moved
 
+    def receive(self, segment: int, schema: Schema, source: SourceLine | None) -> int:
+        """A node that is given rows from elsewhere: by an exchange, by a loop."""
+        return self._append("receive", Receive(), (), segment, schema, source)
+
     def _exchange(self, flow: Flow, key: Key, source: SourceLine | None) -> Flow:
         """Send the flow to the owners of the key; equal senders and keys share one exchange."""
         receiver = self._received.get((flow.node, key))
         if receiver is None:
             depth = self.segment(flow)
-            receiver = self._append("receive", Receive(), (), depth + 1, flow.schema, source)
+            receiver = self.receive(depth + 1, flow.schema, source)
             self._received[(flow.node, key)] = receiver
             self.exchanges.append(
-                ExchangeSpec(id=len(self.exchanges), depth=depth, sender=flow.node, receiver=receiver, key=key,
+                ExchangeSpec(id=self.numbers.exchange(), depth=depth, sender=flow.node, receiver=receiver, key=key,
                              schema=flow.schema, weights=flow.weights)
             )  # fmt: skip
         return replace(flow, node=receiver, distribution=key)

@@ -35,7 +35,11 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeSpec:
-    """Rows of node `sender` (segment depth) go to the owner of their key; node `receiver` (segment depth + 1) is a `Receive`."""
+    """Rows of node `sender` (segment depth) go to the owner of their key; node `receiver` (segment depth + 1) is a `Receive`.
+
+    Rows of a `local` one stay on their worker: they go into a loop, or come out of it. The end that lies in the other graph
+    is -1.
+    """
 
     id: int
     depth: int
@@ -44,6 +48,26 @@ class ExchangeSpec:
     key: tuple[str, ...]
     schema: Schema
     weights: int
+    local: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSpec:
+    """A recursion: a plan of its own that runs once per round between segments `depth` and `depth + 1` (record 0007).
+
+    `enters` and `leaves` pair exchanges of the outer plan and of the body: what flows in, what the views changed. `returns`
+    are the body's exchanges that bring each view's rows back for the next round. `place` is the outer node of the first view.
+    """
+
+    id: int
+    depth: int
+    views: tuple[str, ...]
+    place: int
+    max_rounds: int
+    enters: tuple[tuple[int, int], ...]
+    leaves: tuple[tuple[int, int], ...]
+    returns: tuple[int, ...]
+    body: Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,17 +101,27 @@ class Plan:
     tables: tuple[Table, ...]
     segments: int
     fingerprint: str
+    loops: tuple[LoopSpec, ...] = ()
+
+    def loops_after(self, segment: int) -> tuple[LoopSpec, ...]:
+        """The loops that run between this segment and the next one, in order."""
+        return tuple(loop for loop in self.loops if loop.depth == segment)
 
     def segment(self, index: int) -> tuple[PlanNode, ...]:
         """The nodes of one segment, in order."""
         return tuple(node for node in self.nodes if node.segment == index)
 
     def traces(self, segment: int) -> tuple[TraceSpec, ...]:
-        """The traces that one segment reads and writes: those of its nodes and of the views made in it."""
+        """The traces that one segment reads and writes: those of its nodes, of the views made in it, of the loops before it."""
         own = [trace for node in self.segment(segment) for trace in node.traces]
+        own += [trace for loop in self.loops_after(segment - 1) for trace in loop.body.all_traces()]
         views = [view for view in self.views if view.integrates and self.nodes[view.node].segment == segment]
         own += [view.trace for view in views if view.trace is not None]
         return tuple(sorted(own, key=lambda trace: trace.id))
+
+    def all_exchanges(self) -> tuple[ExchangeSpec, ...]:
+        """Every exchange of the plan and of its loops."""
+        return (*self.exchanges, *(spec for loop in self.loops for spec in loop.body.exchanges))
 
     def all_traces(self) -> tuple[TraceSpec, ...]:
         """Every trace of the plan, by number."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from dbsp.algebra.recursive import inside
 from dbsp.circuit.fingerprint import fingerprint
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.nodes import Circuit, Node
@@ -42,7 +43,7 @@ def plan(circuit: Circuit) -> Plan:
     roots = shared(pushed_down(shared(node for _, node in circuit.views)))
     readers = Counter(id(child) for node in in_order(roots) for child in node.children())
     readers.update(id(node) for node in roots)
-    planning = Planning(Builder(), needed_columns(roots), readers)
+    planning = Planning(circuit, Builder(), needed_columns(roots), readers, inside(roots))
     for node in in_order(roots):
         planning.plan(node)
     builder = planning.builder
@@ -58,6 +59,7 @@ def plan(circuit: Circuit) -> Plan:
         tables=circuit.tables,
         segments=max((exchange.depth + 2 for exchange in builder.exchanges), default=1),
         fingerprint=fingerprint(circuit),
+        loops=tuple(builder.loops),
     )
 
 

@@ -9,20 +9,28 @@ from typing import TYPE_CHECKING
 from dbsp.plan.builder import Builder, Flow, Key
 
 if TYPE_CHECKING:
-    from dbsp.circuit.nodes import Need, Node
+    from dbsp.circuit.nodes import Circuit, Need, Node
 
 
 @dataclass(slots=True)
 class Planning:
-    """The flows of the logical nodes done so far, by identity; `readers` counts who reads a node."""
+    """The flows of the logical nodes done so far, by identity; `readers` counts who reads a node.
 
+    Nodes `inside` a recursion are planned by it; `loops` are the flows of its views.
+    """
+
+    circuit: Circuit
     builder: Builder
     need: dict[int, Need]
     readers: Counter[int]
+    inside: frozenset[int] = frozenset()
     flows: dict[int, Flow] = field(default_factory=dict)
+    loops: dict[int, tuple[Flow, ...]] = field(default_factory=dict)
 
     def plan(self, node: Node) -> None:
         """Make the flow of a node whose inputs are done; one that is read twice is settled, so that it runs once."""
+        if id(node) in self.inside:
+            return
         flow = node.plan(self)
         if self.readers[id(node)] > 1:
             flow = self.builder.settle(flow, node.source)

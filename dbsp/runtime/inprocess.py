@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dbsp.errors import DataError, RowsError
-from dbsp.exchange import Parcel, from_bytes, to_bytes
+from dbsp.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
-from dbsp.runtime import tasks
+from dbsp.runtime import loops, tasks
 from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
 from dbsp.skips import merged
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
@@ -63,14 +63,31 @@ class InProcessRuntime:
         order = tasks.StepOrder(record=record, epoch=self.epoch, layout=layout)
         results = _on_all(layout, lambda worker: tasks.run_first_segment(self.work, order, worker, self._send))
         for segment in range(1, self.work.plan.segments):
+            results, turn = self._loops(order, segment - 1, results)
             arrived = _deliver(results, layout)
 
-            def later(worker: int, segment: int = segment, arrived: Mapping[int, list[Parcel]] = arrived) -> Sent:
-                return tasks.run_later_segment(self.work, order, segment, worker, arrived[worker], self._send)
+            def later(
+                worker: int, segment: int = segment, arrived: Mapping[int, list[Parcel]] = arrived, turn: int = turn
+            ) -> Sent:
+                return tasks.run_later_segment(self.work, order, segment, worker, arrived[worker], self._send, turn)
 
             results = _on_all(layout, later)
         reports = tuple(result for result in results.values() if isinstance(result, WorkerReport))
         return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=reports)
+
+    def _loops(self, order: tasks.StepOrder, depth: int, results: dict[int, Sent]) -> tuple[dict[int, Sent], int]:
+        """Run the loops behind a segment to their end; the last parcels, and how many turns there were."""
+        plan, turn = self.work.plan, 0
+        place = loops.first_place(plan, depth, _least(results))
+        while place is not None:
+            arrived = _deliver(results, order.layout)
+
+            def one(worker: int, place: loops.LoopPlace = place, arrived: Mapping[int, list[Parcel]] = arrived) -> Sent:
+                return loops.run_loop_segment(self.work, order, place, worker, arrived[worker], self._send)
+
+            results = _on_all(order.layout, one)
+            turn, place = place.turn + 1, loops.next_place(plan, place, _least(results), order.record.step)
+        return results, turn
 
     def _send(self, parcel: Parcel) -> Parcel:
         """What the destination gets of a parcel."""
@@ -116,6 +133,13 @@ def _on_all(layout: Layout, run: Callable[[int], Sent]) -> dict[int, Sent]:
     if failed:
         raise merged(failed)
     return results
+
+
+def _least(results: Mapping[int, Sent]) -> int | None:
+    """The first round for which some worker has work."""
+    return least_round(
+        parcel.least for parcels in results.values() if not isinstance(parcels, WorkerReport) for parcel in parcels
+    )
 
 
 def _deliver(results: Mapping[int, Sent], layout: Layout) -> dict[int, list[Parcel]]:

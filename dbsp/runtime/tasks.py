@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from dbsp.layout import Layout
 from dbsp.logs import DELETE, Changes, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.plan import Plan, ViewSpec
+from dbsp.runtime.parked import after_loops, flush
 from dbsp.runtime.runtime import Site, WorkerReport
 from dbsp.skips import skipped_nodes
 from dbsp.step import Arrived, SegmentResult, run_segment
@@ -69,13 +70,23 @@ def run_first_segment(
 
 
 def run_later_segment(
-    work: Work, order: StepOrder, segment: int, worker: int, parcels: Sequence[Parcel], send: Callable[[Parcel], Sent]
+    work: Work,
+    order: StepOrder,
+    segment: int,
+    worker: int,
+    parcels: Sequence[Parcel],
+    send: Callable[[Parcel], Sent],
+    turn: int = 0,
 ) -> list[Sent] | WorkerReport:
-    """Segment s > 0: check what arrived, run up to the next exchange or to the end."""
-    check_arrival(parcels, _address(work, order, segment - 1, worker, worker), order.layout)
+    """Segment s > 0: check what arrived, run up to the next exchange or to the end; `turn` counts the loops' tasks before it."""
+    expected = replace(_address(work, order, segment - 1, worker, worker), round=turn)
+    check_arrival(parcels, expected, order.layout)
     carried = next(p.carried for p in parcels if p.address.source == worker and p.carried is not None)
-    arrived = Arrived(tables={}, exchanges=gather(parcels, work.plan, segment - 1))
-    return _run(work, order, segment, worker, arrived, carried, send)
+    if turn == 0:
+        exchanges = gather(parcels, work.plan, segment - 1)
+        return _run(work, order, segment, worker, Arrived(tables={}, exchanges=exchanges), carried, send)
+    rest, exchanges = after_loops(work.plan, segment - 1, carried)
+    return _run(work, order, segment, worker, Arrived(tables={}, exchanges=exchanges), rest, send)
 
 
 def _run(
@@ -101,8 +112,10 @@ def _run(
             transaction=transaction,
             skipped=skipped_nodes(record.commands),
         )
+        flush(work.plan, segment - 1, carried.parked, transaction)
         seconds = time.perf_counter() - started
-        total = carried.plus(Carried(parts=result.views, dead=result.dead, nodes=result.nodes, seconds=seconds))
+        made = Carried(parts=result.views, dead=result.dead, nodes=result.nodes, seconds=seconds)
+        total = replace(carried, parked={}).plus(made)
         last = segment == work.plan.segments - 1
         sent = [] if last else [send(parcel) for parcel in _parcels(work, order, segment, worker, result, total)]
         if last:
@@ -115,19 +128,29 @@ def _parcels(
     work: Work, order: StepOrder, segment: int, worker: int, result: SegmentResult, carried: Carried
 ) -> list[Parcel]:
     """One parcel per worker of the layout; the one to itself carries what waits for the end of the step."""
+    here = [spec for spec in work.plan.exchanges if spec.depth == segment and spec.id in result.sent]
     shares = {
-        spec.id: split(result.sent[spec.id], spec, order.layout)
-        for spec in work.plan.exchanges
-        if spec.depth == segment
+        spec.id: _own(result.sent[spec.id], worker, order.layout)
+        if spec.local
+        else split(result.sent[spec.id], spec, order.layout)
+        for spec in here
     }
+    enters = {outer for loop in work.plan.loops_after(segment) for outer, _ in loop.enters}
+    works = any(len(result.sent[number]) for number in enters)
     return [
         Parcel(
             address=_address(work, order, segment, worker, destination),
             batches={number: share[slot] for number, share in shares.items() if len(share[slot])},
             carried=carried if destination == worker else None,
+            least=0 if works else -1,
         )
         for slot, destination in enumerate(order.layout.workers)
     ]
+
+
+def _own(batch: Batch, worker: int, layout: Layout) -> list[Batch]:
+    """All rows for the worker itself."""
+    return [batch if other == worker else batch.slice(0, 0) for other in layout.workers]
 
 
 def _address(work: Work, order: StepOrder, depth: int, source: int, destination: int) -> Address:

@@ -1,7 +1,8 @@
 """Streams: what users write circuits with."""
 
 from dbsp.stream.groups import Group
+from dbsp.stream.recursion import recursive
 from dbsp.stream.stream import Stream
 from dbsp.stream.table import table
 
-__all__ = ["Group", "Stream", "table"]
+__all__ = ["Group", "Stream", "recursive", "table"]

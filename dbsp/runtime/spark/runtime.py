@@ -117,7 +117,7 @@ class SparkRuntime:
         return checkpoint
 
     def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
-        """Run the step as one job."""
+        """Run the step as one job, and a job more per round of a recursion."""
         started = time.perf_counter()
         results = self._jobs.run(f"step {record.step}", lambda: self._step_rdd(record, layout).collect())
         reports = sorted(_successes(results, WorkerReport), key=lambda report: report.worker)
@@ -128,7 +128,7 @@ class SparkRuntime:
     def _step_rdd(self, record: StepRecord, layout: Layout) -> RDD[Any]:
         stage = self._stage_of(layout)
         task = StepTask(work=self._packed, layout=stage.broadcast, record=record, epoch=self.epoch)
-        return step_rdd(stage.ground, task, len(layout.workers), self.work.plan.segments)
+        return step_rdd(stage.ground, task, len(layout.workers), self.work.plan)
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
         """Commit every worker."""

@@ -2,6 +2,9 @@
 
     ground RDD (one empty partition per worker) ── segment 0 ── partitionBy ── segment 1 ── ... ── collect
 
+A step with a recursion is several jobs: the driver must know, at the end of each round, whether some worker has more to do. A
+job that only looks at the parcels of a round leaves their shuffle files behind, and the next job starts from these.
+
 A record of an exchange is (slot of the destination in `layout.workers`, parcel as bytes). Spark may run any task again at
 any time; the tasks are `dbsp.runtime.tasks`, which allow it. The closure of a job holds the step record and no more: work
 and layout are broadcast.
@@ -15,10 +18,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dbsp.errors import CapacityError, DbspError, InternalError
-from dbsp.exchange import Parcel, from_bytes, to_bytes
+from dbsp.exchange import Parcel, from_bytes, least_of, least_round, to_bytes
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
+from dbsp.plan.plan import Plan
 from dbsp.runtime import tasks
+from dbsp.runtime.loops import LoopPlace, ends_round, first_place, next_place, run_loop_segment
 from dbsp.runtime.runtime import WorkerReport
 from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure, worst
 from dbsp.runtime.spark.placement import drain
@@ -53,15 +58,57 @@ def slot(key: int) -> int:
     return key
 
 
-def step_rdd(ground: RDD[int], task: StepTask, workers: int, segments: int) -> RDD[Result]:
-    """The job of one step, not yet run; its elements are one report or failure per worker."""
-    if segments == 1:
+def step_rdd(ground: RDD[int], task: StepTask, workers: int, plan: Plan) -> RDD[Result]:
+    """The last job of one step, not yet run; its elements are one report or failure per worker.
+
+    **Errors** what went wrong in a round of a loop, which is run here.
+    """
+    if plan.segments == 1:
         return ground.mapPartitionsWithIndex(partial(only_segment, task))
     records: RDD[Record] = ground.mapPartitionsWithIndex(partial(first_segment, task))
-    for segment in range(1, segments - 1):
+    for segment in range(1, plan.segments):
         arrived = records.partitionBy(workers, slot)
-        records = arrived.mapPartitionsWithIndex(partial(middle_segment, task, segment))
-    return records.partitionBy(workers, slot).mapPartitionsWithIndex(partial(last_segment, task, segments - 1))
+        arrived, turn = _loops(arrived, task, workers, plan, segment - 1)
+        if segment == plan.segments - 1:
+            return arrived.mapPartitionsWithIndex(partial(last_segment, task, segment, turn))
+        records = arrived.mapPartitionsWithIndex(partial(middle_segment, task, segment, turn))
+    raise InternalError(f"a plan without a last segment: segments={plan.segments}")
+
+
+def _loops(arrived: RDD[Record], task: StepTask, workers: int, plan: Plan, depth: int) -> tuple[RDD[Record], int]:
+    """Run the loops behind a segment, a job per round; what arrives behind them, and how many turns there were."""
+    turn = 0
+    place = first_place(plan, depth, _least(arrived)) if plan.loops_after(depth) else None
+    while place is not None:
+        records: RDD[Record] = arrived.mapPartitionsWithIndex(partial(loop_segment, task, place))
+        arrived = records.partitionBy(workers, slot)
+        least = _least(arrived) if ends_round(plan, place) else None
+        turn, place = place.turn + 1, next_place(plan, place, least, task.record.step)
+    return arrived, turn
+
+
+def _least(arrived: RDD[Record]) -> int | None:
+    """The first round for which some worker has work; the gravest failure, if there is one, is raised."""
+    found: list[int | Failure] = arrived.mapPartitions(looked_at).collect()
+    failures = [each for each in found if isinstance(each, Failure)]
+    if failures:
+        raise worst(failures).error()
+    return least_round(each for each in found if not isinstance(each, Failure))
+
+
+def looked_at(records: Iterable[Record]) -> Iterator[int | Failure]:
+    """What the driver must know of the parcels."""
+    for _, block in records:
+        yield failure_from(block) if is_failure(block) else least_of(block)
+
+
+def loop_segment(task: StepTask, place: LoopPlace, index: int, records: Iterable[Record]) -> Iterator[Record]:
+    """One segment of one round of a loop."""
+
+    def run(order: tasks.StepOrder, worker: int, parcels: list[Parcel]) -> list[bytes] | WorkerReport:
+        return run_loop_segment(unpack(task.work.value), order, place, worker, parcels, _block)
+
+    return _passed_on(task, place.depth + 1, index, records, run)
 
 
 def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Result]:
@@ -82,18 +129,29 @@ def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterato
     )
 
 
-def middle_segment(task: StepTask, segment: int, index: int, records: Iterable[Record]) -> Iterator[Record]:
+def middle_segment(task: StepTask, segment: int, turn: int, index: int, records: Iterable[Record]) -> Iterator[Record]:
     """A segment between two exchanges; a failure that arrives is passed on in the place of work."""
+    return _passed_on(task, segment, index, records, partial(_later, task, segment, turn))
+
+
+def _passed_on(
+    task: StepTask,
+    segment: int,
+    index: int,
+    records: Iterable[Record],
+    run: Callable[[tasks.StepOrder, int, list[Parcel]], list[bytes] | WorkerReport],
+) -> Iterator[Record]:
+    """What a worker makes of what arrived; a failure that arrives, in its place."""
     order = task.order()
     worker = order.layout.workers[index]
     blocks = [block for _, block in records]
     failed = [failure_from(block) for block in blocks if is_failure(block)]
     if failed:
         return iter(enumerate([worst(failed).to_bytes()] * len(order.layout.workers)))
-    return _sent(order.layout, segment, worker, lambda: _later(task, order, segment, worker, blocks))
+    return _sent(order.layout, segment, worker, lambda: run(order, worker, _parcels(task, blocks)))
 
 
-def last_segment(task: StepTask, segment: int, index: int, records: Iterable[Record]) -> Iterator[Result]:
+def last_segment(task: StepTask, segment: int, turn: int, index: int, records: Iterable[Record]) -> Iterator[Result]:
     """The segment that writes the outputs; its report, or the failure that arrived or happened."""
     order = task.order()
     worker = order.layout.workers[index]
@@ -102,15 +160,19 @@ def last_segment(task: StepTask, segment: int, index: int, records: Iterable[Rec
     if failed:
         yield worst(failed)
         return
-    yield _report(segment, worker, lambda: _later(task, order, segment, worker, blocks))
+    yield _report(segment, worker, lambda: _later(task, segment, turn, order, worker, _parcels(task, blocks)))
+
+
+def _parcels(task: StepTask, blocks: list[bytes]) -> list[Parcel]:
+    plan = unpack(task.work.value).plan
+    return [from_bytes(block, plan) for block in blocks]
 
 
 def _later(
-    task: StepTask, order: tasks.StepOrder, segment: int, worker: int, blocks: list[bytes]
+    task: StepTask, segment: int, turn: int, order: tasks.StepOrder, worker: int, parcels: list[Parcel]
 ) -> list[bytes] | WorkerReport:
     work = unpack(task.work.value)
-    parcels = [from_bytes(block, work.plan) for block in blocks]
-    return tasks.run_later_segment(work, order, segment, worker, parcels, _block)
+    return tasks.run_later_segment(work, order, segment, worker, parcels, _block, turn)
 
 
 def _sent(layout: Layout, segment: int, worker: int, run: Callable[[], list[bytes] | WorkerReport]) -> Iterator[Record]:

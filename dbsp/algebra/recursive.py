@@ -1,0 +1,114 @@
+"""Recursion: views that are defined by themselves, as the least number of rounds that changes nothing more gives them.
+
+**Law** with x(0) empty and x(r + 1) = distinct(body(x(r))) for all views at once, the answer is the first x(r) that equals
+x(r + 1). It depends on the tables of this step alone, not on how they came to be so: a row that only supported itself is
+gone when what first led to it is.
+
+Source: DBSP, recursive queries; design record 0007.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from dbsp.circuit.graph import in_order
+from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.plan.builder import Flow
+from dbsp.plan.looping import loop_flows
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+class LoopId:
+    """Tells the loops of a circuit apart while it is built; says nothing about what they compute."""
+
+    __slots__ = ()
+
+    def token(self) -> str:
+        """The same for all."""
+        return "loop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable(Node):
+    """A view inside its own definition: its rows as of the round before."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ()
+    name: str
+    loop: LoopId
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The view's name."""
+        return f"{self.name} of the round before"
+
+    def plan(self, planning: Planning) -> Flow:
+        """The loop makes it."""
+        return planning.input(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recursion(Node):
+    """The loop of the views `names`; `bodies` are their definitions, with a `Variable` where a view is read."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("bodies",)
+    bodies: tuple[Node, ...]
+    names: tuple[str, ...]
+    loop: LoopId
+    max_rounds: int
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The views and the limit."""
+        return f"recursive {', '.join(self.names)} max_rounds={self.max_rounds}"
+
+    def children(self) -> tuple[Node, ...]:
+        """The definitions."""
+        return self.bodies
+
+    def with_children(self, children: tuple[Node, ...]) -> Self:
+        """The loop of other definitions."""
+        return replace(self, bodies=children)
+
+    def plan(self, planning: Planning) -> Flow:
+        """A plan of its own, run between two segments."""
+        flows = loop_flows(planning, self, inside(self.bodies, self.loop))
+        planning.loops[id(self)] = flows
+        return flows[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecursiveView(Node):
+    """One view of a loop, when it has come to rest."""
+
+    input: Node
+    name: str
+    index: int
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The view's name."""
+        return f"view {self.name}"
+
+    def plan(self, planning: Planning) -> Flow:
+        """What the loop gives for it."""
+        return planning.loops[id(self.input)][self.index]
+
+
+def inside(roots: Iterable[Node], loop: LoopId | None = None) -> frozenset[int]:
+    """By identity, the nodes that a loop (any loop) computes: those between a `Variable` and its `Recursion`."""
+    free: dict[int, frozenset[LoopId]] = {}
+    for node in in_order(roots):
+        if isinstance(node, Variable):
+            free[id(node)] = frozenset((node.loop,))
+            continue
+        read: frozenset[LoopId] = frozenset().union(*(free[id(child)] for child in node.children()))
+        free[id(node)] = read - {node.loop} if isinstance(node, Recursion) else read
+    return frozenset(number for number, loops in free.items() if (loops if loop is None else loop in loops))

@@ -1,0 +1,265 @@
+"""A loop inside a step: rounds of its body on every worker, until nobody has anything left to do.
+
+The rounds of a loop are told apart by what rows say, not by what ran when: every change carries its round, and a change for a
+later round, found in stored history, waits (`pending`) until that round is the least one that any worker has. What a worker
+needs for the next task of the loop travels in its parcel to itself (`Carried.parked`), so every task is a function of the
+state as of step-1 and of what arrived, and may run again; nothing is written before the segment behind the loop.
+
+Source: design section 5, design record 0007.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from dbsp.errors import CapacityError, InternalError, RowsError
+from dbsp.exchange import Address, Carried, Parcel, Slot, check_arrival, gather, split
+from dbsp.operators.rounds import rounds_of
+from dbsp.plan.plan import LoopSpec, Plan
+from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of
+from dbsp.runtime.profile import NodeProfile
+from dbsp.runtime.tasks import StepOrder, Work
+from dbsp.skips import skipped_nodes
+from dbsp.step import Arrived, SegmentResult, run_segment
+from dbsp.store import StepTransaction, TraceSpec
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch, concat, merge
+
+NOTHING = -1
+
+Sent = TypeVar("Sent")
+Parked = dict[Slot, Batch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopPlace:
+    """Where in the loops between two segments a task stands: `turn` counts the tasks since the outer segment."""
+
+    depth: int
+    loop: int
+    turn: int = 0
+    iteration: int = 0
+    segment: int = 0
+    round: int = 0
+
+
+def first_place(plan: Plan, depth: int, least: int | None) -> LoopPlace | None:
+    """Where the loops behind a segment begin; nowhere if nothing goes into them."""
+    loops = plan.loops_after(depth)
+    return LoopPlace(depth=depth, loop=loops[0].id) if loops and least is not None else None
+
+
+def ends_round(plan: Plan, place: LoopPlace) -> bool:
+    """Whether the place is a round's last: what comes next depends on the workers' least rounds."""
+    return place.segment == plan.loops[place.loop].body.segments - 1
+
+
+def next_place(plan: Plan, place: LoopPlace, least: int | None, step: int) -> LoopPlace | None:
+    """What follows a place: the body's next segment, its next round, the next loop, or the outer plan (None).
+
+    **Errors** `CapacityError` names the views of a loop that goes on past `max_rounds`.
+    """
+    loop, turn = plan.loops[place.loop], place.turn + 1
+    if not ends_round(plan, place):
+        return replace(place, turn=turn, segment=place.segment + 1)
+    if least is None:
+        rest = [other.id for other in plan.loops_after(place.depth) if other.id > loop.id]
+        return LoopPlace(depth=place.depth, loop=rest[0], turn=turn) if rest else None
+    if least > loop.max_rounds:
+        views = ", ".join(loop.views)
+        source = plan.nodes[loop.place].source
+        raise CapacityError(
+            f"a recursion did not come to rest: views={views} max_rounds={loop.max_rounds} step={step}"
+            + (f" line={source}" if source is not None else ""),
+            "raise max_rounds= of dbsp.recursive if chains this long are meant; if rows grow without end (a counter, a sum"
+            " along a cycle), bound them with a filter inside the recursion",
+        )
+    return replace(place, turn=turn, iteration=place.iteration + 1, segment=0, round=least)
+
+
+def run_loop_segment(
+    work: Work,
+    order: StepOrder,
+    place: LoopPlace,
+    worker: int,
+    parcels: Sequence[Parcel],
+    send: Callable[[Parcel], Sent],
+) -> list[Sent]:
+    """One segment of one round of a loop on one worker."""
+    started = time.perf_counter()
+    plan, loop = work.plan, work.plan.loops[place.loop]
+    check_arrival(parcels, _address(work, order, place.depth, place.turn, worker, worker), order.layout)
+    carried = next(p.carried for p in parcels if p.address.source == worker and p.carried is not None)
+    parked: Parked = dict(carried.parked)
+    if place.turn == 0:
+        held = gather(parcels, plan, place.depth)
+        parked.update({(HELD, number, 0): batch for number, batch in held.items() if len(batch)})
+    arrived = _arrived(loop, place, parcels, parked)
+    behind = place.depth + 1
+    database = work.site.database(worker)
+    with database.begin(order.epoch, order.record.step, behind, plan.traces(behind)) as transaction:
+        view = _Turn(transaction=transaction, parked=parked)
+        result = _run(order, loop, place, arrived, view)
+        view.settle()
+        returned = _park(loop, place, result, parked)
+        seconds = time.perf_counter() - started
+        total = replace(carried, parked=parked).plus(_figures(loop, result, seconds))
+        return [send(p) for p in _parcels(work, order, place, worker, result, returned, total)]
+
+
+def _arrived(loop: LoopSpec, place: LoopPlace, parcels: Sequence[Parcel], parked: Parked) -> Arrived:
+    """What the segment starts from: what enters in the first round, what is due in this one, what was sent inside."""
+    body = loop.body
+    if place.segment:
+        return Arrived(tables={}, exchanges=gather(parcels, body, place.segment - 1))
+    if place.iteration == 0:
+        found = {inner: parked.get((HELD, outer, 0)) for outer, inner in loop.enters}
+        return Arrived(tables={}, exchanges={number: batch for number, batch in found.items() if batch is not None})
+    back = gather(parcels, body, body.segments - 1)
+    for number in loop.returns:
+        for due, rows in _by_round(back[number]):
+            waits = parked.get((PENDING, number, due))
+            parked[PENDING, number, due] = rows if waits is None else concat([waits, rows])
+    due_now = {number: parked.pop((PENDING, number, place.round), None) for number in loop.returns}
+    return Arrived(tables={}, exchanges={number: batch for number, batch in due_now.items() if batch is not None})
+
+
+def _by_round(batch: Batch) -> list[tuple[int, Batch]]:
+    """The rows of each round."""
+    rounds = rounds_of(batch)
+    order = np.argsort(rounds, kind="stable")
+    values, starts = np.unique(rounds[order], return_index=True)
+    dealt = batch.loose().take(order)
+    ends = [*starts.tolist()[1:], len(order)]
+    return [(value, dealt.slice(a, b)) for value, a, b in zip(values.tolist(), starts.tolist(), ends, strict=False)]
+
+
+def _run(order: StepOrder, loop: LoopSpec, place: LoopPlace, arrived: Arrived, turn: StepTransaction) -> SegmentResult:
+    """The body's segment; a command to skip the loop's place in the plan is one for all its nodes."""
+    skipped: frozenset[int] = frozenset()
+    if loop.place in skipped_nodes(order.record.commands):
+        skipped = frozenset(node.id for node in loop.body.nodes)
+    try:
+        return run_segment(
+            loop.body,
+            place.segment,
+            step=order.record.step,
+            clock_us=order.record.clock_us,
+            arrived=arrived,
+            transaction=turn,
+            skipped=skipped,
+        )
+    except RowsError as error:
+        raise RowsError(error.message, error.hint, loop.place, error.name, error.count, error.rows) from error
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The loop's traces as of this turn: as of step-1, and what the turns before added."""
+
+    transaction: StepTransaction
+    parked: Parked
+    done: bool = False
+    added: list[tuple[int, Batch]] = field(default_factory=list)
+
+    def spine(self, trace: TraceSpec) -> Spine:
+        """The trace."""
+        spine = self.transaction.spine(trace)
+        for _, run in runs_of(self.parked, trace.id):
+            spine = spine.with_batch(run)
+        return spine
+
+    def append(self, trace: TraceSpec, batch: Batch) -> None:
+        """Keep a batch for the next turn."""
+        if len(batch):
+            self.added.append((trace.id, batch))
+
+    def settle(self) -> None:
+        """Park what was added, merged with the shorter runs."""
+        for trace, batch in self.added:
+            runs = runs_of(self.parked, trace)
+            whole = batch
+            while runs and len(runs[-1][1]) < 2 * len(whole):
+                slot, run = runs.pop()
+                del self.parked[slot]
+                whole = merge(run, whole)
+            if len(whole):
+                self.parked[TRACE, trace, len(runs)] = whole
+
+    def __enter__(self) -> _Turn:
+        """The transaction is entered already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The transaction is left by who entered it."""
+
+    def finish(self) -> None:
+        """Nothing is written before the segment behind the loop."""
+        raise InternalError("a turn of a loop writes nothing")
+
+
+def _park(loop: LoopSpec, place: LoopPlace, result: SegmentResult, parked: Parked) -> dict[int, Batch]:
+    """Park what the views gave and what waits to be sent back; what is sent back now."""
+    for inner, _ in loop.leaves:
+        if inner in result.sent and len(result.sent[inner]):
+            parked[LEFT, inner, place.turn] = result.sent[inner].loose()
+    made = {number: result.sent[number] for number in loop.returns if number in result.sent}
+    if place.segment < loop.body.segments - 1:
+        parked.update({(RETURN, number, 0): batch for number, batch in made.items() if len(batch)})
+        return {}
+    waited = {number: parked.pop((RETURN, number, 0), None) for number in loop.returns}
+    return made | {number: batch for number, batch in waited.items() if batch is not None}
+
+
+def _figures(loop: LoopSpec, result: SegmentResult, seconds: float) -> Carried:
+    """The loop's work in one turn, as that of its place in the outer plan."""
+    profile = NodeProfile(
+        node=loop.place,
+        rows_in=sum(node.rows_in for node in result.nodes),
+        rows_out=sum(node.rows_out for node in result.nodes),
+        seconds=sum(node.seconds for node in result.nodes),
+    )
+    return Carried(dead=result.dead, nodes=(profile,), seconds=seconds)
+
+
+def _parcels(
+    work: Work,
+    order: StepOrder,
+    place: LoopPlace,
+    worker: int,
+    result: SegmentResult,
+    returned: Mapping[int, Batch],
+    carried: Carried,
+) -> list[Parcel]:
+    """One parcel per worker: rows inside the body, or at its end rows for the next round."""
+    loop = work.plan.loops[place.loop]
+    sent = {**result.sent, **returned}
+    last = ends_round(work.plan, place)
+    shares = {
+        spec.id: split(sent[spec.id], spec, order.layout)
+        for spec in loop.body.exchanges
+        if spec.depth == place.segment and spec.id in sent and not spec.local and (last or spec.id not in loop.returns)
+    }
+    rounds = [int(rounds_of(batch).min()) for batch in returned.values() if len(batch)]
+    rounds += [slot[2] for slot in carried.parked if slot[0] == PENDING]
+    return [
+        Parcel(
+            address=_address(work, order, place.depth, place.turn + 1, worker, destination),
+            batches={number: share[slot] for number, share in shares.items() if len(share[slot])},
+            carried=carried if destination == worker else None,
+            least=min(rounds, default=NOTHING),
+        )
+        for slot, destination in enumerate(order.layout.workers)
+    ]
+
+
+def _address(work: Work, order: StepOrder, depth: int, turn: int, source: int, destination: int) -> Address:
+    return Address(
+        run=work.run, epoch=order.epoch, step=order.record.step, layout_version=order.layout.version,
+        depth=depth, source=source, destination=destination, round=turn,
+    )  # fmt: skip

@@ -1,0 +1,81 @@
+"""What a worker carries from task to task while loops run, and what becomes of it behind them.
+
+By (kind, number, which of several):
+  held     what arrived by an exchange of the outer plan and waits for the segment behind the loop
+  trace    runs that the loop added to a trace in this step, merged so that their lengths double
+  pending  rows that came back and are due in a later round, by round
+  return   rows to be sent back that were made before the last segment of the body
+  left     what the view gave in one turn
+
+It travels in the worker's parcel to itself, so that a task that runs again gets the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dbsp.exchange import Carried, Slot
+from dbsp.logs import DeadLetter
+from dbsp.operators.rounds import ROUND
+from dbsp.plan.plan import Plan
+from dbsp.store import StepTransaction
+from dbsp.zset.batch import Batch, concat, merge
+
+HELD, TRACE, PENDING, RETURN, LEFT = "held", "trace", "pending", "return", "left"
+
+
+def runs_of(parked: Mapping[Slot, Batch], trace: int) -> list[tuple[Slot, Batch]]:
+    """The runs of a trace, longest first."""
+    found = []
+    while (batch := parked.get((TRACE, trace, len(found)))) is not None:
+        found.append(((TRACE, trace, len(found)), batch))
+    return found
+
+
+def after_loops(plan: Plan, depth: int, carried: Carried) -> tuple[Carried, dict[int, Batch]]:
+    """What a worker goes on with behind the loops: its dead letters added up, its runs of traces; its exchanges' rows."""
+    found = {slot[1]: batch for slot, batch in carried.parked.items() if slot[0] == HELD}
+    for loop in plan.loops_after(depth):
+        for inner, outer in loop.leaves:
+            turns = sorted(slot for slot in carried.parked if slot[:2] == (LEFT, inner))
+            schema = next(spec.schema for spec in plan.exchanges if spec.id == outer)
+            rows = [carried.parked[slot].project(schema.names) for slot in turns]
+            if rows:
+                found[outer] = concat(rows, schema)
+    traces = {slot: batch for slot, batch in carried.parked.items() if slot[0] == TRACE}
+    rest = replace(carried, dead=_netted(carried.dead), parked=traces)
+    return rest, found
+
+
+def flush(plan: Plan, depth: int, parked: Mapping[Slot, Batch], transaction: StepTransaction) -> None:
+    """Add what the loops added in this step to their traces."""
+    for loop in plan.loops_after(depth):
+        for trace in loop.body.all_traces():
+            runs = [batch for _, batch in runs_of(parked, trace.id)]
+            whole = runs.pop() if runs else None
+            while runs and whole is not None:
+                whole = merge(runs.pop(), whole)
+            if whole is not None and len(whole):
+                transaction.append(trace, whole)
+
+
+def _netted(letters: Sequence[DeadLetter]) -> tuple[DeadLetter, ...]:
+    """Rows of a loop that failed, added up over the rounds; all others as they are."""
+    sums: Counter[DeadLetter] = Counter()
+    for letter in letters:
+        plain = replace(letter, payload=_without_round(letter.payload), weight=0)
+        sums[plain] += letter.weight
+    if all(f'"{ROUND}"' not in letter.payload for letter in letters):
+        return tuple(letters)
+    return tuple(replace(letter, weight=weight) for letter, weight in sums.items() if weight)
+
+
+def _without_round(payload: str) -> str:
+    """A row's text without its round."""
+    if f'"{ROUND}"' not in payload:
+        return payload
+    row = json.loads(payload)
+    return json.dumps({name: value for name, value in row.items() if name != ROUND})
