@@ -71,7 +71,7 @@ def build(
     parts = Parts(
         runtime=lambda: cast(Runtime, wrap("runtime", make_runtime(config, work))), inputs=wrap("inputs", inputs),
         steps=wrap("steps", steps), control=wrap("control", control), clock=clock,
-        locate=Locator(plan=plan, inputs=inputs),
+        locate=Locator(plan=plan, inputs=inputs), awaited=plan.watermarks,
     )  # fmt: skip
     return Built(config=config, plan=plan, parts=parts, facts=facts_of(ledger, config), settings=shell_settings(config))
 

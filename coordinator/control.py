@@ -22,18 +22,19 @@ from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
 from dbsp.store import CheckpointId
+from dbsp.timing import Timing, timing_from_json, timing_to_json
 
-FORM = "dbsp control 1"
+FORM = "dbsp control 2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A checkpoint as the ledger knows it: where the input and the clock stood; `published` once all acknowledged."""
+    """A checkpoint as the ledger knows it: where the input and time stood; `published` once all acknowledged."""
 
     version: int
     checkpoint: CheckpointId
     positions: Positions
-    clock_us: int
+    timing: Timing
     wall_us: int
     published: bool
 
@@ -61,13 +62,13 @@ class Ledger:
         """The greatest published version; 0 before the first."""
         return max((saved.version for saved in self.saved.values() if saved.published), default=0)
 
-    def positions(self, checkpoint: CheckpointId) -> tuple[Positions, int]:
-        """(input positions, clock) at a checkpoint that some worker holds; `DataError` if it was never intended."""
+    def positions(self, checkpoint: CheckpointId) -> tuple[Positions, Timing]:
+        """(input positions, timing) at a checkpoint that some worker holds; `DataError` if it was never intended."""
         if checkpoint.step == 0 and checkpoint.epoch == 0:
-            return NOWHERE, 0
+            return NOWHERE, Timing()
         for saved in self.saved.values():
             if saved.checkpoint == checkpoint:
-                return saved.positions, saved.clock_us
+                return saved.positions, saved.timing
         raise DataError(f"the workers hold a checkpoint that the ledger does not know: checkpoint={checkpoint}")
 
     def floor(self) -> Saved | None:
@@ -289,13 +290,14 @@ def _encode_saved(saved: Saved) -> dict[str, Any]:
     positions = [[table, partition, offset] for (table, partition), offset in sorted(saved.positions.items())]
     return {
         "version": saved.version, "checkpoint": asdict(saved.checkpoint), "positions": positions,
-        "clock_us": saved.clock_us, "wall_us": saved.wall_us, "published": saved.published,
+        "timing": timing_to_json(saved.timing), "wall_us": saved.wall_us, "published": saved.published,
     }  # fmt: skip
 
 
 def _decode_saved(found: Mapping[str, Any]) -> Saved:
     return Saved(
-        version=found["version"], checkpoint=CheckpointId(**found["checkpoint"]), clock_us=found["clock_us"],
+        version=found["version"], checkpoint=CheckpointId(**found["checkpoint"]),
+        timing=timing_from_json(found["timing"]),
         positions={(table, partition): offset for table, partition, offset in found["positions"]},
         wall_us=found["wall_us"], published=found["published"],
     )  # fmt: skip

@@ -24,7 +24,8 @@ from dbsp.errors import DataError, DbspError, InternalError, RowsError
 from dbsp.logs import InputLog, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
 from dbsp.skips import skip_command
-from dbsp.store import CheckpointId
+from dbsp.store import CheckpointId, CommitReport
+from dbsp.timing import Timing
 from dbsp.version import VERSION
 
 
@@ -53,7 +54,8 @@ def unlocated(_record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:
 class Parts:
     """What the service works on; `runtime` is called once, on the shell's own thread, and all logs are open.
 
-    `locate` finds where the rows of an error came from (`dbsp.coordinator.blame`).
+    `locate` finds where the rows of an error came from (`dbsp.coordinator.blame`). `awaited` are the circuit's watermarks: with
+    any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose.
     """
 
     runtime: Callable[[], Runtime]
@@ -62,6 +64,7 @@ class Parts:
     control: Control
     clock: Clock
     locate: Callable[[StepRecord, RowsError], tuple[p.FailedRow, ...]] = unlocated
+    awaited: tuple[int, ...] = ()
 
 
 class Observer(Protocol):
@@ -95,7 +98,7 @@ class Hands:
         self._runtime: Runtime | None = None
         self._helper = helper or ThreadPoolExecutor(1, thread_name_prefix="cut-ahead")
         self._cut: Positions = NOWHERE
-        self._clock_us = 0
+        self._timing = Timing()
         self._waiting_since: float | None = None
         self._floors: list[tuple[float, Saved]] = []
         self._epoch = 0
@@ -204,7 +207,7 @@ class Hands:
         if found != command.checkpoint:
             raise DataError(f"the workers opened another checkpoint: opened={found} chosen={command.checkpoint}")
         ledger = self._change(lambda ledger: ledgers.opened(ledger, command.version, command.layout))
-        self.done, self._clock_us = ledger.positions(found)
+        self.done, self._timing = ledger.positions(found)
         return p.Opened(version=command.version, checkpoint=found, layout=command.layout)
 
     def _discard(self, command: p.DiscardWorkers) -> p.Event:
@@ -218,14 +221,14 @@ class Hands:
         records = tuple(self._parts.steps.read(first))
         self.done = begin(self.done, records, self._parts.inputs.floors())
         self._cut = advance(self.done, records)
-        self._clock_us = max([self._clock_us, *(record.clock_us for record in records)])
         return p.StepsRead(records=records)
 
     # --- steps --------------------------------------------------------------------------------------------------
 
     def step_is_due(self) -> bool:
-        """Whether a step should be cut now: enough waits, or the first waiting row has waited long enough."""
-        return self._is_due(self._backlog())
+        """Whether a step should be cut now: enough waits, the first waiting row has waited long enough, or a timer is due."""
+        waits = self._is_due(self._backlog())
+        return waits or self._timing.due(self._parts.clock.wall_us(), self._parts.awaited)
 
     def _backlog(self) -> Backlog:
         inputs = self._parts.inputs
@@ -245,20 +248,26 @@ class Hands:
     def _cut_step(self, number: int, epoch: int, layout_version: int, *, full: bool) -> StepRecord | None:
         """Cut and log a step if one is due (`full`: only if it is a full one)."""
         found = self._backlog()
-        if not self._is_due(found) or (full and not found.full):
+        waits = self._is_due(found)
+        if full and not (found.full and not self._parts.awaited):
             return None
+        wall = self._parts.clock.wall_us()
+        if not (waits or self._timing.due(wall, self._parts.awaited)):
+            return None
+        moment = self._timing.moment(wall)
         record = StepRecord(
             epoch=epoch, step=number, layout_version=layout_version,
             ranges=cut(found, self._cut, self._settings.limits), engine=VERSION,
-            clock_us=max(self._clock_us, self._parts.clock.wall_us()),
+            clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
         )  # fmt: skip
         after = advance(self._cut, [record])
         self._parts.steps.append(record)
-        self._cut, self._clock_us, self._waiting_since = after, record.clock_us, None
+        self._cut, self._timing, self._waiting_since = after, self._timing.recorded(moment), None
         return record
 
     def _run_step(self, command: p.RunStep) -> p.Event:
         record, ahead = command.record, None
+        self._timing = self._timing.recorded(record.moment)
         if command.may_cut_ahead:
             ahead = self._helper.submit(
                 self._cut_step, record.step + 1, command.epoch, command.layout.version, full=True
@@ -267,7 +276,7 @@ class Hands:
             report = self.runtime.run_step(record, command.layout)
         finally:
             following = ahead.result() if ahead is not None else None
-        self.done = advance(self.done, [record])
+        self.done, self._timing = advance(self.done, [record]), self._timing.finished(report.signals)
         self.index.add(record)
         lag = self._backlog().rows if not command.replay else 0
         self._count(report, lag)
@@ -307,7 +316,7 @@ class Hands:
 
     def _intend(self, version: int, checkpoint: CheckpointId) -> None:
         saved = Saved(
-            version=version, checkpoint=checkpoint, positions=dict(self.done), clock_us=self._clock_us,
+            version=version, checkpoint=checkpoint, positions=dict(self.done), timing=self._timing,
             wall_us=self._parts.clock.wall_us(), published=False,
         )  # fmt: skip
         self._change(lambda ledger: ledgers.intend(ledger, saved))

@@ -24,6 +24,7 @@ from dbsp.layout import Layout
 from dbsp.logs import DeadLetter
 from dbsp.plan.plan import ExchangeSpec, Plan
 from dbsp.runtime.profile import NodeProfile
+from dbsp.timing import Signal
 from dbsp.zset.batch import Batch, concat, keys_of, merge
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.kernels import partition_by
@@ -63,6 +64,7 @@ class Carried:
     seconds: float = 0.0
     nodes: tuple[NodeProfile, ...] = ()
     parked: Mapping[Slot, Batch] = field(default_factory=dict)
+    signals: tuple[Signal, ...] = ()
 
     def plus(self, other: Carried) -> Carried:
         """Both together; no view is made twice in one step."""
@@ -73,6 +75,7 @@ class Carried:
             seconds=self.seconds + other.seconds,
             nodes=self.nodes + other.nodes,
             parked={**self.parked, **other.parked},
+            signals=self.signals + other.signals,
         )
 
 
@@ -162,6 +165,7 @@ def to_bytes(parcel: Parcel) -> bytes:
             "rows_in": carried.rows_in,
             "seconds": carried.seconds,
             "nodes": [_flat(node) for node in carried.nodes],
+            "signals": [_flat(signal) for signal in carried.signals],
             "parked": [[*slot, *_add(sections, batch)] for slot, batch in sorted(carried.parked.items())],
         }
     head = json.dumps(index, separators=(",", ":")).encode()
@@ -208,6 +212,7 @@ def _carried(
         dead=tuple(DeadLetter(**letter) for letter in index["dead"]),
         rows_in=index["rows_in"],
         seconds=index["seconds"],
+        signals=tuple(Signal(**signal) for signal in index["signals"]),
         nodes=tuple(NodeProfile(**node) for node in index["nodes"]),
         parked={
             (kind, number, at): _read(body, place, (traces if kind == "trace" else exchanges)[number])

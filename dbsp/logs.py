@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from dbsp.timing import Moment, Waterline
 from dbsp.zset.batch import Batch
 
 INSERT, DELETE = 0, 1
@@ -31,7 +32,8 @@ class Range:
 class StepRecord:
     """Everything that decides the result of one step; durable before any output of it (invariant 4).
 
-    `ranges` covers every (table, partition) that has rows in this step; `clock_us` is what `now()` shows;
+    `ranges` covers every (table, partition) that has rows in this step; `clock_us` is what `now()` shows, and
+    `clock_before_us` what it showed in the step before; `waterlines` are those agreed on at the end of that one;
     `commands` are logged decisions such as a skip (`dbsp.skips`). Equal records give equal outputs, whatever the layout.
     """
 
@@ -42,6 +44,13 @@ class StepRecord:
     clock_us: int
     engine: str
     commands: tuple[str, ...] = ()
+    clock_before_us: int | None = None
+    waterlines: tuple[Waterline, ...] = ()
+
+    @property
+    def moment(self) -> Moment:
+        """The time of the step."""
+        return Moment(clock_us=self.clock_us, clock_before_us=self.clock_before_us, waterlines=self.waterlines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

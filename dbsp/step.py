@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dbsp.errors import CapacityError, DbspError, InternalError, RowsError
+from dbsp.horizon import floor_of
 from dbsp.logs import DeadLetter
 from dbsp.operators.integrate import integrate
 from dbsp.operators.operator import StepContext
@@ -21,9 +22,11 @@ from dbsp.operators.source import Source
 from dbsp.plan.plan import Plan, PlanNode
 from dbsp.runtime.profile import NodeProfile
 from dbsp.store import StepTransaction
+from dbsp.timing import Moment, Signal
+from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import state_bytes
 from dbsp.trace.spine import Spine
-from dbsp.zset.batch import Batch, consolidate
+from dbsp.zset.batch import Batch, arrange, consolidate
 
 ROWS_NAMED_MAX = 100
 STOP_HINT = "mend the row, decide with `coordinator skip`, or choose error_policy dead-letter or null"
@@ -45,6 +48,7 @@ class SegmentResult:
     views: Mapping[str, Batch]
     dead: tuple[DeadLetter, ...]
     nodes: tuple[NodeProfile, ...]
+    signals: tuple[Signal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,29 @@ class _NodeState:
 
     node: PlanNode
     transaction: StepTransaction
+    floors: Mapping[int, Floor]
+    appended: set[int] = field(default_factory=set)
 
     def spine(self, index: int) -> Spine:
         return self.transaction.spine(self.node.traces[index])
 
-    def append(self, index: int, batch: Batch) -> None:
-        self.transaction.append(self.node.traces[index], batch)
+    def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
+        self.appended.add(index)
+        self._append(index, batch, floor or self.floors.get(index))
+
+    def _append(self, index: int, batch: Batch, floor: Floor | None) -> None:
+        if floor is None:
+            self.transaction.append(self.node.traces[index], batch)
+        else:
+            self.transaction.append(self.node.traces[index], batch, floor)
+
+    def settle(self) -> None:
+        """Traces that got no rows are rid of closed ones all the same."""
+        for index, floor in self.floors.items():
+            if index not in self.appended and self.spine(index).rows:
+                arrangement = self.node.traces[index].arrangement
+                nothing = arrange(Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+                self._append(index, nothing, floor)
 
 
 def run_segment(
@@ -66,7 +87,7 @@ def run_segment(
     segment: int,
     *,
     step: int,
-    clock_us: int,
+    moment: Moment,
     arrived: Arrived,
     transaction: StepTransaction,
     skipped: frozenset[int] = frozenset(),
@@ -80,10 +101,14 @@ def run_segment(
     values: dict[int, Batch] = {}
     dead: list[DeadLetter] = []
     figures: list[NodeProfile] = []
+    signals: list[Signal] = []
     for node in plan.segment(segment):
         inputs = _inputs(plan, node, values, arrived)
         started = time.perf_counter()
-        context = StepContext(step=step, clock_us=clock_us, error_policy=plan.circuit.error_policy)
+        context = StepContext(
+            step=step, clock_us=moment.clock_us, error_policy=plan.circuit.error_policy, signals=signals,
+            clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
+        )  # fmt: skip
         values[node.id] = _run_node(node, context, inputs, transaction)
         if plan.circuit.error_policy == "stop" and node.id not in skipped:
             _stop(node, context)
@@ -92,7 +117,7 @@ def run_segment(
         figures.append(_profile(plan, node, inputs, values[node.id], seconds, transaction))
     sent = {spec.id: values[spec.sender] for spec in plan.exchanges if spec.sender in values}
     views = _views(plan, segment, values, transaction)
-    return SegmentResult(sent=sent, views=views, dead=tuple(dead), nodes=tuple(figures))
+    return SegmentResult(sent=sent, views=views, dead=tuple(dead), nodes=tuple(figures), signals=tuple(signals))
 
 
 def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Arrived) -> tuple[Batch, ...]:
@@ -111,8 +136,12 @@ def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Ar
 def _run_node(node: PlanNode, context: StepContext, inputs: tuple[Batch, ...], transaction: StepTransaction) -> Batch:
     step = context.step
     policy = "dead-letter" if context.error_policy == "stop" else context.error_policy
+    floors = {index: floor_of(*kept, context.waterlines) for index, kept in enumerate(node.closing) if kept is not None}
+    state = _NodeState(node, transaction, {index: floor for index, floor in floors.items() if floor is not None})
     try:
-        return node.operator.step(replace(context, error_policy=policy), _NodeState(node, transaction), inputs)
+        made = node.operator.step(replace(context, error_policy=policy), state, inputs)
+        state.settle()
+        return made
     except DbspError as error:
         raise type(error)(f"{error.message} {_place(node, step)}", error.hint) from error
     except OverflowError as error:
@@ -126,7 +155,7 @@ def _stop(node: PlanNode, context: StepContext) -> None:
 
     A row that only goes is no reason: it failed when it came, so it was skipped then, and its going is a dead letter too.
     """
-    came = [failure for failure in context.failures if failure.weight > 0]
+    came = [failure for failure in context.failures if failure.weight > 0 and not failure.late]
     if not came:
         return
     first, more = came[0], len(came) - 1

@@ -15,6 +15,7 @@ from typing import Any
 from dbsp.errors import DataError, FencedError
 from dbsp.formats import check_format
 from dbsp.logs import Range, StepRecord
+from dbsp.timing import Waterline
 
 FORMAT = 1
 """Records of format 1 do not name it; of every other they have a field `format`."""
@@ -50,6 +51,8 @@ def record_to_json(record: StepRecord) -> dict[str, Any]:
         "clock_us": record.clock_us,
         "engine": record.engine,
         "commands": list(record.commands),
+        "clock_before_us": record.clock_before_us,
+        "waterlines": [[line.node, line.before_us, line.now_us] for line in record.waterlines],
     }
 
 
@@ -57,7 +60,11 @@ def record_from_json(value: Mapping[str, Any]) -> StepRecord:
     """The record again."""
     ranges = tuple(Range(table=t, partition=p, first=f, last=e) for t, p, f, e in value["ranges"])
     fields = {name: value[name] for name in ("epoch", "step", "layout_version", "clock_us", "engine")}
-    return StepRecord(ranges=ranges, commands=tuple(value["commands"]), **fields)
+    lines = (Waterline(node=n, before_us=before, now_us=now) for n, before, now in value.get("waterlines", ()))
+    return StepRecord(
+        ranges=ranges, commands=tuple(value["commands"]), clock_before_us=value.get("clock_before_us"),
+        waterlines=tuple(lines), **fields,
+    )  # fmt: skip
 
 
 def positions_to_json(positions: Positions) -> list[list[Any]]:

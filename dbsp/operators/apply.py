@@ -8,7 +8,7 @@ leaves by the error policy (`dbsp.operators.failures`); a retraction of it fails
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dbsp.expr.expression import ROW_ERRORS, ColumnRef, Expression, Rows, Subset
 from dbsp.expr.halving import computed
+from dbsp.horizon import Horizon, bound_of
 from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.arrays import canonical_floats
@@ -125,6 +126,15 @@ class Apply(Operator):
     def __str__(self) -> str:
         """The stages."""
         return "; ".join(map(str, self.stages))
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """What the stages make of the input's bounds."""
+        found = dict(inputs[0])
+        for stage in self.stages:
+            if isinstance(stage, Project):
+                bounds = {name: bound_of(value, found) for name, value in stage.columns}
+                found = {name: bound for name, bound in bounds.items() if bound is not None}
+        return found
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The chain, on the changed rows alone."""

@@ -6,9 +6,11 @@ gives the same. Several rows of a group become one row of sums.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from dbsp.horizon import Horizon
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.schema import Arrangement
@@ -35,6 +37,11 @@ class Combine(Operator):
     def __str__(self) -> str:
         """What rows become."""
         return f"combine {self.form}"
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """That of the group's keys."""
+        keys = self.form.arrangement().key
+        return {name: bound for name, bound in inputs[0].items() if name in keys}
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The sums of the changed rows."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.errors import InternalError
+from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
 from dbsp.operators.linear_part import LinearPart
 from dbsp.operators.operator import Operator, Shows, State, StepContext
@@ -55,6 +56,15 @@ class GroupBy(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """All traces of all parts."""
         return tuple(arrangement for part in self.parts for arrangement in part.arrangements())
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """Only groups whose rows change change."""
+        return {name: bound for name, bound in common(inputs).items() if name in self.keys}
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+        """Groups below a bound of a key are closed: their rows are never read again."""
+        kept = next(iter(self.horizon(inputs).items()), None)
+        return tuple(kept for _ in self.arrangements())
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """-old +new rows of the groups that changed."""

@@ -8,15 +8,21 @@ one window, that of null; where size < slide a row may be in none.
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbsp.expr.arithmetic import ADD, SUBTRACT
+from dbsp.expr.dates import BUCKET
+from dbsp.expr.expression import Call, ColumnRef, Literal
+from dbsp.horizon import Horizon, bound_of
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import INT64, Schema
+from dbsp.zset.schema import DURATION, INT64, Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,19 @@ class Hop(Operator):
     def __str__(self) -> str:
         """The windows."""
         return f"hop {self.time} size={self.size_us}us slide={self.slide_us}us offset={self.offset_us}us"
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """Of a window, the first start that lies less than a size before the bound of the time, and its end."""
+        bounds = inputs[0].get(self.time)
+        if bounds is None:
+            return inputs[0]
+        slide, size = (datetime.timedelta(microseconds=span) for span in (self.slide_us, self.size_us))
+        offset = datetime.timedelta(microseconds=self.offset_us)
+        before = Call(SUBTRACT, (ColumnRef(self.time), Literal(size, DURATION)))
+        start = Call(ADD, (Call(BUCKET, (before,), (slide, offset)), Literal(slide, DURATION)))
+        end = Call(ADD, (start, Literal(size, DURATION)))
+        made = {self.start: bound_of(start, inputs[0]), self.end: bound_of(end, inputs[0])}
+        return {**inputs[0], **{name: bound for name, bound in made.items() if bound is not None}}
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The rows, each as often as it has windows."""

@@ -10,11 +10,13 @@ are not kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from dbsp.horizon import Bound, Horizon, merged
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.products import product
 from dbsp.zset.arrays import gather, valid_rows
@@ -45,6 +47,23 @@ class Join(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The left side, the right side."""
         return Arrangement(schema=self.left, key=self.left_on), Arrangement(schema=self.right, key=self.right_on)
+
+    def _bounds(self, inputs: Sequence[Horizon]) -> dict[tuple[str, str], Bound]:
+        """The least bound of both sides for each pair of keys that has one on both."""
+        left, right = inputs
+        pairs = zip(self.left_on, self.right_on, strict=True)
+        return {(a, b): merged([left[a], right[b]]) for a, b in pairs if a in left and b in right}
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """A new row has the key of a new row of one side."""
+        bounds = {(0, a): bound for (a, _), bound in self._bounds(inputs).items()}
+        bounds |= {(1, b): bound for (_, b), bound in self._bounds(inputs).items()}
+        return {out: bounds[side, name] for side, name, out in self.columns if (side, name) in bounds}
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+        """Rows whose key lies below what may still come on the other side find no partner any more."""
+        (a, b), bound = next(iter(self._bounds(inputs).items()), (("", ""), None))
+        return (None, None) if bound is None else ((a, bound), (b, bound))
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The pairs that came and went."""

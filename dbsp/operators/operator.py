@@ -14,9 +14,13 @@ Source: design section 4.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dbsp.horizon import Bound, Horizon
+from dbsp.timing import Signal, Waterline
+from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement
@@ -29,8 +33,11 @@ class State(Protocol):
         """The node's index-th trace as of the step before."""
         ...
 
-    def append(self, index: int, batch: Batch) -> None:
-        """Add a batch, arranged as the trace is; seen from the next step on; at most once per trace and step."""
+    def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
+        """Add a batch, arranged as the trace is; seen from the next step on; at most once per trace and step.
+
+        Rows below the floor are needed no more from then on.
+        """
         ...
 
 
@@ -41,20 +48,36 @@ class Failure:
     payload: str
     reason: str
     weight: int
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """What a step is to an operator; failures of rows are collected here."""
+    """What a step is to an operator; failures of rows and signals for the steps to come are collected here."""
 
     step: int
     clock_us: int
     error_policy: str = "dead-letter"
     failures: list[Failure] = field(default_factory=list)
+    clock_before_us: int | None = None
+    waterlines: tuple[Waterline, ...] = ()
+    signals: list[Signal] = field(default_factory=list)
 
     def fail(self, payload: str, reason: str, weight: int) -> None:
         """Note a row that leaves the stream."""
         self.failures.append(Failure(payload, reason, weight))
+
+    def late(self, payload: str, reason: str, weight: int) -> None:
+        """Note a row that came too late: it leaves the stream under every error policy."""
+        self.failures.append(Failure(payload, reason, weight, late=True))
+
+    def signal(self, node: int, kind: str, at_us: int) -> None:
+        """Say something to whoever decides about the steps to come."""
+        self.signals.append(Signal(node=node, kind=kind, at_us=at_us))
+
+    def waterline(self, node: int) -> Waterline | None:
+        """The waterline of a watermark, once there is one."""
+        return next((line for line in self.waterlines if line.node == node), None)
 
 
 class Shows(Protocol):
@@ -85,3 +108,11 @@ class Operator(ABC):
     def shows(self) -> Shows | None:
         """Itself, if its first trace says all about its answer."""
         return None
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:  # noqa: ARG002 (for others to use)
+        """Bounds below which the output never changes again, where the inputs never change below theirs."""
+        return {}
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:  # noqa: ARG002 (for others to use)
+        """For each trace a column, and the bound below which its rows are never read again; nothing if that is not known."""
+        return ()

@@ -8,12 +8,14 @@ f(a, b, …) times; its change is f(new) - f(old), at the changed rows alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError
+from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.linear_part import checked_sum
 from dbsp.operators.operator import Operator, Shows, State, StepContext
 from dbsp.zset.batch import Batch, arrange, concat
@@ -41,6 +43,14 @@ class SetOperation(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows with their weight on each side."""
         return (Arrangement(schema=self.schema, key=self.schema.names, weights=self.sides),)
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """Only rows that some side changes change."""
+        return common(inputs)
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+        """Rows below a bound of any column are never read again."""
+        return (next(iter(common(inputs).items()), None),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The rows that entered the answer and those that left it."""

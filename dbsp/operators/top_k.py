@@ -9,6 +9,7 @@ read: about k, more where retracted rows or ties crowd the front.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.errors import InternalError
+from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.part import of_same_keys
 from dbsp.trace.spine import Spine
@@ -47,6 +49,15 @@ class TopK(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows, by partition, then in order."""
         return (Arrangement(schema=self.input, key=self.partition, order=self.order),)
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """Only partitions whose rows change change."""
+        return {name: bound for name, bound in common(inputs).items() if name in self.partition}
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+        """Partitions below a bound of a key are closed: their rows are never read again."""
+        kept = next(iter(self.horizon(inputs).items()), None)
+        return tuple(kept for _ in self.arrangements())
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """What left the first k, and what came in."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dbsp.horizon import Horizon, common
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch, concat
 from dbsp.zset.schema import Schema
@@ -21,6 +23,10 @@ class Union(Operator):
     def __str__(self) -> str:
         """As in SQL."""
         return "union"
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """The least of its inputs'."""
+        return common(inputs)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """All rows of all inputs."""

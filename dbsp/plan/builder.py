@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from dbsp.circuit.nodes import SourceLine
 from dbsp.expr.expression import ColumnRef
+from dbsp.horizon import Horizon
 from dbsp.operators.apply import Apply, Project, Stage
 from dbsp.operators.operator import Operator
 from dbsp.operators.receive import Receive
@@ -69,6 +70,7 @@ class Builder:
     loops: list[LoopSpec] = field(default_factory=list)
     numbers: Numbers = field(default_factory=Numbers)
     prefix: str = ""
+    horizons: dict[int, Horizon] = field(default_factory=dict)
     _known: dict[tuple[Operator, tuple[int, ...]], int] = field(default_factory=dict)
     _received: dict[tuple[int, Key], int] = field(default_factory=dict)
 
@@ -95,9 +97,11 @@ class Builder:
     ) -> int:
         number = len(self.nodes)
         traces = tuple(self.trace(arrangement) for arrangement in operator.arrangements())
+        horizons = [self.horizons.get(node, {}) for node in inputs]
+        self.horizons[number] = operator.horizon(horizons)
         self.nodes.append(
             PlanNode(id=number, name=f"{self.prefix}{kind}#{number}", operator=operator, inputs=inputs, segment=segment,
-                     traces=traces, schema=schema, source=source)
+                     traces=traces, schema=schema, source=source, closing=operator.closing(horizons))
         )  # fmt: skip
         return number
 
@@ -158,6 +162,7 @@ class Builder:
             depth = self.segment(flow)
             receiver = self.receive(depth + 1, flow.schema, source)
             self._received[(flow.node, key)] = receiver
+            self.horizons[receiver] = self.horizons[flow.node]
             self.exchanges.append(
                 ExchangeSpec(id=self.numbers.exchange(), depth=depth, sender=flow.node, receiver=receiver, key=key,
                              schema=flow.schema, weights=flow.weights)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dbsp.horizon import Bound
+from dbsp.operators.watermark import Watermark
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
 
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanNode:
-    """One physical node: an operator, the nodes it reads, its segment and the traces it keeps."""
+    """One physical node: an operator, the nodes it reads, its segment and the traces it keeps.
+
+    `closing` names, for each trace, a column and the bound below which its rows are needed no more.
+    """
 
     id: int
     name: str
@@ -31,6 +36,7 @@ class PlanNode:
     traces: tuple[TraceSpec, ...]
     schema: Schema
     source: SourceLine | None
+    closing: tuple[tuple[str, Bound] | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +112,11 @@ class Plan:
     def loops_after(self, segment: int) -> tuple[LoopSpec, ...]:
         """The loops that run between this segment and the next one, in order."""
         return tuple(loop for loop in self.loops if loop.depth == segment)
+
+    @property
+    def watermarks(self) -> tuple[int, ...]:
+        """The nodes that have a waterline."""
+        return tuple(node.id for node in self.nodes if isinstance(node.operator, Watermark))
 
     def segment(self, index: int) -> tuple[PlanNode, ...]:
         """The nodes of one segment, in order."""

@@ -70,7 +70,7 @@ def _view(planning: Planning, name: str, node: Node, materialized: bool) -> View
     if not materialized:
         return ViewSpec(name=name, node=flow.node, schema=flow.schema, trace=None)
     made = builder.nodes[flow.node]
-    shows = made.operator.shows()
+    shows = None if any(made.closing) else made.operator.shows()
     if shows is not None:
         return ViewSpec(name=name, node=flow.node, schema=flow.schema, trace=made.traces[0], shows=shows)
     if flow.distribution is None:

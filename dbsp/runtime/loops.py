@@ -149,7 +149,7 @@ def _run(order: StepOrder, loop: LoopSpec, place: LoopPlace, arrived: Arrived, t
             loop.body,
             place.segment,
             step=order.record.step,
-            clock_us=order.record.clock_us,
+            moment=order.record.moment,
             arrived=arrived,
             transaction=turn,
             skipped=skipped,

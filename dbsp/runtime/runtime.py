@@ -17,6 +17,7 @@ from dbsp.layout import Layout
 from dbsp.logs import InputLog, OutputLog, StepRecord
 from dbsp.runtime.profile import NodeProfile
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
+from dbsp.timing import Signal
 
 
 class Site(Protocol):
@@ -50,6 +51,7 @@ class WorkerReport:
     seconds: float
     state_bytes: int
     nodes: tuple[NodeProfile, ...] = ()
+    signals: tuple[Signal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,11 @@ class StepReport:
     def rows_in(self) -> int:
         """Input rows of the step."""
         return sum(worker.rows_in for worker in self.workers)
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """What the workers have to say for the steps to come."""
+        return tuple(signal for worker in self.workers for signal in worker.signals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ the coordinator does for a durable pipeline, so that the five equalities can be 
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from dbsp.algebra.table import Table
 from dbsp.circuit.nodes import Circuit
+from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError, DataError
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord
@@ -28,12 +30,14 @@ from dbsp.runtime.profile import Totals, measured
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
+from dbsp.timing import Moment, Timing
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.version import VERSION
 from dbsp.zset.batch import Batch, concat, consolidate
 from dbsp.zset.schema import Column, Schema
 
 RUN = "in-process"
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 Rows: TypeAlias = Any  # a pa.Table or pa.RecordBatch, rows as dicts, or columns by name; pyarrow has no type stubs
 
 
@@ -114,6 +118,7 @@ class Run:
         self._site = MemorySite(self._inputs)
         self._runtime = InProcessRuntime(Work(site=self._site, plan=plan, run=RUN), encode_parcels=False)
         self._records: list[StepRecord] = []
+        self._timing = self._saved = Timing()
         self._done: dict[tuple[str, int], int] = {}
         self._pushes = 0
         self._epoch, self._version = 1, 0
@@ -151,8 +156,13 @@ class Run:
                 return table
         raise CircuitError(f"no such table: table={name} tables={[table.name for table in self.plan.tables]}")
 
-    def step(self) -> dict[str, Rowset]:
-        """Process everything pushed; what changed in each view."""
+    def step(self, *, clock: datetime.datetime | None = None) -> dict[str, Rowset]:
+        """Process everything pushed; what changed in each view.
+
+        **Shape** `clock` is what `dbsp.now()` shows (UTC if it names no zone); the wall clock unless it is given.
+        **Errors** `CircuitError` for a clock before that of the last step: it never goes back.
+        """
+        moment = self._moment(clock)
         ranges = tuple(
             Range(table=table, partition=partition, first=self._done.get((table, partition), 0), last=end)
             for (table, partition), end in sorted(self._inputs.ends().items())
@@ -160,14 +170,34 @@ class Run:
         )
         record = StepRecord(
             epoch=self._epoch, step=self.step_number, layout_version=self.layout.version, ranges=ranges,
-            clock_us=time.time_ns() // 1000, engine=VERSION,
+            clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
+            engine=VERSION,
         )  # fmt: skip
         self._records.append(record)
         self._run(record)
         return {view.name: Rowset(self.output(record.step, view.name)) for view in self.plan.views}
 
+    def _moment(self, clock: datetime.datetime | None) -> Moment:
+        """The time of the next step."""
+        if clock is None:
+            return self._timing.moment(time.time_ns() // 1000)
+        zoned = clock if clock.tzinfo is not None else clock.replace(tzinfo=datetime.UTC)
+        wanted = (zoned - _EPOCH) // MICROSECOND
+        before = self._timing.clock_us
+        if before is not None and wanted < before:
+            shown = _EPOCH + before * MICROSECOND
+            raise CircuitError(f"the clock never goes back: clock={zoned} before={shown}", "give every step a clock")
+        return self._timing.moment(wanted)
+
+    @property
+    def due(self) -> datetime.datetime | None:
+        """When a step is due although nothing is pushed: a row enters or leaves a filter over `dbsp.now()`."""
+        at = self._timing.due_us
+        return None if at is None else _EPOCH + at * MICROSECOND
+
     def _run(self, record: StepRecord) -> None:
         report = self._runtime.run_step(record, self.layout)
+        self._timing = self._timing.recorded(record.moment).finished(report.signals)
         self.reports.append(report)
         self.totals.add(report)
         self.step_number = record.step + 1
@@ -211,6 +241,7 @@ class Run:
         """Make the state so far the version that `restart` goes back to."""
         self._version += 1
         self._runtime.commit(self._version, self._checkpoint_id(), self.layout)
+        self._saved = self._timing
 
     def restart(self) -> None:
         """As after a crash: back to the last checkpoint, under a new epoch, and replay the steps since."""
@@ -232,6 +263,7 @@ class Run:
     def _roll_back(self) -> None:
         self._runtime.fence(self._epoch, self.layout.workers)
         checkpoint = self._runtime.open(self._version, self._epoch, self.layout)
+        self._timing = self._saved
         for record in self._records[checkpoint.step :]:
             self._run(record)
 

@@ -107,14 +107,16 @@ def _run(
             work.plan,
             segment,
             step=record.step,
-            clock_us=record.clock_us,
+            moment=record.moment,
             arrived=arrived,
             transaction=transaction,
             skipped=skipped_nodes(record.commands),
         )
         flush(work.plan, segment - 1, carried.parked, transaction)
         seconds = time.perf_counter() - started
-        made = Carried(parts=result.views, dead=result.dead, nodes=result.nodes, seconds=seconds)
+        made = Carried(
+            parts=result.views, dead=result.dead, nodes=result.nodes, seconds=seconds, signals=result.signals
+        )
         total = replace(carried, parked={}).plus(made)
         last = segment == work.plan.segments - 1
         sent = [] if last else [send(parcel) for parcel in _parcels(work, order, segment, worker, result, total)]
@@ -173,6 +175,7 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
     return WorkerReport(
         worker=worker, rows_in=carried.rows_in, rows_out=sum(map(len, carried.parts.values())),
         dead=len(carried.dead), seconds=carried.seconds, state_bytes=database.state_bytes(), nodes=carried.nodes,
+        signals=carried.signals,
     )  # fmt: skip
 
 

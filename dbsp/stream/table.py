@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+from collections.abc import Mapping, Sequence
 
 from dbsp.algebra.table import Table
 from dbsp.circuit.names import check_name
@@ -14,12 +15,18 @@ from dbsp.stream.stream import Stream
 from dbsp.zset.schema import Column, Schema
 
 
-def table(name: str, columns: Columns, primary_key: str | Sequence[str] | None = None) -> Stream:
+def table(
+    name: str,
+    columns: Columns,
+    primary_key: str | Sequence[str] | None = None,
+    watermark: Mapping[str, datetime.timedelta] | None = None,
+) -> Stream:
     """A table that the pipeline's inputs change.
 
     **Shape** With a primary key an insert replaces the row of that key and a delete needs only the key; its columns
     are never null.
     Without one the table is a bag: a row may occur several times.
+    `watermark={"at": lateness}` bounds how late a row may be, as `with_watermark` does.
 
     **Example**
 
@@ -40,4 +47,9 @@ def table(name: str, columns: Columns, primary_key: str | Sequence[str] | None =
         if len(set(key)) != len(key):
             raise CircuitError(f"a primary key names a column twice: primary_key={list(key)}")
         schema = Schema(tuple(Column(c.name, c.type, c.nullable and c.name not in key) for c in schema))
-        return Stream(Table(name=name, schema=schema, primary_key=key, source=source))
+        made = Stream(Table(name=name, schema=schema, primary_key=key, source=source))
+        if not isinstance(watermark, Mapping | None):
+            raise CircuitError(f"a watermark is a dict: got={watermark!r}", 'such as {"at": dbsp.minutes(5)}')
+        for column, lateness in (watermark or {}).items():
+            made = made.with_watermark(column, lateness)
+        return made

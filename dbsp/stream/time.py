@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dbsp.algebra.hop import Hop
+from dbsp.algebra.watermark import Watermark
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import check_span, micros
 from dbsp.errors import CircuitError
@@ -98,6 +99,43 @@ class Timed(Handle):
                 input=self.node, time=name, size_us=micros(size), slide_us=micros(slide), offset_us=micros(offset),
                 start=START, end=END, schema=Schema((*self.schema.columns, *bounds)), source=source,
             )  # fmt: skip
+            return self.made(node)
+
+    def with_watermark(self, time: str | Expr, lateness: datetime.timedelta) -> Stream:
+        """Rows at most this late: the waterline follows the latest time seen, `lateness` behind; rows below it leave.
+
+        **Law** The waterline of a step is the latest time that passed on any worker up to the step before, minus
+        `lateness`. A row (also a retraction) below it goes to the dead-letter log; others pass unchanged, and so do
+        rows whose time is null. So what is late depends on how the input is cut into steps; a replay decides alike.
+
+        **State** None here. Below, groups, windows, distinct rows and join keys that the waterline has passed are
+        dropped piece by piece; what was emitted for them stays.
+
+        **Example**
+
+        >>> import datetime as dt, dbsp
+        >>> t = dbsp.table("t", {"at": dbsp.TIMESTAMP})
+        >>> seen = t.with_watermark("at", dbsp.seconds(10)).select(second=dbsp.col("at").second())
+        >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+        ...     run.push("t", [{"at": dt.datetime(2024, 1, 1, 9, 0, 30)}])
+        ...     print(run.step()["seen"].to_rows())
+        ...     run.push("t", [{"at": dt.datetime(2024, 1, 1, 9, 0, 20)}, {"at": dt.datetime(2024, 1, 1, 9, 0, 19)}])
+        ...     print(run.step()["seen"].to_rows())
+        ...     run.delete("t", [{"at": dt.datetime(2024, 1, 1, 9, 0, 20)}])
+        ...     print(run.step()["seen"].to_rows())
+        ...     print(run.dead_letters()[0].reason)
+        [((30,), 1)]
+        [((20,), 1)]
+        [((20,), -1)]
+        late: at is below the waterline 2024-01-01T09:00:20.000000
+        """
+        source = user_line()
+        with located(source):
+            name = self._time_column("with_watermark", time)
+            check_span("lateness", lateness, least=0)
+            node = Watermark(
+                input=self.node, column=name, lateness_us=micros(lateness), schema=self.schema, source=source
+            )
             return self.made(node)
 
     def _window_time(self, what: str, time: str | Expr) -> str:

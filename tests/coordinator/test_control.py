@@ -13,6 +13,7 @@ from dbsp.coordinator.control import Control, LmdbControl, MemoryControl, Saved,
 from dbsp.errors import DataError, FencedError
 from dbsp.layout import initial, rescaled
 from dbsp.store import CheckpointId
+from dbsp.timing import Timing
 
 LAYOUT = initial(2)
 FIRST = new_ledger(fingerprint="f", nodes=[("label", "token")], layout=LAYOUT, run="r")
@@ -21,7 +22,14 @@ FIRST = new_ledger(fingerprint="f", nodes=[("label", "token")], layout=LAYOUT, r
 def saved(version: int, step: int = 1, layout: int = 0) -> Saved:
     checkpoint = CheckpointId(run="r", epoch=1, step=step, layout_version=layout, fingerprint="f")
     positions = {("t", 0): 10 * step, ("t", 1): step}
-    return Saved(version=version, checkpoint=checkpoint, positions=positions, clock_us=step, wall_us=2, published=False)
+    return Saved(
+        version=version,
+        checkpoint=checkpoint,
+        positions=positions,
+        timing=Timing(clock_us=step, used={1: 2}, agreed={1: 3}, due_us=4),
+        wall_us=2,
+        published=False,
+    )
 
 
 @pytest.fixture(params=["memory", "lmdb"])
@@ -64,7 +72,7 @@ def test_published_versions_and_the_floor(control: Control) -> None:
     floor = found.floor()
     assert floor is not None
     assert floor.version == 2
-    assert found.positions(saved(4, 4).checkpoint) == ({("t", 0): 40, ("t", 1): 4}, 4)
+    assert found.positions(saved(4, 4).checkpoint) == ({("t", 0): 40, ("t", 1): 4}, saved(4, 4).timing)
     after = control.change(None, lambda ledger: ledgers.opened(ledger, 4, LAYOUT))
     assert (after.published, set(after.saved)) == (4, {4})
     with pytest.raises(DataError, match="does not know"):
