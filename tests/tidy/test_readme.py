@@ -13,7 +13,7 @@ from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md", "docs/STATUS.md"]
+PAGES = ["README.md", "ARCHITECTURE.md", "docs/STATUS.md", "docs/expressions.md"]
 
 
 def test_the_examples_run() -> None:
