@@ -1,0 +1,99 @@
+"""Recursion on Spark: a job per round, the bytes of the in-process runtime, also when a Python worker dies between rounds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import dbsp
+from dbsp.circuit.nodes import Circuit
+from dbsp.errors import CapacityError
+from dbsp.runtime.runtime import Runtime
+from dbsp.runtime.spark.runtime import SparkRuntime
+from dbsp.runtime.spark.session import SparkHandle
+from dbsp.runtime.tasks import Work
+from tests.spark.pipelines import PARTITIONS, MakeRuntime, Pipeline
+
+pytestmark = pytest.mark.spark
+
+Open = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def on_spark(spark: SparkHandle) -> MakeRuntime:
+    def make(work: Work) -> Runtime:
+        return SparkRuntime(work, spark=spark)
+
+    return make
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    pipelines: list[Pipeline] = []
+
+    def open_one(*arguments: object, **named: object) -> Pipeline:
+        pipelines.append(Pipeline(*arguments, **named))  # type: ignore[arg-type]
+        return pipelines[-1]
+
+    yield open_one
+    for pipeline in pipelines:
+        pipeline.close()
+
+
+def paths_circuit(max_rounds: int = 50) -> Circuit:
+    """Paths, and the least node that reaches each one: a join and a min inside, and a group over the answer."""
+    edges = dbsp.table("edges", {"a": dbsp.INT64, "b": dbsp.INT64})
+
+    def longer(paths: dbsp.Stream) -> dbsp.Stream:
+        return paths.join(edges.rename({"a": "b", "b": "c"}), on="b").select("a", b="c")
+
+    def said(least: dbsp.Stream) -> dbsp.Stream:
+        told = least.join(edges, on="a").select(a="b", n="n")
+        return edges.select("a", n="a").union(told).group_by("a").aggregate(n=dbsp.min("n"))
+
+    paths = dbsp.recursive(edges, longer, max_rounds=max_rounds)
+    least = dbsp.recursive({"least": {"a": dbsp.INT64, "n": dbsp.INT64}}, said, max_rounds=max_rounds)["least"]
+    return dbsp.circuit(
+        "paths", {"paths": paths, "reach": paths.group_by("a").aggregate(n=dbsp.count()), "least": least}
+    )
+
+
+def change(pipeline: Pipeline, steps: int) -> None:
+    """The same edges come and go in the same steps."""
+    for _ in range(steps):
+        chance = random.Random(f"edges {pipeline.step}")
+        new = [(chance.randrange(14), chance.randrange(14)) for _ in range(12)]
+        pipeline.push("edges", new, partition=pipeline.step % PARTITIONS)
+        pipeline.push("edges", new[:8], operation=1, partition=(pipeline.step + 1) % PARTITIONS)
+        pipeline.run_step()
+
+
+def life(pipeline: Pipeline) -> None:
+    """Steps, a checkpoint, a rollback with replay, rescales up and down."""
+    change(pipeline, 2)
+    pipeline.checkpoint()
+    change(pipeline, 1)
+    pipeline.new_epoch()
+    for workers in (pipeline.workers + 1, pipeline.workers):
+        pipeline.rescale(workers)
+        change(pipeline, 1)
+
+
+def test_the_bytes_are_those_of_one_process(on_spark: MakeRuntime, opened: Open, tmp_path: Path) -> None:
+    one = opened(tmp_path / "a", circuit=paths_circuit())
+    other = opened(tmp_path / "b", on_spark, circuit=paths_circuit())
+    life(one)
+    life(other)
+    assert other.outputs() == one.outputs()
+    assert other.views() == one.views()
+    assert sum(map(len, other.outputs()["paths"].values()))
+
+
+def test_too_many_rounds_are_an_error_on_spark_too(on_spark: MakeRuntime, opened: Open, tmp_path: Path) -> None:
+    pipeline = opened(tmp_path / "c", on_spark, circuit=paths_circuit(max_rounds=4))
+    pipeline.push("edges", [(n, n + 1) for n in range(9)])
+    with pytest.raises(CapacityError, match="views=recursive max_rounds=4"):
+        pipeline.run_step()
