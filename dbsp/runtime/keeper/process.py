@@ -1,0 +1,181 @@
+"""Keepers that are processes: how a task starts one, finds it again and talks to it.
+
+Nobody waits for a keeper to start: until it answers, `KeeperLostError` says that there is none, and the task does its work
+itself.
+Every call is bounded in time and can be interrupted; a keeper that does not answer is killed (it costs time alone), so that a
+stopped one cannot hold what others need.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dbsp.processes import Process, notes_of_others
+from dbsp.runtime.keeper.place import Place, find_owner, place_of
+from dbsp.runtime.keeper.protocol import KINDS, Job, KeeperLostError, Status, find_kind
+from dbsp.runtime.keeper.server import ServerSettings
+from dbsp.runtime.keeper.wire import receive, same_user, send
+
+ANSWER_S = 5.0
+_POLL_S = 0.02
+_LOCK_FD = 3
+
+
+class ProcessKeeper:
+    """One worker's keeper as its tasks see it; implements `dbsp.runtime.keeper.protocol.Keeper`."""
+
+    def __init__(self, settings: ServerSettings, place: Place) -> None:
+        """Nothing is started or connected."""
+        self._settings, self._place = settings, place
+        self._children: list[int] = []
+
+    def prepare(self) -> None:
+        """Start the process, if there is none; returns at once."""
+        self._reap()
+        lock = self._place.lock()
+        if lock is None:
+            return
+        try:
+            self._children.append(_spawn(self._settings, lock))
+        finally:
+            os.close(lock)
+
+    def _reap(self) -> None:
+        """Let ended processes that were started here be forgotten by the system."""
+        for pid in list(self._children):
+            with suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                    continue
+            self._children.remove(pid)
+
+    def ready(self, wait_s: float) -> int:
+        """Start it if need be, and wait until it answers; its process number."""
+        deadline, pause = time.monotonic() + wait_s, threading.Event()
+        while True:
+            try:
+                return int(self._ask(("hello",)))
+            except KeeperLostError:
+                if time.monotonic() > deadline:
+                    raise
+            self.prepare()
+            pause.wait(_POLL_S)
+
+    def start(self, job: Job) -> None:
+        """Begin the job; where no keeper answers, one is started for the next time."""
+        try:
+            self._ask(("start", job))
+        except KeeperLostError:
+            self.prepare()
+            raise
+
+    def wait(self, job: Job, wait_s: float = 0.0) -> Status:
+        """How the job stands."""
+        found: Status = self._ask(("wait", _named(job), wait_s), wait_s)
+        return found
+
+    def take(self, job: Job) -> Any:
+        """The result of the job, in shared memory where it is large."""
+        return find_kind(self._settings.kinds, job.kind).unpack(self._ask(("take", _named(job))))
+
+    def cancel(self, job: Job) -> None:
+        """Ask the job to end, and forget it."""
+        self._ask(("cancel", _named(job)))
+
+    def close(self) -> None:
+        """End the process; nothing if there is none."""
+        with suppress(KeeperLostError):
+            self._ask(("close",))
+
+    def _ask(self, request: tuple[Any, ...], wait_s: float = 0.0) -> Any:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(wait_s + ANSWER_S)
+                connection.connect(self._place.socket)
+                if not same_user(connection):
+                    raise KeeperLostError(f"a keeper of another user: socket={self._place.socket}")
+                send(connection, request)
+                answer = receive(connection)
+        except TimeoutError as error:
+            self._kill()
+            raise KeeperLostError(f"a keeper does not answer: worker={self._settings.worker}") from error
+        except (OSError, EOFError) as error:
+            raise KeeperLostError(f"there is no keeper: worker={self._settings.worker} error={error}") from error
+        if answer is None:
+            raise KeeperLostError(f"a keeper has ended: worker={self._settings.worker}")
+        value, failure = answer
+        if failure is not None:
+            raise failure
+        return value
+
+    def _kill(self) -> None:
+        """End the very process that noted itself in the folder."""
+        with suppress(OSError):
+            for note in notes_of_others(self._place.folder):
+                note.end()
+
+
+def _named(job: Job) -> Job:
+    """The job without its arguments."""
+    return Job(kind=job.kind, key=job.key, epoch=job.epoch)
+
+
+def _spawn(settings: ServerSettings, lock: int) -> int:
+    """The new process: a session of its own, no descriptor of ours but the lock."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}
+    command = [sys.executable, "-m", "dbsp.runtime.keeper.server", settings.to_json()]
+    actions: list[tuple[Any, ...]] = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, f"{settings.folder}/log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        (os.POSIX_SPAWN_DUP2, lock, _LOCK_FD),
+    ]
+    return os.posix_spawn(sys.executable, command, environment, file_actions=actions, setsid=True)
+
+
+@dataclass(slots=True)
+class ProcessKeepers:
+    """The keepers of one run on this host; a picklable value. Implements `dbsp.runtime.keeper.protocol.Keepers`.
+
+    `owner` is the process they end with: where it is not given, the executor that this process works for.
+    """
+
+    run: str
+    kinds: Mapping[str, str]
+    owner: Process | None
+    _found: dict[int, ProcessKeeper]
+
+    def __init__(self, run: str, kinds: Mapping[str, str] = KINDS, owner: Process | None = None) -> None:
+        """Nothing is started before it is asked for."""
+        self.run, self.kinds, self.owner, self._found = run, dict(kinds), owner, {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process needs to find the same keepers."""
+        return ProcessKeepers, (self.run, self.kinds, self.owner)
+
+    def of(self, worker: int) -> ProcessKeeper | None:
+        """The worker's keeper; None where this process works for no executor (or the system cannot tell)."""
+        if worker not in self._found:
+            owner = (self.owner or find_owner()) if hasattr(os, "pidfd_open") else None
+            if owner is None:
+                return None
+            place = place_of(self.run, worker, owner)
+            settings = ServerSettings(
+                folder=str(place.folder), worker=worker, owner=owner.pid, owner_started=owner.started, kinds=self.kinds
+            )
+            self._found[worker] = ProcessKeeper(settings, place)
+        return self._found[worker]
+
+    def prepare(self, worker: int) -> None:
+        """Start the worker's keeper, if there is none."""
+        keeper = self.of(worker)
+        if keeper is not None:
+            keeper.prepare()
