@@ -5,7 +5,8 @@ default. Units stand in the names. An unknown section or key is refused, with th
 
     [pipeline]    name, circuit = "circuit.py:flights", data_dir, workers, runtime = "spark" | "local"
     [spark]       master = "local[2]", conf = { "spark.executor.memory" = "2g" }, worker_silence_s
-    [input]       kind = "embedded" | "kafka", partitions, bootstrap, topics, format, properties
+    [input]       kind = "embedded" | "kafka", partitions, bootstrap, topics, format, properties,
+                  max_backlog_rows, max_backlog_bytes
     [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics, keys, properties,
                   retention_steps
     [checkpoint]  interval_s, retention_s
@@ -66,7 +67,11 @@ class SparkSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSection:
-    """Where rows come from. `topics` maps tables to Kafka topics (default: the table's name)."""
+    """Where rows come from. `topics` maps tables to Kafka topics (default: the table's name).
+
+    While more rows or bytes wait unprocessed than `max_backlog_rows` or `max_backlog_bytes`, pushes to an embedded input are
+    refused (over HTTP: 429 with Retry-After) and to be sent again. Kafka keeps its own backlog.
+    """
 
     kind: str = "embedded"
     partitions: int = 1
@@ -74,9 +79,13 @@ class InputSection:
     topics: Mapping[str, str] = field(default_factory=dict)
     format: str = "json"
     properties: Mapping[str, str] = field(default_factory=dict)
+    max_backlog_rows: int = 100_000_000
+    max_backlog_bytes: int = 16 * 1024 * MEBIBYTE
 
     def __post_init__(self) -> None:
         """Refuse what no input can do."""
+        _at_least("input.max_backlog_rows", self.max_backlog_rows, 1)
+        _at_least("input.max_backlog_bytes", self.max_backlog_bytes, 1)
         _one_of("input.kind", self.kind, INPUT_KINDS)
         _one_of("input.format", self.format, FORMATS)
         _at_least("input.partitions", self.partitions, 1)

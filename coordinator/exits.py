@@ -26,6 +26,7 @@ KINDS: dict[str, type[errors.DbspError]] = {
         errors.DataError,
         errors.RowsError,
         errors.UnavailableError,
+        errors.OverloadedError,
         errors.CapacityError,
         errors.FencedError,
         errors.InternalError,

@@ -32,7 +32,11 @@ from dbsp.version import VERSION
 ARROW = "application/vnd.apache.arrow.stream"
 STEP_HEADER = "Dbsp-Step"
 PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
-STATUS = {"circuit": 400, "config": 400, "data": 422, "rows": 422, "unavailable": 503, "capacity": 413, "fenced": 409}
+STATUS = {
+    "circuit": 400, "config": 400, "data": 422, "rows": 422, "unavailable": 503, "overloaded": 429, "capacity": 413,
+    "fenced": 409,
+}  # fmt: skip
+RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
 BAD_ROWS_SHOWN_MAX = 20
 EXACT_MAX = 1 << 53
 
@@ -105,7 +109,10 @@ def _refusal(request: Request, token: str | None) -> Response | None:
 
 
 def _refuse(status: int, code: str, message: str, hint: str | None) -> JSONResponse:
-    return JSONResponse({"error": {"code": code, "message": message, "hint": hint}}, status_code=status)
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status in TRY_AGAIN else None
+    return JSONResponse(
+        {"error": {"code": code, "message": message, "hint": hint}}, status_code=status, headers=headers
+    )
 
 
 async def _on_error(_request: Request, error: Exception) -> Response:
@@ -150,6 +157,7 @@ def _add_rows(app: FastAPI, service: Service) -> None:
     ) -> JSONResponse:
         """JSON lines or an array of rows, `{"insert": {...}}` and `{"delete": {...}}` allowed; or an Arrow IPC stream.
 
+        429 with `Retry-After`: too much waits already, nothing was taken; send the same again later.
         `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless. `wait=true` answers when the rows are processed,
         or after `timeout_s` with an error: the rows are durable all the same.
         """

@@ -19,6 +19,7 @@ import pyarrow as pa
 from dbsp.algebra.table import Table
 from dbsp.coordinator import control as ledgers
 from dbsp.coordinator import protocol as p
+from dbsp.coordinator.admission import refuse_overload
 from dbsp.coordinator.build import Built, build
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.events_log import EventsLog
@@ -239,8 +240,12 @@ class Service:
         return self.push_many([Incoming(table=table, push=push, producer=producer, partition=partition)])[0]
 
     def push_many(self, incoming: Sequence[Incoming]) -> list[Position]:
-        """Append many pushes in one synced transaction."""
-        positions = self._writer().append_many(incoming)
+        """Append many pushes in one synced transaction; `OverloadedError` while too much waits to be processed."""
+        writer = self._writer()
+        inputs = self.built.parts.inputs
+        done = {**inputs.floors(), **self.snapshot.processed}
+        refuse_overload(inputs.ends(), done, inputs.bytes_per_row, self.config.input)
+        positions = writer.append_many(incoming)
         self._shell.wake()
         return positions
 

@@ -6,6 +6,7 @@
     ├── DataError         bytes on disk or on the wire are wrong: the message names the file or position
     │   └── RowsError     rows on which an evaluation fails, under error policy `stop`: decide about them
     ├── UnavailableError  something outside is away: try again
+    │   └── OverloadedError  more waits than a setting allows: send the rows again later
     ├── CapacityError     a named limit was hit: raise it
     ├── FencedError       another owner has taken over: stop
     └── InternalError     our bug: report it with the message
@@ -84,6 +85,12 @@ class UnavailableError(DbspError):
 
     code = "unavailable"
     exit_code = 4
+
+
+class OverloadedError(UnavailableError):
+    """More waits to be processed than a setting allows: nothing of this push was taken, send it again later."""
+
+    code = "overloaded"
 
 
 class CapacityError(DbspError):

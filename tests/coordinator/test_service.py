@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from dbsp.coordinator.http import ARROW, make_app
 from dbsp.coordinator.listen import Server, bind, read_address
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.status import Board
-from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
-from dbsp.io import EmbeddedOutputLog, Producer, read_outputs
+from dbsp.errors import CircuitError, ConfigError, DataError, OverloadedError, UnavailableError
+from dbsp.io import EmbeddedOutputLog, Position, Producer, read_outputs
 from dbsp.io.embedded_output import output_workers
 
 CIRCUIT = """
@@ -302,6 +302,51 @@ def test_pause_keeps_rows_waiting(service: Service) -> None:
     assert rows(service) == {}
     service.resume(60)
     service.wait_until_processed(position, 60)
+
+
+@pytest.mark.parametrize("setting", ["max_backlog_rows=3", "max_backlog_bytes=1"])
+def test_a_producer_that_is_too_fast_is_told_to_wait(folder: Path, setting: str) -> None:
+    """Nothing is lost: what was answered is there, what was refused is not, and is taken when it comes again."""
+    with Service(settings(folder, f"input.{setting}")) as service, answering(service) as client:
+        service.pause(60)
+        taken, waiting = 0, [json.dumps({"id": n, "customer": "c", "amount": n}) for n in range(30)]
+        limit = 3 if "rows" in setting else 1
+        while waiting:
+            answer = client.post("/v1/tables/orders/rows", content=waiting[0])
+            if answer.status_code == 200:
+                waiting.pop(0)
+                taken += 1
+                continue
+            assert answer.status_code == 429
+            assert int(answer.headers["Retry-After"]) > 0
+            assert answer.json()["error"]["code"] == "overloaded"
+            assert setting in answer.json()["error"]["message"]
+            assert taken % limit == 0, "it is refused when the bound is reached, not before"
+            assert service.built.parts.inputs.ends()["orders", 0] == taken
+            service.resume(60)
+            service.wait_until_processed(Position(table="orders", partition=0, first=taken - 1, last=taken), 60)
+            service.pause(60)
+        with pytest.raises(OverloadedError) if taken % limit == 0 else nullcontext():
+            service.push("orders", ORDERS.slice(0, 1))
+        service.resume(60)
+        last = service.built.parts.inputs.ends()["orders", 0]
+        service.wait_until_processed(Position(table="orders", partition=0, first=last - 1, last=last), 60)
+        assert rows(service) == {"c": (30, sum(range(30)), 1)}
+
+
+def test_a_backlog_survives_a_restart(folder: Path) -> None:
+    """Rows that wait in the log still count, before the first step and after it."""
+    with Service(settings(folder)) as first:
+        first.pause(60)
+        first.push("orders", ORDERS)
+        first.stop(now=True)
+    second = Service(settings(folder, "input.max_backlog_rows=3"))
+    with pytest.raises(OverloadedError, match="backlog_rows=3 max_backlog_rows=3"):
+        second.push("orders", ORDERS)
+    second.start(timeout_s=60)
+    second.wait_until_processed(Position(table="orders", partition=0, first=2, last=3), 60)
+    second.wait_until_processed(second.push("orders", ORDERS), 60)
+    second.stop()
 
 
 def test_a_repeated_push_counts_once(service: Service) -> None:
