@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from dbsp.aggregates.kind import AggregateCall
 from dbsp.circuit.nodes import Need, Node, SourceLine
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
@@ -20,21 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateCall:
-    """One aggregate: function in {count, sum, avg, min, max, count_distinct}; column None means count(*)."""
-
-    name: str
-    function: str
-    column: str | None = None
-
-    def __str__(self) -> str:
-        """As a reader would write it."""
-        return f"{self.name} = {self.function}({self.column or '*'})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBy(Node):
-    """One row per group of `keys` (null is a group): the keys, then the aggregates. No keys: one group, absent when empty."""
+    """One row per group of `keys` (null is a group): the keys, then the aggregates. No keys: one group, there also when empty."""
 
     input: Node
     keys: tuple[str, ...]
@@ -53,8 +41,7 @@ class GroupBy(Node):
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
         """The keys, and the arguments of the aggregates that are kept."""
-        arguments = {call.column for call in self.aggregates if call.column is not None and call.name in kept}
-        return (frozenset(self.keys) | arguments,)
+        return (frozenset(self.keys).union(*(call.reads for call in self.aggregates if call.name in kept)),)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
         """Below, if it keeps or drops whole groups."""

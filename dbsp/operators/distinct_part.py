@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dbsp.operators.linear_part import as_queries, checked_sum
 from dbsp.operators.operator import State
 from dbsp.operators.part import Values, group_of
-from dbsp.operators.value_form import ValueForm
+from dbsp.operators.row_form import RowForm
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import scatter_add
@@ -29,13 +29,13 @@ class DistinctPart:
     """The number of different values that are not null."""
 
     name: str
-    values: ValueForm
+    values: RowForm
 
     def __str__(self) -> str:
         """The aggregate."""
-        return f"{self.name} = count_distinct({self.values.column.name})"
+        return f"{self.name} = count_distinct({self.values.columns[0].name})"
 
-    def form(self) -> ValueForm:
+    def form(self) -> RowForm:
         """Keys and value."""
         return self.values
 

@@ -60,7 +60,7 @@ class FloatForm:
             np.empty(room, np.int16),
             np.empty((room, len(self.columns)), np.int64),
         )
-        values = np.stack([_bits(batch.column(name)) for name in self.columns])
+        values = np.stack([float_bits(batch.column(name)) for name in self.columns])
         valid = np.stack([_valid(batch.column(name)) for name in self.columns])
         weight = np.ascontiguousarray(batch.weight)
         count = floats.sum_bins(values, valid, weight, runs.order, runs.starts, group, bins, sums)
@@ -71,7 +71,8 @@ class FloatForm:
         return Batch(schema=self.arrangement().schema, columns=columns, weights=sums[:count])
 
 
-def _bits(array: pa.Array) -> Sums:
+def float_bits(array: pa.Array) -> Sums:
+    """The values of a float column as the bits of 64-bit floats."""
     return np.ascontiguousarray(value_view(array).astype(np.float64)).view(np.int64)
 
 

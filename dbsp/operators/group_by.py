@@ -35,7 +35,11 @@ Columns = Sequence[pa.Array]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBy(Operator):
-    """One output row per group. `streams[i]` is the input in which part i finds its form; part 0 counts the rows."""
+    """One output row per group. `streams[i]` is the input in which part i finds its form; part 0 counts the rows.
+
+    Without keys there is one group, which is there also without rows: one more input, the last, holds a row for it at the
+    worker that owns it, in the first step (`dbsp.operators.once`).
+    """
 
     keys: Schema
     linear: LinearPart
@@ -69,7 +73,7 @@ class GroupBy(Operator):
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """-old +new rows of the groups that changed."""
         deltas = [_delta(inputs[at], part) for at, part in zip(self.streams, self.parts, strict=True)]
-        groups = self._groups(deltas)
+        groups = self._groups(deltas) if len(self.keys) else self._whole(deltas, inputs[-1])
         if len(groups) == 0:
             return Batch.empty(self.schema)
         old, new, first = [], [], 0
@@ -78,11 +82,14 @@ class GroupBy(Operator):
             first += len(part.arrangements())
             old.append(before)
             new.append(after)
+        if not len(self.keys):
+            old[0] = replace(old[0], alive=np.full(1, len(inputs[-1]) == 0))
+            new[0] = replace(new[0], alive=np.ones(1, np.bool_))
         return self._change(context, groups, old, new)
 
     def shows(self) -> Shows | None:
         """Itself, if all aggregates are linear."""
-        return None if self.others else self
+        return None if self.others or not len(self.keys) else self
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:
         """One row per group; only where all aggregates are linear does one trace say all."""
@@ -102,6 +109,12 @@ class GroupBy(Operator):
         whole = concat(rows, self.keys)
         return arrange(replace(whole, schema=self.keys), key)
 
+    def _whole(self, deltas: Sequence[Batch], once: Batch) -> Batch:
+        """The one group without keys, if it is new or a row of it changed."""
+        rows = min(1, len(once) + sum(map(len, deltas)))
+        whole = Batch(schema=self.keys, columns=(), weights=np.ones((rows, 1), np.int64))
+        return arrange(whole, Arrangement(schema=self.keys, key=()))
+
     def _change(self, context: StepContext, groups: Batch, old: Sequence[Values], new: Sequence[Values]) -> Batch:
         """The rows that went and came."""
         lived, lives = old[0].alive, new[0].alive
@@ -114,7 +127,7 @@ class GroupBy(Operator):
             changed |= failed_before != failed_after
         went, came = lived & changed, lives & changed
         if context.error_policy != "null":
-            self._report(context, groups, came & failed_after & ~(lived & failed_before))
+            self._report(context, groups, came & failed_after & ~(lived & failed_before), new)
             went, came = went & ~failed_before, came & ~failed_after
         return self._batch(groups.words[0], (before, after), went, came)
 
@@ -143,12 +156,12 @@ class GroupBy(Operator):
         row_hash = None if arrangement.key_is_row else np.concatenate(hashes)[order]
         return replace(batch, key_hash=key_hash[group], row_hash=row_hash, arrangement=arrangement)
 
-    def _report(self, context: StepContext, groups: Batch, failed: Mask) -> None:
-        """Note the groups whose value does not fit."""
-        rows = np.flatnonzero(failed)
-        reason = "a sum does not fit its type"
-        ones = np.ones(len(groups), np.int64)
-        report(context, groups, self.keys.names, ones, dict.fromkeys(rows.tolist(), reason))
+    def _report(self, context: StepContext, groups: Batch, failed: Mask, values: Sequence[Values]) -> None:
+        """Note the groups that have no value, with the first part's reason."""
+        reasons = dict.fromkeys(np.flatnonzero(failed).tolist(), "a result does not fit its type")
+        for value in reversed(values):
+            reasons |= {row: reason for row, reason in value.reasons.items() if row in reasons}
+        report(context, groups, self.keys.names, np.ones(len(groups), np.int64), reasons)
 
 
 def _interleaved(hashes: Sequence[Words], went: Mask, came: Mask) -> tuple[Positions, bool]:

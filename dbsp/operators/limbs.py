@@ -111,3 +111,42 @@ def quotients(low: Words, high: Integers, divisors: Integers, scale: int) -> npt
         number = (int(high[row]) << 64) + int(low[row])
         result[row] = number / (int(divisors[row]) * 10**scale)
     return result
+
+
+def square_limbs_of(type_: pa.DataType) -> int:
+    """How many limbs `squares` makes of the values of an integer or decimal type."""
+    return 2 * limbs_of(type_)
+
+
+def squares(array: pa.Array) -> list[Integers]:
+    """The limbs of every value's square, lowest first, each in [0, 2**32) but the highest; of a null all are 0.
+
+    **Law** linear in nothing but the weights: sums of limbs of squares are the limbs of the sum of squares.
+    """
+    words = _magnitudes(split(array))
+    terms = [np.zeros(len(array), np.uint64) for _ in range(2 * len(words) + 1)]
+    mask, bits = np.uint64(_MASK), np.uint64(BITS)
+    for i, left in enumerate(words):
+        for j, right in enumerate(words):
+            whole = left * right
+            terms[i + j] += whole & mask
+            terms[i + j + 1] += whole >> bits
+    carry = np.zeros(len(array), np.uint64)
+    limbs = []
+    for term in terms[: 2 * len(words)]:
+        total = term + carry
+        limbs.append((total & mask).view(np.int64))
+        carry = total >> bits
+    return limbs
+
+
+def _magnitudes(limbs: list[Integers]) -> list[Words]:
+    """The limbs of the values without their signs, each in [0, 2**32]."""
+    negative = limbs[-1] < 0
+    carry = np.zeros(len(negative), np.int64)
+    found = []
+    for limb in limbs:
+        total = np.where(negative, -limb, limb) + carry
+        found.append((total & _MASK).view(np.uint64))
+        carry = total >> BITS
+    return found

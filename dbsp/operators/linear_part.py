@@ -1,54 +1,54 @@
-"""Counts, exact sums of whole numbers, and their means: aggregates that are linear in the rows.
+"""Aggregates that are linear in the rows: sums of measures per group, and what is made of them (`dbsp.operators.measures`).
 
-**State** per group one row whose weights are: the number of rows, then per measure a count of values that are not null or
-the limbs of a sum (`dbsp.operators.limbs`). The row leaves when all are zero.
+**State** per group one row whose weights are: the number of rows, then the sums of every measure. The row leaves when all
+are zero.
 
 **Law** what is kept of a + b is the sum of what is kept of a and of b; so one look-up and one append per step.
 
-**Limit** an int64 sum that leaves 64 bits, or a decimal sum of more than 38 digits, fails the group's row by the error
-policy; when rows that made it so are retracted, the row is right again.
+**Limit** a result that does not fit its type fails the group's row by the error policy; when rows that made it so are
+retracted, the row is right again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.operators.columns import column_of
-from dbsp.operators.limbs import fits_decimal, fits_int64, joined, quotients, split
 from dbsp.operators.operator import State
 from dbsp.operators.part import Values, group_of, key_columns
-from dbsp.operators.products import product
-from dbsp.zset.arrays import from_values, valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import scatter_add
-from dbsp.zset.schema import INT64, Arrangement, Schema
+from dbsp.zset.schema import Arrangement, Schema
 
 Sums = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Failed = Mask | Mapping[int, str] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What is summed per row: 1 where the column is not null, or the limbs of its value."""
-
-    column: str
-    limbs: int
+class Measure(Protocol):
+    """What each row adds to a group's sums; a frozen value. Its text is that of a sum."""
 
     @property
     def slots(self) -> int:
         """How many weights it takes."""
-        return max(1, self.limbs)
+        ...
 
     def of(self, batch: Batch) -> list[Sums]:
-        """What each row adds."""
-        array, weight = batch.column(self.column), batch.weight
-        if self.limbs:
-            return [product(limb, weight) for limb in split(array)]
-        valid = valid_rows(array)
-        return [weight if valid is None else np.where(valid, weight, 0)]
+        """What each row adds, one array per slot."""
+        ...
+
+
+class Finish(Protocol):
+    """How a result is made of sums; a frozen value."""
+
+    def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, Failed]:
+        """The column, and which rows failed, perhaps with reasons; `sums` has an (n, slots) array per measure."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class LinearForm:
 
     def __str__(self) -> str:
         """The counts and sums."""
-        sums = ", ".join(f"{'sum' if measure.limbs else 'count'}({measure.column})" for measure in self.measures)
+        sums = ", ".join(map(str, self.measures))
         return f"count(*){', ' if sums else ''}{sums} by ({', '.join(self.keys.names)})"
 
     def arrangement(self) -> Arrangement:
@@ -76,39 +76,26 @@ class LinearForm:
         weights = batch.weights if len(slots) == 1 else np.column_stack(slots)
         return Batch(schema=self.keys, columns=key_columns(batch, self.keys.names), weights=weights)
 
-    def slot(self, measure: Measure) -> int:
-        """The first weight of a measure."""
-        return 1 + sum(m.slots for m in self.measures[: self.measures.index(measure)])
+    def slots(self, measure: Measure | None) -> tuple[int, int]:
+        """The weights of a measure, from the first to before the last; of None the number of rows."""
+        if measure is None:
+            return 0, 1
+        first = 1 + sum(m.slots for m in self.measures[: self.measures.index(measure)])
+        return first, first + measure.slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearCall:
-    """One aggregate: function count, sum or avg; where its sum and its count of values are among the weights."""
+    """One aggregate: where its sums are among the weights, and what is made of them."""
 
     name: str
-    function: str
     type: pa.DataType
-    count_slot: int
-    sum_slot: int = 0
-    limbs: int = 0
-    scale: int = 0
+    slots: tuple[tuple[int, int], ...]
+    finish: Finish
 
-    def values(self, sums: Sums) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+    def values(self, sums: Sums) -> tuple[pa.Array, Failed]:
         """The column, and which rows do not fit its type."""
-        count = np.ascontiguousarray(sums[:, self.count_slot])
-        if self.function == "count":
-            return from_values(count, INT64), None
-        valid = count != 0
-        low, high, fits = joined(sums[:, self.sum_slot : self.sum_slot + self.limbs])
-        if self.function == "avg":
-            means = quotients(low, high, np.where(valid, count, 1), self.scale)
-            return column_of(means, valid & fits, self.type), valid & ~fits
-        if pa.types.is_decimal(self.type):
-            fits &= fits_decimal(low, high)
-            words: npt.NDArray[np.uint64] = np.column_stack([low, high.view(np.uint64)])
-            return column_of(words, valid & fits, self.type), valid & ~fits
-        fits &= fits_int64(low, high)
-        return column_of(low.view(np.int64), valid & fits, self.type), valid & ~fits
+        return self.finish.column([sums[:, first:last] for first, last in self.slots], self.type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +107,7 @@ class LinearPart:
 
     def __str__(self) -> str:
         """The aggregates."""
-        return ", ".join(f"{call.name} = {call.function}" for call in self.calls)
+        return ", ".join(f"{call.name} = {call.finish}" for call in self.calls)
 
     def form(self) -> LinearForm:
         """Keys and sums."""
@@ -151,14 +138,20 @@ class LinearPart:
 
     def values_of(self, sums: Sums) -> Values:
         """The columns that rows of sums stand for."""
-        failed: npt.NDArray[np.bool_] | None = None
+        failed: Mask | None = None
+        reasons: dict[int, str] = {}
         columns = []
         for call in self.calls:
             column, wrong = call.values(sums)
             columns.append(column)
+            if isinstance(wrong, Mapping):
+                reasons = {**wrong, **reasons}
+                marked = np.zeros(len(sums), np.bool_)
+                marked[list(wrong)] = True
+                wrong = marked
             if wrong is not None and wrong.any():
                 failed = wrong if failed is None else failed | wrong
-        return Values(columns=tuple(columns), failed=failed, alive=sums[:, 0] != 0)
+        return Values(columns=tuple(columns), failed=failed, alive=sums[:, 0] != 0, reasons=reasons)
 
 
 def checked_sum(left: Sums, right: Sums) -> Sums:

@@ -6,8 +6,8 @@ columns were and are for the groups that changed. Adding an aggregate is adding 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -30,14 +30,16 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """A part's columns for the groups, in their order; `failed` marks groups whose value does not fit its type.
+    """A part's columns for the groups, in their order; `failed` marks groups without a value, `reasons` may say why.
 
-    `alive` is known to the part that counts rows: whether the group has any.
+    A group that failed for no reason given has a result that does not fit its type. `alive` is known to the part that counts
+    rows: whether the group has any.
     """
 
     columns: tuple[pa.Array, ...]
     failed: Mask | None = None
     alive: Mask | None = None
+    reasons: Mapping[int, str] = field(default_factory=dict)
 
 
 class Part(Protocol):

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from dbsp.aggregates import Aggregate
-from dbsp.algebra.group_by import AggregateCall, GroupBy
+from dbsp.aggregates.aggregate import Aggregate
+from dbsp.aggregates.kind import AggregateCall
+from dbsp.algebra.group_by import GroupBy
 from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, column_name
-from dbsp.expr.expression import ColumnRef, Expression, resolve
+from dbsp.expr.build import Expr, col, column_name, lit
+from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column
 from dbsp.stream.handle import Handle
-from dbsp.zset.schema import Schema
+from dbsp.zset.schema import INT64, Schema
 
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
+
+CUBE_KEYS_MAX = 8
 
 
 class Groups(Handle):
@@ -39,32 +43,120 @@ class Groups(Handle):
         """
         source = user_line()
         with located(source):
-            stream = self.made(self.node).with_columns(**named) if named else self
-            names = (*(column_name(key) for key in keys), *named)
-            for name in names:
-                if name not in stream.schema:
-                    raise missing_column(name, stream.schema)
-            return Group(stream, names)
+            return Group(*self._keyed(keys, named))
+
+    def _keyed(self, keys: Sequence[str | Expr], named: Mapping[str, Expr]) -> tuple[Stream, tuple[str, ...]]:
+        """The stream with computed keys added, and the names of all keys."""
+        stream = self.made(self.node).with_columns(**named) if named else self.made(self.node)
+        names = (*(column_name(key) for key in keys), *named)
+        for name in names:
+            if name not in stream.schema:
+                raise missing_column(name, stream.schema)
+        return stream, names
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
-        """Aggregates over all rows: one row, or none while there are no rows."""
-        return Group(self, ()).aggregate(**aggregates)
+        """Aggregates over all rows: exactly one row, also while there are no rows (counts 0, all others null).
+
+        **Law** as SQL's aggregate without `group by`. The row is there from the first step on.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"x": dbsp.INT64})
+        >>> all_rows = t.aggregate(n=dbsp.count(), total=dbsp.sum("x"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"all": all_rows})) as run:
+        ...     print(run.step()["all"].to_rows())
+        ...     run.push("t", [{"x": 7}])
+        ...     print(sorted(run.step()["all"].to_rows(), key=str))
+        ...     run.delete("t", [{"x": 7}])
+        ...     _ = run.step()
+        ...     print(run.view("all").to_rows())
+        [((0, None), 1)]
+        [((0, None), -1), ((1, 7), 1)]
+        [((0, None), 1)]
+        """
+        return Group(self.made(self.node), ()).aggregate(**aggregates)
+
+    def rollup(self, *keys: str | Expr, grouping: str | None = None) -> GroupSets:
+        """Groups by all keys, by all but the last, and so on down to one group of all rows, as SQL's `rollup`.
+
+        **Shape** one row per group of each set; keys that a set leaves out are null. With `grouping` a column of that name
+        (int64) tells them apart, as SQL's `grouping(keys…)`: a bit per key, the first key the highest, 1 where it is left out.
+
+        **Cost** one group-by per set, each kept like any other; their sums travel in one exchange.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"region": dbsp.STRING, "shop": dbsp.STRING, "x": dbsp.INT64})
+        >>> sales = t.rollup("region", "shop", grouping="level").aggregate(total=dbsp.sum("x"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"sales": sales})) as run:
+        ...     run.push("t", [{"region": "n", "shop": "a", "x": 1}, {"region": "n", "shop": "b", "x": 2}])
+        ...     for row in sorted(run.step()["sales"].to_rows(), key=str):
+        ...         print(row)
+        ...     run.delete("t", [{"region": "n", "shop": "b", "x": 2}])
+        ...     _ = run.step()
+        ...     for row in sorted(run.view("sales").to_rows(), key=str):
+        ...         print(row)
+        (('n', 'a', 0, 1), 1)
+        (('n', 'b', 0, 2), 1)
+        (('n', None, 1, 3), 1)
+        ((None, None, 3, 3), 1)
+        (('n', 'a', 0, 1), 1)
+        (('n', None, 1, 1), 1)
+        ((None, None, 3, 1), 1)
+        """
+        with located(user_line()):
+            stream, names = self._keyed(keys, {})
+            sets = tuple(names[:count] for count in range(len(names), -1, -1))
+            return GroupSets(stream, names, sets, grouping)
+
+    def cube(self, *keys: str | Expr, grouping: str | None = None) -> GroupSets:
+        """Groups by every subset of the keys, as SQL's `cube`; otherwise as `rollup`.
+
+        **Limit** eight keys, which are 256 group-bys.
+        """
+        with located(user_line()):
+            stream, names = self._keyed(keys, {})
+            if len(names) > CUBE_KEYS_MAX:
+                hint = "name the sets you need with grouping_sets"
+                raise CircuitError(f"a cube has at most {CUBE_KEYS_MAX} keys: keys={len(names)}", hint)
+            sets = tuple(chosen for count in range(len(names), -1, -1) for chosen in combinations(names, count))
+            return GroupSets(stream, names, sets, grouping)
+
+    def grouping_sets(self, sets: Sequence[Sequence[str | Expr]], grouping: str | None = None) -> GroupSets:
+        """Groups by each of these sets of keys, as SQL's `grouping sets`; otherwise as `rollup`.
+
+        **Shape** the keys are the columns of all sets, in the order in which they are named first.
+        """
+        with located(user_line()):
+            if isinstance(sets, str) or not sets or any(isinstance(keys, str) for keys in sets):
+                raise CircuitError(
+                    f"grouping_sets takes a list of lists: got={sets!r}", 'such as [["a", "b"], ["a"], []]'
+                )
+            named = tuple(tuple(column_name(key) for key in keys) for keys in sets)
+            names = tuple(dict.fromkeys(name for keys in named for name in keys))
+            stream, _ = self._keyed(names, {})
+            return GroupSets(stream, names, named, grouping)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """A stream and the columns it is grouped by; `aggregate` makes a stream of it."""
 
-    stream: Handle
+    stream: Stream
     keys: tuple[str, ...]
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
-        """One row per group: the keys, then the aggregates under their names.
+        """One row per group: the keys, then the aggregates under their names; all kept in one pass over the rows.
 
-        **Law** count, sum and avg are linear in the group's rows; min, max and count_distinct are kept from a sorted
-        history.
+        **Law** counts, sums, means, variances and what else is a sum are linear in the group's rows: constant work per row. The
+        others say in their own docstrings what they keep and cost.
 
-        **Shape** A group without rows has no row; so has the whole, when there are no keys and no rows.
+        **Shape** A group without rows has no row. SQL's `having` is a filter of what comes out.
+
+        **Errors** a group one of whose results does not fit its type has no row: it goes by the error policy, and is back when
+        the result fits again.
 
         **Example**
 
@@ -73,63 +165,166 @@ class Group:
         >>> totals = t.group_by("k").aggregate(n=dbsp.count(), total=dbsp.sum(dbsp.col("x") * 2))
         >>> print(totals.schema)
         (k: string, n: int64 not null, total: int64)
-        >>> with dbsp.open(dbsp.circuit("demo", {"totals": totals})) as run:
+        >>> having = totals.filter(dbsp.col("n") > 1)
+        >>> with dbsp.open(dbsp.circuit("demo", {"totals": totals, "having": having})) as run:
         ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 2}])
         ...     print(run.step()["totals"].to_rows())
         ...     run.delete("t", [{"k": "a", "x": 1}])
-        ...     print(run.step()["totals"].to_rows())
+        ...     changes = run.step()
+        ...     print(changes["totals"].to_rows(), changes["having"].to_rows())
         [(('a', 2, 6), 1)]
-        [(('a', 1, 4), 1), (('a', 2, 6), -1)]
+        [(('a', 1, 4), 1), (('a', 2, 6), -1)] [(('a', 2, 6), -1)]
         """
         source = user_line()
         with located(source):
             return self.stream.made(self._node(aggregates, source))
 
-    def _node(self, aggregates: Mapping[str, Aggregate], source: SourceLine | None) -> GroupBy:
+    def pivot(self, column: str | Expr, values: Sequence[Any], **aggregates: Aggregate) -> Stream:
+        """A column per value: the aggregates over the rows of the group that have this value in `column`.
+
+        **Shape** the keys, then for each value, in order, each aggregate: named `value_name`, or `value` alone if there is one
+        aggregate. A group has a row while it has rows, of these values or not.
+
+        **Cost** that of an aggregate with a filter per value and aggregate; the list of values is fixed, because the columns of
+        a stream are.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"shop": dbsp.STRING, "month": dbsp.STRING, "x": dbsp.INT64})
+        >>> table = t.group_by("shop").pivot("month", ["jan", "feb"], total=dbsp.sum("x"))
+        >>> print(table.columns)
+        ('shop', 'jan', 'feb')
+        >>> with dbsp.open(dbsp.circuit("demo", {"table": table})) as run:
+        ...     run.push("t", [{"shop": "a", "month": "jan", "x": 1}, {"shop": "a", "month": "feb", "x": 2}])
+        ...     print(run.step()["table"].to_rows())
+        ...     run.delete("t", [{"shop": "a", "month": "feb", "x": 2}])
+        ...     print(run.step()["table"].to_rows())
+        [(('a', 1, 2), 1)]
+        [(('a', 1, 2), -1), (('a', 1, None), 1)]
+        """
+        source = user_line()
+        with located(source):
+            name = column_name(column)
+            if name not in self.stream.schema:
+                raise missing_column(name, self.stream.schema)
+            if isinstance(values, str) or not values:
+                raise CircuitError(f"pivot takes a list of values: got={values!r}", 'such as ["jan", "feb"]')
+            if not aggregates:
+                raise CircuitError("nothing to pivot", 'name an aggregate, such as total=dbsp.sum("x")')
+            one = len(aggregates) == 1
+            wide = [
+                (f"{value}" if one else f"{value}_{title}", _aggregate(title, aggregate).where(_is(name, value)))
+                for value in values
+                for title, aggregate in aggregates.items()
+            ]
+            repeated = sorted({title for title, _ in wide if [t for t, _ in wide].count(title) > 1})
+            if repeated:
+                raise CircuitError(f"pivot makes a column twice: columns={repeated}", "name each value once")
+            return self.stream.made(self._node(dict(wide), source))
+
+    def _node(self, aggregates: Mapping[str, Any], source: SourceLine | None) -> GroupBy:
         """Plain columns are named directly; an expression becomes a column of a selection below."""
         if not aggregates and not self.keys:
             raise CircuitError("nothing to aggregate", "name an aggregate, such as n=dbsp.count()")
         schema = self.stream.schema
-        resolved = {name: _resolved(name, aggregate, schema) for name, aggregate in aggregates.items()}
-        outputs = [aggregate.column(name, schema) for name, aggregate in resolved.items()]
+        resolved = {name: _aggregate(name, aggregate).resolved(schema) for name, aggregate in aggregates.items()}
+        outputs = [a.kind.result(name, a.described(schema)) for name, a in resolved.items()]
+        columns = Schema((*(schema[key] for key in self.keys), *outputs))
         computed = _computed(resolved, schema)
         below = self.stream
         if computed:
-            plain = [a.argument.name for a in resolved.values() if isinstance(a.argument, ColumnRef)]
+            plain = [name for aggregate in resolved.values() for name in _plain(aggregate)]
             kept = [(name, name) for name in dict.fromkeys([*self.keys, *plain])]
             below = below.selected([*kept, *((name, argument) for argument, name in computed.items())], source)
-        calls = tuple(
-            AggregateCall(name=name, function=a.function, column=_input_column(a.argument, computed))
-            for name, a in resolved.items()
-        )
-        columns = (*(schema[key] for key in self.keys), *outputs)
-        return GroupBy(input=below.node, keys=self.keys, aggregates=calls, schema=Schema(columns), source=source)
+        calls = tuple(_call(name, aggregate, computed) for name, aggregate in resolved.items())
+        return GroupBy(input=below.node, keys=self.keys, aggregates=calls, schema=columns, source=source)
 
 
-def _resolved(name: str, aggregate: Any, schema: Schema) -> Aggregate:
+@dataclass(frozen=True, slots=True)
+class GroupSets:
+    """A stream and several sets of columns it is grouped by; `aggregate` makes one stream of them all."""
+
+    stream: Stream
+    keys: tuple[str, ...]
+    sets: tuple[tuple[str, ...], ...]
+    grouping: str | None
+
+    def aggregate(self, **aggregates: Aggregate) -> Stream:
+        """One row per group of each set: all keys, those the set leaves out null; the grouping id if named; the aggregates.
+
+        **Law** the union of one group-by per set. **Shape** the set without keys has its row also when there are no rows.
+        """
+        source = user_line()
+        with located(source):
+            if self.grouping is not None and (self.grouping in self.keys or self.grouping in aggregates):
+                raise CircuitError(f"the grouping id needs a name of its own: grouping={self.grouping}")
+            parts = [self._part(keys, aggregates, source) for keys in self.sets]
+            return parts[0].union(*parts[1:]) if len(parts) > 1 else parts[0]
+
+    def _part(self, keys: tuple[str, ...], aggregates: Mapping[str, Aggregate], source: SourceLine | None) -> Stream:
+        """The rows of one set."""
+        schema = self.stream.schema
+        if not keys and not aggregates:
+            raise CircuitError("nothing to aggregate", "name an aggregate, such as n=dbsp.count()")
+        node = Group(self.stream, keys)._node(aggregates, source)
+        left_out = [key not in keys for key in self.keys]
+        shown: list[tuple[str, Any]] = [
+            (key, lit(None, schema[key].type) if out else key) for key, out in zip(self.keys, left_out, strict=True)
+        ]
+        if self.grouping is not None:
+            shown.append((self.grouping, lit(sum(out << at for at, out in enumerate(reversed(left_out))), INT64)))
+        return self.stream.made(node).selected([*shown, *((name, name) for name in aggregates)], source)
+
+
+def _is(column: str, value: Any) -> Expr:
+    """Whether a column has this value."""
+    return col(column).is_null() if value is None else col(column) == value
+
+
+def _aggregate(name: str, aggregate: Any) -> Aggregate:
     if not isinstance(aggregate, Aggregate):
-        hint = f"write {name}=dbsp.max(…) or another of dbsp.count, sum, avg, min, max, count_distinct"
+        hint = f"write {name}=dbsp.max(…) or another aggregate of dbsp, such as count, sum, avg, median, string_agg"
         raise CircuitError(f"not an aggregate: name={name} got={aggregate!r}", hint)
-    if aggregate.argument is None:
-        return aggregate
-    return Aggregate(aggregate.function, resolve(aggregate.argument, schema))
+    return aggregate
+
+
+def _expressions(aggregate: Aggregate) -> tuple[Expression, ...]:
+    """What an aggregate computes per row."""
+    return aggregate.arguments if aggregate.condition is None else (*aggregate.arguments, aggregate.condition)
+
+
+def _plain(aggregate: Aggregate) -> list[str]:
+    """The columns that an aggregate reads by name."""
+    return [
+        *(e.name for e in _expressions(aggregate) if isinstance(e, ColumnRef)),
+        *(by.column for by in aggregate.order),
+    ]
 
 
 def _computed(aggregates: Mapping[str, Aggregate], schema: Schema) -> dict[Expression, str]:
     """A column name for every argument that is no plain column; equal arguments share one."""
     names: dict[Expression, str] = {}
     for name, aggregate in aggregates.items():
-        argument = aggregate.argument
-        if argument is not None and not isinstance(argument, ColumnRef) and argument not in names:
-            fresh = f"__{name}"
-            while fresh in schema:
-                fresh += "_"
-            names[argument] = fresh
+        for argument in _expressions(aggregate):
+            if not isinstance(argument, ColumnRef) and argument not in names:
+                fresh = f"__{name}"
+                while fresh in schema or fresh in names.values():
+                    fresh += "_"
+                names[argument] = fresh
     return names
 
 
-def _input_column(argument: Expression | None, computed: Mapping[Expression, str]) -> str | None:
-    """The input column of an aggregate; None counts rows."""
-    if argument is None:
-        return None
-    return argument.name if isinstance(argument, ColumnRef) else computed[argument]
+def _call(name: str, aggregate: Aggregate, computed: Mapping[Expression, str]) -> AggregateCall:
+    """The aggregate over columns."""
+
+    def column(expression: Expression) -> str:
+        return expression.name if isinstance(expression, ColumnRef) else computed[expression]
+
+    return AggregateCall(
+        name=name,
+        kind=aggregate.kind,
+        columns=tuple(map(column, aggregate.arguments)),
+        order=aggregate.order,
+        where=None if aggregate.condition is None else column(aggregate.condition),
+    )

@@ -27,6 +27,7 @@ from dbsp.zset.arrays import (
     is_bool,
     is_bytes,
     is_decimal,
+    join,
     pair_view,
     ranked,
     valid_rows,
@@ -69,6 +70,23 @@ def _ascending_codes(array: pa.Array) -> NDArray[np.uint64]:
     if is_decimal(array):
         return _clamped(pair_view(array))
     return _word_codes(value_view(array))
+
+
+def not_above(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """Whether left <= right in ascending order, row by row; false where the right one is null.
+
+    **Example**
+
+    >>> not_above(pa.array([1.0, float("nan"), 2.0]), pa.array([1.0, 5.0, None])).tolist()
+    [True, False, False]
+    """
+    rows = len(left)
+    below, same = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
+    for word in _exact_words(join([left, right]), OrderBy("")):
+        below |= same & (word[:rows] < word[rows:])
+        same &= word[:rows] == word[rows:]
+    valid = valid_rows(right)
+    return below | same if valid is None else (below | same) & valid
 
 
 def _word_codes(values: NDArray[Any]) -> NDArray[np.uint64]:

@@ -148,7 +148,7 @@ MISTAKES = {
     ),
     't.group_by("name").aggregate(x=col("delay"))': (
         "not an aggregate: name=x got=delay at=circuit.py:LINE; "
-        "write x=dbsp.max(…) or another of dbsp.count, sum, avg, min, max, count_distinct"
+        "write x=dbsp.max(…) or another aggregate of dbsp, such as count, sum, avg, median, string_agg"
     ),
     't.group_by("nam")': 'no such column: column="nam" at=circuit.py:LINE; did you mean "name"?',
     "t.union(u)": (

@@ -46,7 +46,7 @@ circuit = dbsp.circuit("demo", {
     "idle": airlines.select("code").difference(flights.select(code="carrier")).union(airlines.select("code")),
 }, materialize=["worst", "words"])
 """
-GOLDEN = "8f5e35a1e40719f79c9bff7d2e5c8f7f4afdcefc206e774d3eab2151bb8be397"
+GOLDEN = "734b4371489ce88204e1bd6231bb29a2607ca612e7d68e5b143362f9de126655"
 
 
 def load(code: str, folder: Path) -> dbsp.Circuit:

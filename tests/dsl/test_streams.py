@@ -10,7 +10,10 @@ import pytest
 
 import dbsp
 from dbsp import col
-from dbsp.algebra.group_by import AggregateCall, GroupBy
+from dbsp.aggregates.counts import Count
+from dbsp.aggregates.kind import AggregateCall
+from dbsp.aggregates.sums import Sum
+from dbsp.algebra.group_by import GroupBy
 from dbsp.algebra.select import Select
 from dbsp.errors import CircuitError
 
@@ -122,8 +125,8 @@ def test_plain_arguments_need_no_column_below():
     assert isinstance(node, GroupBy)
     assert node.input == T.node
     assert node.aggregates == (
-        AggregateCall(name="n", function="count"),
-        AggregateCall(name="s", function="sum", column="i"),
+        AggregateCall(name="n", kind=Count()),
+        AggregateCall(name="s", kind=Sum(), columns=("i",)),
     )
 
 

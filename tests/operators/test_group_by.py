@@ -12,12 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.algebra.group_by import AggregateCall
+from dbsp.aggregates.counts import Count, CountDistinct
+from dbsp.aggregates.kind import AggregateCall, Argument
+from dbsp.aggregates.positions import Extreme
+from dbsp.aggregates.sums import Avg, Sum
 from dbsp.operators.combine import Combine
 from dbsp.operators.group_by import GroupBy
 from dbsp.operators.limbs import joined, quotients, split
+from dbsp.operators.once import Once
 from dbsp.operators.operator import StepContext
-from dbsp.plan.grouping import linear_part, other_parts
+from dbsp.plan.grouping import asked_by
 from dbsp.zset.batch import Batch
 from tests.operators.driver import Driver, Rows, batch, plain, total
 from tests.operators.histories import floats, hashed, hashes, histories, keys, proper, quick
@@ -26,7 +30,6 @@ MONEY = dbsp.decimal(25, 2)
 SCHEMA = dbsp.Schema.of(
     {"k": dbsp.STRING, "x": dbsp.INT64, "f": dbsp.FLOAT64, "m": MONEY, "s": dbsp.STRING, "g": dbsp.FLOAT32}
 )
-RESULTS = {"sum x": dbsp.INT64, "sum f": dbsp.FLOAT64, "sum g": dbsp.FLOAT64, "sum m": dbsp.decimal(38, 2)}
 integers = st.sampled_from([None, 0, 1, -7, 2**62, -(2**62), 2**40 + 1])
 money = st.sampled_from([None, Decimal("0.01"), Decimal("-2.50"), Decimal("99999999999999999999.99"), Decimal("-1e20")])
 texts = st.sampled_from([None, "12345678a", "12345678b", ""])
@@ -34,17 +37,18 @@ small_floats = st.sampled_from([None, 0.5, -0.25, float("nan")])
 rows = st.tuples(keys, integers, floats, money, texts, small_floats)
 
 
+KINDS = {
+    "count": Count(), "sum": Sum(), "avg": Avg(), "min": Extreme(False), "max": Extreme(True),
+    "count_distinct": CountDistinct(),
+}  # fmt: skip
+
+
 def aggregate(keys_: tuple[str, ...], *calls: str) -> tuple[GroupBy, list[Combine]]:
     """A group-by of calls such as "sum x", and what combines its inputs."""
-    made = [AggregateCall(name=c, function=c.split()[0], column=c.split()[1] if " " in c else None) for c in calls]
-    result = []
-    for call in made:
-        known = dbsp.INT64 if call.function.startswith("count") else dbsp.FLOAT64 if call.function == "avg" else None
-        type_ = known or RESULTS.get(call.name) or SCHEMA[call.column or ""].type
-        result.append(dbsp.Column(call.name, type_, nullable=not call.function.startswith("count")))
+    made = [AggregateCall(name=c, kind=KINDS[c.split()[0]], columns=tuple(c.split()[1:])) for c in calls]
+    result = [call.kind.result(call.name, tuple(map(_argument, call.columns))) for call in made]
     keyed = SCHEMA.select(keys_)
-    linear = linear_part(keyed, [c for c in made if _linear(c)], SCHEMA, dbsp.Schema(tuple(result)))
-    others = other_parts(keyed, [c for c in made if not _linear(c)], SCHEMA)
+    linear, others = asked_by(made, keyed, SCHEMA, dbsp.Schema(tuple(result))).parts()
     forms = list(dict.fromkeys(part.form() for part in (linear, *others)))
     operator = GroupBy(
         keys=keyed, linear=linear, others=others, schema=dbsp.Schema((*keyed.columns, *result)),
@@ -53,8 +57,8 @@ def aggregate(keys_: tuple[str, ...], *calls: str) -> tuple[GroupBy, list[Combin
     return operator, [Combine(form=form) for form in forms]
 
 
-def _linear(call: AggregateCall) -> bool:
-    return call.function == "count" or (call.function in ("sum", "avg") and call.column in ("x", "m"))
+def _argument(column: str) -> Argument:
+    return Argument(column, column, SCHEMA[column].type, True)
 
 
 class Grouped(Driver):
@@ -74,6 +78,8 @@ class Grouped(Driver):
                 combine.step(context, None, (part,)) for part in (whole.slice(0, half), whole.slice(half, len(whole)))
             ]  # type: ignore[arg-type]
             inputs.append(_concat([part.loose() for part in sent]))
+        if len(self.operator.keys) == 0:
+            inputs.append(Once().step(StepContext(step=self.steps, clock_us=0), None, ()))  # type: ignore[arg-type]
         return self.step(*inputs)
 
 
@@ -123,7 +129,8 @@ def test_every_aggregate_at_once(by: int, history: list[Any], bits: int | None) 
         for at, step in enumerate(history):
             driver.feed(step)
             here = total(pair for step in history[: at + 1] for pair in step)
-            assert driver.answer == total((wanted(key, group), 1) for key, group in grouped(here, by).items())
+            groups = grouped(here, by) if by else {(): [], **grouped(here, by)}
+            assert driver.answer == total((wanted(key, group), 1) for key, group in groups.items())
         assert not driver.dead
 
 

@@ -85,18 +85,18 @@ segment 0
       exchange 0 by (k) to #5
   #3 combine bins of f by (k) of #1 (k: string, __bin__: int16)
       exchange 1 by (k) to #6
-  #4 combine values of x by (k) of #1 (k: string, __value__: int64)
+  #4 combine values of x by (k) of #1 (k: string, __value__x: int64)
       exchange 2 by (k) to #7
 segment 1
   #5 receive of exchange 0 (k: string)
   #6 receive of exchange 1 (k: string, __bin__: int16)
-  #7 receive of exchange 2 (k: string, __value__: int64)
+  #7 receive of exchange 2 (k: string, __value__x: int64)
   #8 group by (k) m = avg(f); lo = min(x); hi = max(x); d = count_distinct(x) of #5, #6, #7 (k: string, lo: int64, hi: int64, d: int64, m: double)
       trace 0 by (k)
       trace 1 by (k) with (__bin__)
-      trace 2 by (k) order __value__ with (__value__)
-      trace 3 by (k) order __value__ desc with (__value__)
-      trace 4 by (k) with (__value__)
+      trace 2 by (k) order __value__x with (__value__x)
+      trace 3 by (k) order __value__x desc with (__value__x)
+      trace 4 by (k) with (__value__x)
       trace 5 by (k)
   view v is #8, trace 6 by (k) with (lo, hi, d, m)
 """,

@@ -1,11 +1,22 @@
-"""Groups and their aggregates."""
+"""Groups and their aggregates. What is no multiple of a small power of two is cut to one, so that sums of it are exact."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 from hypothesis import strategies as st
 
 import dbsp
 from tests.laws.relation import Relation
+
+SMALL = "a between -100 and 100"
+
+
+def small() -> dbsp.Expr:
+    return dbsp.col("a").between(-100, 100)
 
 
 def grouped(r: Relation) -> Relation:
@@ -26,9 +37,204 @@ def extremes(r: Relation) -> Relation:
     )
 
 
+def whole(r: Relation) -> Relation:
+    """Without keys: one row, whatever there is."""
+    stream = r.stream.aggregate(
+        b=dbsp.max("b"), n=dbsp.count(), d=dbsp.count_distinct("a"), f=dbsp.quantile_disc("f", 0.5)
+    )
+    return Relation(
+        stream.select("b", a=dbsp.col("n") + dbsp.col("d"), f="f"),
+        f"select max(b) as b, count(*) + count(distinct a) as a, quantile_disc(f, 0.5) as f from ({r.sql})",
+        (*r.operators, "global"),
+    )
+
+
+def varied(r: Relation, of: str, less: str) -> Relation:
+    """A variance of integers or of floats; the numbers are small, so that DuckDB's integers give it rounded once too."""
+    function = dbsp.var_pop if less == "n" else dbsp.var_samp
+    argument = dbsp.col("a").cast(dbsp.FLOAT64) if of == "floats" else dbsp.col("a")
+    stream = r.stream.group_by("b").aggregate(v=function(argument).where(small()), n=dbsp.count("a").where(small()))
+    sums = "select b, count(x) as n, sum(x) as s, sum(x * x) as q"
+    sums += f" from (select b, case when {SMALL} then a end as x from ({r.sql})) group by b"
+    exact = f"(n * q - s * s)::double / (n * {less})::double"
+    return Relation(
+        stream.select("b", a="n", f=(dbsp.col("v") * 64).floor() / 64),
+        f"select b, n as a, floor(case when {less} > 0 then {exact} end * 64) / 64 as f from ({sums})",
+        (*r.operators, f"variance of {of}"),
+    )
+
+
+def logical(r: Relation) -> Relation:
+    stream = r.stream.group_by("b").aggregate(
+        every=dbsp.bool_and(dbsp.col("a") > 0), some=dbsp.bool_or(dbsp.col("f") > 0), f=dbsp.min("f")
+    )
+    flag = dbsp.when(dbsp.col("every"), 2).otherwise(0) + dbsp.when(dbsp.col("some"), 1).otherwise(0)
+    return Relation(
+        stream.select("b", a=flag.cast(dbsp.INT64), f="f"),
+        "select b, (case when bool_and(a > 0) then 2 else 0 end + case when bool_or(f > 0) then 1 else 0 end)::bigint as a,"
+        f" min(f) as f from ({r.sql}) group by b",
+        (*r.operators, "bool"),
+    )
+
+
+def bitwise(r: Relation, function: str) -> Relation:
+    stream = r.stream.group_by("b").aggregate(a=getattr(dbsp, f"bit_{function}")("a"), f=dbsp.max("f"))
+    return Relation(
+        stream.select("b", "a", "f"),
+        f"select b, bit_{function}(a) as a, max(f) as f from ({r.sql}) group by b",
+        (*r.operators, f"bit_{function}"),
+    )
+
+
+def arg_extremes(r: Relation) -> Relation:
+    stream = r.stream.group_by("b").aggregate(a=dbsp.arg_min("a", "f"), f=dbsp.arg_max("f", "a"))
+    both = "filter (where a is not null and f is not null)"
+    return Relation(
+        stream.select("b", "a", "f"),
+        f"select b, first(a order by f, a) {both} as a, first(f order by a desc, f) {both} as f from ({r.sql}) group by b",
+        (*r.operators, "arg_min"),
+    )
+
+
+def first_last(r: Relation) -> Relation:
+    stream = r.stream.group_by("b").aggregate(
+        a=dbsp.first("a", order_by=dbsp.desc("f")).where(dbsp.col("a") != 1),
+        f=dbsp.last("f", order_by=["a", dbsp.desc("f", nulls_first=True)]),
+    )
+    return Relation(
+        stream.select("b", "a", "f"),
+        "select b, first(a order by f desc nulls last, a nulls last) filter (where a <> 1) as a,"
+        f" last(f order by a nulls last, f desc nulls first) as f from ({r.sql}) group by b",
+        (*r.operators, "first"),
+    )
+
+
+def quantiles(r: Relation, fraction: float) -> Relation:
+    stream = r.stream.group_by("b").aggregate(
+        a=dbsp.quantile_disc("a", fraction), f=dbsp.quantile_cont("a", fraction).where(dbsp.col("f").is_not_null())
+    )
+    return Relation(
+        stream.select("b", "a", "f"),
+        f"select b, quantile_disc(a, {fraction}) as a,"
+        f" quantile_cont(a, {fraction}) filter (where f is not null) as f from ({r.sql}) group by b",
+        (*r.operators, "quantile"),
+    )
+
+
+def middles(r: Relation) -> Relation:
+    """Quantiles of texts and floats, by another key."""
+    stream = r.stream.group_by("a").aggregate(b=dbsp.quantile_disc("b", 0.75), f=dbsp.quantile_disc("f", 0.25))
+    return Relation(
+        stream.select("b", "a", "f"),
+        f"select quantile_disc(b, 0.75) as b, a, quantile_disc(f, 0.25) as f from ({r.sql}) group by a",
+        (*r.operators, "quantile_disc"),
+    )
+
+
+def joined_texts(r: Relation) -> Relation:
+    stream = r.stream.group_by("a").aggregate(
+        b=dbsp.string_agg("b", "+", order_by=dbsp.desc("f")), f=dbsp.array_agg("f", order_by="b")
+    )
+    return Relation(
+        stream.select("b", "a", f=dbsp.col("f").element(1)),
+        "select string_agg(b, '+' order by f desc nulls last, b) as b, a,"
+        f" array_agg(f order by b nulls last, f nulls last)[1] as f from ({r.sql}) group by a",
+        (*r.operators, "string_agg"),
+    )
+
+
+def having(r: Relation, limit: int) -> Relation:
+    stream = r.stream.group_by("b").aggregate(a=dbsp.count("f"), f=dbsp.max("f")).filter(dbsp.col("a") > limit)
+    return Relation(
+        stream,
+        f"select b, count(f) as a, max(f) as f from ({r.sql}) group by b having count(f) > {limit}",
+        (*r.operators, "having"),
+    )
+
+
+def grouping_sets(r: Relation, kind: str) -> Relation:
+    sets: dict[str, tuple[Callable[[Any], Any], str]] = {
+        "rollup": (lambda s: s.rollup("b", "a", grouping="g"), "rollup (b, a)"),
+        "cube": (lambda s: s.cube("b", "a", grouping="g"), "cube (b, a)"),
+        "sets": (lambda s: s.grouping_sets([["b"], ["a"], []], grouping="g"), "grouping sets ((b), (a), ())"),
+    }
+    make, sql = sets[kind]
+    stream = make(r.stream).aggregate(n=dbsp.count(), f=dbsp.max("f"))
+    number = dbsp.col("n") * 4 + dbsp.col("g") + dbsp.coalesce(dbsp.col("a"), dbsp.lit(-1))
+    return Relation(
+        stream.select("b", a=number, f="f"),
+        f"select b, count(*) * 4 + grouping(b, a) + coalesce(a, -1) as a, max(f) as f from ({r.sql}) group by {sql}",
+        (*r.operators, kind),
+    )
+
+
+def pivoted(r: Relation) -> Relation:
+    stream = r.stream.group_by("b").pivot("a", [0, 5, None], n=dbsp.count(), f=dbsp.max("f"))
+    number = dbsp.col("0_n") * 100 + dbsp.col("5_n") * 10 + dbsp.col("None_n")
+    return Relation(
+        stream.select("b", a=number, f=dbsp.coalesce(dbsp.col("5_f"), dbsp.col("None_f"))),
+        "select b, count(*) filter (where a = 0) * 100 + count(*) filter (where a = 5) * 10"
+        " + count(*) filter (where a is null) as a, coalesce(max(f) filter (where a = 5), max(f) filter (where a is null)) as f"
+        f" from ({r.sql}) group by b",
+        (*r.operators, "pivot"),
+    )
+
+
+def squares(rows: pa.Table) -> list[Any]:
+    values = rows["a"].fill_null(0).to_numpy() % 1000
+    return [values * values, np.asarray(rows["a"].is_valid()).astype(np.int64)]
+
+
+def remainder(sums: Any) -> Any:
+    return sums[:, 0] * 10 + sums[:, 1]
+
+
+def alternating(rows: list[dict[str, Any]]) -> int:
+    return sum((-1) ** at * (row["a"] % 1000) for at, row in enumerate(rows) if row["a"] is not None)
+
+
+def by_user(r: Relation, fold: bool) -> Relation:
+    """A linear aggregate and a fold; DuckDB's `%` keeps the sign, Python's does not."""
+    modulo = "((a % 1000 + 1000) % 1000)"
+    if fold:
+        made = dbsp.fold_aggregate("a", function=alternating, type=dbsp.INT64, order_by="a").where(dbsp.col("b") != "y")
+        numbered = (
+            f"select *, row_number() over (partition by f order by a nulls last) as place from ({r.sql}) where b <> 'y'"
+        )
+        sql = (
+            f"select 'x' as b, sum(case when a is null then 0 when place % 2 = 1 then {modulo} else -{modulo} end)::bigint as a,"
+            f" f from ({numbered}) group by f union all select 'x', null, f from ({r.sql}) group by f"
+            " having count(*) filter (where b <> 'y') = 0"
+        )
+    else:
+        made = dbsp.linear_aggregate("a", map=squares, finish=remainder, type=dbsp.INT64, width=2).where(
+            dbsp.col("b") != "y"
+        )
+        each = f"case when a is null then 0 else {modulo} * {modulo} * 10 + 1 end"
+        sql = f"select 'x' as b, coalesce(sum({each}) filter (where b <> 'y'), 0)::bigint as a, f from ({r.sql}) group by f"
+    stream = r.stream.group_by("f").aggregate(a=made).select(b=dbsp.lit("x"), a="a", f="f")
+    return Relation(stream, sql, (*r.operators, "fold" if fold else "linear"))
+
+
 def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
     """Relations made of others."""
+    aggregates = [
+        st.builds(whole, inner),
+        st.builds(varied, inner, st.sampled_from(["integers", "floats"]), st.sampled_from(["n", "(n - 1)"])),
+        st.builds(logical, inner),
+        st.builds(bitwise, inner, st.sampled_from(["and", "or", "xor"])),
+        st.builds(arg_extremes, inner),
+        st.builds(first_last, inner),
+        st.builds(quantiles, inner, st.sampled_from([0, 0.25, 0.5, 0.75, 1])),
+        st.builds(middles, inner),
+        st.builds(joined_texts, inner),
+        st.builds(by_user, inner, st.booleans()),
+    ]
     return [
         st.builds(grouped, inner),
         st.builds(extremes, inner),
+        st.one_of(aggregates),
+        st.builds(having, inner, st.integers(0, 2)),
+        st.builds(grouping_sets, inner, st.sampled_from(["rollup", "cube", "sets"])),
+        st.builds(pivoted, inner),
     ]

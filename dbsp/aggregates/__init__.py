@@ -1,0 +1,50 @@
+"""Aggregates: what `group_by(...).aggregate(...)` computes per group. Each kind is one module: its type, how it is kept, its SQL.
+
+Nulls are left out, as in SQL; an aggregate of a group without any value is null, a count is 0. All are exact: what rows came
+and went before leaves no trace in a result.
+"""
+
+from dbsp.aggregates.aggregate import Aggregate
+from dbsp.aggregates.counts import count, count_distinct
+from dbsp.aggregates.lists import array_agg, string_agg
+from dbsp.aggregates.logic import bit_and, bit_or, bit_xor, bool_and, bool_or
+from dbsp.aggregates.ordering import asc, desc
+from dbsp.aggregates.positions import arg_max, arg_min, first, last, max, min  # noqa: A004 (SQL's names, used as dbsp.min)
+from dbsp.aggregates.quantiles import median, quantile_cont, quantile_disc
+from dbsp.aggregates.sums import avg, sum  # noqa: A004 (as above)
+from dbsp.aggregates.user import fold_aggregate, linear_aggregate
+from dbsp.aggregates.variances import stddev, stddev_pop, stddev_samp, var_pop, var_samp, variance
+
+__all__ = [
+    "Aggregate",
+    "arg_max",
+    "arg_min",
+    "array_agg",
+    "asc",
+    "avg",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "bool_and",
+    "bool_or",
+    "count",
+    "count_distinct",
+    "desc",
+    "first",
+    "fold_aggregate",
+    "last",
+    "linear_aggregate",
+    "max",
+    "median",
+    "min",
+    "quantile_cont",
+    "quantile_disc",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "string_agg",
+    "sum",
+    "var_pop",
+    "var_samp",
+    "variance",
+]

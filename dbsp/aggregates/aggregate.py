@@ -1,0 +1,100 @@
+"""What a user writes for an aggregate: a kind, its arguments, the order and the filter it reads rows in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dbsp.aggregates.kind import Argument, Kind
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr, column_name, lit, unwrap, when
+from dbsp.expr.expression import ColumnRef, Expression, resolve
+from dbsp.expr.names import missing_column
+from dbsp.zset.schema import BOOL, OrderBy, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A function over the rows of a group. Made by `dbsp.sum` and its like; `where` narrows it."""
+
+    kind: Kind
+    arguments: tuple[Expression, ...] = ()
+    order: tuple[OrderBy, ...] = ()
+    condition: Expression | None = None
+
+    def where(self, condition: Expr) -> Aggregate:
+        """Over the rows for which the condition is true alone: SQL's `filter (where …)`.
+
+        **Law** the same aggregate over the filtered rows; a group without such rows has the aggregate of no rows.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+        >>> some = t.group_by("k").aggregate(n=dbsp.count(), big=dbsp.count().where(dbsp.col("x") > 10))
+        >>> with dbsp.open(dbsp.circuit("demo", {"some": some})) as run:
+        ...     run.push("t", [{"k": "a", "x": 20}, {"k": "a", "x": 5}])
+        ...     print(run.step()["some"].to_rows())
+        ...     run.delete("t", [{"k": "a", "x": 20}])
+        ...     print(run.step()["some"].to_rows())
+        [(('a', 2, 1), 1)]
+        [(('a', 1, 0), 1), (('a', 2, 1), -1)]
+        """
+        with located(user_line()):
+            if not isinstance(condition, Expr):
+                raise CircuitError(f"where takes an expression: got={condition!r}", 'such as dbsp.col("x") > 0')
+        added = unwrap(condition)
+        whole = added if self.condition is None else unwrap(Expr(self.condition) & Expr(added))
+        return replace(self, condition=whole)
+
+    def resolved(self, schema: Schema) -> Aggregate:
+        """With names and types checked; a filter is part of the arguments where nulls are left out anyway."""
+        for by in self.order:
+            if by.column not in schema:
+                raise missing_column(by.column, schema)
+        arguments = tuple(resolve(argument, schema) for argument in self.arguments)
+        if self.condition is None:
+            return replace(self, arguments=arguments)
+        condition = resolve(self.condition, schema)
+        if condition.type(schema) != BOOL:
+            hint = f"write a comparison, such as ({condition}) != 0"
+            raise CircuitError(f"where takes a condition: got={condition} type={condition.type(schema)}", hint)
+        if self.kind.keeps_nulls:
+            return replace(self, arguments=arguments, condition=condition)
+        chosen = [
+            when(Expr(condition), Expr(argument)).otherwise(None) for argument in arguments or (unwrap(lit(True)),)
+        ]
+        return replace(self, arguments=tuple(resolve(unwrap(c), schema) for c in chosen), condition=None)
+
+    def described(self, schema: Schema) -> tuple[Argument, ...]:
+        """The resolved arguments for the type rule."""
+        return tuple(Argument(str(a), shown(a), a.type(schema), a.nullable(schema)) for a in self.arguments)
+
+
+def shown(argument: Expression) -> str:
+    """An argument as a user may write it."""
+    return f'dbsp.col("{argument.name}")' if isinstance(argument, ColumnRef) else f"({argument})"
+
+
+def argument_of(value: Any) -> Expression:
+    """A column name or an expression."""
+    if isinstance(value, str):
+        return ColumnRef(value)
+    if isinstance(value, Expr):
+        return unwrap(value)
+    with located(user_line()):
+        raise CircuitError(f"an aggregate takes a column name or an expression: got={value!r}", 'such as dbsp.sum("x")')
+
+
+def order_of(what: str, order_by: Any, needed: bool) -> tuple[OrderBy, ...]:
+    """The ordering columns of an aggregate, as a user may write them."""
+    with located(user_line()):
+        listed: Sequence[Any] = [order_by] if isinstance(order_by, str | OrderBy | Expr) else list(order_by or ())
+        order = tuple(item if isinstance(item, OrderBy) else OrderBy(column_name(item)) for item in listed)
+        if needed and not order:
+            raise CircuitError(
+                f"{what} needs an order: rows have none of their own", f'such as {what}("x", order_by="at")'
+            )
+        return order

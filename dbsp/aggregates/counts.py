@@ -1,0 +1,78 @@
+"""Count, and count distinct."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dbsp.aggregates.aggregate import Aggregate, argument_of
+from dbsp.aggregates.kind import AggregateCall, Argument, Asked
+from dbsp.expr.build import Expr
+from dbsp.operators.distinct_part import DistinctPart
+from dbsp.operators.measures import Valid
+from dbsp.operators.sums import Counted
+from dbsp.zset.schema import INT64, Column
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many rows, or values that are not null."""
+
+    keeps_nulls = False
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:  # noqa: ARG002 (of any type)
+        """An int64, never null."""
+        return Column(name, INT64, nullable=False)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """One sum; none of its own where no value is null."""
+        asked.linear(call.name, [values_of(asked, call.columns[0]) if call.columns else None], Counted())
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"count({', '.join(arguments) or '*'})"
+
+
+@dataclass(frozen=True, slots=True)
+class CountDistinct:
+    """How many different values that are not null."""
+
+    keeps_nulls = False
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:  # noqa: ARG002 (of any type)
+        """An int64, never null."""
+        return Column(name, INT64, nullable=False)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """A part that knows the values."""
+        asked.part(DistinctPart(name=call.name, values=asked.row_form(call, present=True)))
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"count(distinct {arguments[0]})"
+
+
+def values_of(asked: Asked, column: str) -> Valid | None:
+    """The measure that counts a column's values: the rows, if none is null."""
+    return Valid(column) if asked.rows[column].nullable else None
+
+
+def count(argument: str | Expr | None = None) -> Aggregate:
+    """Number of rows, or of values that are not null; int64, never null.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT32})
+    >>> print(t.group_by("k").aggregate(n=dbsp.count()).schema)
+    (k: string, n: int64 not null)
+    """
+    return Aggregate(Count(), () if argument is None else (argument_of(argument),))
+
+
+def count_distinct(argument: str | Expr) -> Aggregate:
+    """Number of different values that are not null; int64, never null.
+
+    **State** the different values of each group. **Cost** one look-up per changed value.
+    """
+    return Aggregate(CountDistinct(), (argument_of(argument),))

@@ -1,0 +1,164 @@
+"""Whether all or any of the values are true; and, or and xor over the bits of integers: all by counting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.aggregates.aggregate import Aggregate, argument_of
+from dbsp.aggregates.counts import values_of
+from dbsp.aggregates.kind import AggregateCall, Argument, Asked
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr
+from dbsp.expr.types import is_integer
+from dbsp.operators.columns import column_of
+from dbsp.operators.measures import Bits, Trues, bits_of
+from dbsp.zset.arrays import storage_type
+from dbsp.zset.schema import BOOL, Column
+
+Sums = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+def _held(function: str, set_: Sums, count: Sums) -> Flags:
+    """Out of how many of the values have a bit set."""
+    match function:
+        case "and":
+            return set_ == count
+        case "or":
+            return set_ != 0
+        case _:
+            return (set_ & 1) != 0
+
+
+@dataclass(frozen=True, slots=True)
+class CountedTrue:
+    """True where all, or any, of the counted values are."""
+
+    function: str
+
+    def __str__(self) -> str:
+        """Its name."""
+        return f"bool_{self.function}"
+
+    def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, None]:
+        """Null where there is no value."""
+        count = sums[0][:, 0]
+        return pa.array(_held(self.function, sums[1][:, 0], count), type_, mask=count == 0), None
+
+
+@dataclass(frozen=True, slots=True)
+class CountedBits:
+    """The bits that all, any or an odd number of the values have."""
+
+    function: str
+
+    def __str__(self) -> str:
+        """Its name."""
+        return f"bit_{self.function}"
+
+    def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, None]:
+        """Null where there is no value."""
+        count = sums[0]
+        held = _held(self.function, sums[1], count)
+        packed = np.packbits(held, axis=1, bitorder="little")
+        values = np.ascontiguousarray(packed).view(storage_type(type_)).reshape(-1)
+        return column_of(values, count[:, 0] != 0, type_), None
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    """All (`and`) or any (`or`) of the values."""
+
+    function: str
+    keeps_nulls = False
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
+        """A boolean."""
+        (argument,) = arguments
+        if argument.type != BOOL:
+            hint = f"write a comparison, such as {argument.written} != 0"
+            raise CircuitError(
+                f"bool_{self.function} is for conditions: argument={argument.text} type={argument.type}", hint
+            )
+        return Column(name, BOOL)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """Counts of values and of true ones."""
+        (column,) = call.columns
+        asked.linear(call.name, [values_of(asked, column), Trues(column)], CountedTrue(self.function))
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"bool_{self.function}({arguments[0]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Bit:
+    """And, or, xor over integers, bit by bit."""
+
+    function: str
+    keeps_nulls = False
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
+        """The argument's type."""
+        (argument,) = arguments
+        if not is_integer(argument.type):
+            hint = f"write dbsp.bit_{self.function}({argument.written}.cast(dbsp.INT64))"
+            raise CircuitError(
+                f"bit_{self.function} is for integers: argument={argument.text} type={argument.type}", hint
+            )
+        return Column(name, argument.type)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """A count per bit."""
+        (column,) = call.columns
+        bits = Bits(column, bits_of(asked.rows[column].type))
+        asked.linear(call.name, [values_of(asked, column), bits], CountedBits(self.function))
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"bit_{self.function}({arguments[0]})"
+
+
+def bool_and(argument: str | Expr) -> Aggregate:
+    """Whether all values are true; null if there is none. **State** two counts per group.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> all_big = t.group_by("k").aggregate(yes=dbsp.bool_and(dbsp.col("x") > 10))
+    >>> with dbsp.open(dbsp.circuit("demo", {"all_big": all_big})) as run:
+    ...     run.push("t", [{"k": "a", "x": 20}, {"k": "a", "x": 5}])
+    ...     print(run.step()["all_big"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 5}])
+    ...     print(run.step()["all_big"].to_rows())
+    [(('a', False), 1)]
+    [(('a', False), -1), (('a', True), 1)]
+    """
+    return Aggregate(Bool("and"), (argument_of(argument),))
+
+
+def bool_or(argument: str | Expr) -> Aggregate:
+    """Whether any value is true; null if there is none. **State** two counts per group."""
+    return Aggregate(Bool("or"), (argument_of(argument),))
+
+
+def bit_and(argument: str | Expr) -> Aggregate:
+    """The bits that all values have, in their type; null if there is none. **State** a count per bit and group."""
+    return Aggregate(Bit("and"), (argument_of(argument),))
+
+
+def bit_or(argument: str | Expr) -> Aggregate:
+    """The bits that any value has, in their type; null if there is none. **State** a count per bit and group."""
+    return Aggregate(Bit("or"), (argument_of(argument),))
+
+
+def bit_xor(argument: str | Expr) -> Aggregate:
+    """The bits that an odd number of values have, in their type; null if there is none. **State** as `bit_or`."""
+    return Aggregate(Bit("xor"), (argument_of(argument),))

@@ -1,0 +1,164 @@
+"""The first row of a group in some order: min and max, arg_min and arg_max, first and last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
+from dbsp.aggregates.kind import AggregateCall, Argument, Asked
+from dbsp.expr.build import Expr
+from dbsp.operators.first_part import FirstPart
+from dbsp.operators.row_form import RowForm, value_name
+from dbsp.zset.schema import Column, OrderBy
+
+
+def first_part(call: AggregateCall, values: RowForm, order: Sequence[OrderBy]) -> FirstPart:
+    """The part that gives the first argument of the first row."""
+    in_values = tuple(OrderBy(value_name(by.column), by.descending, by.nulls_first) for by in order)
+    text = str(call).split(" = ", 1)[1]
+    return FirstPart(name=call.name, text=text, values=values, order=in_values, gives=value_name(call.columns[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The least value, or the greatest."""
+
+    greatest: bool
+    keeps_nulls = False
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
+        """The argument's type."""
+        return Column(name, arguments[0].type)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """The first value in order."""
+        values = asked.row_form(call, present=True)
+        asked.part(first_part(call, values, [OrderBy(call.columns[0], self.greatest)]))
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"{'max' if self.greatest else 'min'}({arguments[0]})"
+
+
+@dataclass(frozen=True, slots=True)
+class ArgExtreme:
+    """The first argument where the second is least, or greatest."""
+
+    greatest: bool
+    keeps_nulls = False
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
+        """The type of what is given."""
+        return Column(name, arguments[0].type)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """The first row by the second argument; the least first argument among those that tie."""
+        value, by = call.columns
+        order = [OrderBy(by, self.greatest), *([OrderBy(value)] if value != by else [])]
+        asked.part(first_part(call, asked.row_form(call, present=True), order))
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"arg_{'max' if self.greatest else 'min'}({', '.join(arguments)})"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstInOrder:
+    """The argument in the first row of the order, or in the last."""
+
+    last: bool
+    keeps_nulls = True
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
+        """The argument's type."""
+        return Column(name, arguments[0].type)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """The first row, or the first in the reverse of the order, ties and all."""
+        order = list(call.order)
+        if call.columns[0] not in {by.column for by in order}:
+            order.append(OrderBy(call.columns[0]))
+        if self.last:
+            order = [OrderBy(by.column, not by.descending, not by.nulls_first) for by in order]
+        asked.part(first_part(call, asked.row_form(call, present=False), order))
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"{'last' if self.last else 'first'}({arguments[0]})"
+
+
+def min(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.min)
+    """Least value, in its own type; null if there is none. NaN is above every number.
+
+    **State** the values of each group, sorted. **Cost** the front of the changed groups.
+    """
+    return Aggregate(Extreme(False), (argument_of(argument),))
+
+
+def max(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.max)
+    """Greatest value, in its own type; null if there is none. NaN is above every number. Kept as `min` is."""
+    return Aggregate(Extreme(True), (argument_of(argument),))
+
+
+def arg_min(argument: str | Expr, by: str | Expr) -> Aggregate:
+    """The argument in the row where `by` is least; where several tie, the least argument.
+
+    **Shape** the argument's type; rows where either is null take no part; null if none is left.
+
+    **State** argument and `by` of each row, sorted by `by`. **Cost** the front of the changed groups, with all that ties there.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"city": dbsp.STRING, "day": dbsp.STRING, "cold": dbsp.INT64})
+    >>> coldest = t.group_by("city").aggregate(day=dbsp.arg_min("day", "cold"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"coldest": coldest})) as run:
+    ...     run.push("t", [{"city": "a", "day": "Mon", "cold": 3}, {"city": "a", "day": "Tue", "cold": -2}])
+    ...     print(run.step()["coldest"].to_rows())
+    ...     run.delete("t", [{"city": "a", "day": "Tue", "cold": -2}])
+    ...     print(run.step()["coldest"].to_rows())
+    [(('a', 'Tue'), 1)]
+    [(('a', 'Mon'), 1), (('a', 'Tue'), -1)]
+    """
+    return Aggregate(ArgExtreme(False), (argument_of(argument), argument_of(by)))
+
+
+def arg_max(argument: str | Expr, by: str | Expr) -> Aggregate:
+    """The argument in the row where `by` is greatest; where several tie, the least argument. Otherwise as `arg_min`."""
+    return Aggregate(ArgExtreme(True), (argument_of(argument), argument_of(by)))
+
+
+def first(
+    argument: str | Expr, order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] | None = None
+) -> Aggregate:
+    """The argument in the group's first row by `order_by`; where several tie, the least argument, nulls after all.
+
+    **Shape** the argument's type. A null is a value here: `.where(dbsp.col("x").is_not_null())` leaves them out.
+
+    **State** the argument and the ordering columns of each row, sorted. **Cost** the front of the changed groups, with all
+    that ties in the first ordering column.
+
+    **Errors** refused without `order_by`: rows have no order of their own.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "at": dbsp.INT64, "x": dbsp.STRING})
+    >>> newest = t.group_by("k").aggregate(x=dbsp.last("x", order_by="at"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"newest": newest})) as run:
+    ...     run.push("t", [{"k": "a", "at": 1, "x": "old"}, {"k": "a", "at": 2, "x": "new"}])
+    ...     print(run.step()["newest"].to_rows())
+    ...     run.delete("t", [{"k": "a", "at": 2, "x": "new"}])
+    ...     print(run.step()["newest"].to_rows())
+    [(('a', 'new'), 1)]
+    [(('a', 'new'), -1), (('a', 'old'), 1)]
+    """
+    return Aggregate(FirstInOrder(False), (argument_of(argument),), order_of("dbsp.first", order_by, needed=True))
+
+
+def last(
+    argument: str | Expr, order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] | None = None
+) -> Aggregate:
+    """The argument in the group's last row by `order_by`; ties are settled in reverse too. Otherwise as `first`."""
+    return Aggregate(FirstInOrder(True), (argument_of(argument),), order_of("dbsp.last", order_by, needed=True))

@@ -1,0 +1,110 @@
+"""Medians and exact quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from dbsp.aggregates.aggregate import Aggregate, argument_of
+from dbsp.aggregates.kind import AggregateCall, Argument, Asked
+from dbsp.aggregates.sums import number
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr
+from dbsp.operators.quantile_part import Place, QuantilePart
+from dbsp.zset.schema import FLOAT64, Column, is_scalar
+
+DIGITS_MAX = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """The value at `part / whole` of the sorted values; `between` two of them where the place lies there."""
+
+    part: int
+    whole: int
+    between: bool
+    keeps_nulls = False
+
+    @property
+    def name(self) -> str:
+        """What SQL calls it."""
+        return f"quantile_{'cont' if self.between else 'disc'}"
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
+        """A float64 between two values, else the argument's type."""
+        (argument,) = arguments
+        if self.between:
+            number(self.name, argument)
+            return Column(name, FLOAT64)
+        if not is_scalar(argument.type):
+            raise CircuitError(f"{self.name} is for single values: argument={argument.text} type={argument.type}")
+        return Column(name, argument.type)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """Two heaps of the values."""
+        values, place = (
+            asked.row_form(call, present=True),
+            Place(part=self.part, whole=self.whole, between=self.between),
+        )
+        asked.part(QuantilePart(name=call.name, text=self.sql(call.columns), values=values, place=place))
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"{self.name}({arguments[0]}, {float(Fraction(self.part, self.whole))})"
+
+
+def _quantile(fraction: Any, between: bool) -> Quantile:
+    """The kind, from a fraction as a user writes it: the decimal number it shows is meant exactly."""
+    with located(user_line()):
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float | Fraction):
+            raise CircuitError(f"a quantile is a number: got={fraction!r}", "such as 0.95")
+        exact = Fraction(str(fraction))
+        if not 0 <= exact <= 1:
+            raise CircuitError(f"a quantile lies between 0 and 1: got={fraction}", "write 0.95 for 95 per cent")
+        if exact.denominator > 10**DIGITS_MAX:
+            raise CircuitError(f"a quantile has at most {DIGITS_MAX} decimal places: got={fraction}", "round it")
+        return Quantile(exact.numerator, exact.denominator, between)
+
+
+def quantile_cont(argument: str | Expr, fraction: float) -> Aggregate:
+    """The value at this fraction of the sorted values, between two of them where it lies there; float64, null if there is none.
+
+    **Law** with n values the place is fraction * (n - 1), counted from 0; between the values a and b of its neighbours the
+    result is a (1 - d) + b d, where d is how far it lies from a. NaN is above every number.
+
+    **State** the values of each group, sorted, in two halves. **Cost** in proportion to the change: a changed row moves at most
+    one row from half to half. The first rows of a group cost as much as its rows.
+
+    **Limit** 2**32 values in a group; a fraction of at most nine decimal places.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"x": dbsp.INT64})
+    >>> p90 = t.aggregate(p=dbsp.quantile_cont("x", 0.9))
+    >>> with dbsp.open(dbsp.circuit("demo", {"p90": p90})) as run:
+    ...     run.push("t", [{"x": x} for x in range(11)])
+    ...     print(run.step()["p90"].to_rows())
+    ...     run.delete("t", [{"x": 10}])
+    ...     _ = run.step()
+    ...     print(run.view("p90").to_rows())
+    [((9.0,), 1)]
+    [((8.1,), 1)]
+    """
+    return Aggregate(_quantile(fraction, True), (argument_of(argument),))
+
+
+def quantile_disc(argument: str | Expr, fraction: float) -> Aggregate:
+    """The least value that at least this fraction of the values does not exceed, in its own type; null if there is none.
+
+    Of any type that has an order. **State**, **Cost** and **Limit** as `quantile_cont`.
+    """
+    return Aggregate(_quantile(fraction, False), (argument_of(argument),))
+
+
+def median(argument: str | Expr) -> Aggregate:
+    """The value in the middle, or between the two there: `quantile_cont(x, 0.5)`."""
+    return Aggregate(_quantile(0.5, True), (argument_of(argument),))

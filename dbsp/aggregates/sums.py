@@ -1,0 +1,98 @@
+"""Sums and means, exact: of integers and decimals in limbs, of floats in bins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dbsp.aggregates.aggregate import Aggregate, argument_of
+from dbsp.aggregates.counts import values_of
+from dbsp.aggregates.kind import AggregateCall, Argument, Asked
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr
+from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_number
+from dbsp.operators.limbs import limbs_of
+from dbsp.operators.measures import Limbs
+from dbsp.operators.sums import Averaged, Summed
+from dbsp.zset.schema import FLOAT64, INT64, Column
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The sum of the values."""
+
+    keeps_nulls = False
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
+        """Of integers an int64, of floats a float64, of decimals one of 38 digits."""
+        type_ = number("sum", arguments[0])
+        if is_decimal(type_):
+            return Column(name, pa.decimal128(DECIMAL_DIGITS, type_.scale))
+        return Column(name, FLOAT64 if is_float(type_) else INT64)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """Limbs, or bins of floats."""
+        (column,) = call.columns
+        type_ = asked.rows[column].type
+        if is_float(type_):
+            asked.float_sum(call.name, "sum", column)
+        else:
+            asked.linear(call.name, [values_of(asked, column), Limbs(column, limbs_of(type_))], Summed())
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"sum({arguments[0]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Avg:
+    """The mean of the values."""
+
+    keeps_nulls = False
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
+        """A float64."""
+        number("avg", arguments[0])
+        return Column(name, FLOAT64)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """Limbs, or bins of floats; and a count."""
+        (column,) = call.columns
+        type_ = asked.rows[column].type
+        if is_float(type_):
+            asked.float_sum(call.name, "avg", column)
+            return
+        measures = [values_of(asked, column), Limbs(column, limbs_of(type_))]
+        asked.linear(call.name, measures, Averaged(scale_of(type_)))
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"avg({arguments[0]})"
+
+
+def number(function: str, argument: Argument) -> pa.DataType:
+    """The argument's type, if it is that of a number."""
+    if not is_number(argument.type):
+        hint = f"write dbsp.{function}({argument.written}.cast(dbsp.INT64))"
+        raise CircuitError(f"{function} is for numbers: argument={argument.text} type={argument.type}", hint)
+    return argument.type
+
+
+def scale_of(type_: pa.DataType) -> int:
+    """How many decimal places whole numbers of this type stand for."""
+    return type_.scale if is_decimal(type_) else 0
+
+
+def sum(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.sum)
+    """Sum of the values: int64 of integers, float64 of floats, decimal(38, s) of decimals; null if there is none.
+
+    **Errors** a sum that does not fit its type fails the group's row by the error policy.
+    """
+    return Aggregate(Sum(), (argument_of(argument),))
+
+
+def avg(argument: str | Expr) -> Aggregate:
+    """Mean of the values as float64; null if there is none."""
+    return Aggregate(Avg(), (argument_of(argument),))

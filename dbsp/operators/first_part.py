@@ -1,0 +1,104 @@
+"""The first row of a group in an order, and one of its columns: min, max, arg_min, arg_max, first, last.
+
+**State** per group the rows with how often they occur, sorted by the first ordering column; so a retraction of the first one
+finds the next by reading the front of the group, not the group. Rows that tie in that column are read together.
+
+**Law** ties are settled by the other ordering columns, then by all columns, so the first row is always the same; max is the
+first in descending order, NaN is above every number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.errors import InternalError
+from dbsp.operators.operator import State
+from dbsp.operators.part import Positions, Values, of_same_keys
+from dbsp.operators.row_form import RowForm
+from dbsp.trace.spine import Spine
+from dbsp.zset.arrays import from_values, is_bytes, is_decimal
+from dbsp.zset.batch import Batch
+from dbsp.zset.order import sort_rows
+from dbsp.zset.schema import INT64, Arrangement, Column, OrderBy, Schema
+
+_GROUP = "__group__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstPart:
+    """The value `gives` of the first row by `order`; null where there is no row."""
+
+    name: str
+    text: str
+    values: RowForm
+    order: tuple[OrderBy, ...]
+    gives: str
+
+    def __str__(self) -> str:
+        """The aggregate."""
+        return f"{self.name} = {self.text}"
+
+    def form(self) -> RowForm:
+        """Keys and values."""
+        return self.values
+
+    def names(self) -> tuple[str, ...]:
+        """The aggregate's name."""
+        return (self.name,)
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The rows of each group, in order."""
+        return (Arrangement(schema=self.values.schema, key=self.values.keys.names, order=self.order),)
+
+    def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
+        """The first row before and after the change."""
+        spine = state.spine(0)
+        old = new = self._first(spine, groups)
+        if len(delta):
+            new = self._first(spine.with_batch(delta), groups)
+            state.append(0, delta)
+        return Values(columns=(old,)), Values(columns=(new,))
+
+    def _first(self, spine: Spine, groups: Batch) -> pa.Array:
+        """The value of each group's first row."""
+        return first_values(spine, groups, self.order, self.gives)
+
+
+def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives: str) -> pa.Array:
+    """Per group one value of the first row of positive weight in a trace that is sorted by `order[0]`; null if none."""
+    group, found = front(spine, groups, 1)
+    positive = np.flatnonzero(found.weight > 0)
+    group, found = group[positive], found.take(positive)
+    if not in_code_order(found, order):
+        sequence = sorted_within(group, found, order)
+        group, found = group[sequence], found.take(sequence)
+    first = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]])) if len(group) else group
+    at = np.zeros(len(groups), np.int64)
+    absent = np.ones(len(groups), np.bool_)
+    at[group[first]], absent[group[first]] = first, False
+    return pc.take(found.column(gives), pa.array(at, mask=absent))
+
+
+def front(spine: Spine, groups: Batch, k: int) -> tuple[Positions, Batch]:
+    """The first rows of each group, complete up to some order code, at least `k` of positive weight if there are so many."""
+    if groups.key_hash is None:
+        raise InternalError("groups are arranged")
+    return of_same_keys(groups, *spine.heads(groups.key_hash, k, groups))
+
+
+def in_code_order(rows: Batch, order: tuple[OrderBy, ...]) -> bool:
+    """Whether rows in the order of their codes are in exact order: one short value that is all of the order."""
+    values = [name for name in rows.schema.names if name.startswith("__value__")]
+    array = rows.column(order[0].column)
+    return len(order) == len(values) == 1 and array.null_count == 0 and not (is_bytes(array) or is_decimal(array))
+
+
+def sorted_within(group: Positions, rows: Batch, order: tuple[OrderBy, ...]) -> Positions:
+    """The exact order of rows within their groups: by `order`, then by all columns."""
+    schema = Schema((Column(_GROUP, INT64, nullable=False), *rows.schema.columns))
+    numbered = Batch(schema=schema, columns=(from_values(group, INT64), *rows.columns), weights=rows.weights)
+    return sort_rows(numbered, (OrderBy(_GROUP), *order))

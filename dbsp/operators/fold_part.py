@@ -1,0 +1,87 @@
+"""Aggregates of the whole group: its rows in a fixed order, made into one value.
+
+**State** the rows of each group.
+
+**Cost** a group is read and made anew when a row of it changes: as a fold has no inverse, nothing less would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.operators.first_part import sorted_within
+from dbsp.operators.group_rows import rows_of
+from dbsp.operators.operator import State
+from dbsp.operators.part import Positions, Values
+from dbsp.operators.row_form import RowForm
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import Arrangement, OrderBy
+
+
+class Fold(Protocol):
+    """What is made of a group's rows; a frozen value."""
+
+    def of(self, rows: Batch, bounds: Positions) -> tuple[pa.Array, Mapping[int, str]]:
+        """One value per group, and why a group failed; group g has the rows from `bounds[g]` up to before `bounds[g + 1]`.
+
+        A row that occurs several times is there several times; a group may have no rows.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldPart:
+    """One fold over the rows of a group by `order`, then by all columns."""
+
+    name: str
+    text: str
+    values: RowForm
+    order: tuple[OrderBy, ...]
+    fold: Fold
+
+    def __str__(self) -> str:
+        """The aggregate."""
+        return f"{self.name} = {self.text}"
+
+    def form(self) -> RowForm:
+        """Keys and values."""
+        return self.values
+
+    def names(self) -> tuple[str, ...]:
+        """The aggregate's name."""
+        return (self.name,)
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The rows of each group."""
+        return (self.values.arrangement(),)
+
+    def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
+        """The values before and after the change."""
+        spine = state.spine(0)
+        old = new = self._values(spine, groups)
+        if len(delta):
+            new = self._values(spine.with_batch(delta), groups)
+            state.append(0, delta)
+        return old, new
+
+    def _values(self, spine: Spine, groups: Batch) -> Values:
+        """What the groups' rows make."""
+        group, rows = rows_of(spine, groups)
+        rows = Batch(schema=self.values.values, columns=rows.columns, weights=rows.weights)
+        order = sorted_within(group, rows, self.order)
+        times = np.maximum(rows.weight[order], 0)
+        order = np.repeat(order, times)
+        bounds = np.searchsorted(group[order], np.arange(len(groups) + 1))
+        column, reasons = self.fold.of(rows.take(order), bounds)
+        if not reasons:
+            return Values(columns=(column,))
+        failed: npt.NDArray[np.bool_] = np.zeros(len(groups), np.bool_)
+        failed[list(reasons)] = True
+        return Values(columns=(column,), failed=failed, reasons=dict(reasons))

@@ -1,0 +1,121 @@
+"""What rows add to the sums of their group: counts of values, of true ones, of set bits; limbs of numbers and of squares.
+
+**Law** linear: what a row adds times its weight is summed in 64-bit integers, with a check; limbs keep the sums exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.operators.limbs import split, squares
+from dbsp.operators.products import product
+from dbsp.zset.arrays import bool_values, valid_rows, value_view
+from dbsp.zset.batch import Batch
+
+Sums = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Valid:
+    """1 where the column is not null."""
+
+    column: str
+
+    def __str__(self) -> str:
+        """A count."""
+        return f"count({self.column})"
+
+    @property
+    def slots(self) -> int:
+        """One."""
+        return 1
+
+    def of(self, batch: Batch) -> list[Sums]:
+        """The weight of rows with a value."""
+        valid = valid_rows(batch.column(self.column))
+        return [batch.weight if valid is None else np.where(valid, batch.weight, 0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Limbs:
+    """The limbs of a whole number."""
+
+    column: str
+    slots: int
+
+    def __str__(self) -> str:
+        """A sum."""
+        return f"sum({self.column})"
+
+    def of(self, batch: Batch) -> list[Sums]:
+        """Limbs times weights."""
+        weight = batch.weight
+        return [product(limb, weight) for limb in split(batch.column(self.column))]
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """The limbs of a whole number's square."""
+
+    column: str
+    slots: int
+
+    def __str__(self) -> str:
+        """A sum of squares."""
+        return f"sum({self.column}^2)"
+
+    def of(self, batch: Batch) -> list[Sums]:
+        """Limbs of squares times weights."""
+        weight = batch.weight
+        return [product(limb, weight) for limb in squares(batch.column(self.column))]
+
+
+@dataclass(frozen=True, slots=True)
+class Trues:
+    """1 where a boolean column is true."""
+
+    column: str
+
+    def __str__(self) -> str:
+        """A count of the true."""
+        return f"count_true({self.column})"
+
+    @property
+    def slots(self) -> int:
+        """One."""
+        return 1
+
+    def of(self, batch: Batch) -> list[Sums]:
+        """The weight of rows that are true."""
+        array = batch.column(self.column)
+        true, valid = bool_values(array), valid_rows(array)
+        return [np.where(true if valid is None else true & valid, batch.weight, 0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """Per bit of an integer, 1 where it is set; the lowest first."""
+
+    column: str
+    slots: int
+
+    def __str__(self) -> str:
+        """Counts of bits."""
+        return f"bits({self.column})"
+
+    def of(self, batch: Batch) -> list[Sums]:
+        """The weight of rows whose bit is set."""
+        array = batch.column(self.column)
+        values, valid = value_view(array), valid_rows(array)
+        words = values.astype(np.int64) if values.dtype != np.uint64 else values.view(np.int64)
+        weight = batch.weight if valid is None else np.where(valid, batch.weight, 0)
+        return [((words >> bit) & 1) * weight for bit in range(self.slots)]
+
+
+def bits_of(type_: pa.DataType) -> int:
+    """How many bits an integer type has."""
+    return int(type_.bit_width)

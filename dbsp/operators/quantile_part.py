@@ -1,0 +1,319 @@
+"""Medians and quantiles, exact: the values of a group in two heaps that meet at the place asked for.
+
+**State** per group the values in two sorted traces: `low` holds those up to a pivot, from the top down, `high` the others, from
+the bottom up; beside them the pivot, and how many values there are in all and in `low`.
+
+**Law** with n values and the place i, the value at i is the greatest of `low`, and the one at i + 1 that value again or the
+least of `high`; the change of a step is put on its side of the pivot, then rows move over until the heaps meet at i again.
+
+**Cost** in proportion to the change: a row that comes or goes moves the place by one at most, and so at most that many rows
+from heap to heap; each move reads the front of a heap. A group's first load moves i rows once.
+
+Source: the running median with two heaps; here the heaps are traces, so that rows can leave from their middle too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.errors import CapacityError
+from dbsp.operators.columns import column_of
+from dbsp.operators.first_part import first_values, front, in_code_order, sorted_within
+from dbsp.operators.group_rows import rows_of
+from dbsp.operators.linear_part import as_queries, checked_sum
+from dbsp.operators.operator import State
+from dbsp.operators.part import Mask, Positions, Values, group_of
+from dbsp.operators.row_form import RowForm, value_name
+from dbsp.trace.spine import Spine
+from dbsp.zset.arrays import canonical_floats, gather, is_decimal
+from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.kernels import scatter_add
+from dbsp.zset.order import not_above
+from dbsp.zset.schema import FLOAT64, Arrangement, OrderBy
+
+Counts = npt.NDArray[np.int64]
+ROWS_MAX = 1 << 32
+_FIRST_READ, _GROWTH = 4, 4
+_LOW, _HIGH, _SIZES, _PIVOTS = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The quantile `part / whole` of n values: between two of them (`between`), or at one."""
+
+    part: int
+    whole: int
+    between: bool
+
+    def index(self, count: Counts) -> Counts:
+        """The place from 0, of the lower of the two values where it lies between two."""
+        if self.between:
+            return np.maximum(count - 1, 0) * self.part // self.whole
+        return np.maximum(-(-count * self.part // self.whole) - 1, 0)
+
+    def beyond(self, count: Counts) -> npt.NDArray[np.float64]:
+        """How far it lies towards the next value, from 0 to below 1."""
+        if not self.between:
+            return np.zeros(len(count))
+        return np.asarray((np.maximum(count - 1, 0) * self.part % self.whole) / self.whole)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantilePart:
+    """One quantile of the values that are not null."""
+
+    name: str
+    text: str
+    values: RowForm
+    place: Place
+
+    def __str__(self) -> str:
+        """The aggregate."""
+        return f"{self.name} = {self.text}"
+
+    def form(self) -> RowForm:
+        """Keys and value."""
+        return self.values
+
+    def names(self) -> tuple[str, ...]:
+        """The aggregate's name."""
+        return (self.name,)
+
+    @property
+    def value(self) -> str:
+        """The column of the values."""
+        return value_name(self.values.columns[0].name)
+
+    def orders(self) -> tuple[tuple[OrderBy, ...], tuple[OrderBy, ...]]:
+        """How the two heaps are sorted."""
+        return (OrderBy(self.value, descending=True),), (OrderBy(self.value),)
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The low values, the high values, the counts (all, low), the pivots."""
+        schema, keys = self.values.schema, self.values.keys
+        low, high = (Arrangement(schema=schema, key=keys.names, order=order) for order in self.orders())
+        counts = Arrangement(schema=keys, key=keys.names, weights=2)
+        return low, high, counts, Arrangement(schema=schema, key=keys.names)
+
+    def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
+        """The quantile before and after the change."""
+        arrangements = self.arrangements()
+        counts = state.spine(_SIZES).sums(as_queries(groups, arrangements[_SIZES]))
+        pivots = _Pivots.of(state.spine(_PIVOTS), groups)
+        heaps = _Heaps(part=self, groups=groups, counts=counts, pivots=pivots,
+                       spines=[state.spine(_LOW), state.spine(_HIGH)])  # fmt: skip
+        old = self._answer(heaps)
+        if len(delta) == 0:
+            return old, old
+        heaps.add(delta)
+        heaps.balance()
+        new = self._answer(heaps)
+        change = replace(groups, weights=heaps.counts - counts, row_hash=None, arrangement=arrangements[_SIZES])
+        kept = [
+            arrange(concat(moved, self.values.schema), at)
+            for moved, at in zip(heaps.changes, arrangements[:2], strict=True)
+        ]
+        kept.append(change.filter((change.weights != 0).any(axis=1)))
+        kept.append(arrange(heaps.pivots.change(pivots, groups, self.values), arrangements[_PIVOTS]))
+        for index, batch in enumerate(kept):
+            if len(batch):
+                state.append(index, batch)
+        return old, new
+
+    def _answer(self, heaps: _Heaps) -> Values:
+        """The values at the place."""
+        low_order, high_order = self.orders()
+        total, in_low = heaps.counts[:, 0], heaps.counts[:, 1]
+        lower = first_values(heaps.spines[_LOW], heaps.groups, low_order, self.value)
+        lower = pc.if_else(pa.array(total > 0), lower, pa.scalar(None, lower.type))
+        if not self.place.between:
+            return Values(columns=(lower,))
+        upper = first_values(heaps.spines[_HIGH], heaps.groups, high_order, self.value)
+        upper = pc.if_else(pa.array(in_low > self.place.index(total) + 1), lower, upper)
+        return Values(columns=(_between(lower, upper, self.place.beyond(total)),))
+
+
+def _between(lower: pa.Array, upper: pa.Array, beyond: npt.NDArray[np.float64]) -> pa.Array:
+    """The value that far between the two, as float64; the lower one itself where it lies on it."""
+    valid = np.asarray(lower.is_valid())
+    low, high = _floats(lower), _floats(upper)
+    with np.errstate(invalid="ignore", over="ignore"):
+        between = low * (1 - beyond) + high * beyond
+        same = (beyond == 0) | (low == high)
+    return canonical_floats(column_of(np.where(same, low, between), valid, FLOAT64))
+
+
+def _floats(array: pa.Array) -> npt.NDArray[np.float64]:
+    """Numbers as float64, anything where null."""
+    if is_decimal(array):
+        array = array.cast(FLOAT64)
+    values: npt.NDArray[np.float64] = array.fill_null(0).cast(FLOAT64, safe=False).to_numpy(zero_copy_only=False)
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Pivots:
+    """Per group the greatest value that may be in the low heap; null where nothing may."""
+
+    values: pa.Array
+
+    @staticmethod
+    def of(spine: Spine, groups: Batch) -> _Pivots:
+        """As they are kept."""
+        group, rows = rows_of(spine, groups)
+        at, absent = np.zeros(len(groups), np.int64), np.ones(len(groups), np.bool_)
+        at[group], absent[group] = np.arange(len(group)), False
+        return _Pivots(pc.take(rows.columns[0], pa.array(at, mask=absent)))
+
+    def moved(self, group: Positions, values: pa.Array) -> _Pivots:
+        """With other pivots for some groups."""
+        at = np.arange(len(self.values))
+        at[group] = len(self.values) + np.arange(len(group))
+        return _Pivots(gather(pa.concat_arrays([self.values, values]), at))
+
+    def without(self, group: Positions) -> _Pivots:
+        """With none for some groups."""
+        return self.moved(group, pa.nulls(len(group), self.values.type)) if len(group) else self
+
+    def change(self, old: _Pivots, groups: Batch, form: RowForm) -> Batch:
+        """What went and what came, as loose rows."""
+        parts = []
+        for values, sign in ((old.values, -1), (self.values, 1)):
+            there = np.flatnonzero(np.asarray(values.is_valid()))
+            columns = (*(gather(key, there) for key in groups.columns), gather(values, there))
+            weights = np.full((len(there), 1), sign, np.int64)
+            parts.append(Batch(schema=form.schema, columns=columns, weights=weights))
+        return concat(parts, form.schema)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Heaps:
+    """The two heaps of some groups while rows come, go and move over."""
+
+    part: QuantilePart
+    groups: Batch
+    counts: Counts
+    pivots: _Pivots
+    spines: list[Spine]
+    changes: tuple[list[Batch], list[Batch]] = field(default_factory=lambda: ([], []))
+
+    def add(self, delta: Batch) -> None:
+        """Put each row on its side of the pivot."""
+        group = group_of(self.groups, delta)
+        below = not_above(delta.column(self.part.value), gather(self.pivots.values, group))
+        change = np.zeros_like(self.counts)
+        scatter_add(change, group, np.column_stack([delta.weight, np.where(below, delta.weight, 0)]))
+        self.counts = checked_sum(self.counts, change)
+        if int(self.counts.max(initial=0)) >= ROWS_MAX:
+            raise CapacityError(f"a quantile has too many values: rows_max={ROWS_MAX}", "group by more columns")
+        rows = delta.loose()
+        self._put(_LOW, rows.filter(below))
+        self._put(_HIGH, rows.filter(~below))
+
+    def balance(self) -> None:
+        """Move rows over until the value at the place is the greatest of the low heap."""
+        waiting = np.ones(len(self.groups), np.bool_)
+        read = _FIRST_READ
+        while waiting.any():
+            waiting &= self._sink(waiting, read) | self._rise(waiting, read)
+            read *= _GROWTH
+        self._forget()
+
+    def _rise(self, among: Mask, read: int) -> Mask:
+        """Move rows from high to low where the place is not in low; which groups may have more to move."""
+        wanted = self.part.place.index(self.counts[:, 0])
+        short = among & (self.counts[:, 1] <= wanted) & (self.counts[:, 0] > 0)
+        group, rows = self._front(_HIGH, short, read)
+        before = self.counts[group, 1] + _running(group, rows.weight) - rows.weight
+        moving = _prefix(group, before <= wanted[group])
+        moved, last = np.flatnonzero(moving), _last_of(group, moving)
+        self._move(group[moved], rows.take(moved), _HIGH, _LOW)
+        self.pivots = self.pivots.moved(group[last], rows.column(self.part.value).take(pa.array(last)))
+        return _seen(len(among), group) & (self.counts[:, 1] <= wanted)
+
+    def _sink(self, among: Mask, read: int) -> Mask:
+        """Move rows from low to high where low has more than the place needs; which groups may have more to move."""
+        wanted = self.part.place.index(self.counts[:, 0])
+        group, rows = self._front(_LOW, among & (self.counts[:, 1] != 0), read)
+        left = self.counts[group, 1] - _running(group, rows.weight)
+        gone = (self.counts[group, 0] == 0) & (rows.weight != 0)
+        moving = _prefix(group, (left > wanted[group]) & ~gone)
+        moved = np.flatnonzero(moving)
+        stays = _first_after(group, moving)
+        self._move(group[moved], rows.take(moved), _LOW, _HIGH)
+        self.pivots = self.pivots.moved(group[stays], rows.column(self.part.value).take(pa.array(stays)))
+        more = _seen(len(among), group) & ~_seen(len(among), group[~moving])
+        self.pivots = self.pivots.without(np.flatnonzero(more))
+        return more
+
+    def _forget(self) -> None:
+        """Drop the pivot where no row is left."""
+        empty = ~self.counts.any(axis=1)
+        group, _ = self._front(_LOW, empty, 1)
+        self.pivots = self.pivots.without(np.flatnonzero(empty & ~_seen(len(empty), group)))
+
+    def _front(self, heap: int, among: Mask, read: int) -> tuple[Positions, Batch]:
+        """The first rows of some groups in exact order, with their group."""
+        chosen = np.flatnonzero(among)
+        group, rows = front(self.spines[heap], self.groups.filter(among), read)
+        order = self.part.orders()[heap]
+        if not in_code_order(rows, order):
+            sequence = sorted_within(group, rows, order)
+            group, rows = group[sequence], rows.take(sequence)
+        return chosen[group], rows
+
+    def _move(self, group: Positions, rows: Batch, source: int, target: int) -> None:
+        """Take rows from one heap to the other."""
+        change = np.zeros_like(self.counts)
+        weight = rows.weight if target == _LOW else -rows.weight
+        scatter_add(change, group, np.column_stack([np.zeros_like(weight), weight]))
+        self.counts = checked_sum(self.counts, change)
+        self._put(source, rows.negate())
+        self._put(target, rows)
+
+    def _put(self, heap: int, rows: Batch) -> None:
+        """Add rows to a heap, and to what is appended at the end."""
+        if len(rows):
+            self.spines[heap] = self.spines[heap].with_batch(arrange(rows, self.part.arrangements()[heap]))
+            self.changes[heap].append(rows)
+
+
+def _running(group: Positions, weight: Counts) -> Counts:
+    """The sum of weights up to and with each row within its group; rows are sorted by group."""
+    total = np.cumsum(weight)
+    starts = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]])) if len(group) else group
+    lengths = np.diff(np.append(starts, len(group)))
+    return np.asarray(total - np.repeat(total[starts] - weight[starts], lengths))
+
+
+def _prefix(group: Positions, wanted: Mask) -> Mask:
+    """The rows before the first one of their group that is not wanted."""
+    return np.asarray(_running(group, (~wanted).astype(np.int64)) == 0)
+
+
+def _last_of(group: Positions, among: Mask) -> Positions:
+    """The last row of each group among some."""
+    rows = np.flatnonzero(among)
+    if len(rows) == 0:
+        return rows
+    return np.asarray(rows[np.append(group[rows][1:] != group[rows][:-1], True)])
+
+
+def _first_after(group: Positions, moving: Mask) -> Positions:
+    """The first row of each group that stays, where rows before it move."""
+    stays = ~moving
+    after = np.zeros(len(group), np.bool_)
+    after[1:] = moving[:-1] & stays[1:] & (group[1:] == group[:-1])
+    return np.flatnonzero(after)
+
+
+def _seen(groups: int, group: Positions) -> Mask:
+    """The groups that have a row."""
+    seen = np.zeros(groups, np.bool_)
+    seen[group] = True
+    return seen

@@ -1,0 +1,62 @@
+"""The rows of a group with the columns that an aggregate reads: what needs more than sums is kept from these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbsp.operators.part import key_columns
+from dbsp.zset.arrays import bool_values, valid_rows
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import Arrangement, Column, Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowForm:
+    """Rows as (keys, columns): without those with a null in a `present` column, and only where `where` is true."""
+
+    keys: Schema
+    columns: tuple[Column, ...]
+    present: tuple[str, ...] = ()
+    where: str | None = None
+
+    def __str__(self) -> str:
+        """The columns."""
+        where = f" where {self.where}" if self.where else ""
+        return f"values of {', '.join(c.name for c in self.columns)} by ({', '.join(self.keys.names)}){where}"
+
+    @property
+    def values(self) -> Schema:
+        """The columns that are read, under names that no key has."""
+        columns = (Column(value_name(c.name), c.type, c.nullable and c.name not in self.present) for c in self.columns)
+        return Schema(tuple(columns))
+
+    @property
+    def schema(self) -> Schema:
+        """The keys, then the values."""
+        return Schema((*self.keys.columns, *self.values.columns))
+
+    def arrangement(self) -> Arrangement:
+        """By group."""
+        return Arrangement(schema=self.schema, key=self.keys.names)
+
+    def of(self, batch: Batch) -> Batch:
+        """The keys and the values of the rows that count."""
+        keep = np.ones(len(batch), np.bool_)
+        for name in self.present:
+            valid = valid_rows(batch.column(name))
+            keep = keep if valid is None else keep & valid
+        if self.where is not None:
+            array = batch.column(self.where)
+            valid = valid_rows(array)
+            keep = keep & (bool_values(array) if valid is None else bool_values(array) & valid)
+        if not keep.all():
+            batch = batch.take(np.flatnonzero(keep))
+        columns = (*key_columns(batch, self.keys.names), *(batch.column(c.name) for c in self.columns))
+        return Batch(schema=self.schema, columns=columns, weights=batch.weights)
+
+
+def value_name(column: str) -> str:
+    """The name of a value beside the keys."""
+    return f"__value__{column}"

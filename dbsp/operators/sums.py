@@ -1,0 +1,69 @@
+"""What is made of sums of measures: counts, sums and means. The first measure counts the values, the second has their limbs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.operators.columns import column_of
+from dbsp.operators.limbs import fits_decimal, fits_int64, joined, quotients
+from dbsp.zset.arrays import from_values
+
+Sums = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A count is its sum."""
+
+    def __str__(self) -> str:
+        """Its name."""
+        return "count"
+
+    def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+        """As it is."""
+        return from_values(np.ascontiguousarray(sums[0][:, 0]), type_), None
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """The sum that limbs stand for; fails where it does not fit its type."""
+
+    def __str__(self) -> str:
+        """Its name."""
+        return "sum"
+
+    def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+        """Null where there is no value."""
+        valid = sums[0][:, 0] != 0
+        low, high, fits = joined(sums[1])
+        if pa.types.is_decimal(type_):
+            fits &= fits_decimal(low, high)
+            words: npt.NDArray[np.uint64] = np.column_stack([low, high.view(np.uint64)])
+            return column_of(words, valid & fits, type_), valid & ~fits
+        fits &= fits_int64(low, high)
+        return column_of(low.view(np.int64), valid & fits, type_), valid & ~fits
+
+
+@dataclass(frozen=True, slots=True)
+class Averaged:
+    """The mean of numbers with so many decimal places."""
+
+    scale: int
+
+    def __str__(self) -> str:
+        """Its name."""
+        return "avg"
+
+    def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+        """Null where there is no value."""
+        count = np.ascontiguousarray(sums[0][:, 0])
+        valid = count != 0
+        low, high, fits = joined(sums[1])
+        means = quotients(low, high, np.where(valid, count, 1), self.scale)
+        return column_of(means, valid & fits, type_), valid & ~fits

@@ -1,0 +1,133 @@
+"""Variances of floats: exact sums of values and of squares in bins, divided and rounded once when shown.
+
+**Law** after any insertions and retractions a variance is, to the bit, the nearest float to the true variance of the values
+that remain; a standard deviation is its square root. Infinities and NaN make it NaN while they are there.
+
+**State** per group and bin (`dbsp.zset.kernels.variances`) one row with two integers; typical data touches three to eight
+bins a group.
+
+**Limit** 2**28 rows of one bin and group, and weights below 2**29: a `CapacityError` beyond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.errors import CapacityError, InternalError
+from dbsp.operators.columns import column_of
+from dbsp.operators.float_part import BIN, float_bits
+from dbsp.operators.keyed_runs import keyed_runs
+from dbsp.operators.operator import State
+from dbsp.operators.part import Positions, Values, group_of, key_columns, of_same_keys
+from dbsp.zset.arrays import canonical_floats, from_values, gather, valid_rows, value_view
+from dbsp.zset.batch import Batch
+from dbsp.zset.kernels import OVERFLOW_HINT, partition_by, variances
+from dbsp.zset.schema import INT16, Arrangement, Column, Schema
+
+Sums = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VarianceForm:
+    """Rows as (keys, bin) with the sums of a float column and of its squares."""
+
+    keys: Schema
+    column: str
+
+    def __str__(self) -> str:
+        """The column."""
+        return f"bins of {self.column} and its square by ({', '.join(self.keys.names)})"
+
+    def arrangement(self) -> Arrangement:
+        """By group."""
+        schema = Schema((*self.keys.columns, Column(BIN, INT16, nullable=False)))
+        return Arrangement(schema=schema, key=self.keys.names, weights=2)
+
+    def of(self, batch: Batch) -> Batch:
+        """The bins of every group's values, summed."""
+        keys = key_columns(batch, self.keys.names)
+        runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
+        lengths = np.diff(np.append(runs.starts, len(batch)))
+        room = 1 + int(np.minimum(lengths * 16, variances.SLOTS).sum())
+        group, bins, sums = np.empty(room, np.int64), np.empty(room, np.int16), np.empty((room, 2), np.int64)
+        array = batch.column(self.column)
+        valid = valid_rows(array)
+        valid = np.ones(len(array), np.bool_) if valid is None else valid
+        weight = np.ascontiguousarray(batch.weight)
+        count = variances.square_bins(float_bits(array), valid, weight, runs.order, runs.starts, group, bins, sums)
+        if count < 0:
+            raise CapacityError("a variance of floats overflows its bins: weight_max=536870912", OVERFLOW_HINT)
+        rows = runs.order[runs.starts[group[:count]]]
+        columns = (*(gather(key, rows) for key in keys), from_values(bins[:count], INT16))
+        return Batch(schema=self.arrangement().schema, columns=columns, weights=sums[:count])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VarianceCall:
+    """One aggregate: of the population or of a sample (`less` = 1), and whether its square root."""
+
+    name: str
+    text: str
+    less: int
+    root: bool
+
+    def column(self, variance: npt.NDArray[np.float64], count: Sums) -> pa.Array:
+        """The result; null with too few values."""
+        values = np.sqrt(variance) if self.root else variance
+        return canonical_floats(column_of(values, count > self.less, pa.float64()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariancePart:
+    """All variances of one float column."""
+
+    bins: VarianceForm
+    calls: tuple[VarianceCall, ...]
+
+    def __str__(self) -> str:
+        """The aggregates."""
+        return ", ".join(f"{call.name} = {call.text}" for call in self.calls)
+
+    def form(self) -> VarianceForm:
+        """Keys and bins."""
+        return self.bins
+
+    def names(self) -> tuple[str, ...]:
+        """The aggregates' names."""
+        return tuple(call.name for call in self.calls)
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The bins of each group."""
+        return (self.bins.arrangement(),)
+
+    def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
+        """The variances before and after the change."""
+        if groups.key_hash is None:
+            raise InternalError("groups are arranged")
+        group, found = of_same_keys(groups, *state.spine(0).matches(groups.key_hash))
+        bins, sums = value_view(found.column(BIN)), found.weights
+        old = self._values(len(groups), group, bins, sums)
+        if len(delta) == 0:
+            return old, old
+        state.append(0, delta)
+        group = np.concatenate([group, group_of(groups, delta)])
+        bins = np.concatenate([bins, value_view(delta.column(BIN))])
+        return old, self._values(len(groups), group, bins, np.concatenate([sums, delta.weights]))
+
+    def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
+        """The columns, out of (group, bin) rows in any order."""
+        order, offsets = partition_by(group, groups)
+        made: dict[int, tuple[npt.NDArray[np.float64], Sums]] = {}
+        for call in self.calls:
+            if call.less in made:
+                continue
+            result, count = np.empty(groups, np.float64), np.empty(groups, np.int64)
+            if not variances.bin_variances(order, offsets, np.ascontiguousarray(bins), sums, call.less, result, count):
+                raise CapacityError("a variance of floats overflows its bins: rows_max=268435456", OVERFLOW_HINT)
+            made[call.less] = result, count
+        return Values(columns=tuple(call.column(*made[call.less]) for call in self.calls))
