@@ -1,7 +1,7 @@
 """Does what a command says: talks to the runtime, the logs and the ledger, and answers with an event.
 
 Invariants: the record of a step is appended, durable, before the runtime hears of the step (4); where the input stands at a
-checkpoint is in the ledger before the first worker commits; logs are trimmed only below the oldest version that a worker
+checkpoint is in the ledger before the first worker pins it; logs are trimmed only below the oldest version that a worker
 can still open (12); every error becomes a `Failed` event, so that the machine alone decides what it means.
 
 Left out: waiting, requests, threads (`shell`). The simulator uses this class as it is, with logs and runtimes in memory.
@@ -9,8 +9,8 @@ Left out: waiting, requests, threads (`shell`). The simulator uses this class as
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -79,6 +79,16 @@ class Observer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copying:
+    """A checkpoint in flight: what it is of, since when, for how long no step could run, how it will end."""
+
+    command: p.PinVersion
+    started_s: float
+    pause_s: float
+    future: Future[Mapping[int, CommitReport]]
+
+
 class Hands:
     """Carries out commands, one at a time."""
 
@@ -94,6 +104,7 @@ class Hands:
         self.index = StepIndex()
         self.moved: MoveReport | None = None
         self.done: Positions = NOWHERE
+        self.woken: Callable[[], None] = lambda: None
         self._parts, self._settings, self._board, self._observer = parts, settings, board, observer
         self._runtime: Runtime | None = None
         self._helper = helper or ThreadPoolExecutor(1, thread_name_prefix="cut-ahead")
@@ -102,6 +113,7 @@ class Hands:
         self._waiting_since: float | None = None
         self._floors: list[tuple[float, Saved]] = []
         self._epoch = 0
+        self._copying: _Copying | None = None
 
     @property
     def runtime(self) -> Runtime:
@@ -161,10 +173,8 @@ class Hands:
                 )
             case p.RunStep():
                 return self._run_step(command)
-            case p.CommitVersion():
-                return self._commit(command)
-            case p.Publish():
-                return self._publish(command)
+            case p.PinVersion() | p.AwaitCopy() | p.Publish():
+                return self._checkpoint(command)
             case p.LogLayout(layout=layout, members=members, forming=forming):
                 self._change(lambda ledger: ledgers.log_layout(ledger, layout, members, forming))
                 return p.LayoutLogged(layout=layout)
@@ -186,7 +196,7 @@ class Hands:
     ) -> p.Event:
         match command:
             case p.ClaimEpoch():
-                self._waiting_since = None
+                self._waiting_since, self._copying = None, None
                 epoch = self._parts.steps.claim()
                 self._epoch = epoch
                 self._change(lambda ledger: ledgers.raise_epoch(ledger, epoch))
@@ -265,13 +275,18 @@ class Hands:
         self._cut, self._timing, self._waiting_since = after, self._timing.recorded(moment), None
         return record
 
+    def _cut_ahead(self, command: p.RunStep) -> StepRecord | None:
+        """Cut and log the step behind the one that runs, if it is a full one, and let its input be read."""
+        record = self._cut_step(command.record.step + 1, command.epoch, command.layout.version, full=True)
+        if record is not None:
+            self.runtime.read_ahead(record, command.layout)
+        return record
+
     def _run_step(self, command: p.RunStep) -> p.Event:
         record, ahead = command.record, None
         self._timing = self._timing.recorded(record.moment)
         if command.may_cut_ahead:
-            ahead = self._helper.submit(
-                self._cut_step, record.step + 1, command.epoch, command.layout.version, full=True
-            )
+            ahead = self._helper.submit(self._cut_ahead, command)
         try:
             report = self.runtime.run_step(record, command.layout)
         finally:
@@ -296,23 +311,62 @@ class Hands:
 
     # --- checkpoints --------------------------------------------------------------------------------------------
 
-    def _commit(self, command: p.CommitVersion) -> p.Event:
+    def _checkpoint(self, command: p.PinVersion | p.AwaitCopy | p.Publish) -> p.Event:
+        match command:
+            case p.PinVersion():
+                return self._pin(command)
+            case p.AwaitCopy(version=version):
+                self._reports(version)
+                return p.Copied(version=version)
+            case p.Publish():
+                return self._publish(command)
+
+    def _pin(self, command: p.PinVersion) -> p.Event:
+        """Where the input stands is in the ledger before the first worker pins; then the copying begins."""
         started = self._parts.clock.monotonic_s()
         self._intend(command.version, command.checkpoint)
-        reports = self.runtime.commit(command.version, command.checkpoint, command.layout)
-        missing = sorted(set(command.layout.workers) - set(reports))
+        self.runtime.pin(command.version, command.checkpoint, command.layout)
+        future = self.runtime.copy(command.version, command.checkpoint, command.layout)
+        future.add_done_callback(lambda _: self.woken())
+        pause = self._parts.clock.monotonic_s() - started
+        self._copying = _Copying(command=command, started_s=started, pause_s=pause, future=future)
+        return p.Pinned(version=command.version)
+
+    def copy_news(self, version: int) -> p.CopyEnded | None:
+        """How the copying of a version has ended; None while it goes on."""
+        if self._copying is None or self._copying.command.version != version or not self._copying.future.done():
+            return None
+        try:
+            self._reports(version)
+        except DbspError as error:
+            return p.CopyEnded(version=version, code=error.code, message=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
+            return p.CopyEnded(version=version, code="internal", message=f"{type(error).__name__}: {error}")
+        return p.CopyEnded(version=version)
+
+    def _reports(self, version: int) -> Mapping[int, CommitReport]:
+        """What every worker has acknowledged, when the copy has ended."""
+        copying = self._copying
+        if copying is None or copying.command.version != version:
+            raise InternalError(f"no copy of this version is under way: version={version}")
+        reports = copying.future.result()
+        missing = sorted(set(copying.command.layout.workers) - set(reports))
         if missing:
-            raise DataError(f"workers did not acknowledge a commit: version={command.version} workers={missing}")
-        seconds = self._parts.clock.monotonic_s() - started
+            raise DataError(f"workers did not acknowledge a commit: version={version} workers={missing}")
+        return reports
+
+    def _note_checkpoint(self, copying: _Copying) -> None:
+        command, reports = copying.command, self._reports(copying.command.version)
+        seconds = self._parts.clock.monotonic_s() - copying.started_s
         now = self._board.now
         self._board.post(replace(now, checkpoints=now.checkpoints + 1, checkpoint_seconds=seconds))
-        written = sum(report.bytes_written for report in reports.values())
         fields = {
             "version": command.version, "step": command.checkpoint.step, "seconds": round(seconds, 6),
-            "bytes_written": written, "state_bytes": sum(report.state_bytes for report in reports.values()),
+            "pause_seconds": round(copying.pause_s, 6),
+            "bytes_written": sum(report.bytes_written for report in reports.values()),
+            "state_bytes": sum(report.state_bytes for report in reports.values()),
         }  # fmt: skip
         self._observer.noted("checkpoint", fields)
-        return p.Committed(version=command.version)
 
     def _intend(self, version: int, checkpoint: CheckpointId) -> None:
         saved = Saved(
@@ -322,6 +376,9 @@ class Hands:
         self._change(lambda ledger: ledgers.intend(ledger, saved))
 
     def _publish(self, command: p.Publish) -> p.Event:
+        if self._copying is not None:
+            self._note_checkpoint(self._copying)
+            self._copying = None
         ledger = self._change(lambda found: ledgers.publish(found, command.version, ends_rescale=command.ends_rescale))
         self._trim(ledger)
         return p.Published(version=command.version)

@@ -1,11 +1,13 @@
 """What the coordinator decides: one pure function from (state, event) to (state, commands).
 
 It follows the source design's loop: intersect the versions, open the greatest, replay, run, and on the interval pause all at
-one step, commit all, publish. No clock, no I/O, no threads: the shell and the simulator run this same function.
+one step, commit all, publish. The pause is the agreement on the step alone: the cut is pinned, and copied while steps go on.
+No clock, no I/O, no threads: the shell and the simulator run this same function.
 
 Invariants kept here: a step is run only after its record came back durable (4); a checkpoint is begun only between steps,
-when all outputs below it are durable (11); a rollback always claims a new epoch first and fences every member before it
-reads versions (6); a version is published only after every worker acknowledged it (8); a layout is logged before it is
+when all outputs below it are durable (11), and only one at a time; a rollback forgets the one in flight, always claims a new
+epoch first and fences every member before it reads versions (6); a version is published only after every worker acknowledged
+it (8); a layout is logged before it is
 used; nothing is discarded that an openable version names (12).
 
 Total: every (state, event) pair has an answer, and a pair that cannot happen raises `InternalError` with its story.
@@ -28,7 +30,7 @@ Answer = tuple[p.State, tuple[p.Command, ...]]
 FATAL = frozenset({"fenced", "config", "circuit"})
 
 
-def step(state: p.State, event: p.Event) -> Answer:  # noqa: PLR0911 - one line per state
+def step(state: p.State, event: p.Event) -> Answer:
     """The next state, and what to do now.
 
     **Law** deterministic; `state` and `event` are not changed.
@@ -42,6 +44,13 @@ def step(state: p.State, event: p.Event) -> Answer:  # noqa: PLR0911 - one line 
             return _request(state, event)
         case p.Failed():
             return _failed(state, event)
+        case p.CopyEnded():
+            return _copy_ended(state, event)
+    return _answer(state, event)
+
+
+def _answer(state: p.State, event: p.Event) -> Answer:
+    """What the command under way has brought."""
     match state:
         case p.Starting():
             return _starting(state, event)
@@ -110,7 +119,7 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
 
     Rows that fail would fail again at every replay: that is no failure in a row, the replay ends before their step.
     """
-    facts = state.facts
+    facts = replace(state.facts, copying=None)
     if event.halt is not None and not isinstance(state, p.Rescaling):
         halted = replace(facts, halt=event.halt)
         return p.Recovering(facts=halted, awaits="backoff"), (p.BackOff(failures=facts.failures),)
@@ -263,17 +272,13 @@ def _advanced(facts: p.Facts, done: int) -> p.Facts:
 
 
 def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:
-    """All workers stand at `next_step`: meet the requests, the gravest first, else take the next step."""
-    wants = facts.wants
-    if wants.stop:
-        if facts.next_step == facts.checkpoint_step:
-            return p.Stopped(facts=facts), (p.Finish(code=None, message="stopped"),)
-        return _checkpoint(facts, ahead)
-    if wants.rescale is not None:
-        if facts.next_step == facts.checkpoint_step:
-            return _rescale(facts, wants.rescale)
-        return _checkpoint(facts, ahead)
-    if wants.checkpoint:
+    """All workers stand at `next_step`: end the checkpoint in flight, meet the requests, else take the next step."""
+    wants, copying = facts.wants, facts.copying
+    if copying is not None and copying.ended:
+        return _end_copy(facts, copying, ahead)
+    if wants.stop or wants.rescale is not None:
+        return _at_rest(facts, ahead)
+    if wants.checkpoint and copying is None:
         if facts.next_step != facts.checkpoint_step:
             return _checkpoint(facts, ahead)
         facts = replace(facts, wants=replace(wants, checkpoint=False))
@@ -283,6 +288,17 @@ def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:
         return p.Running(facts=facts, record=ahead), (_run(facts, ahead, replay=False),)
     cut = p.CutStep(epoch=facts.epoch, step=facts.next_step, layout_version=facts.layout.version)
     return p.Running(facts=facts, awaits="record"), (cut,)
+
+
+def _at_rest(facts: p.Facts, ahead: StepRecord | None) -> Answer:
+    """Stop and rescale begin at a published checkpoint of all that was done: one in flight is waited for first."""
+    if facts.copying is not None:
+        return _between(facts, facts.copying, "copied", ahead), (p.AwaitCopy(version=facts.copying.version),)
+    if facts.next_step != facts.checkpoint_step:
+        return _checkpoint(facts, ahead)
+    if facts.wants.rescale is None or facts.wants.stop:
+        return p.Stopped(facts=facts), (p.Finish(code=None, message="stopped"),)
+    return _rescale(facts, facts.wants.rescale)
 
 
 def _running(state: p.Running, event: p.Event) -> Answer:
@@ -339,14 +355,39 @@ def _halted(state: p.Halted, event: p.Event) -> Answer:
 
 
 def _checkpoint(facts: p.Facts, ahead: StepRecord | None) -> Answer:
-    """All outputs below `next_step` are durable (a finished step says so), so its state may be committed."""
-    version = facts.version + 1
-    checkpoint = _checkpoint_id(facts, facts.layout.version)
-    command = p.CommitVersion(version=version, checkpoint=checkpoint, layout=facts.layout)
+    """All outputs below `next_step` are durable (a finished step says so), so its state may become a version."""
+    copying = p.Copy(version=facts.version + 1, checkpoint=_checkpoint_id(facts, facts.layout.version))
+    command = p.PinVersion(version=copying.version, checkpoint=copying.checkpoint, layout=facts.layout)
+    return _between(facts, copying, "pinned", ahead), (command,)
+
+
+def _between(facts: p.Facts, copying: p.Copy, awaits: str, ahead: StepRecord | None) -> p.Checkpointing | p.Stopping:
+    """The state between two steps in which something is done about a checkpoint."""
+    version, checkpoint = copying.version, copying.checkpoint
     if facts.wants.stop:
-        return p.Stopping(facts=facts, version=version, checkpoint=checkpoint, awaits="committed"), (command,)
-    state = p.Checkpointing(facts=facts, version=version, checkpoint=checkpoint, awaits="committed", ahead=ahead)
-    return state, (command,)
+        return p.Stopping(facts=facts, version=version, checkpoint=checkpoint, awaits=awaits)
+    return p.Checkpointing(facts=facts, version=version, checkpoint=checkpoint, awaits=awaits, ahead=ahead)
+
+
+def _copy_ended(state: p.State, event: p.CopyEnded) -> Answer:
+    """Note the news; it is acted on between two steps. Of a copy that a rollback has forgotten there is no news."""
+    facts = state.facts
+    copying = facts.copying
+    if copying is not None and copying.version == event.version:
+        ended = replace(copying, ended=True, code=event.code, message=event.message)
+        state = replace(state, facts=replace(facts, copying=ended))
+    match state:
+        case p.Running(awaits="input") | p.Paused() | p.Halted(awaits="decision"):
+            return _woken(state)
+    return state, ()
+
+
+def _end_copy(facts: p.Facts, copying: p.Copy, ahead: StepRecord | None) -> Answer:
+    """Publish what every worker has acknowledged; a copy that failed is a failure like any other."""
+    if copying.code is not None:
+        return _failed(p.Running(facts=facts), p.Failed(code=copying.code, message=copying.message))
+    command = p.Publish(version=copying.version, checkpoint=copying.checkpoint, ends_rescale=False)
+    return _between(facts, copying, "published", ahead), (command,)
 
 
 def _checkpoint_id(facts: p.Facts, layout_version: int) -> CheckpointId:
@@ -357,21 +398,23 @@ def _checkpoint_id(facts: p.Facts, layout_version: int) -> CheckpointId:
 
 
 def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answer:
+    facts = state.facts
+    ahead = state.ahead if isinstance(state, p.Checkpointing) else None
     match state.awaits, event:
-        case "committed", p.Committed(version=version) if version == state.version:
-            command = p.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=False)
-            return replace(state, awaits="published"), (command,)
+        case "pinned", p.Pinned(version=version) if version == state.version:
+            copying = p.Copy(version=version, checkpoint=state.checkpoint)
+            wants = replace(facts.wants, checkpoint=False)
+            return _between_steps(replace(facts, copying=copying, wants=wants), ahead)
+        case "copied", p.Copied(version=version) if version == state.version:
+            return _end_copy(facts, p.Copy(version=version, checkpoint=state.checkpoint), ahead)
         case "published", p.Published(version=version) if version == state.version:
-            facts = _published(state.facts, state.version, state.checkpoint)
-            ahead = state.ahead if isinstance(state, p.Checkpointing) else None
-            return _between_steps(facts, ahead)
+            return _between_steps(_published(facts, state.version, state.checkpoint), ahead)
     raise _impossible(state, event)
 
 
 def _published(facts: p.Facts, version: int, checkpoint: CheckpointId) -> p.Facts:
     return replace(
-        facts, version=version, published=version, checkpoint_step=checkpoint.step, failures=0,
-        wants=replace(facts.wants, checkpoint=False),
+        facts, version=version, published=version, checkpoint_step=checkpoint.step, failures=0, copying=None,
     )  # fmt: skip
 
 

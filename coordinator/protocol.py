@@ -1,6 +1,7 @@
 """The values that pass between the machine and the shell: states, events, commands.
 
 Every command but `Wait` and `Finish` is answered by exactly one event: the one named in its docstring, or `Failed`.
+`CopyEnded` answers nothing: it is news, told between two commands as requests are.
 Requests come at any time and are answered by what the state becomes. All are frozen values without behaviour.
 """
 
@@ -55,13 +56,24 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A checkpoint whose cut is pinned and is being copied beside the steps; `ended`: on all workers, or (`code`) it failed."""
+
+    version: int
+    checkpoint: CheckpointId
+    ended: bool = False
+    code: str | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What the coordinator knows.
 
     `members` are the workers that may have a database; of them `forming` may have none yet. `version` is the opened one,
     `checkpoint_step` the step it was taken at, `next_step` the next to run. `published` is the greatest version ever
     acknowledged to anybody. `rescale_error` says why the last rescale was given up. `halt` is the step that nothing but a
-    decision lets go on.
+    decision lets go on. `copying` is the one checkpoint in flight.
     """
 
     run: str
@@ -81,6 +93,7 @@ class Facts:
     wants: Wants = field(default_factory=Wants)
     rescale_error: str | None = None
     halt: Halt | None = None
+    copying: Copy | None = None
 
 
 # --- states ---------------------------------------------------------------------------------------------------------
@@ -120,7 +133,11 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointing:
-    """All workers stand before step `checkpoint.step` and commit it as `version`; `ahead` is kept for afterwards."""
+    """Between two steps: the cut before the next one is pinned as `version` (`awaits` "pinned"), what was pinned earlier and
+    copied since is waited for ("copied"; only a stop or a rescale waits) or published ("published").
+
+    `ahead` is kept for afterwards.
+    """
 
     facts: Facts
     version: int
@@ -257,10 +274,26 @@ class StepDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """Every worker acknowledged the version."""
+class Pinned:
+    """Every worker keeps the cut, and its copying has begun: steps may go on."""
 
     version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """The copy that was waited for is on every worker."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyEnded:
+    """News, at any time: every worker acknowledged the version, or (`code`) the copying failed."""
+
+    version: int
+    code: str | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,8 +381,8 @@ class SkipAsked:
 
 Request = CheckpointAsked | PauseAsked | ResumeAsked | RescaleAsked | StopAsked | SkipAsked
 Event = (
-    Begin | Claimed | Created | Fenced | Held | Opened | Discarded | StepsRead | Recorded | StepDone | Committed
-    | Published | LayoutLogged | Redistributed | Forgotten | Decided | Woken | Failed | Request
+    Begin | Claimed | Created | Fenced | Held | Opened | Discarded | StepsRead | Recorded | StepDone | Pinned | Copied
+    | CopyEnded | Published | LayoutLogged | Redistributed | Forgotten | Decided | Woken | Failed | Request
 )  # fmt: skip
 
 
@@ -431,12 +464,19 @@ class RunStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitVersion:
-    """Commit on every worker. → `Committed`."""
+class PinVersion:
+    """Pin the cut on every worker, then begin to copy it; `CopyEnded` is told when it has ended. → `Pinned`."""
 
     version: int
     checkpoint: CheckpointId
     layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitCopy:
+    """Wait for the copy under way. → `Copied`."""
+
+    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -505,5 +545,6 @@ class Finish:
 
 Command = (
     ClaimEpoch | CreateWorkers | FenceWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
-    | RunStep | CommitVersion | Publish | LogLayout | Redistribute | ForgetRescale | LogDecision | Wait | BackOff | Finish
+    | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | Redistribute | ForgetRescale | LogDecision | Wait
+    | BackOff | Finish
 )  # fmt: skip

@@ -346,12 +346,13 @@ class Service:
     # --- decisions ----------------------------------------------------------------------------------------------
 
     def checkpoint(self, timeout_s: float | None = None) -> int:
-        """Commit the state between two steps; the version that holds it."""
+        """Make the state between two steps a version; the number of the one that holds it, when it is published."""
 
         def met(state: p.State) -> int | None:
             _refuse_in(state)
-            settled = isinstance(state, SETTLED) and not state.facts.wants.checkpoint
-            return state.facts.version if settled else None
+            facts = state.facts
+            settled = isinstance(state, SETTLED) and not facts.wants.checkpoint and facts.copying is None
+            return facts.version if settled else None
 
         return cast(int, self._result(lambda: self._shell.submit(p.CheckpointAsked(), met), timeout_s))
 

@@ -55,6 +55,7 @@ class Shell:
         self._watches: list[_Watch] = []
         self._wake = threading.Event()
         self._checkpoint_at = parts.clock.monotonic_s()
+        self.hands.woken = self._wake.set
 
     def begin_with_rescale(self, workers: int) -> None:
         """Before `run`: rescale as soon as the pipeline has recovered."""
@@ -132,8 +133,11 @@ class Shell:
         self._answer_asks()
         return command
 
-    def _next_request(self) -> p.Request | None:
-        """The next request of a user, or of the checkpoint interval."""
+    def _next_request(self) -> p.Request | p.CopyEnded | None:
+        """News of the checkpoint in flight; else the next request of a user, or of the checkpoint interval."""
+        copying = self._state.facts.copying
+        if copying is not None and not copying.ended and (news := self.hands.copy_news(copying.version)) is not None:
+            return news
         while self._inbox:
             item = self._inbox.popleft()
             if isinstance(item, _Watch):
@@ -148,7 +152,9 @@ class Shell:
     def _checkpoint_due(self) -> bool:
         interval = self._settings.checkpoint_interval_s
         facts = self._state.facts
-        if interval is None or facts.wants.checkpoint or facts.next_step == facts.checkpoint_step:
+        if interval is None or facts.wants.checkpoint or facts.copying is not None:
+            return False
+        if facts.next_step == facts.checkpoint_step:
             return False
         return self._clock.monotonic_s() - self._checkpoint_at >= interval
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -18,6 +19,7 @@ from dbsp.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.runtime import loops, tasks
+from dbsp.runtime.copying import Copier
 from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
 from dbsp.skips import merged
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
@@ -33,6 +35,7 @@ class InProcessRuntime:
     work: tasks.Work
     encode_parcels: bool = True
     epoch: int = 0
+    _copier: Copier = field(default_factory=Copier)
 
     def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
         """Make version 0 where it is absent."""
@@ -40,7 +43,8 @@ class InProcessRuntime:
             self.work.site.database(worker, checkpoint)
 
     def fence(self, epoch: int, workers: Sequence[int]) -> None:
-        """Raise the epoch of every worker."""
+        """Raise the epoch of every worker; a copy under way is ended."""
+        self._copier.end()
         for worker in workers:
             self.work.site.database(worker).raise_epoch(epoch)
         self.epoch = epoch
@@ -75,6 +79,11 @@ class InProcessRuntime:
         reports = tuple(result for result in results.values() if isinstance(result, WorkerReport))
         return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=reports)
 
+    def read_ahead(self, record: StepRecord, layout: Layout) -> None:
+        """Read the step's input in the threads of the keepers, if the work has any."""
+        for worker in layout.workers:
+            tasks.read_ahead(self.work, worker, record, self.epoch, layout)
+
     def _loops(self, order: tasks.StepOrder, depth: int, results: dict[int, Sent]) -> tuple[dict[int, Sent], int]:
         """Run the loops behind a segment to their end; the last parcels, and how many turns there were."""
         plan, turn = self.work.plan, 0
@@ -93,9 +102,23 @@ class InProcessRuntime:
         """What the destination gets of a parcel."""
         return from_bytes(to_bytes(parcel), self.work.plan) if self.encode_parcels else parcel
 
+    def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
+        """Pin every worker."""
+        for worker in layout.workers:
+            tasks.pin(self.work, worker, version, checkpoint, layout)
+
+    def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
+        """Copy every worker in a thread, a piece each in turn."""
+
+        def piece(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
+            return {worker: tasks.copy(self.work, worker, version, checkpoint) for worker in workers}
+
+        return self._copier.start(layout.workers, piece)
+
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
-        """Commit every worker."""
-        return {worker: tasks.commit(self.work, worker, version, checkpoint, layout) for worker in layout.workers}
+        """Pin and copy every worker."""
+        self.pin(version, checkpoint, layout)
+        return self.copy(version, checkpoint, layout).result()
 
     def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
         """Make `version` on every worker of the new layout by slicing the opened version of the old one's."""
@@ -118,7 +141,10 @@ class InProcessRuntime:
             self.work.site.discard_database(worker)
 
     def close(self) -> None:
-        """The site's files close with their process."""
+        """End a copy under way; the site's files close with their process."""
+        self._copier.end()
+        if self.work.keepers is not None:
+            self.work.keepers.close()
 
 
 def _on_all(layout: Layout, run: Callable[[int], Sent]) -> dict[int, Sent]:

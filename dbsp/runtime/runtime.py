@@ -8,6 +8,7 @@ because a Spark task builds it again in its own process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -106,12 +107,27 @@ class Runtime(Protocol):
         """Run one step on all workers; on return its outputs are durable. The record must be durable before."""
         ...
 
+    def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
+        """Pin the state before step `checkpoint.step` on every worker, to become `version`; nothing is copied yet."""
+        ...
+
+    def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
+        """Begin to copy what was pinned, beside the steps; the future ends when every worker holds `version`, or with an error.
+
+        At most one at a time. `fence` and `close` end it: what is copied then is let go of by the next `open`.
+        """
+        ...
+
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
-        """Commit `version` on every worker."""
+        """`pin` and `copy` at once: every worker holds `version` on return."""
         ...
 
     def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
         """From the opened version (= version - 1, layout `old`) make `version` on every worker of `new`, by slicing alone."""
+        ...
+
+    def read_ahead(self, record: StepRecord, layout: Layout) -> None:
+        """The step comes next: its input may be read already. Returns at once, from any thread, and never raises a `DbspError`."""
         ...
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:

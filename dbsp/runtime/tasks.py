@@ -21,6 +21,9 @@ from dbsp.layout import Layout
 from dbsp.logs import DELETE, Changes, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.plan import Plan, ViewSpec
+from dbsp.runtime import ahead, parts
+from dbsp.runtime.keeper import Keepers
+from dbsp.runtime.copying import PIECE_BYTES
 from dbsp.runtime.parked import after_loops, flush
 from dbsp.runtime.runtime import Site, WorkerReport
 from dbsp.skips import skipped_nodes
@@ -37,11 +40,12 @@ Sent = TypeVar("Sent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every task of a run shares: where workers live, what they run, which run it is."""
+    """What every task of a run shares: where workers live, what they run, which run it is, where to find the keepers."""
 
     site: Site
     plan: Plan
     run: str
+    keepers: Keepers | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +167,8 @@ def _address(work: Work, order: StepOrder, depth: int, source: int, destination:
 
 
 def _write_outputs(work: Work, order: StepOrder, worker: int, carried: Carried) -> None:
-    log = work.site.output_log(worker, _first_step(order.layout, worker))
-    log.write(order.epoch, order.record.step, carried.parts, carried.dead)
+    first, step = _first_step(order.layout, worker), order.record.step
+    parts.write(work.keepers, work.site, worker, first, order.epoch, step, carried.parts, carried.dead)
 
 
 def _first_step(layout: Layout, worker: int) -> int:
@@ -180,13 +184,16 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
 
 
 def read_changes(work: Work, order: StepOrder, worker: int) -> list[Changes]:
-    """The changes of the ranges this worker owns, in (table, partition, offset) order."""
-    log = work.site.input_log()
-    counts = {table.name: log.partitions(table.name) for table in work.plan.tables}
-    owned = {name: set(order.layout.partitions_of(worker, count)) for name, count in counts.items()}
-    mine = [r for r in order.record.ranges if r.partition in owned[r.table] and r.first < r.last]
-    mine.sort(key=lambda r: (r.table, r.partition, r.first))
-    return [change for range_ in mine for change in log.read(range_, order.record.step)]
+    """The changes of the ranges this worker owns, in (table, partition, offset) order; read ahead by its keeper, if they were."""
+    log, step = work.site.input_log(), order.record.step
+    mine = ahead.ranges_of(log, work.plan, order.record, order.layout, worker)
+    found = ahead.taken(work.keepers, worker, mine, step, order.epoch)
+    return found if found is not None else [change for range_ in mine for change in log.read(range_, step)]
+
+
+def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: Layout) -> None:
+    """Let the worker's keeper read the input of a step that comes next; its record is durable."""
+    ahead.begin(work.keepers, work.site, work.plan, record, epoch, layout, worker)
 
 
 def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
@@ -256,17 +263,22 @@ def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
         )
 
 
-def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> CommitReport:
-    """Commit the worker's state as `version`; what only replays from before `version - 1` would compare is forgotten.
+def pin(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
+    """Pin the worker's state for `version`; what only replays from before `version - 1` would compare is forgotten.
 
-    All workers have held `version - 1` since it was published, and go back no further (12).
+    All workers have held `version - 1` since it was published, and go back no further (12). The outputs are touched here, between
+    two steps, and not by the copy: a worker's output log has one user at a time.
     """
     database = work.site.database(worker)
-    report = database.commit(version, checkpoint)
+    database.pin(version, checkpoint)
     oldest = next((info.checkpoint.step for info in database.versions() if info.version == version - 1), 0)
     if oldest > 0:
         work.site.output_log(worker, _first_step(layout, worker)).trim_progress(oldest)
-    return report
+
+
+def copy(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> CommitReport | None:
+    """A piece of the worker's pinned state; the report once it is `version`."""
+    return work.site.database(worker).copy(version, checkpoint, PIECE_BYTES)
 
 
 def view_part(work: Work, worker: int, view: ViewSpec, epoch: int) -> Batch:

@@ -22,7 +22,7 @@ from dbsp.coordinator.control import MemoryControl, new_ledger
 from dbsp.coordinator.hands import Hands, Parts, ShellSettings
 from dbsp.coordinator.protocol import Facts
 from dbsp.coordinator.status import Board
-from dbsp.errors import DataError, FencedError, InternalError, RowsError
+from dbsp.errors import DataError, FencedError, InternalError, RowsError, UnavailableError
 from dbsp.layout import Layout, initial, moved_shards
 from dbsp.logs import Changes, Range, StepRecord
 from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
@@ -64,6 +64,7 @@ class FakeDatabase:
     opened: int | None = None
     state: frozenset[Row] = frozenset()
     next_step: int = 0
+    pins: dict[int, tuple[CheckpointId, frozenset[Row]]] = field(default_factory=dict)
 
     def check(self, epoch: int) -> None:
         """Refuse an older epoch."""
@@ -73,6 +74,7 @@ class FakeDatabase:
     def forget(self) -> None:
         """What a crash does."""
         self.opened = None
+        self.pins = {}
 
 
 @dataclass(slots=True)
@@ -89,12 +91,14 @@ class World:
     steps_floor: int = 0
     epoch: int = 0
     control: MemoryControl = field(default_factory=MemoryControl)
+    copies: list[FakeCopy] = field(default_factory=list)
     point: Callable[[str], None] = lambda _name: None
 
     def crash(self) -> None:
         """Lose what was not committed."""
         for database in self.databases.values():
             database.forget()
+        self.copies = []
 
     def grow(self, place: tuple[str, int], rows: int) -> None:
         """Rows arrive."""
@@ -179,6 +183,56 @@ class FakeSteps:
         pass
 
 
+class CopyFuture(Future[Mapping[int, CommitReport]]):
+    """Whoever waits for the copy drives it."""
+
+    def __init__(self, copy: FakeCopy) -> None:
+        super().__init__()
+        self._copy = copy
+
+    def result(self, timeout: float | None = None) -> Mapping[int, CommitReport]:
+        while not self.done():
+            self._copy.advance()
+        return super().result(timeout)
+
+
+class FakeCopy:
+    """A checkpoint on its way to the workers' disks, one worker after the other, whenever the simulator lets it go on."""
+
+    def __init__(self, world: World, version: int, checkpoint: CheckpointId, waiting: list[int]) -> None:
+        self.world, self.version, self.checkpoint, self.waiting = world, version, checkpoint, waiting
+        self.reports: dict[int, CommitReport] = {}
+        self.future = CopyFuture(self)
+
+    def advance(self) -> None:
+        """The next worker holds the version; an error ends the copy."""
+        if self.future.done():
+            return
+        worker = self.waiting.pop(0)
+        try:
+            self.world.point(f"before copy {worker}")
+            self._land(worker)
+            self.world.point(f"after copy {worker}")
+        except Exception as error:  # noqa: BLE001 - as the copier's thread does
+            self.future.set_exception(error)
+            return
+        if not self.waiting:
+            self.future.set_result(self.reports)
+
+    def _land(self, worker: int) -> None:
+        if worker not in self.world.databases:
+            raise DataError(f"no database: worker={worker}")
+        database = self.world.databases[worker]
+        database.check(self.checkpoint.epoch)
+        if database.pins.get(self.version, (None,))[0] != self.checkpoint:
+            raise UnavailableError(f"no cut is pinned: worker={worker}")
+        assert database.opened == self.version - 1
+        kept = database.versions[self.version - 1]
+        database.versions = {self.version - 1: kept, self.version: database.pins.pop(self.version)}
+        database.opened = self.version
+        self.reports[worker] = CommitReport(version=self.version, chunks_written=1, bytes_written=1, state_bytes=1)
+
+
 @dataclass(slots=True)
 class FakeRuntime:
     """Runs steps on the world's databases."""
@@ -219,6 +273,7 @@ class FakeRuntime:
             checkpoint, state = database.versions[version]
             database.versions = {version: (checkpoint, state)}
             database.opened, database.state, database.next_step = version, state, checkpoint.step
+            database.pins = {}
             found.add(checkpoint)
         (only,) = found
         return only
@@ -231,6 +286,9 @@ class FakeRuntime:
             reports.append(self._run(worker, record, layout))
         self.world.point("step done")
         return StepReport(step=record.step, seconds=0.001, workers=tuple(reports))
+
+    def read_ahead(self, record: StepRecord, layout: Layout) -> None:
+        assert record in self.world.steps, "invariant 4: the record is durable before its input is read"
 
     def _run(self, worker: int, record: StepRecord, layout: Layout) -> WorkerReport:
         database = self._database(worker)
@@ -254,26 +312,28 @@ class FakeRuntime:
         database.next_step = record.step + 1
         return WorkerReport(worker=worker, rows_in=len(mine), rows_out=len(mine), dead=0, seconds=0.0, state_bytes=0)
 
-    def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
+    def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
         for record in self.world.steps[: checkpoint.step]:
             parts = [rows for (_, step), rows in self.world.outputs.items() if step == record.step]
             parts += [rows for (_, step), rows in self.world.dead.items() if step == record.step]
             assert frozenset().union(*parts) == rows_of(record), "invariant 11: outputs below a checkpoint are durable"
-        reports = {}
         for worker in layout.workers:
-            self.world.point(f"before commit {worker}")
+            self.world.point(f"pin {worker}")
             database = self._database(worker)
             database.check(checkpoint.epoch)
             assert database.opened == version - 1
             assert database.next_step == checkpoint.step
-            database.versions = {
-                version - 1: database.versions[version - 1],
-                version: (checkpoint, database.state),
-            }
-            database.opened = version
-            reports[worker] = CommitReport(version=version, chunks_written=1, bytes_written=1, state_bytes=1)
-            self.world.point(f"after commit {worker}")
-        return reports
+            assert not database.pins, "at most one checkpoint in flight"
+            database.pins = {version: (checkpoint, database.state)}
+
+    def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
+        copy = FakeCopy(world=self.world, version=version, checkpoint=checkpoint, waiting=list(layout.workers))
+        self.world.copies.append(copy)
+        return copy.future
+
+    def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
+        self.pin(version, checkpoint, layout)
+        return self.copy(version, checkpoint, layout).result()
 
     def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
         rows = frozenset().union(*(self._database(w).versions[version - 1][1] for w in old.workers))

@@ -95,15 +95,87 @@ def test_a_step_runs_only_after_its_record() -> None:
     assert state.facts.next_step == 6
 
 
-def test_a_checkpoint_is_published_when_all_have_committed() -> None:
+def test_a_checkpoint_is_pinned_copied_beside_steps_and_published_when_all_have_acknowledged() -> None:
     checkpoint = identity(5, epoch=4)
-    state, commands = play(running(), p.CheckpointAsked(), p.Committed(version=3), p.Published(version=3))
+    state, commands = play(running(), p.CheckpointAsked(), p.Pinned(version=3), p.Recorded(record=record(5)))
     assert commands == [
-        p.CommitVersion(version=3, checkpoint=checkpoint, layout=LAYOUT),
-        p.Publish(version=3, checkpoint=checkpoint, ends_rescale=False),
+        p.PinVersion(version=3, checkpoint=checkpoint, layout=LAYOUT),
         p.CutStep(epoch=4, step=5, layout_version=0),
+        p.RunStep(record=record(5), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
+    ]
+    assert state.facts.copying == p.Copy(version=3, checkpoint=checkpoint)
+    assert (state.facts.version, state.facts.published, state.facts.checkpoint_step) == (2, 2, 3), "not published yet"
+    state, commands = play(state, p.CopyEnded(version=3))
+    assert commands == [], "the step under way is not disturbed"
+    state, commands = play(state, p.StepDone(step=5, ahead=record(6)), p.Published(version=3))
+    assert commands == [
+        p.Publish(version=3, checkpoint=checkpoint, ends_rescale=False),
+        p.RunStep(record=record(6), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
     ]
     assert (state.facts.version, state.facts.checkpoint_step, state.facts.wants) == (3, 5, p.Wants())
+    assert state.facts.copying is None
+
+
+def copying(**changes: object) -> p.Running:
+    """As `running`, with a checkpoint of step 4 in flight."""
+    return running(copying=p.Copy(version=3, checkpoint=identity(4, epoch=4)), **changes)
+
+
+def test_news_wakes_who_waits() -> None:
+    for state in (copying(), p.Paused(facts=copying(wants=p.Wants(pause=True)).facts)):
+        after, commands = play(state, p.CopyEnded(version=3), p.Published(version=3))
+        assert names(commands) == ["Publish", "CutStep" if isinstance(state, p.Running) else "Wait"]
+        assert type(after) is type(state)
+
+
+def test_only_one_checkpoint_is_in_flight() -> None:
+    state, commands = play(copying(), p.CheckpointAsked())
+    assert names(commands) == ["CutStep"]
+    state, commands = play(state, p.Recorded(record=None))
+    assert names(commands) == ["CutStep"], "the wish waits"
+    state, commands = play(state, p.Recorded(record=record(5)), p.CopyEnded(version=3), p.StepDone(step=5))
+    assert names(commands) == ["RunStep", "Publish"]
+    state, commands = play(state, p.Published(version=3))
+    assert commands == [p.PinVersion(version=4, checkpoint=identity(6, epoch=4), layout=LAYOUT)]
+
+
+def test_stop_and_rescale_wait_for_the_copy_in_flight() -> None:
+    for request, last in ((p.StopAsked(), "Finish"), (p.RescaleAsked(workers=3), "LogLayout")):
+        state, commands = play(
+            copying(), request, p.Copied(version=3), p.Published(version=3), p.Pinned(version=4), p.Copied(version=4),
+            p.Published(version=4),
+        )  # fmt: skip
+        assert names(commands) == ["AwaitCopy", "Publish", "PinVersion", "AwaitCopy", "Publish", last]
+        assert state.facts.checkpoint_step == 5
+
+
+def test_a_rollback_forgets_the_copy_in_flight_and_its_news() -> None:
+    state, commands = play(copying(), p.Woken(), p.Recorded(record=record(5)), p.Failed(code="data", message="x"))
+    assert state.facts.copying is None
+    state, commands = play(state, p.CopyEnded(version=3), p.Woken())
+    assert commands == [p.ClaimEpoch()]
+    good = (identity(3), identity(4, epoch=4))
+    every = held(*((worker, version, good[version - 2]) for worker in (0, 1) for version in (2, 3)))
+    some = held((0, 2, good[0]), (0, 3, good[1]), (1, 2, good[0]))
+    for found, version in ((every, 3), (some, 2)):
+        _, commands = play(state, p.Claimed(epoch=5), p.Fenced(), found)
+        assert isinstance(commands[-1], p.OpenVersion)
+        assert commands[-1].version == version, "v, or v and v+1"
+
+
+def test_a_copy_that_failed_rolls_back_between_two_steps() -> None:
+    state, _ = play(copying(), p.Woken(), p.Recorded(record=record(5)))
+    state, commands = play(state, p.CopyEnded(version=3, code="unavailable", message="disk"))
+    assert commands == []
+    state, commands = play(state, p.StepDone(step=5))
+    assert commands == [p.BackOff(failures=1)]
+    _, commands = play(copying(), p.CopyEnded(version=3, code="fenced", message="m"))
+    assert commands == [p.Finish(code="fenced", message="m")]
+
+
+def test_news_of_another_version_is_none() -> None:
+    state = copying()
+    assert play(state, p.CopyEnded(version=2))[0].facts.copying == state.facts.copying
 
 
 def test_a_checkpoint_waits_for_the_step_under_way() -> None:
@@ -111,7 +183,7 @@ def test_a_checkpoint_waits_for_the_step_under_way() -> None:
     state, commands = play(state, p.CheckpointAsked())
     assert commands == []
     _, commands = play(state, p.StepDone(step=5))
-    assert names(commands) == ["CommitVersion"]
+    assert names(commands) == ["PinVersion"]
 
 
 def test_nothing_new_needs_no_checkpoint() -> None:
@@ -123,18 +195,18 @@ def test_nothing_new_needs_no_checkpoint() -> None:
 def test_a_rescale_checkpoints_logs_slices_publishes_and_opens_anew() -> None:
     new = rescaled(LAYOUT, 3, step=5)
     state, commands = play(
-        running(), p.RescaleAsked(workers=3), p.Committed(version=3), p.Published(version=3),
+        running(), p.RescaleAsked(workers=3), p.Pinned(version=3), p.Copied(version=3), p.Published(version=3),
         p.LayoutLogged(layout=new), p.Discarded(), p.Created(), p.Fenced(), p.Redistributed(version=4),
         p.Published(version=4), p.Claimed(epoch=5), p.Created(), p.Fenced(),
     )  # fmt: skip
     after = identity(5, epoch=4, layout=1)
     assert names(commands) == [
-        "CommitVersion", "Publish", "LogLayout", "DiscardWorkers", "CreateWorkers", "FenceWorkers", "Redistribute",
+        "PinVersion", "AwaitCopy", "Publish", "LogLayout", "DiscardWorkers", "CreateWorkers", "FenceWorkers", "Redistribute",
         "Publish", "ClaimEpoch", "CreateWorkers", "FenceWorkers", "ReadVersions",
     ]  # fmt: skip
-    assert commands[2] == p.LogLayout(layout=new, members=(0, 1, 2), forming=(2,))
-    assert commands[6] == p.Redistribute(version=4, checkpoint=after, old=LAYOUT, new=new)
-    assert commands[7] == p.Publish(version=4, checkpoint=after, ends_rescale=True)
+    assert commands[3] == p.LogLayout(layout=new, members=(0, 1, 2), forming=(2,))
+    assert commands[7] == p.Redistribute(version=4, checkpoint=after, old=LAYOUT, new=new)
+    assert commands[8] == p.Publish(version=4, checkpoint=after, ends_rescale=True)
     state, commands = play(
         state,
         held(*((worker, 4, after) for worker in (0, 1, 2)), *((worker, 3, identity(5, epoch=4)) for worker in (0, 1))),
@@ -207,7 +279,9 @@ def test_pause_and_resume() -> None:
     state, commands = play(running(), p.PauseAsked())
     assert commands == [p.Wait(for_input=False)]
     assert isinstance(state, p.Paused)
-    state, commands = play(state, p.CheckpointAsked(), p.Committed(version=3), p.Published(version=3))
+    state, commands = play(
+        state, p.CheckpointAsked(), p.Pinned(version=3), p.CopyEnded(version=3), p.Published(version=3)
+    )
     assert isinstance(state, p.Paused)
     _, commands = play(state, p.ResumeAsked())
     assert names(commands) == ["CutStep"]
@@ -277,8 +351,8 @@ def test_a_halted_pipeline_keeps_its_wishes_and_stops_at_once() -> None:
 
 
 def test_stop_checkpoints_first() -> None:
-    state, commands = play(running(), p.StopAsked(), p.Committed(version=3), p.Published(version=3))
-    assert names(commands) == ["CommitVersion", "Publish", "Finish"]
+    state, commands = play(running(), p.StopAsked(), p.Pinned(version=3), p.Copied(version=3), p.Published(version=3))
+    assert names(commands) == ["PinVersion", "AwaitCopy", "Publish", "Finish"]
     assert isinstance(state, p.Stopped)
 
 
@@ -311,7 +385,7 @@ def test_every_pair_of_state_and_event_has_an_answer_or_a_story() -> None:
         ),
         *(
             kind(facts=base, version=3, checkpoint=good, awaits=a)
-            for kind, a in itertools.product((p.Checkpointing, p.Stopping), ("committed", "published"))
+            for kind, a in itertools.product((p.Checkpointing, p.Stopping), ("pinned", "copied", "published"))
         ),
         *(
             p.Rescaling(facts=base, version=3, checkpoint=good, new=rescaled(LAYOUT, 3, step=5), awaits=a)
@@ -329,7 +403,8 @@ def test_every_pair_of_state_and_event_has_an_answer_or_a_story() -> None:
         p.Begin(), p.Claimed(epoch=9), p.Created(), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
         p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(), p.StepsRead(records=(record(5),)),
         p.StepsRead(records=()), p.Recorded(record=None), p.Recorded(record=record(5)), p.StepDone(step=5),
-        p.Committed(version=3), p.Published(version=3), p.LayoutLogged(layout=rescaled(LAYOUT, 3, step=5)),
+        p.Pinned(version=3), p.Copied(version=3), p.CopyEnded(version=3), p.CopyEnded(version=3, code="data", message="m"),
+        p.Published(version=3), p.LayoutLogged(layout=rescaled(LAYOUT, 3, step=5)),
         p.Redistributed(version=3), p.Forgotten(), p.Decided(record=record(5)), p.SkipAsked(step=5), p.SkipAsked(step=4),
         p.Failed(code="rows", message="m", halt=halted()[1]), p.Woken(), p.Failed(code="data", message="m"),
         p.Failed(code="fenced", message="m"), p.CheckpointAsked(), p.PauseAsked(), p.ResumeAsked(),

@@ -37,7 +37,7 @@ orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amoun
 per_customer = orders.group_by("customer").aggregate(orders=count(), amount=total("amount"))
 pipeline = dbsp.circuit("shop", {"per_customer": per_customer})
 """
-POINTS = ["runtime.run_step:after:2", "runtime.commit:after:1", "steps.append:after:1", ""]
+POINTS = ["runtime.run_step:after:2", "runtime.copy:after:1", "steps.append:after:1", ""]
 
 
 def config(settings: KafkaSettings, folder: Path) -> None:

@@ -22,14 +22,12 @@ from hypothesis import strategies as st
 import dbsp.exchange
 import dbsp.io.kafka.output
 import dbsp.io.progress
-from dbsp.coordinator import protocol as p
 from dbsp.coordinator.hands import Hands
 from dbsp.errors import DbspError
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.output_part import Progress, Verdict, decide
-from dbsp.layout import Layout
 from dbsp.storage.durable import Durable
-from dbsp.store import CheckpointId, CommitReport
+from dbsp.store import CommitReport
 from dbsp.zset import kernels
 from dbsp.zset.batch import Batch
 from tests.coordinator import fakes
@@ -160,28 +158,19 @@ def no_epoch_in_outputs(patch: Patch) -> None:
 
 def publish_early(patch: Patch) -> None:
     """One worker has not committed when the others have acknowledged; nobody asks who is missing."""
-    commit_version, commit_all = Hands._commit, fakes.FakeRuntime.commit
+    advance_one = fakes.FakeCopy.advance
 
-    def some(
-        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, layout: Layout
-    ) -> Mapping[int, CommitReport]:
-        late = self.world.databases[layout.workers[-1]]
-        before = late.versions, late.opened
-        reports = dict(commit_all(self, version, checkpoint, layout))
-        late.versions, late.opened = before
-        return {worker: report for worker, report in reports.items() if worker != layout.workers[-1]}
+    def advance(self: fakes.FakeCopy) -> None:
+        if len(self.waiting) == 1 and not self.future.done():
+            self.future.set_result(self.reports)
+        advance_one(self)
 
-    def commit(self: Hands, command: p.CommitVersion) -> p.Event:
-        with patch.context() as inner:
-            inner.setattr(fakes.FakeRuntime, "commit", some)
-            try:
-                return commit_version(self, command)
-            except DbspError as error:
-                if "did not acknowledge" not in error.message:
-                    raise
-                return p.Committed(version=command.version)
+    def reports(self: Hands, _version: int) -> Mapping[int, CommitReport]:
+        assert self._copying is not None
+        return self._copying.future.result()
 
-    patch.setattr(Hands, "_commit", commit)
+    patch.setattr(fakes.FakeCopy, "advance", advance)
+    patch.setattr(Hands, "_reports", reports)
 
 
 def keep_zeros(patch: Patch) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from dbsp.coordinator import machine
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.control import Ledger, wish_rescale
 from dbsp.coordinator.cutting import StepLimits
@@ -105,6 +106,13 @@ class Simulation:
             return p.ResumeAsked()
         return p.StopAsked() if draw < 0.105 else None
 
+    def news(self, coordinator: Coordinator) -> p.CopyEnded | None:
+        """What the shell would be told of the checkpoint in flight."""
+        copying = coordinator.state.facts.copying
+        if copying is None or copying.ended:
+            return None
+        return coordinator.hands.copy_news(copying.version)
+
     def skip(self, state: p.Halted) -> p.Request:
         """The user decides, sometimes about a step that is long past."""
         halt = state.facts.halt
@@ -124,11 +132,20 @@ class Simulation:
         command = coordinator.command
         assert command is not None
         self.trace.append(type(command).__name__)
+        for copy in list(self.world.copies):
+            if self.quiet or self.random.random() < 0.3:
+                copy.advance()
         match command:
             case p.Wait(for_input=for_input):
                 self.clock.now_s += 0.01
-                asked = self.request(coordinator.state.facts.epoch) if not self.quiet else None
-                if isinstance(coordinator.state, p.Halted) and (self.quiet or self.random.random() < 0.2):
+                asked: p.Request | p.CopyEnded | None = self.news(coordinator)
+                if asked is None and not self.quiet:
+                    asked = self.request(coordinator.state.facts.epoch)
+                if (
+                    asked is None
+                    and isinstance(coordinator.state, p.Halted)
+                    and (self.quiet or self.random.random() < 0.2)
+                ):
                     asked = self.skip(coordinator.state)
                 if asked is None and not (for_input and coordinator.hands.step_is_due()):
                     return
@@ -137,6 +154,9 @@ class Simulation:
                 coordinator.decide(p.Woken())
             case _:
                 event = coordinator.hands.perform(command)
+                news = self.news(coordinator)
+                if news is not None:
+                    coordinator.decide(news)
                 asked = self.request(coordinator.state.facts.epoch) if not self.quiet else None
                 if asked is not None:
                     coordinator.decide(asked)
@@ -313,7 +333,56 @@ def _decide_in_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fakes.FakeSteps, "decide", decide)
 
 
-PLANTS = [_no_fence, _commit_elsewhere, _trim_too_much, _run_before_the_record, _decide_in_memory]
+def _publish_early(patch: pytest.MonkeyPatch) -> None:
+    """A version is published before all workers have acknowledged it."""
+    original = Hands._reports
+
+    def reports(self: Hands, version: int) -> object:
+        copying = self._copying
+        if copying is not None and not copying.future.done():
+            return {}
+        return original(self, version)
+
+    patch.setattr(Hands, "copy_news", lambda self, version: p.CopyEnded(version=version))
+    patch.setattr(Hands, "_reports", reports)
+
+
+def _pin_late(patch: pytest.MonkeyPatch) -> None:
+    """What lands is the state of the moment, not the cut."""
+    original = fakes.FakeCopy._land
+
+    def land(self: fakes.FakeCopy, worker: int) -> None:
+        database = self.world.databases[worker]
+        if self.version in database.pins:
+            database.pins[self.version] = (self.checkpoint, database.state)
+        original(self, worker)
+
+    patch.setattr(fakes.FakeCopy, "_land", land)
+
+
+def _two_in_flight(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint is begun while another one is copied."""
+    original = machine._between_steps
+
+    def between_steps(facts: p.Facts, ahead: object) -> object:
+        copying = facts.copying
+        if copying is not None and not copying.ended and facts.wants.checkpoint:
+            return machine._checkpoint(facts, ahead)  # type: ignore[arg-type]
+        return original(facts, ahead)  # type: ignore[arg-type]
+
+    patch.setattr(machine, "_between_steps", between_steps)
+
+
+PLANTS = [
+    _publish_early,
+    _pin_late,
+    _two_in_flight,
+    _no_fence,
+    _commit_elsewhere,
+    _trim_too_much,
+    _run_before_the_record,
+    _decide_in_memory,
+]
 
 
 @pytest.mark.parametrize("plant", PLANTS)

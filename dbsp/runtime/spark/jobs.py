@@ -38,17 +38,21 @@ class JobThread:
         silence_s: float,
         alive: Callable[[], bool],
         *,
+        pool: str | None = None,
         idle_s: float | None = None,
         idle: Job = lambda: None,
     ) -> None:
-        """`alive` tells whether the JVM's process is there; `idle` runs whenever no job came for `idle_s`."""
+        """`alive` tells whether the JVM's process is there; `idle` runs whenever no job came for `idle_s`.
+
+        Jobs of different pools share the cores fairly, if Spark was started so.
+        """
         self._context = context
         self._group = group
         self._silence_s = silence_s
         self._alive = alive
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._closed = False
-        self._idle_s, self._idle = idle_s, idle
+        self._idle_s, self._idle, self._pool = idle_s, idle, pool
         self._thread = threading.Thread(target=self._loop, name=f"spark-jobs-{group}", daemon=True)
         self._thread.start()
 
@@ -94,9 +98,11 @@ class JobThread:
                 )
 
     def _progress(self) -> tuple[tuple[int, int], ...]:
-        """Finished tasks by active stage."""
+        """Finished tasks by active stage, of this group's jobs."""
         tracker = self._context.statusTracker()
-        stages = {number: tracker.getStageInfo(number) for number in tracker.getActiveStageIds()}
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
+        own = {int(number) for job in jobs if job is not None for number in job.stageIds}
+        stages = {number: tracker.getStageInfo(number) for number in tracker.getActiveStageIds() if number in own}
         return tuple((number, info.numCompletedTasks) for number, info in sorted(stages.items()) if info is not None)
 
     def cancel(self) -> None:
@@ -123,6 +129,8 @@ class JobThread:
     def _loop(self) -> None:
         with suppress(Py4JError, OSError):
             self._context.setJobGroup(self._group, "dbsp", interruptOnCancel=False)
+            if self._pool is not None:
+                self._context.setLocalProperty("spark.scheduler.pool", self._pool)
         while (order := self._next()) is not None:
             job, future = order
             try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +21,7 @@ from dbsp.errors import DataError, UnavailableError
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.runtime import tasks
+from dbsp.runtime.copying import Copier
 from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
 from dbsp.runtime.spark import control_job, session
 from dbsp.runtime.spark.failures import Failure, worst
@@ -71,15 +73,9 @@ class SparkRuntime:
         self._grounds: dict[tuple[str, ...], RDD[int]] = {}
         self._stage: _Stage | None = None
         self._packed: Broadcast[PackedWork] = self._context.broadcast(pack(work))
-        group = f"dbsp-{work.run}-{id(self):x}"
-        self._jobs = JobThread(
-            self._context,
-            group,
-            self.settings.worker_silence_s,
-            self._spark.alive,
-            idle_s=_IDLE_S,
-            idle=self._keep_warm,
-        )
+        self._jobs = self._job_thread("steps", idle_s=_IDLE_S, idle=self._keep_warm)
+        self._copy_jobs = self._job_thread("copies")
+        self._copier = Copier()
 
     @property
     def _context(self) -> SparkContext:
@@ -98,7 +94,8 @@ class SparkRuntime:
         self._control("create", workers, control_job.create, checkpoint)
 
     def fence(self, epoch: int, workers: Sequence[int]) -> None:
-        """Raise the epoch of every worker."""
+        """Raise the epoch of every worker; a copy under way is ended."""
+        self._copier.end(self._copy_jobs.cancel)
         self._control("fence", workers, control_job.fence, epoch)
         self.epoch = epoch
 
@@ -130,9 +127,24 @@ class SparkRuntime:
         task = StepTask(work=self._packed, layout=stage.broadcast, record=record, epoch=self.epoch)
         return step_rdd(stage.ground, task, len(layout.workers), self.work.plan)
 
+    def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
+        """Pin every worker."""
+        self._control_in("pin", layout, tasks.pin, version, checkpoint, layout)
+
+    def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
+        """Copy every worker in small jobs beside those of the steps, in a pool of their own: a piece of each worker per job."""
+        hosts = dict(zip(layout.workers, layout.hosts, strict=True))
+
+        def piece(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
+            at = tuple(hosts[worker] for worker in workers)
+            return self._control_at("copy", workers, at, tasks.copy, (version, checkpoint), self._copy_jobs)
+
+        return self._copier.start(layout.workers, piece)
+
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
-        """Commit every worker."""
-        return self._control_in("commit", layout, tasks.commit, version, checkpoint, layout)
+        """Pin and copy every worker."""
+        self.pin(version, checkpoint, layout)
+        return self.copy(version, checkpoint, layout).result()
 
     def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
         """Make `version` on every worker of the new layout by slicing the opened version of the old one's."""
@@ -160,6 +172,11 @@ class SparkRuntime:
         for _ in range(rounds):
             self._control_in("warm up", layout, control_job.warm)
 
+    def _job_thread(self, name: str, **idle: Any) -> JobThread:
+        """A thread for jobs of one kind, in a group and a pool of their own."""
+        group = f"dbsp-{self.work.run}-{id(self):x}-{name}"
+        return JobThread(self._context, group, self.settings.worker_silence_s, self._spark.alive, pool=name, **idle)
+
     def _keep_warm(self) -> None:
         """Spark ends Python workers that were idle for a minute, and new ones need seconds: keep them busy a little."""
         if self._stage is not None:
@@ -171,7 +188,9 @@ class SparkRuntime:
         self._jobs.cancel()
 
     def close(self) -> None:
-        """Stop the jobs, and Spark if this runtime started it."""
+        """End a copy under way, stop the jobs, and Spark if this runtime started it."""
+        self._copier.end(self._copy_jobs.cancel)
+        self._copy_jobs.close()
         self._jobs.close()
         if self._owned:
             self._spark.stop()
@@ -187,11 +206,19 @@ class SparkRuntime:
         return self._control_at(what, layout.workers, layout.hosts, function, arguments)
 
     def _control_at(
-        self, what: str, workers: tuple[int, ...], hosts: tuple[str, ...], function: Callable[..., Any], arguments: Any
+        self,
+        what: str,
+        workers: tuple[int, ...],
+        hosts: tuple[str, ...],
+        function: Callable[..., Any],
+        arguments: Any,
+        jobs: JobThread | None = None,
     ) -> dict[int, Any]:
         if not workers:
             return {}
-        results = self._jobs.run(what, lambda: self._control_rdd(workers, hosts, function, arguments).collect())
+        results = (jobs or self._jobs).run(
+            what, lambda: self._control_rdd(workers, hosts, function, arguments).collect()
+        )
         return dict(_successes(results, tuple))
 
     def _control_rdd(

@@ -46,6 +46,7 @@ _CONF = {
     "spark.ui.retainedStages": "40",
     "spark.ui.retainedTasks": "400",
     "spark.speculation": "false",
+    "spark.scheduler.mode": "FAIR",
     "spark.shuffle.reduceLocality.enabled": "false",
     "spark.locality.wait": "30s",
     "spark.cleaner.periodicGC.interval": "1min",
