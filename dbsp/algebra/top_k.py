@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.expr.expression import Expression
+from dbsp.operators import scatter
 from dbsp.operators import top_k as physical
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import OrderBy, Schema
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(Node):
-    """The first k rows per partition by `order`, ties broken by all columns; `rank` names an added int64 column 1..k."""
+    """k rows per partition by `order` after the first `offset`, ties broken by all columns; `rank` names an added int64
+    column that counts places from 1."""
 
     input: Node
     partition: tuple[str, ...]
@@ -26,13 +28,15 @@ class TopK(Node):
     k: int
     rank: str | None
     schema: Schema
+    offset: int = 0
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """How many, by what, per what."""
         partition = f" per ({', '.join(self.partition)})" if self.partition else ""
         rank = f" rank {self.rank}" if self.rank else ""
-        return f"top {self.k} by {', '.join(map(str, self.order))}{partition}{rank}"
+        offset = f" offset {self.offset}" if self.offset else ""
+        return f"top {self.k}{offset} by {', '.join(map(str, self.order))}{partition}{rank}"
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
         """Below, if it keeps or drops whole partitions."""
@@ -41,12 +45,36 @@ class TopK(Node):
         return replace(self, input=over(self.input, condition))
 
     def plan(self, planning: Planning) -> Flow:
-        """The rows distributed by the partition."""
+        """The rows distributed by the partition.
+
+        Without a partition all rows would go to one worker. There they are first spread by a part of their hash, each
+        part hands on its own first rows, and only these meet. A row may be retracted on another worker than it came to
+        (from another partition of its table), so rows must meet their retractions before the first of them are known:
+        the first stage cannot stand where the rows arrive.
+        """
         schema = self.input.schema
         flow = planning.input(self.input).pick(schema.names)
+        if not self.partition:
+            flow = self._of_parts(planning, flow)
         flow = planning.builder.distribute(flow, self.partition, self.source)
         operator = physical.TopK(
-            input=schema, partition=self.partition, order=self.order, k=self.k, rank=self.rank, schema=self.schema
-        )
+            input=schema, partition=self.partition, order=self.order, k=self.k, offset=self.offset, rank=self.rank,
+            schema=self.schema,
+        )  # fmt: skip
         made = planning.builder.add("top_k", operator, (flow.node,), self.schema, self.source)
         return Flow(node=made, schema=self.schema, distribution=self.partition)
+
+    def _of_parts(self, planning: Planning, flow: Flow) -> Flow:
+        """The first rows of every part."""
+        builder = planning.builder
+        flow = builder.settle(flow, self.source)
+        part = scatter.part_column(flow.schema)
+        schema = Schema((*flow.schema.columns, part))
+        made = builder.add("scatter", scatter.Scatter(schema=schema), (flow.node,), schema, self.source)
+        spread = Flow(node=made, schema=schema, distribution=None)
+        spread = builder.distribute(spread, (part.name,), self.source)
+        first = physical.TopK(
+            input=schema, partition=(part.name,), order=self.order, k=self.k + self.offset, rank=None, schema=schema
+        )
+        made = builder.add("top_k", first, (spread.node,), schema, self.source)
+        return Flow(node=made, schema=schema, distribution=(part.name,)).pick(flow.schema.names)

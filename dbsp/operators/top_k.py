@@ -33,7 +33,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(Operator):
-    """The first `k` rows per partition by `order`; `rank` names an added column that counts places from 1."""
+    """`k` rows per partition by `order` after the first `offset`; `rank` names an added column that counts places from 1."""
 
     input: Schema
     partition: tuple[str, ...]
@@ -41,10 +41,12 @@ class TopK(Operator):
     k: int
     rank: str | None
     schema: Schema
+    offset: int = 0
 
     def __str__(self) -> str:
         """How many, by what, per what."""
-        return f"top {self.k} by {', '.join(map(str, self.order))} per ({', '.join(self.partition)})"
+        offset = f" offset {self.offset}" if self.offset else ""
+        return f"top {self.k}{offset} by {', '.join(map(str, self.order))} per ({', '.join(self.partition)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows, by partition, then in order."""
@@ -81,16 +83,17 @@ class TopK(Operator):
         """The first k places of each partition."""
         if partitions.key_hash is None:
             raise InternalError("partitions are arranged")
-        query, found = spine.heads(partitions.key_hash, self.k, partitions)
+        query, found = spine.heads(partitions.key_hash, self.k + self.offset, partitions)
         query, found = of_same_keys(partitions, query, found)
         positive = np.flatnonzero(found.weight > 0)
         query, found = query[positive], found.take(positive)
         order = self._sorted(query, found)
         query, found = query[order], found.take(order)
         before = _places_before(query, found.weight)
-        places = np.minimum(found.weight, self.k - before)
+        first = np.maximum(before, self.offset)
+        places = np.minimum(before + found.weight, self.k + self.offset) - first
         taken = np.flatnonzero(places > 0)
-        return self._output(found.take(taken), before[taken], places[taken])
+        return self._output(found.take(taken), first[taken], places[taken])
 
     def _sorted(self, query: Positions, found: Batch) -> Positions:
         """The exact order within each partition."""

@@ -30,13 +30,14 @@ from dbsp.trace.floor import Floor, above
 from dbsp.trace.heads import Source, first_rows
 from dbsp.trace.manifest import NBYTES, Entry, PendingMerge, SpineState, StoredBatch
 from dbsp.trace.merging import advance, read_all, store
+from dbsp.trace.neighbours import Positions, reach
 from dbsp.trace.rows import empty
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch, concat, merge
 from dbsp.zset.equality import equal_rows
 from dbsp.zset.hashing import hash_decides
 from dbsp.zset.kernels import equal_ranges, expand_ranges, scatter_add
-from dbsp.zset.kernels.ranges import cut_ranges, narrow_ranges
+from dbsp.zset.kernels.ranges import add_ranges, cut_ranges, narrow_ranges
 from dbsp.zset.schema import Arrangement
 
 __all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "fuel_for"]
@@ -330,6 +331,46 @@ class Spine:
                 low, high = equal_ranges(key_hash[begin:end], chunk.words[0])
                 cut_ranges(low, high, first[begin:end], last[begin:end], chunk.order_code)
                 yield begin, low, high, chunk
+
+    def reach(self, asked: Positions, k: int, keys: Batch) -> U64:
+        """How far one must look from one end of each range of codes to see `k` rows of positive weight.
+
+        **Shape**: `asked.key_hash` sorted, repeats allowed; `keys` a batch of the key columns, aligned with it; the order
+        code of the k-th row from the end that is asked for, or the other end of the range where there are fewer.
+
+        **Cost**: per run and query about k rows, more where the newest runs retract what the older ones hold there.
+        """
+        if not self.arrangement.order:
+            raise InternalError("a reach needs a trace with an order")
+        decided = hash_decides([keys.column(name) for name in self.arrangement.key])
+
+        def same(query: I64, rows: Batch) -> tuple[I64, Batch]:
+            if decided and hash_decides([rows.column(name) for name in self.arrangement.key]):
+                return query, rows
+            kept = np.flatnonzero(equal_rows(keys, query, rows, np.arange(len(rows)), self.arrangement.key))
+            return query[kept], rows.take(kept, words=True)
+
+        return reach(tuple(self._sources()), self.arrangement, asked, k, same)
+
+    def weight_between(self, key_hash: U64, first: U64, last: U64, keys: Batch) -> I64:
+        """The summed weights of each key's rows whose order code lies between `first` and `last`, both included.
+
+        **Shape**: as `ranges`, with `keys` a batch of the key columns, aligned with `key_hash`; int64 per query.
+
+        **Cost**: like `ranges`, but reads 8 bytes per row in the ranges, and the key's columns only where the hash does
+        not decide equality.
+        """
+        total = np.zeros(len(key_hash), np.int64)
+        decided = hash_decides([keys.column(name) for name in self.arrangement.key])
+        for begin, low, high, chunk in self._cut(key_hash, first, last):
+            if decided and hash_decides([chunk.column(name) for name in self.arrangement.key]):
+                add_ranges(total[begin : begin + len(low)], low, high, chunk.weight)
+                continue
+            query, position = expand_ranges(low, high)
+            query += begin
+            same = np.flatnonzero(equal_rows(keys, query, chunk, position, self.arrangement.key))
+            scatter_add(total.reshape(-1, 1), query[same], chunk.weights[position[same]])
+        return total
 
     def heads(self, key_hash: U64, k: int, keys: Batch | None = None) -> tuple[I64, Batch]:
         """The beginning of each key's rows by the arrangement's order: at least the `k` first rows of positive weight.

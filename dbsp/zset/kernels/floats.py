@@ -202,3 +202,24 @@ def round_bins(order, offsets, bin_, sums, total, count):  # type: ignore[no-unt
         total[g] = _total(work, limbs)
         count[g] = work[SPECIALS + COUNT]
     return True
+
+
+@kernel(types.boolean(_I64, types.Array(types.boolean, 1, "C", readonly=True), _I64, _I64, _F64_OUT, _I64_OUT))
+def slide_bins(values, valid, starts, ends, total, count):  # type: ignore[no-untyped-def]
+    """Sum and number of values of each frame [start, end), neither of which ever goes back; False on overflow."""
+    work = np.zeros(SLOTS, np.int64)
+    limbs = np.zeros(_LIMBS + 3, np.int64)
+    low, high = np.int64(0), np.int64(0)
+    for i in range(len(starts)):
+        while low < starts[i]:
+            if low < high and valid[low] and _add_value(work, values[low], -1) == -2:  # noqa: PLR2004 (overflow)
+                return False
+            low += 1
+        high = max(high, low)
+        while high < ends[i]:
+            if valid[high] and _add_value(work, values[high], 1) == -2:  # noqa: PLR2004 (overflow)
+                return False
+            high += 1
+        total[i] = _total(work, limbs)
+        count[i] = work[SPECIALS + COUNT]
+    return True

@@ -1,4 +1,4 @@
-"""Kernels that narrow ranges of a sorted run by its second word."""
+"""Kernels on ranges of a sorted run: narrowing them by its second word, adding them up, joining those that overlap."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numba import types
 from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
 
 _U64 = reads(types.uint64)
-_I64_OUT = writes(types.int64)
+_I64, _I64_OUT = reads(types.int64), writes(types.int64)
 
 
 @helper
@@ -40,3 +40,27 @@ def cut_ranges(lows, highs, firsts, lasts, hay):  # type: ignore[no-untyped-def]
         if low < high:
             lows[q] = _first(hay, low, high, firsts[q], False)
             highs[q] = _first(hay, lows[q], high, lasts[q], True)
+
+
+@kernel(types.void(_I64_OUT, _I64, _I64, _I64))
+def add_ranges(totals, lows, highs, weights):  # type: ignore[no-untyped-def]
+    """Add the weights of each range [low, high) to its total; single rows weigh little, so no sum leaves 64 bits."""
+    for q in range(len(lows)):
+        total = totals[q]
+        for i in range(lows[q], highs[q]):
+            total += weights[i]
+        totals[q] = total
+
+
+@kernel(types.int64(_I64, _U64, _U64, _I64_OUT))
+def join_ranges(groups, lows, highs, joined):  # type: ignore[no-untyped-def]
+    """Number the unions of ranges [low, high] that overlap within a group, sorted by (group, low); how many there are."""
+    count = 0
+    most = highs[0] if len(highs) else 0
+    for q in range(len(groups)):
+        if q == 0 or groups[q] != groups[q - 1] or lows[q] > most:
+            count += 1
+            most = highs[q]
+        most = max(most, highs[q])
+        joined[q] = count - 1
+    return count

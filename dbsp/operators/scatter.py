@@ -1,0 +1,46 @@
+"""Scatter: rows with the number of a part that their hash puts them in, so that they can be spread over the workers.
+
+**Law** linear. Equal rows are in one part, so a retraction meets its row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.zset.arrays import from_values
+from dbsp.zset.batch import Batch
+from dbsp.zset.hashing import hash_columns
+from dbsp.zset.schema import INT16, Column, Schema
+
+PARTS = 64
+_SHIFT = np.uint64(64 - PARTS.bit_length() + 1)
+
+
+def part_column(schema: Schema) -> Column:
+    """The column that is added, under a name that is free."""
+    name = "__part"
+    while name in schema:
+        name += "_"
+    return Column(name, INT16, nullable=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scatter(Operator):
+    """Adds the last column of `schema`: a number below `PARTS`."""
+
+    schema: Schema
+
+    def __str__(self) -> str:
+        """Into how many parts."""
+        return f"scatter into {PARTS} parts"
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The same rows with their part."""
+        (batch,) = inputs
+        if len(batch) == 0:
+            return Batch.empty(self.schema)
+        part = (hash_columns(batch.columns, len(batch)) >> _SHIFT).astype(np.int16)
+        return Batch(schema=self.schema, columns=(*batch.columns, from_values(part, INT16)), weights=batch.weights)

@@ -1,0 +1,141 @@
+"""The neighbours of positions in ordered groups: how far k places before or behind a position reach.
+
+Each run gives its m rows next to the position. A run that has more is *truncated* there, so of all runs together only rows
+nearer than the nearest such end are known completely. Where fewer than k of these have a positive sum, m grows for those
+positions alone.
+
+**Law**: between a position and the code that is answered lie at least k rows of the consolidated trace, or all there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import InternalError
+from dbsp.trace.heads import Source
+from dbsp.zset.arrays import from_values, value_view
+from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.kernels import equal_ranges, expand_ranges
+from dbsp.zset.kernels.ranges import cut_ranges
+from dbsp.zset.schema import INT64, Arrangement, Column, Schema
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+SameKey = Callable[[I64, Batch], tuple[I64, Batch]]
+"""Keeps those (query, row) pairs that have one key; the queries come back as they went in."""
+
+FIRST, LAST = np.uint64(0), np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+_ROWS_MIN = 4
+_QUERY = "__query"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Sorted key hashes, an inclusive range of order codes each, and from which end of it to look."""
+
+    key_hash: U64
+    first: U64
+    last: U64
+    backward: bool
+
+    def take(self, rows: I64) -> Positions:
+        """Some of them."""
+        return replace(self, key_hash=self.key_hash[rows], first=self.first[rows], last=self.last[rows])
+
+
+def reach(sources: Sequence[Source], arrangement: Arrangement, asked: Positions, k: int, same: SameKey) -> U64:
+    """See `Spine.reach`; `same` keeps the (query, row) pairs of one key."""
+    answer = asked.first.copy() if asked.backward else asked.last.copy()
+    active = np.arange(len(answer))
+    rows_max = max(_ROWS_MIN, 2 * k)
+    while len(active) and k:
+        nearest = _Nearest(asked.take(active), rows_max)
+        query, codes = nearest.present(sources, arrangement, _of_active(active, same))
+        order = np.lexsort((~codes if asked.backward else codes, query))
+        query, codes = query[order], codes[order]
+        start = query.searchsorted(np.arange(len(active)))
+        enough = np.bincount(query, minlength=len(active)) >= k
+        answer[active[enough]] = codes[start[enough] + k - 1]
+        active = active[nearest.truncated & ~enough]
+        rows_max *= 4
+    return answer
+
+
+def _of_active(active: I64, same: SameKey) -> SameKey:
+    """The same for queries numbered among the active ones."""
+
+    def kept(query: I64, rows: Batch) -> tuple[I64, Batch]:
+        query, rows = same(active[query], rows)
+        return active.searchsorted(query), rows
+
+    return kept
+
+
+class _Nearest:
+    """The rows next to each position, at most `rows_max` per run; what of them is known completely."""
+
+    def __init__(self, asked: Positions, rows_max: int) -> None:
+        """Nothing read yet."""
+        self.asked = asked
+        self.rows_max = rows_max
+        self.truncated = np.zeros(len(asked.key_hash), np.bool_)
+        self.limit = np.full(len(asked.key_hash), FIRST if asked.backward else LAST)
+
+    def present(self, sources: Sequence[Source], arrangement: Arrangement, same: SameKey) -> tuple[I64, U64]:
+        """(query, order code) of every row that is known in all runs and has a positive sum."""
+        pairs = [same(query, part) for source in sources for query, part in self._of(source)]
+        if not pairs:
+            return np.empty(0, np.int64), np.empty(0, np.uint64)
+        query, codes = _present(
+            np.concatenate([query for query, _ in pairs]), concat([r for _, r in pairs]), arrangement
+        )
+        nearer = codes > self.limit[query] if self.asked.backward else codes < self.limit[query]
+        known = ~self.truncated[query] | nearer
+        return query[known], codes[known]
+
+    def _of(self, source: Source) -> Iterator[tuple[I64, Batch]]:
+        """The nearest rows of one run; notes where it has more."""
+        asked = self.asked
+        taken = np.zeros(len(asked.key_hash), np.int64)
+        end_code = np.zeros(len(taken), np.uint64)
+        cut = np.zeros(len(taken), np.bool_)
+        touched = list(source.touched(asked.key_hash))
+        for begin, end, index in reversed(touched) if asked.backward else touched:
+            room = self.rows_max - taken[begin:end]
+            if not room.any():
+                cut[begin:end] = True
+                continue
+            chunk = source.load(index)
+            if chunk.order_code is None:
+                raise InternalError("a trace with an order stores order codes")
+            low, high = equal_ranges(asked.key_hash[begin:end], chunk.words[0])
+            cut_ranges(low, high, asked.first[begin:end], asked.last[begin:end], chunk.order_code)
+            use = np.minimum(high - low, room)
+            cut[begin:end] |= high - low > use
+            some = np.flatnonzero(use > 0)
+            if len(some) == 0:
+                continue
+            taken[begin:end] += use
+            from_, to = (high - use, high) if asked.backward else (low, low + use)
+            end_code[begin + some] = chunk.order_code[from_[some] if asked.backward else to[some] - 1]
+            query, position = expand_ranges(from_[some], to[some])
+            yield begin + some[query], chunk.take(position, words=True)
+        self.truncated |= cut
+        nearest = np.maximum if asked.backward else np.minimum
+        self.limit[cut] = nearest(self.limit[cut], end_code[cut])
+
+
+def _present(query: I64, rows: Batch, arrangement: Arrangement) -> tuple[I64, U64]:
+    """(query, order code) of the rows whose sum over all runs is positive."""
+    schema = Schema((Column(_QUERY, INT64, nullable=False), *arrangement.schema.columns))
+    numbered = Batch(schema=schema, columns=(from_values(query, INT64), *rows.columns), weights=rows.weights)
+    summed = arrange(numbered, Arrangement(schema=schema, key=(_QUERY,), order=arrangement.order))
+    if summed.order_code is None:
+        raise InternalError("arranged rows carry their words")
+    positive = summed.weights[:, 0] > 0
+    return value_view(summed.column(_QUERY))[positive], summed.order_code[positive]
