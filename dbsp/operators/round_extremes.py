@@ -28,6 +28,8 @@ from dbsp.zset.order import sort_rows
 from dbsp.zset.schema import INT64, Arrangement, Column, OrderBy, Schema
 
 Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Spans = tuple[Integers, Integers, Integers]
 _NONE = np.int64(-1)
 _RUN, _AT = "__run__", "__at__"
 
@@ -70,13 +72,14 @@ class RoundExtremes(Operator):
             return Batch.empty(self.schema)
         found = histories(state.spine(0), delta, self.keys)
         state.append(0, delta)
-        old = self._chosen(found, found.before[:, 0])
-        new = self._chosen(found, found.before[:, 0] + found.change[:, 0])
+        by_value, same = _by_value(found)
+        old = self._chosen(found, _spans(found, by_value, found.before[by_value, 0], same))
+        new = self._chosen(found, _spans(found, by_value, (found.before + found.change)[by_value, 0], same))
         return self._change(found, old, new)
 
-    def _chosen(self, found: Histories, weights: Integers) -> Integers:
+    def _chosen(self, found: Histories, spans: Spans) -> Integers:
         """Per aggregate and moment the row that holds the extreme; -1 where there is none. The last line: whether any lives."""
-        held, first, last = _lives(found, weights)
+        held, first, last = spans
         lines = [_least(found, held, first, last, extreme) for extreme in self.extremes]
         alive = np.full(found.moments, _NONE)
         _, moment = expand_ranges(first, last)
@@ -115,39 +118,28 @@ class RoundExtremes(Operator):
         return Batch(schema=self.schema, columns=tuple(columns[n] for n in self.schema.names), weights=weights)
 
 
-def _lives(found: Histories, weights: Integers) -> tuple[Integers, Integers, Integers]:
-    """When rows are there: (row, first moment, moment after the last one) for every time a value has a positive weight.
-
-    A row of a group may come at one round and go at a later one; rows of one value are one.
-    """
-    kept = np.flatnonzero(weights)
-    values = tuple(name for name in found.rows.schema.names if name != ROUND)
-    group = found.rows.take(kept)
-    schema = Schema((Column(_RUN, INT64, nullable=False), *(found.rows.schema[n] for n in values), Column(_AT, INT64)))
+def _by_value(found: Histories) -> tuple[Integers, Mask]:
+    """The rows of each group brought together by value, in order of their rounds; whether a row is equal to the one before."""
+    names = tuple(name for name in found.rows.schema.names if name != ROUND)
+    schema = Schema((Column(_RUN, INT64, nullable=False), *(found.rows.schema[n] for n in names), Column(_AT, INT64)))
     columns = (
-        from_values(found.run[kept], INT64),
-        *(group.column(name) for name in values),
-        from_values(kept.astype(np.int64), INT64),
+        from_values(found.run, INT64),
+        *(found.rows.column(name) for name in names),
+        from_values(np.arange(len(found.rows)), INT64),
     )
-    listed = Batch.of(schema, columns, weights[kept])
-    by_value = sort_rows(listed, tuple(OrderBy(name) for name in schema.names))
-    row, weight = kept[by_value], weights[kept][by_value]
-    sorted_rows = listed.take(by_value)
-    same = _same_as_before(sorted_rows, (_RUN, *values))
-    return _spans(found, row, weight, same)
+    listed = Batch.of(schema, columns)
+    order = sort_rows(listed, tuple(OrderBy(name) for name in schema.names))
+    at = np.arange(1, len(order))
+    compared = list(columns[:-1])
+    same = equal_columns(compared, order[at], compared, order[at - 1])
+    return order, np.concatenate([np.zeros(min(1, len(order)), np.bool_), same])
 
 
-def _same_as_before(rows: Batch, names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    """Whether a row is equal to the one before it in these columns."""
-    at = np.arange(1, len(rows))
-    columns = [rows.column(name) for name in names]
-    return np.concatenate([np.zeros(min(1, len(rows)), np.bool_), equal_columns(columns, at, columns, at - 1)])
+def _spans(found: Histories, row: Integers, weight: Integers, same: Mask) -> Spans:
+    """When values are there: (row, first moment, moment after the last) for every time a value's summed weight is positive.
 
-
-def _spans(
-    found: Histories, row: Integers, weight: Integers, same: npt.NDArray[np.bool_]
-) -> tuple[Integers, Integers, Integers]:
-    """The times at which the running sum of one value's weights is positive."""
+    A value may come at one round and go at a later one; equal rows of a group are one value.
+    """
     if len(row) == 0:
         return row, row, row
     starts = np.flatnonzero(~same)
