@@ -225,6 +225,8 @@ class ThreadKeeper(Holder):
 class ThreadKeepers:
     """The keepers of the in-process runtime; implements `dbsp.runtime.keeper.protocol.Keepers`."""
 
+    apart = False
+
     def __init__(self, kinds: Mapping[str, str] = KINDS) -> None:
         """None is made before it is asked for."""
         self._kinds = kinds

@@ -157,6 +157,11 @@ class ProcessKeepers:
         """Nothing is started before it is asked for."""
         self.run, self.kinds, self.owner, self._found = run, dict(kinds), owner, {}
 
+    @property
+    def apart(self) -> bool:
+        """They are processes of their own."""
+        return True
+
     def __reduce__(self) -> tuple[Any, ...]:
         """What another process needs to find the same keepers."""
         return ProcessKeepers, (self.run, self.kinds, self.owner)
@@ -179,3 +184,8 @@ class ProcessKeepers:
         keeper = self.of(worker)
         if keeper is not None:
             keeper.prepare()
+
+    def close(self) -> None:
+        """End the keepers that were found here."""
+        for keeper in self._found.values():
+            keeper.close()

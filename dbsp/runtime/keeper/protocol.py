@@ -13,7 +13,7 @@ from dbsp.errors import InternalError, UnavailableError
 LOOK_S = 0.5
 """How long one look at a keeper takes at most: a caller can be interrupted, and a keeper that is stopped is noticed."""
 
-KINDS: Mapping[str, str] = {}
+KINDS: Mapping[str, str] = {"fetch": "dbsp.runtime.ahead:FETCH", "write": "dbsp.runtime.parts:WRITE"}
 """The kinds of work that a keeper does: their names, and where the `Kind` is, as `module:attribute`."""
 
 
@@ -86,7 +86,12 @@ class Keeper(Protocol):
 
 
 class Keepers(Protocol):
-    """Finds the keeper of a worker."""
+    """Finds the keeper of a worker; `apart` says whether keepers are other processes."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether what a keeper holds is out of this process's reach."""
+        ...
 
     def of(self, worker: int) -> Keeper | None:
         """The worker's keeper on this host, started if need be; None where there can be none."""
@@ -94,6 +99,10 @@ class Keepers(Protocol):
 
     def prepare(self, worker: int) -> None:
         """Let the keeper be there soon; returns at once."""
+        ...
+
+    def close(self) -> None:
+        """End the keepers that this value has found."""
         ...
 
 

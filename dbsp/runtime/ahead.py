@@ -1,0 +1,128 @@
+"""Reading ahead: while a step runs, the keepers fetch and decode the input of the next one, whose record is durable already.
+
+**Law** what a keeper read is what the task would have read: the ranges of a record name rows that never change, so a task takes
+the rows from its keeper if they are there, and reads by itself if they are not, whatever the reason.
+
+**Cost** one step's input per worker, at most `max_step_bytes` together, is held in the keepers: the next one replaces it. Left
+out: which step is next (the coordinator's affair). Source: design section 5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from dbsp.errors import DbspError
+from dbsp.layout import Layout
+from dbsp.logs import Changes, DeadLetter, InputLog, Range, StepRecord
+from dbsp.plan.plan import Plan
+from dbsp.runtime.keeper import Job, Keepers, Kind, Task, finish
+from dbsp.zset.encoding import decode, encode
+from dbsp.zset.schema import Schema
+
+WAIT_S = 60.0
+"""How long a task waits for a read that its keeper has begun."""
+
+
+@runtime_checkable
+class OpensInput(Protocol):
+    """A site that can give a keeper a handle of its own on the input log."""
+
+    def open_input(self) -> InputLog:
+        """A fresh handle, for one thread."""
+        ...
+
+
+def ranges_of(log: InputLog, plan: Plan, record: StepRecord, layout: Layout, worker: int) -> tuple[Range, ...]:
+    """The ranges of a step that a worker reads, in (table, partition, offset) order."""
+    counts = {table.name: log.partitions(table.name) for table in plan.tables}
+    owned = {name: set(layout.partitions_of(worker, count)) for name, count in counts.items()}
+    mine = [r for r in record.ranges if r.partition in owned[r.table] and r.first < r.last]
+    return tuple(sorted(mine, key=lambda r: (r.table, r.partition, r.first)))
+
+
+def begin(
+    keepers: Keepers | None, site: Any, plan: Plan, record: StepRecord, epoch: int, layout: Layout, worker: int
+) -> None:
+    """Let a worker's keeper read its input of a step; nothing if that cannot be."""
+    if keepers is None or not isinstance(site, OpensInput):
+        return
+    try:
+        keeper = keepers.of(worker)
+        ranges = ranges_of(site.input_log(), plan, record, layout, worker)  # type: ignore[attr-defined]
+        if keeper is not None and ranges:
+            keeper.start(_job(ranges, record.step, epoch, (site, ranges, record.step)))
+    except DbspError:
+        return  # the task reads by itself, and meets what is wrong
+
+
+def taken(keepers: Keepers | None, worker: int, ranges: Sequence[Range], step: int, epoch: int) -> list[Changes] | None:
+    """What the worker's keeper has read of a step; None if it has not."""
+    keeper = keepers.of(worker) if keepers is not None and ranges else None
+    if keeper is None:
+        return None
+    try:
+        found: list[Changes] = finish(keeper, _job(ranges, step, epoch), WAIT_S)
+    except DbspError:
+        return None  # as above
+    return found
+
+
+def _job(ranges: Sequence[Range], step: int, epoch: int, arguments: tuple[Any, ...] = ()) -> Job:
+    digest = hashlib.blake2b(repr((step, tuple(ranges))).encode(), digest_size=16).hexdigest()
+    return Job(kind="fetch", key=f"{step} {digest}", epoch=epoch, arguments=arguments)
+
+
+def fetch(task: Task, site: OpensInput, ranges: Sequence[Range], step: int) -> list[Changes]:
+    """Read and decode, in a keeper; a read that is not wanted any more ends between two ranges."""
+    lock = task.cache.get("input lock", threading.Lock)
+    changes: list[Changes] = []
+    with lock:  # a handle is for one thread, and a cancelled read may still be using it
+        task.check()
+        log = task.cache.get("input", site.open_input)
+        for number, range_ in enumerate(ranges):
+            task.report(number, len(ranges))
+            changes.extend(log.read(range_, step))
+    return changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Packed:
+    """Changes between processes: the batch as its bytes, which are decoded where they lie."""
+
+    table: str
+    partition: int
+    schema: Schema
+    data: np.ndarray
+    operations: np.ndarray
+    offsets: np.ndarray
+    dead: tuple[DeadLetter, ...]
+
+
+def _pack(changes: Sequence[Changes]) -> list[_Packed]:
+    return [
+        _Packed(
+            table=change.table, partition=change.partition, schema=change.batch.schema,
+            data=np.frombuffer(encode(change.batch), dtype=np.uint8), operations=change.operations,
+            offsets=change.offsets, dead=change.dead,
+        )
+        for change in changes
+    ]  # fmt: skip
+
+
+def _unpack(packed: Sequence[_Packed]) -> list[Changes]:
+    return [
+        Changes(
+            table=each.table, partition=each.partition, batch=decode(memoryview(each.data), each.schema),
+            operations=each.operations, offsets=each.offsets, dead=each.dead,
+        )
+        for each in packed
+    ]  # fmt: skip
+
+
+FETCH = Kind(run=fetch, pack=_pack, unpack=_unpack)
