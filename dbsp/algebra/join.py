@@ -16,6 +16,7 @@ from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
+    from dbsp.operators.operator import Operator
     from dbsp.plan.planning import Planning
 
 
@@ -75,8 +76,12 @@ class Join(Node):
             columns=columns,
             schema=schema,
         )
-        made = planning.builder.add("join", operator, (left.node, right.node), schema, self.source)
+        made = planning.builder.add("join", self.of(operator), (left.node, right.node), schema, self.source)
         outputs = {(side, name): out for side, name, out in reversed(columns)}
         distribution = [outputs.get((0, a), outputs.get((1, b))) for a, b in zip(*keys, strict=True)]
         known = tuple(name for name in distribution if name is not None)
         return Flow(node=made, schema=schema, distribution=known if len(known) == len(distribution) else None)
+
+    def of(self, operator: physical.Join) -> Operator:
+        """The operator to run."""
+        return operator
