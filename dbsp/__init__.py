@@ -48,7 +48,7 @@ from dbsp.errors import (
     InternalError,
     UnavailableError,
 )
-from dbsp.expr.build import Expr, coalesce, col, concat_ws, date_diff, from_epoch, greatest, least, lit, when
+from dbsp.expr.build import Expr, coalesce, col, concat_ws, date_diff, from_epoch, greatest, least, lit, now, when
 from dbsp.runtime.session import Rowset, Run
 from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
 from dbsp.stream import Group, Stream, recursive, table
@@ -154,6 +154,8 @@ __all__ = [
     "milliseconds",
     "min",
     "minutes",
+    "now",
+    "ntile",
     "open",
     "quantile_cont",
     "quantile_disc",

@@ -21,6 +21,7 @@ from dbsp.expr.methods.lists import Lists
 from dbsp.expr.methods.moments import Moments
 from dbsp.expr.methods.numbers import Numbers
 from dbsp.expr.methods.texts import Texts
+from dbsp.expr.now import NOW
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt
 
@@ -355,6 +356,29 @@ def date_diff(unit: str, start: Any, end: Any) -> Expr:
     date_diff(ordered, shipped, "day")
     """
     return Expr(Call(dates.DATE_DIFF, (unwrap(start), unwrap(end)), (unit,)))
+
+
+def now() -> Expr:
+    """The clock of the step, logged with it: the same at every replay. It stands in filters alone.
+
+    **Shape** A timestamp without zone, in UTC, that never goes back.
+
+    **Errors** `CircuitError` anywhere but in a filter that compares a timestamp of the row with it, plus or minus a
+    constant.
+
+    **Example** the last hour
+
+    >>> import datetime as dt, dbsp
+    >>> t = dbsp.table("t", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})
+    >>> recent = t.filter(dbsp.col("at") > dbsp.now() - dbsp.hours(1)).select("x")
+    >>> with dbsp.open(dbsp.circuit("demo", {"recent": recent})) as run:
+    ...     run.push("t", [{"x": 1, "at": dt.datetime(2024, 1, 1, 9, 0)}])
+    ...     print(run.step(clock=dt.datetime(2024, 1, 1, 9, 30))["recent"].to_rows())
+    ...     print(run.step(clock=dt.datetime(2024, 1, 1, 10, 0))["recent"].to_rows())
+    [((1,), 1)]
+    [((1,), -1)]
+    """
+    return Expr(Call(NOW, ()))
 
 
 def from_epoch(value: Any, unit: str = "second") -> Expr:

@@ -10,6 +10,7 @@ from dbsp.expr import (
     list_functions,
     logic,
     mathematics,
+    now,
     patterns,
     strings,
     temporal,
@@ -31,5 +32,6 @@ FUNCTIONS: dict[str, Function] = {
         *list_functions.FUNCTIONS,
         *temporal.FUNCTIONS,
         *dates.FUNCTIONS,
+        *now.FUNCTIONS,
     )
 }

@@ -16,6 +16,8 @@ from dbsp.expr.build import Expr, column_name, unwrap
 from dbsp.expr.expression import resolve
 from dbsp.expr.functions import UserFunction
 from dbsp.expr.names import missing_column
+from dbsp.expr.now import has_now
+from dbsp.stream.clocked import clocked
 from dbsp.stream.handle import Handle
 from dbsp.stream.schemas import Columns, as_schema
 from dbsp.zset.schema import BOOL, INT64, Column, Schema
@@ -105,6 +107,8 @@ class Rows(Handle):
             if not isinstance(predicate, Expr):
                 shown = f"{predicate!r}" if not callable(predicate) else "a function"
                 raise CircuitError(f"filter takes an expression: got={shown}", 'such as dbsp.col("x") > 0')
+            if has_now(unwrap(predicate)):
+                return clocked(self, unwrap(predicate), source)
             condition = resolve(unwrap(predicate), self.schema)
             if condition.type(self.schema) != BOOL:
                 hint = f"write a comparison, such as ({condition}) != 0"

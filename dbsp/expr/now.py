@@ -1,0 +1,81 @@
+"""`now()`: the logged clock of the step, and the conditions in which it may stand.
+
+A condition over it is a comparison of a moment of the row with `now()` plus or minus a constant; then a row is in the answer from
+one clock value on, or until one. Anything else would ask for every row at every step, and is refused.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+from dbsp.durations import micros
+from dbsp.errors import CircuitError
+from dbsp.expr.expression import Call, Expression, Function, Literal, Operands
+from dbsp.zset.schema import TIMESTAMP
+
+HINT = 'write a filter that compares a timestamp with it, such as dbsp.col("at") > dbsp.now() - dbsp.hours(1)'
+_TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+
+
+def _refuse(operands: Operands) -> tuple[Expression, ...]:  # noqa: ARG001 (one signature for all functions)
+    raise CircuitError("now() stands in filters alone", HINT)
+
+
+def _never(*_: object) -> object:
+    raise CircuitError("now() stands in filters alone", HINT)
+
+
+NOW = Function(name="now", fit=_refuse, result=lambda: TIMESTAMP, compute=_never, nulls="never", text="now()")
+FUNCTIONS = (NOW,)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From (`enters`) or until (not `enters`) the moment `at` + `shift_us`, a row is in the answer."""
+
+    at: Expression
+    shift_us: int
+    enters: bool
+
+
+def has_now(expression: Expression) -> bool:
+    """Whether `now()` stands anywhere in it."""
+    return isinstance(expression, Call) and (expression.function == NOW or any(map(has_now, expression.args)))
+
+
+def span_of(condition: Expression) -> Span:
+    """What a comparison with `now()` means for a row."""
+    if not isinstance(condition, Call) or condition.function.name not in _TURNED:
+        raise CircuitError(f"now() in a condition that is no comparison: condition={condition}", HINT)
+    name, (left, right) = condition.function.name, condition.args
+    if has_now(left) and has_now(right):
+        raise CircuitError(f"now() on both sides: condition={condition}", HINT)
+    if has_now(left):
+        name, left, right = _TURNED[name], right, left
+    shift = _shift(right, condition)
+    match name:
+        case "less":  # at < now + c: from the microsecond after at - c
+            return Span(left, 1 - shift, enters=True)
+        case "less_equal":
+            return Span(left, -shift, enters=True)
+        case "greater":  # at > now + c: until at - c
+            return Span(left, -shift, enters=False)
+        case _:
+            return Span(left, 1 - shift, enters=False)
+
+
+def _shift(expression: Expression, condition: Expression) -> int:
+    """The constant that is added to `now()`."""
+    match expression:
+        case Call(function=function) if function == NOW:
+            return 0
+        case Call(function=function, args=(first, Literal(value=datetime.timedelta() as span))):
+            if function.name == "add":
+                return _shift(first, condition) + micros(span)
+            if function.name == "subtract":
+                return _shift(first, condition) - micros(span)
+        case Call(function=function, args=(Literal(value=datetime.timedelta() as span), second)):
+            if function.name == "add":
+                return _shift(second, condition) + micros(span)
+    raise CircuitError(f"now() plus or minus a constant is wanted here: condition={condition}", HINT)

@@ -1,0 +1,61 @@
+"""Filters over the clock: a comparison with `now()` becomes the moments at which a row enters and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dbsp.algebra.in_time import InTime
+from dbsp.circuit.nodes import SourceLine
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr, greatest, least, unwrap
+from dbsp.expr.expression import Call, Expression, conjuncts, resolve
+from dbsp.expr.logic import AND
+from dbsp.expr.now import HINT, Span, has_now, span_of
+from dbsp.stream.handle import Handle
+
+if TYPE_CHECKING:
+    from dbsp.stream.stream import Stream
+
+ENTERS, LEAVES = "__enters", "__leaves"
+
+
+def clocked(stream: Handle, predicate: Expression, source: SourceLine | None) -> Stream:
+    """The rows for which a condition with comparisons to `now()` is true, as the clock moves."""
+    parts = list(conjuncts(predicate))
+    spans = [span_of(part) for part in parts if has_now(part)]
+    for span in spans:
+        _check(stream, span)
+    moments = list({span.at.token(): span.at for span in spans}.values())
+    present = [Expr(at).is_not_null() for at in moments if resolve(at, stream.schema).nullable(stream.schema)]
+    plain = [part for part in parts if not has_now(part)] + [unwrap(each) for each in present]
+    below = stream.made(stream.node)
+    if plain:
+        below = below.filter(Expr(reduce(lambda a, b: Call(AND, (a, b)), plain)))
+    enters = _moment([span for span in spans if span.enters], latest=True)
+    leaves = _moment([span for span in spans if not span.enters], latest=False)
+    named = {name: moment for name, moment in ((ENTERS, enters), (LEAVES, leaves)) if moment is not None}
+    timed = below.with_columns(**named)
+    node = InTime(
+        input=timed.node, enters=ENTERS if enters is not None else None, leaves=LEAVES if leaves is not None else None,
+        schema=below.schema, source=source,
+    )  # fmt: skip
+    return stream.made(node)
+
+
+def _check(stream: Handle, span: Span) -> None:
+    """Only a timestamp of the row can be compared with the clock."""
+    type_ = resolve(span.at, stream.schema).type(stream.schema)
+    if not pa.types.is_timestamp(type_) or not span.at.columns():
+        raise CircuitError(f"now() is compared with a timestamp of the row: got={span.at} type={type_}", HINT)
+
+
+def _moment(spans: Sequence[Span], latest: bool) -> Expr | None:
+    """The clock value, in microseconds, from which all of these are true, or until which."""
+    made = [Expr(span.at).epoch("microsecond") + span.shift_us for span in spans]
+    if len(made) > 1:
+        return greatest(*made) if latest else least(*made)
+    return made[0] if made else None
