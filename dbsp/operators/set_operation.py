@@ -1,7 +1,7 @@
 """Operations on sets: what is in the answer depends, row by row, on how often the row is on each side.
 
-**Law** with the weights (a, b, …) of a row on all sides and a pointwise function f into {0, 1}, the answer holds the row
-f(a, b, …) times; its change is f(new) - f(old), at the changed rows alone.
+**Law** with the weights (a, b, …) of a row on all sides and a pointwise function f into the whole numbers from 0, the answer
+holds the row f(a, b, …) times; its change is f(new) - f(old), at the changed rows alone.
 
 **State** one weight per side for every different row, keyed by the whole row.
 """
@@ -26,7 +26,7 @@ Weights = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOperation(Operator):
-    """`distinct` of one side, or `difference` of two (SQL's EXCEPT)."""
+    """`distinct` of one side; of two sides `difference` (SQL's EXCEPT), `intersect`, and `difference all`, `intersect all`."""
 
     kind: str
     schema: Schema
@@ -38,7 +38,7 @@ class SetOperation(Operator):
     @property
     def sides(self) -> int:
         """How many inputs there are."""
-        return {"distinct": 1, "difference": 2}[self.kind]
+        return 1 if self.kind == "distinct" else 2
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows with their weight on each side."""
@@ -72,18 +72,25 @@ class SetOperation(Operator):
         return self
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows in the answer, once each."""
+        """The rows in the answer."""
         member = self._member(kept.weights)
         rows = np.flatnonzero(member)
         return Batch(schema=self.schema, columns=kept.take(rows).columns, weights=member[rows].reshape(-1, 1))
 
     def _member(self, weights: Weights) -> Weights:
-        """1 for the rows in the answer, 0 for the others."""
+        """How often each row is in the answer."""
         match self.kind:
             case "distinct":
                 return (weights[:, 0] > 0).astype(np.int64)
             case "difference":
                 return ((weights[:, 0] > 0) & (weights[:, 1] <= 0)).astype(np.int64)
+            case "intersect":
+                return (weights.min(axis=1) > 0).astype(np.int64)
+            case "intersect all":
+                return np.maximum(weights.min(axis=1), 0)
+            case "difference all":
+                there = np.maximum(weights, 0)
+                return np.maximum(there[:, 0] - there[:, 1], 0)
             case _:
                 raise InternalError(f"no such set operation: kind={self.kind}")
 

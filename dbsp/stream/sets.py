@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dbsp.algebra.difference import Difference
 from dbsp.algebra.distinct import Distinct
+from dbsp.algebra.set_pair import SetPair
 from dbsp.algebra.union import Union
+from dbsp.algebra.with_weight import WithWeight
+from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import CircuitError
 from dbsp.stream.alignment import aligned
 from dbsp.stream.handle import Handle, check_streams
+from dbsp.zset.schema import INT64, Column, Schema
 
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
 
 
 class Sets(Handle):
-    """Union, difference, distinct."""
+    """Union, difference, intersection, distinct, weights."""
 
     __slots__ = ()
 
@@ -44,8 +50,39 @@ class Sets(Handle):
         """
         return self.made(Distinct(input=self.node, schema=self.schema, source=user_line()))
 
-    def union(self, *others: Stream) -> Stream:
-        """All rows of all streams: the sum of Z-sets, SQL's UNION ALL. For UNION add `.distinct()`.
+    def with_weight(self, name: str = "weight") -> Stream:
+        """Every different row once, with the column `name` that says how often it is there.
+
+        **Law** A row of weight w becomes (row, w), once; a row that is not there does not come.
+
+        **Shape** The columns, and `name` (int64, not null).
+
+        **State** One weight per different row.
+
+        **Cost** Per changed row one look-up, and two rows: the old one leaves.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"x": dbsp.INT64})
+        >>> with dbsp.open(dbsp.circuit("demo", {"bag": t.with_weight("times")})) as run:
+        ...     run.push("t", [{"x": 1}, {"x": 1}])
+        ...     print(run.step()["bag"].to_rows())
+        ...     run.delete("t", [{"x": 1}])
+        ...     print(sorted(run.step()["bag"].to_rows()))
+        [((1, 2), 1)]
+        [((1, 1), 1), ((1, 2), -1)]
+        """
+        source = user_line()
+        with located(source):
+            if not isinstance(name, str) or name in self.schema:
+                hint = f'such as .with_weight("{_free("weight", self.schema.names)}")'
+                raise CircuitError(f"the weight needs a name that no column has: name={name!r}", hint)
+            schema = Schema((*self.schema.columns, Column(name, INT64, nullable=False)))
+            return self.made(WithWeight(input=self.node, name=name, schema=schema, source=source))
+
+    def union(self, *others: Stream, distinct: bool = False) -> Stream:
+        """All rows of all streams: the sum of Z-sets, SQL's UNION ALL; with `distinct` every row once, SQL's UNION.
 
         **Shape** Columns are matched by name; names and types must agree; the order is the first stream's.
 
@@ -66,14 +103,20 @@ class Sets(Handle):
         with located(source):
             check_streams("union", others)
             inputs = aligned([self.node, *(other.node for other in others)], source)
-            if len(inputs) == 1:
-                return self.made(self.node)
-            return self.made(Union(inputs=inputs, schema=inputs[0].schema, source=source))
+            schema = inputs[0].schema
+            node = inputs[0] if len(inputs) == 1 else Union(inputs=inputs, schema=schema, source=source)
+            return self.made(Distinct(input=node, schema=schema, source=source) if distinct else node)
 
-    def difference(self, other: Stream) -> Stream:
+    def difference(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
         """The different rows of this stream that the other does not have: SQL's EXCEPT.
 
+        **Law** With `all` (EXCEPT ALL) a row that is here a times and there b times stays max(a - b, 0) times.
+
         **Shape** Columns are matched by name, as in `union`.
+
+        **State** One weight per side for every different row.
+
+        **Cost** Per changed row one look-up.
 
         **Example**
 
@@ -90,5 +133,60 @@ class Sets(Handle):
         source = user_line()
         with located(source):
             check_streams("difference", [other])
-            left, right = aligned([self.node, other.node], source)
+            return self._pair("difference", other, source, all=all)
+
+    def except_(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
+        """SQL's EXCEPT, with `all` EXCEPT ALL: another name of `difference`."""
+        source = user_line()
+        with located(source):
+            check_streams("except_", [other])
+            return self._pair("difference", other, source, all=all)
+
+    def intersect(self, *others: Stream, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
+        """The different rows that all streams have: SQL's INTERSECT.
+
+        **Law** With `all` (INTERSECT ALL) a row that is here a times and there b times is in the answer min(a, b) times.
+
+        **Shape** Columns are matched by name, as in `union`.
+
+        **State** One weight per side for every different row; again for each further stream.
+
+        **Cost** Per changed row one look-up.
+
+        **Example**
+
+        >>> import dbsp
+        >>> a, b = (dbsp.table(name, {"x": dbsp.INT64}) for name in ("a", "b"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"both": a.intersect(b, all=True)})) as run:
+        ...     run.push("a", [{"x": 1}, {"x": 1}, {"x": 2}])
+        ...     run.push("b", [{"x": 1}, {"x": 1}, {"x": 1}])
+        ...     print(run.step()["both"].to_rows())
+        ...     run.delete("a", [{"x": 1}])
+        ...     print(run.step()["both"].to_rows())
+        [((1,), 2)]
+        [((1,), -1)]
+        """
+        source = user_line()
+        with located(source):
+            if not others:
+                raise CircuitError("intersect needs another stream", "such as a.intersect(b)")
+            check_streams("intersect", others)
+            made = self.made(self.node)
+            for other in others:
+                made = made._pair("intersect", other, source, all=all)
+            return made
+
+    def _pair(self, kind: str, other: Stream, source: SourceLine | None, *, all: bool) -> Stream:  # noqa: A002
+        """An operation on two sets, or with `all` on two bags."""
+        left, right = aligned([self.node, other.node], source)
+        if kind == "difference" and not all:
             return self.made(Difference(left=left, right=right, schema=left.schema, source=source))
+        kind = f"{kind} all" if all else kind
+        return self.made(SetPair(kind=kind, left=left, right=right, schema=left.schema, source=source))
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """The name, or one like it that is not taken."""
+    while name in taken:
+        name = f"{name}_"
+    return name

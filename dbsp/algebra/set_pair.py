@@ -1,0 +1,40 @@
+"""Set pairs: SQL's INTERSECT, INTERSECT ALL and EXCEPT ALL of two streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from dbsp.algebra.set_flow import set_flow
+from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.expr.expression import Expression
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPair(Node):
+    """`intersect`, `intersect all` (the lesser weight) or `difference all` (the weight that is left over)."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
+    kind: str
+    left: Node
+    right: Node
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """Which one."""
+        return self.kind
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """On both sides: the condition looks at one row alone."""
+        return self.with_children(tuple(over(child, condition) for child in self.children()))
+
+    def plan(self, planning: Planning) -> Flow:
+        """Both sides distributed by all columns."""
+        return set_flow(planning, self.kind, self)

@@ -1,0 +1,45 @@
+"""With weight: every different row once, with how often it is there as a column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.expr.expression import Expression
+from dbsp.operators import with_weight as physical
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithWeight(Node):
+    """The different rows, and the column `name` with their weight."""
+
+    input: Node
+    name: str
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The column."""
+        return f"with weight {self.name}"
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """Below, if it does not look at the weight."""
+        if self.name in condition.columns():
+            return None
+        return replace(self, input=over(self.input, condition))
+
+    def plan(self, planning: Planning) -> Flow:
+        """The rows distributed by all their columns."""
+        read = self.input.schema
+        flow = planning.input(self.input).pick(read.names)
+        flow = planning.builder.distribute(flow, read.names, self.source)
+        operator = physical.WithWeight(input=read, schema=self.schema)
+        made = planning.builder.add("with_weight", operator, (flow.node,), self.schema, self.source)
+        return Flow(node=made, schema=self.schema, distribution=read.names)
