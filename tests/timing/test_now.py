@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import dbsp
@@ -55,6 +55,8 @@ def as_dict(row: Row) -> dict[str, Any]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, len(CASES) - 1), st.lists(actions, max_size=25), st.integers(1, 3))
+@example(5, [("insert", (1, START, None)), ("step", 0), ("step", 7)], 1)
+@example(5, [("insert", (1, START + LONG, None)), ("step", 0), ("step", 7), ("restart",), ("step", 7)], 2)
 def test_rows_enter_and_leave_with_the_clock(case: int, history: list[tuple[Any, ...]], workers: int) -> None:
     condition, holds = CASES[case]
     table, seen, clock = list[Row](), Counter[Row](), START
