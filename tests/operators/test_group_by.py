@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.aggregates.counts import Count, CountDistinct
 from dbsp.aggregates.kind import AggregateCall, Argument
-from dbsp.aggregates.positions import Extreme
+from dbsp.aggregates.lists import ArrayAgg, StringAgg
+from dbsp.aggregates.logic import Bit
+from dbsp.aggregates.positions import ArgExtreme, Extreme
+from dbsp.aggregates.quantiles import Quantile
 from dbsp.aggregates.sums import Avg, Sum
+from dbsp.aggregates.variances import Variance
 from dbsp.operators.combine import Combine
 from dbsp.operators.group_by import GroupBy
 from dbsp.operators.limbs import joined, quotients, split
@@ -37,9 +41,12 @@ small_floats = st.sampled_from([None, 0.5, -0.25, float("nan")])
 rows = st.tuples(keys, integers, floats, money, texts, small_floats)
 
 
-KINDS = {
+KINDS: dict[str, Any] = {
     "count": Count(), "sum": Sum(), "avg": Avg(), "min": Extreme(False), "max": Extreme(True),
-    "count_distinct": CountDistinct(),
+    "count_distinct": CountDistinct(), "var_pop": Variance(0, False), "var_samp": Variance(1, False),
+    "stddev_pop": Variance(0, True), "median": Quantile(1, 2, True), "p90": Quantile(9, 10, False),
+    "cont10": Quantile(1, 10, True), "arg_min": ArgExtreme(False), "arg_max": ArgExtreme(True),
+    "bit_and": Bit("and"), "bit_or": Bit("or"), "bit_xor": Bit("xor"), "joined": StringAgg("|"), "listed": ArrayAgg(),
 }  # fmt: skip
 
 
