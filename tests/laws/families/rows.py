@@ -62,6 +62,17 @@ def exploded(r: Relation, outer: bool) -> Relation:
     return Relation(stream.select(b="p", a=number, f="f"), sql, (*r.operators, "explode"))
 
 
+def by_list(r: Relation) -> Relation:
+    listed = r.stream.select("a", "f", words=dbsp.col("b").split(" "))
+    both = listed.distinct().join(listed.group_by("words").aggregate(n=dbsp.count()), on="words")
+    sql = f"""
+        select b, a + n as a, f from (select distinct b, a, f from ({r.sql}))
+        join (select b, count(*)::bigint as n from ({r.sql}) group by b) using (b)
+    """
+    stream = both.select("f", b=dbsp.col("words").list_join(" "), a=dbsp.col("a") + dbsp.col("n")).select("b", "a", "f")
+    return Relation(stream, sql, (*r.operators, "lists"))
+
+
 def halved(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([rows["b"], rows["a"], pc.multiply(rows["f"], 0.5)], names=["b", "a", "f"])
 
@@ -80,4 +91,5 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(flat, inner),
         st.builds(exploded, inner, st.booleans()),
         st.builds(by_batch, inner),
+        st.builds(by_list, inner),
     ]
