@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from dbsp.algebra.recursive import inside
 from dbsp.algebra.table import Table
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.names import check_name
@@ -52,6 +53,7 @@ def circuit(
                 f"no such error policy: error_policy={error_policy!r}", nearest(str(error_policy), ERROR_POLICIES)
             )
         nodes = shared(roots.values())
+        _refuse_half_loops(roots, nodes)
         return Circuit(
             name=name,
             views=tuple(zip(roots, nodes, strict=True)),
@@ -77,6 +79,17 @@ def _roots(views: Mapping[str, Stream]) -> dict[str, Node]:
             raise CircuitError(f"a view is a stream: view={name} got={type(stream).__name__}", hint)
         roots[name] = node
     return roots
+
+
+def _refuse_half_loops(names: Iterable[str], roots: tuple[Node, ...]) -> None:
+    """Refuse what a recursion's body was given and kept for later."""
+    within = inside(roots)
+    for name, root in zip(names, roots, strict=True):
+        if id(root) in within:
+            raise CircuitError(
+                f"a view of a recursion is read outside its definition: view={name}",
+                "use what dbsp.recursive returns; the streams that its body is given mean nothing elsewhere",
+            )
 
 
 def _tables(roots: tuple[Node, ...]) -> tuple[Table, ...]:

@@ -7,6 +7,7 @@ from typing import Any, overload
 
 from dbsp.algebra.distinct import Distinct
 from dbsp.algebra.in_rounds import check
+from dbsp.algebra.nested import flattened
 from dbsp.algebra.recursive import LoopId, Recursion, RecursiveView, Variable, inside
 from dbsp.circuit.graph import in_order
 from dbsp.circuit.names import check_name
@@ -48,7 +49,8 @@ def recursive(start: Any, body: Callable[..., Any], *, max_rounds: int = MAX_ROU
     equals x(r + 1). It is that of the tables as they are now: a deletion leaves no row behind that only supports itself.
 
     **Shape** Inside: select, with_columns, filter, join, union, distinct, difference from a stream that does not depend
-    on the views, min and max. Columns are matched by name. Rows are a set: each is there once.
+    on the views, min and max; another recursion, if neither takes a min or max (`max_rounds` is then the outer one's). Columns
+    are matched by name. Rows are a set: each is there once.
 
     **State** Per view its rows with the rounds in which they first followed; what its joins and distincts keep, likewise.
 
@@ -107,17 +109,17 @@ def _build(starts: Mapping[str, Any], body: Callable[..., Any], max_rounds: int,
         if made == schemas:
             break
         schemas = made
-    _check(tuple(bodies.values()))
-    names = tuple(bodies)
+    names, definitions = flattened(tuple(bodies), tuple(bodies.values()), loop)
+    _check(definitions)
     node = Recursion(
-        bodies=tuple(bodies.values()),
+        bodies=definitions,
         names=names,
         loop=loop,
         max_rounds=max_rounds,
         schema=schemas[names[0]],
         source=source,
     )
-    views = (RecursiveView(input=node, name=n, index=i, schema=schemas[n], source=source) for i, n in enumerate(names))
+    views = (RecursiveView(input=node, name=n, index=i, schema=schemas[n], source=source) for i, n in enumerate(bodies))
     return {view.name: Stream(view) for view in views}
 
 

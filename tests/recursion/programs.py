@@ -161,4 +161,26 @@ def chained() -> Program:
     return Program("chained", {"v": dbsp.recursive(marks, body, max_rounds=60)}, expected)
 
 
-PROGRAMS = [linear(), doubling(), reached(), components(), shortest(), parity(), chained()]
+def nested() -> Program:
+    """Paths whose ends are linked again by what is reached from a mark through them: a recursion inside a recursion."""
+
+    def body(paths: Any) -> Any:
+        inner = dbsp.recursive(marks, lambda r: r.join(paths, on="a").select(a="b"), max_rounds=60)
+        back = inner.join(arcs.rename({"a": "c", "b": "a"}), on="a").select("a", b="c")
+        return paths.join(back.rename({"a": "b", "b": "c"}), on="b").select("a", b="c")
+
+    def expected(e: list[Row], m: list[Row]) -> dict[str, Rows]:
+        arc = pairs(e)
+
+        def outer(x: dict[str, Rows]) -> dict[str, Rows]:
+            paths = x["v"]
+            reach = fixpoint({"r": set()}, lambda y: {"r": set(m) | {(b,) for a, b in paths if (a,) in y["r"]}})["r"]
+            back = {(b, a) for a, b in arc if (b,) in reach}
+            return {"v": arc | {(a, d) for a, b in paths for c, d in back if b == c}}
+
+        return fixpoint({"v": set()}, outer)
+
+    return Program("nested", {"v": dbsp.recursive(arcs, body, max_rounds=60)}, expected)
+
+
+PROGRAMS = [linear(), doubling(), reached(), components(), shortest(), parity(), chained(), nested()]
