@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dbsp.algebra.top_k import TopK
 from dbsp.circuit.source_lines import located, user_line
@@ -11,6 +11,8 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, column_name
 from dbsp.expr.names import missing_column
 from dbsp.stream.handle import Handle, order_of
+from dbsp.stream.window import Window
+from dbsp.windows import row_number
 from dbsp.zset.schema import INT64, Column, OrderBy, Schema
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Ordered(Handle):
-    """The first rows of partitions."""
+    """The first rows of partitions, and rows beside their neighbours."""
 
     __slots__ = ()
 
@@ -28,12 +30,18 @@ class Ordered(Handle):
         by: str | OrderBy | Sequence[str | OrderBy],
         partition_by: str | Sequence[str] = (),
         rank: str | None = None,
+        offset: int = 0,
     ) -> Stream:
-        """The first `k` rows of each partition in this order; ties are broken by all columns, so the answer is always
-        the same.
+        """The first `k` rows of each partition in this order, after leaving out `offset`; ties are broken by all columns,
+        so the answer is always the same.
 
-        **Shape** The input's columns, and a column `rank` (1 to k, int64) if it is named. A row of weight w takes w
-        places.
+        **Shape** The input's columns, and a column `rank` (offset + 1 to offset + k, int64) if it is named. A row of
+        weight w takes w places.
+
+        **State** All rows. Without a partition they are spread over the workers, each of which hands on only the first
+        ones of its own.
+
+        **Cost** About k + offset rows read per changed partition.
 
         **Example**
 
@@ -52,18 +60,118 @@ class Ordered(Handle):
         """
         source = user_line()
         with located(source):
-            if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-                raise CircuitError(f"top_k needs a whole number of rows, at least one: k={k!r}")
-            order = tuple(order_of(item) for item in ([by] if isinstance(by, str | OrderBy | Expr) else by))
-            partition = (
-                (partition_by,) if isinstance(partition_by, str) else tuple(column_name(item) for item in partition_by)
-            )
-            for name in (*partition, *(item.column for item in order)):
-                if name not in self.schema:
-                    raise missing_column(name, self.schema)
-            if not order:
-                raise CircuitError("top_k needs an order", 'such as by=dbsp.desc("x")')
+            _check_count("top_k", "k", k, least=1)
+            _check_count("top_k", "offset", offset, least=0)
+            order, partition = self._order("top_k", by), self._partition(partition_by)
             added = (Column(rank, INT64, nullable=False),) if rank is not None else ()
             schema = Schema((*self.schema.columns, *added))
-            node = TopK(input=self.node, partition=partition, order=order, k=k, rank=rank, schema=schema, source=source)
+            node = TopK(
+                input=self.node, partition=partition, order=order, k=k, offset=offset, rank=rank, schema=schema,
+                source=source,
+            )  # fmt: skip
             return self.made(node)
+
+    def limit(
+        self,
+        k: int,
+        by: str | OrderBy | Sequence[str | OrderBy],
+        partition_by: str | Sequence[str] = (),
+        offset: int = 0,
+    ) -> Stream:
+        """SQL's `order by ... limit k offset ...`, per partition if one is named: `top_k` without a rank.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"x": dbsp.INT64})
+        >>> with dbsp.open(dbsp.circuit("demo", {"second": t.limit(1, by="x", offset=1)})) as run:
+        ...     run.push("t", [{"x": 5}, {"x": 3}, {"x": 9}])
+        ...     print(run.step()["second"].to_rows())
+        ...     run.delete("t", [{"x": 3}])
+        ...     print(run.step()["second"].to_rows())
+        [((5,), 1)]
+        [((5,), -1), ((9,), 1)]
+        """
+        return self.made(self.node).top_k(k, by, partition_by, offset=offset)
+
+    def window(
+        self, partition_by: str | Sequence[str] = (), order_by: str | OrderBy | Sequence[str | OrderBy] = ()
+    ) -> Window:
+        """Each row beside the others of its partition, in order: `.with_columns(n=dbsp.row_number(), ...)` follows.
+
+        Functions: `dbsp.row_number`, `rank`, `dense_rank`, `percent_rank`, `cume_dist`, `ntile`, `lag`, `lead`,
+        `first_value`, `last_value`, and `dbsp.rolling` of an aggregate. Ties are broken by all columns, so the order is
+        total; without `order_by` only `dbsp.rolling(..., rows=(None, None))` is left, the whole partition.
+
+        **State** All rows, distributed by the partition; without one they are on one worker.
+
+        **Cost** See each function.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+        >>> places = t.window(partition_by="k", order_by=dbsp.desc("x")).with_columns(place=dbsp.rank())
+        >>> with dbsp.open(dbsp.circuit("demo", {"places": places})) as run:
+        ...     run.push("t", [{"k": "a", "x": 5}, {"k": "a", "x": 7}])
+        ...     print(sorted(run.step()["places"].to_rows()))
+        ...     run.delete("t", [{"k": "a", "x": 7}])
+        ...     print(sorted(run.step()["places"].to_rows()))
+        [(('a', 5, 2), 1), (('a', 7, 1), 1)]
+        [(('a', 5, 1), 1), (('a', 5, 2), -1), (('a', 7, 1), -1)]
+        """
+        with located(user_line()):
+            items = [order_by] if isinstance(order_by, str | OrderBy | Expr) else order_by
+            order = self._order("window", order_by) if len(items) else ()
+            return Window(self, self._partition(partition_by), order)
+
+    def with_row_number(
+        self,
+        name: str,
+        order_by: str | OrderBy | Sequence[str | OrderBy],
+        partition_by: str | Sequence[str] = (),
+    ) -> Stream:
+        """All columns, and each row's place in its partition, from 1: `window(...).with_columns(name=dbsp.row_number())`.
+
+        **Cost** a row that comes or goes moves all rows behind it.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"x": dbsp.INT64})
+        >>> with dbsp.open(dbsp.circuit("demo", {"numbered": t.with_row_number("n", order_by="x")})) as run:
+        ...     run.push("t", [{"x": 5}, {"x": 3}])
+        ...     print(run.step()["numbered"].to_rows())
+        ...     run.delete("t", [{"x": 5}])
+        ...     print(run.step()["numbered"].to_rows())
+        [((3, 1), 1), ((5, 2), 1)]
+        [((5, 2), -1)]
+        """
+        with located(user_line()):
+            self._order("with_row_number", order_by)
+        return self.window(partition_by, order_by).with_columns(**{name: row_number()})
+
+    def _order(self, what: str, by: str | OrderBy | Sequence[str | OrderBy]) -> tuple[OrderBy, ...]:
+        """An order by columns that are there."""
+        order = tuple(order_of(item) for item in ([by] if isinstance(by, str | OrderBy | Expr) else by))
+        for item in order:
+            if item.column not in self.schema:
+                raise missing_column(item.column, self.schema)
+        if not order:
+            raise CircuitError(f"{what} needs an order", 'such as dbsp.desc("x"); ties are broken by all columns')
+        return order
+
+    def _partition(self, names: str | Sequence[str]) -> tuple[str, ...]:
+        """Columns that are there."""
+        single = isinstance(names, str | Expr)
+        partition = tuple(column_name(item) for item in ([names] if single else names))
+        for name in partition:
+            if name not in self.schema:
+                raise missing_column(name, self.schema)
+        return partition
+
+
+def _check_count(what: str, name: str, count: Any, least: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or not least <= count < 1 << 31:
+        number = "at least one" if least else "or none"
+        raise CircuitError(f"{what} needs a whole number of rows, {number}: {name}={count!r}")

@@ -2,23 +2,162 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 import dbsp
 from tests.laws.relation import Relation
 
+COLUMNS = ("b", "a", "f")
+Item = tuple[str, bool, bool]
 
-def top(r: Relation, k: int) -> Relation:
-    order = "a desc nulls last, b nulls last, f nulls last"
+items = st.tuples(st.sampled_from(COLUMNS), st.booleans(), st.booleans())
+orders = st.lists(items, min_size=1, max_size=2, unique_by=lambda item: item[0])
+partitions = st.sampled_from([(), ("b",), ("a",), ("b", "f")])
+bounds = st.one_of(st.none(), st.integers(0, 3))
+
+
+def by(order: list[Item]) -> list[dbsp.OrderBy]:
+    return [dbsp.OrderBy(name, descending, nulls_first) for name, descending, nulls_first in order]
+
+
+def sql(order: list[Item], total: bool = True) -> str:
+    """The order, made total by all other columns."""
+    named = {name for name, _, _ in order}
+    ties = [(name, False, False) for name in COLUMNS if name not in named and total]
+    return ", ".join(
+        f"{name} {'desc' if descending else 'asc'} nulls {'first' if nulls_first else 'last'}"
+        for name, descending, nulls_first in [*order, *ties]
+    )
+
+
+def over(partition: tuple[str, ...], order: str, frame: str = "") -> str:
+    per = f"partition by {', '.join(partition)} " if partition else ""
+    return f"over ({per}order by {order} {frame})"
+
+
+def top(r: Relation, k: int, offset: int, partition: tuple[str, ...], order: list[Item], limit: bool) -> Relation:
+    method = r.stream.limit if limit else r.stream.top_k
+    place = f"row_number() {over(partition, sql(order))}"
     return Relation(
-        r.stream.top_k(k, by=dbsp.desc("a"), partition_by="b"),
-        f"select b, a, f from ({r.sql}) qualify row_number() over (partition by b order by {order}) <= {k}",
+        method(k, by(order), partition, offset=offset),
+        f"select b, a, f from ({r.sql}) qualify {place} > {offset} and {place} <= {offset + k}",
+        (*r.operators, "limit" if limit else "top_k"),
+    )
+
+
+def top_rank(r: Relation, k: int, partition: tuple[str, ...], order: list[Item]) -> Relation:
+    place = f"row_number() {over(partition, sql(order))}"
+    return Relation(
+        r.stream.top_k(k, by(order), partition, rank="n", offset=1).select("b", a="n", f="f"),
+        f"select b, {place} as a, f from ({r.sql}) qualify {place} > 1 and {place} <= {1 + k}",
         (*r.operators, "top_k"),
     )
 
 
+def numbered(r: Relation, partition: tuple[str, ...], order: list[Item]) -> Relation:
+    return Relation(
+        r.stream.with_row_number("n", by(order), partition).select("b", a="n", f="f"),
+        f"select b, row_number() {over(partition, sql(order))} as a, f from ({r.sql})",
+        (*r.operators, "row_number"),
+    )
+
+
+def placed(r: Relation, function: str, partition: tuple[str, ...], order: list[Item]) -> Relation:
+    tied = sql(order, total=function == "ntile(3)")
+    value = dbsp.ntile(3) if function == "ntile(3)" else getattr(dbsp, function[:-2])()
+    whole = function in ("percent_rank()", "cume_dist()")
+    seen = r.stream.window(partition, by(order)).with_columns(n=value)
+    return Relation(
+        seen.select("b", a=(dbsp.col("n") * 64).floor().cast(dbsp.INT64) if whole else "n", f="f"),
+        f"select b, floor({function} {over(partition, tied)}{' * 64' if whole else ''})::bigint as a, f from ({r.sql})",
+        (*r.operators, function.partition("(")[0]),
+    )
+
+
+def shifted(
+    r: Relation, column: str, offset: int, default: Any, behind: bool, partition: tuple[str, ...], order: list[Item]
+) -> Relation:
+    function = "lead" if behind else "lag"
+    value = getattr(dbsp, function)(column, offset, *([] if default is None else [default]))
+    given = "null" if default is None else f"'{default}'" if isinstance(default, str) else default
+    named: dict[str, Any] = {name: name for name in COLUMNS} | {column: value}
+    parts = [f"{function}({n}, {offset}, {given}) {over(partition, sql(order))}" if n == column else n for n in COLUMNS]
+    return Relation(
+        r.stream.window(partition, by(order)).select(**named),
+        f"select {', '.join(f'{part} as {n}' for part, n in zip(parts, COLUMNS, strict=True))} from ({r.sql})",
+        (*r.operators, function),
+    )
+
+
+def edge(r: Relation, last: bool, partition: tuple[str, ...], order: list[Item]) -> Relation:
+    function = "last_value" if last else "first_value"
+    frame = "rows between unbounded preceding and unbounded following"
+    seen = r.stream.window(partition, by(order)).select("b", a=getattr(dbsp, function)("a"), f="f")
+    return Relation(
+        seen,
+        f"select b, {function}(a) {over(partition, sql(order), frame)} as a, f from ({r.sql})",
+        (*r.operators, function),
+    )
+
+
+def end(bound: int | None, side: str) -> str:
+    if bound is None:
+        return f"unbounded {side}"
+    other = "following" if side == "preceding" else "preceding"
+    return f"{bound} {side}" if bound >= 0 else f"{-bound} {other}"
+
+
+def rolled(
+    r: Relation, kind: str, frame: tuple[int | None, int | None], partition: tuple[str, ...], order: list[Item]
+) -> Relation:
+    if kind == "range":
+        order = [("a", order[0][1], order[0][2])]
+    text = f"{kind} between {end(frame[0], 'preceding')} and {end(frame[1], 'following')}"
+    window = over(partition, sql(order, total=kind == "rows"), text)
+    limits: Any = {kind: frame}
+    seen = r.stream.window(partition, by(order)).with_columns(
+        n=dbsp.rolling(dbsp.count("a"), **limits),
+        m=dbsp.rolling(dbsp.avg("a"), **limits),
+        s=dbsp.rolling(dbsp.sum("f"), **limits),
+        low=dbsp.rolling(dbsp.min("b"), **limits),
+        high=dbsp.rolling(dbsp.max("f"), **limits),
+        prev=dbsp.lag("f"),
+    )
+    less = (dbsp.col("m") <= 2).cast(dbsp.INT64)
+    more = (dbsp.col("s") == dbsp.col("high")).cast(dbsp.INT64)
+    kept = dbsp.coalesce(dbsp.col("n") + less * 10 + more * 100, dbsp.col("n"))
+    return Relation(
+        seen.select(b="low", a=kept, f=dbsp.coalesce(dbsp.col("s"), dbsp.col("prev"))),
+        f"select low as b, coalesce(n + (m <= 2)::bigint * 10 + (s = high)::bigint * 100, n) as a, coalesce(s, prev) as f"
+        f" from (select count(a) {window} as n, avg(a) {window} as m, sum(f) {window} as s, min(b) {window} as low,"
+        f" max(f) {window} as high, lag(f) {over(partition, sql(order))} as prev from ({r.sql}))",
+        (*r.operators, f"rolling_{kind}"),
+    )
+
+
+def frames(rows: bool) -> st.SearchStrategy[tuple[int | None, int | None]]:
+    if not rows:
+        return st.tuples(bounds, bounds)
+    across = st.sampled_from([(2, -1), (-1, 2), (3, -2), (0, 0)])
+    return st.one_of(st.tuples(bounds, bounds), across)
+
+
 def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
     """Relations made of others."""
+    places = ["rank()", "dense_rank()", "percent_rank()", "cume_dist()", "ntile(3)"]
+    values = st.sampled_from([("b", None), ("b", "none"), ("a", 7), ("a", None), ("f", 0.5)])
     return [
-        st.builds(top, inner, st.integers(1, 3)),
-    ]
+        st.builds(top, inner, st.integers(1, 3), st.integers(0, 2), partitions, orders, st.booleans()),
+        st.builds(top_rank, inner, st.integers(1, 3), partitions, orders),
+        st.builds(numbered, inner, partitions, orders),
+        st.builds(placed, inner, st.sampled_from(places), partitions, orders),
+        st.builds(
+            lambda r, value, *rest: shifted(r, *value[:1], rest[0], value[1], *rest[1:]),
+            inner, values, st.integers(0, 3), st.booleans(), partitions, orders,
+        ),
+        st.builds(edge, inner, st.booleans(), partitions, orders),
+        st.builds(rolled, inner, st.just("rows"), frames(rows=True), partitions, orders),
+        st.builds(rolled, inner, st.just("range"), frames(rows=False), partitions, orders),
+    ]  # fmt: skip

@@ -1,0 +1,216 @@
+"""Window functions: values that a row takes from the rows around it, in the order of its partition.
+
+**Law** the answer is the rows, each place with its functions' values over the sorted partition; its change is -old +new. Only
+stretches of a partition that hold all that a changed row touches, and all that these rows look at, are read and computed,
+before and after the change. What lies in a stretch but is not touched has one value in both, be it right or cut short by
+the stretch's end, and cancels out.
+
+**State** all rows, keyed by the partition and sorted by the first ordering column.
+
+**Cost** per changed row: a search in the partition's runs, and the stretch: k rows on either side for lag, lead and frames of
+k rows; twice the frame's range for frames of a range; all rows behind the first changed one for row_number and rank, whose
+values shift there, and 8 bytes read per row in front of it, to count them; the whole partition for dense_rank, percent_rank,
+cume_dist, ntile and frames without bound, and for first_value and last_value where that value changes. Several functions
+of one window cost what the widest of them costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dbsp.errors import InternalError
+from dbsp.operators.failures import report
+from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.part import group_of, of_same_keys
+from dbsp.operators.window_calls import EDGES, SHIFTING, WindowCall
+from dbsp.operators.window_places import I64, U64, Mask, Places, around, expanded, in_order
+from dbsp.trace.neighbours import FIRST, LAST, Positions
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch, arrange, concat, consolidate
+from dbsp.zset.equality import equal_keys
+from dbsp.zset.kernels.ranges import join_ranges
+from dbsp.zset.schema import Arrangement, OrderBy, Schema
+
+REASON = "a sum does not fit its type"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretches:
+    """Ranges of order codes that are looked at, each of a partition; and which of them each changed row lies in."""
+
+    part: I64
+    key_hash: U64
+    keys: Batch
+    low: U64
+    high: U64
+    of_delta: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window(Operator):
+    """Rows with the values of `calls`, over partitions in an order."""
+
+    input: Schema
+    partition: tuple[str, ...]
+    order: tuple[OrderBy, ...]
+    calls: tuple[WindowCall, ...]
+    schema: Schema
+
+    def __str__(self) -> str:
+        """The functions, per what, by what."""
+        order = ", ".join(map(str, self.order))
+        return f"window {', '.join(map(str, self.calls))} by {order} per ({', '.join(self.partition)})"
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The rows, by partition, then in order."""
+        return (Arrangement(schema=self.input, key=self.partition, order=self.order),)
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
+        """What the changed rows touch, as it was and as it is."""
+        (arrangement,) = self.arrangements()
+        delta = arrange(inputs[0], arrangement) if len(inputs[0]) else inputs[0]
+        if len(delta) == 0:
+            return Batch.empty(self.schema)
+        spine = state.spine(0)
+        later = spine.with_batch(delta)
+        partitions = self._partitions(delta)
+        edges = [self._edges(spine, partitions), self._edges(later, partitions)]
+        stretches = self._stretches(spine, later, delta, partitions, self._moved(*edges, len(partitions)))
+        segment, rows = of_same_keys(stretches.keys, *spine.ranges(stretches.key_hash, stretches.low, stretches.high))
+        before = self._before(spine, stretches)
+        old = self._answer(*in_order(segment, rows, self.order), stretches, edges[0], before)
+        both = np.concatenate([segment, stretches.of_delta]), concat([rows.loose(), delta.loose()], self.input)
+        new = self._answer(*in_order(*both, self.order), stretches, edges[1], before)
+        state.append(0, delta)
+        return self._change(context, old, new)
+
+    def _partitions(self, delta: Batch) -> Batch:
+        """The partitions that changed, once each."""
+        schema = self.input.select(self.partition)
+        keys = delta.project(self.partition).with_weights(np.ones(len(delta), np.int64))
+        return arrange(keys, Arrangement(schema=schema, key=self.partition))
+
+    def _edges(self, spine: Spine, partitions: Batch) -> dict[str, tuple[Batch, I64]]:
+        """For each function of a first or last row: those rows, and which of them is each partition's (-1: none)."""
+        wanted = {call.function for call in self.calls} & set(EDGES)
+        return {function: self._edge(spine, partitions, function == "last_value") for function in sorted(wanted)}
+
+    def _edge(self, spine: Spine, partitions: Batch, backward: bool) -> tuple[Batch, I64]:
+        key_hash, count = partitions.words[0], len(partitions)
+        low, high = np.full(count, FIRST), np.full(count, LAST)
+        asked = Positions(key_hash=key_hash, first=low, last=high, backward=backward)
+        end = spine.reach(asked, 1, partitions)
+        ranges = (end, high) if backward else (low, end)
+        part, rows = in_order(*of_same_keys(partitions, *spine.ranges(key_hash, *ranges)), self.order)
+        numbers = np.arange(count)
+        at = part.searchsorted(numbers, "right") - 1 if backward else part.searchsorted(numbers, "left")
+        found = np.clip(at, 0, max(len(part) - 1, 0))
+        some = part[found] == numbers if len(part) else np.zeros(count, np.bool_)
+        return rows, np.where(some, found, -1)
+
+    def _moved(self, old: dict[str, tuple[Batch, I64]], new: dict[str, tuple[Batch, I64]], partitions: int) -> Mask:
+        """The partitions of which every row may change: all, or those with another first or last value."""
+        moved = np.full(partitions, any(call.whole for call in self.calls))
+        for call in self.calls:
+            if call.function not in EDGES:
+                continue
+            (rows, at), (rows_now, at_now) = old[call.function], new[call.function]
+            both = np.flatnonzero((at >= 0) & (at_now >= 0))
+            column, column_now = rows.column(str(call.column)), rows_now.column(str(call.column))
+            moved[both[~equal_keys(column, at[both], column_now, at_now[both])]] = True
+        return moved
+
+    def _stretches(self, spine: Spine, later: Spine, delta: Batch, partitions: Batch, moved: Mask) -> _Stretches:
+        """The stretches around changed rows; those that overlap are one."""
+        codes = delta.order_code
+        if codes is None:
+            raise InternalError("the changed rows are in order")
+        part = group_of(partitions, delta)
+        order = np.lexsort((codes, part))
+        part, codes = part[order], codes[order]
+        fresh = np.append(True, (part[1:] != part[:-1]) | (codes[1:] != codes[:-1]))
+        point = np.cumsum(fresh) - 1
+        part, codes = part[fresh], codes[fresh]
+        low, high = self._extent(spine, later, partitions, part, codes)
+        low[moved[part]], high[moved[part]] = FIRST, LAST
+        by_low = np.lexsort((low, part))
+        joined = np.empty(len(part), np.int64)
+        count = join_ranges(part[by_low], low[by_low], high[by_low], joined)
+        starts = joined.searchsorted(np.arange(count))
+        of_point = np.empty(len(part), np.int64)
+        of_point[by_low] = joined
+        of_delta = np.empty(len(delta), np.int64)
+        of_delta[order] = of_point[point]
+        part, low = part[by_low][starts], low[by_low][starts]
+        keys = partitions.take(part)
+        return _Stretches(
+            part=part, key_hash=partitions.words[0][part], keys=keys, low=low,
+            high=np.maximum.reduceat(high[by_low], starts), of_delta=of_delta,
+        )  # fmt: skip
+
+    def _extent(self, spine: Spine, later: Spine, partitions: Batch, part: I64, codes: U64) -> tuple[U64, U64]:
+        """How far the stretch of each changed position goes, at the least."""
+        reach = max(call.range_reach for call in self.calls)
+        low, high = around(codes, reach, reach)
+        rows = max(call.rows_reach for call in self.calls)
+        if rows:
+            key_hash, keys = partitions.words[0][part], partitions.take(part)
+            first, last = np.full(len(codes), FIRST), np.full(len(codes), LAST)
+            before, behind = around(codes, 1, 1)
+            back = Positions(key_hash=key_hash, first=first, last=before, backward=True)
+            ahead = Positions(key_hash=key_hash, first=behind, last=last, backward=False)
+            for view in (spine, later):
+                low = np.minimum(low, view.reach(back, rows, keys))
+                high = np.maximum(high, view.reach(ahead, rows, keys))
+        if any(call.function in SHIFTING for call in self.calls):
+            high[:] = LAST
+        return low, high
+
+    def _before(self, spine: Spine, stretches: _Stretches) -> I64:
+        """How many places of its partition lie in front of each stretch; nothing changed there."""
+        if not any(call.function in SHIFTING for call in self.calls):
+            return np.zeros(len(stretches.part), np.int64)
+        start = np.full(len(stretches.low), FIRST)
+        empty = stretches.low == FIRST
+        end = np.where(empty, FIRST, stretches.low - np.uint64(1))
+        start = np.where(empty, LAST, start)
+        return spine.weight_between(stretches.key_hash, start, end, stretches.keys)
+
+    def _answer(
+        self, segment: I64, rows: Batch, stretches: _Stretches, edges: dict[str, tuple[Batch, I64]], before: I64
+    ) -> tuple[Batch, Mask]:
+        """The stretches' rows with their functions, and which of them have a value that does not fit."""
+        segment, rows = expanded(segment, rows)
+        per_stretch = {}
+        for function, (found, at) in edges.items():
+            per_stretch[function] = found.take(np.maximum(at[stretches.part], 0)) if len(found) else None
+        places = Places(
+            rows=rows, segment=segment, order=self.order, before=before,
+            first=per_stretch.get("first_value"), last=per_stretch.get("last_value"),
+        )  # fmt: skip
+        failed = np.zeros(len(places), np.bool_)
+        columns: list[pa.Array] = []
+        if len(places) == 0:
+            return Batch.empty(self.schema), failed
+        for call in self.calls:
+            column, wrong = call.values(places, self.schema)
+            columns.append(column)
+            if wrong is not None:
+                failed |= wrong
+        return Batch(schema=self.schema, columns=(*rows.columns, *columns), weights=rows.weights), failed
+
+    def _change(self, context: StepContext, old: tuple[Batch, Mask], new: tuple[Batch, Mask]) -> Batch:
+        """The rows that went and came; those that fail leave the stream by the error policy."""
+        before, after = old[0], new[0]
+        if context.error_policy != "null" and (old[1].any() or new[1].any()):
+            names = self.input.names
+            failed = consolidate(
+                concat([before.filter(old[1]).negate().project(names), after.filter(new[1]).project(names)])
+            )
+            failed = failed.filter(failed.weight > 0)
+            report(context, failed, names, failed.weight, dict.fromkeys(range(len(failed)), REASON))
+            before, after = before.filter(~old[1]), after.filter(~new[1])
+        return consolidate(concat([before.negate(), after], self.schema))

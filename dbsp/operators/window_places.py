@@ -1,0 +1,180 @@
+"""Segments of ordered partitions, row by row: what window functions are computed from.
+
+A segment is a stretch of one partition, in order, without a gap. A row of weight w takes w places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import CapacityError
+from dbsp.zset.arrays import from_values, valid_rows
+from dbsp.zset.batch import Batch
+from dbsp.zset.equality import equal_rows
+from dbsp.zset.kernels import ROWS_MAX, sum_runs
+from dbsp.zset.kernels.ranges import cut_ranges
+from dbsp.zset.order import order_codes, sort_rows
+from dbsp.zset.schema import INT64, Column, OrderBy, Schema
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+
+_SEGMENT = "__segment"
+_MOST = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Which rows around a row an aggregate sees: so many `rows` or so much `range` of the order column, both ends
+    included; None has no bound, and a negative number of rows lies on the other side."""
+
+    kind: str
+    preceding: int | None
+    following: int | None
+
+    def __str__(self) -> str:
+        """Much as in SQL."""
+        ends = (self.preceding, "preceding"), (self.following, "following")
+        return f"{self.kind} " + " ".join(f"{'unbounded' if end is None else end} {side}" for end, side in ends)
+
+    @property
+    def reach(self) -> int | None:
+        """How far from a changed row one must look to have all frames that hold it; None: the whole partition."""
+        if self.preceding is None or self.following is None:
+            return None
+        return max(0, self.preceding, self.following, self.preceding + self.following)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Rows in order, one per place, segment by segment.
+
+    `before` counts the places of the partition ahead of each segment; `first` and `last` hold a partition's first and last
+    row for each segment, where they are asked for.
+    """
+
+    rows: Batch
+    segment: I64
+    order: tuple[OrderBy, ...]
+    before: I64
+    first: Batch | None = None
+    last: Batch | None = None
+
+    def __len__(self) -> int:
+        """How many places there are."""
+        return len(self.segment)
+
+    @cached_property
+    def at(self) -> I64:
+        """The number of each place."""
+        return np.arange(len(self.segment))
+
+    @cached_property
+    def start(self) -> I64:
+        """Where the segment of each place starts."""
+        return self.segment.searchsorted(self.segment, "left")
+
+    @cached_property
+    def end(self) -> I64:
+        """Where the segment of each place ends."""
+        return self.segment.searchsorted(self.segment, "right")
+
+    @cached_property
+    def fresh(self) -> Mask:
+        """Which places differ from the one before in an ordering column, or start a segment."""
+        fresh = self.at == self.start
+        inner = np.flatnonzero(~fresh)
+        names = [by.column for by in self.order]
+        fresh[inner] = ~equal_rows(self.rows, inner - 1, self.rows, inner, names)
+        return fresh
+
+    @cached_property
+    def peers_start(self) -> I64:
+        """The first place that ties with each."""
+        return np.maximum.accumulate(np.where(self.fresh, self.at, 0))
+
+    @cached_property
+    def peers_end(self) -> I64:
+        """Behind the last place that ties with each."""
+        starts = np.append(np.flatnonzero(self.fresh), len(self))
+        return np.asarray(starts[np.cumsum(self.fresh)])
+
+    def frames(self, frame: Frame) -> tuple[I64, I64]:
+        """Where the frame of each place starts and ends; neither ever goes back."""
+        if frame.kind == "range":
+            return self._ranges(frame)
+        before, behind = frame.preceding, frame.following
+        starts = self.start if before is None else np.clip(self.at - _near(before), self.start, self.end)
+        ends = self.end if behind is None else np.clip(self.at + _near(behind) + 1, starts, self.end)
+        return starts, ends
+
+    def _ranges(self, frame: Frame) -> tuple[I64, I64]:
+        """By the codes of the ordering column, which are as far apart as its values; nulls are their own range."""
+        by = self.order[0]
+        column = self.rows.column(by.column)
+        codes, valid = order_codes(column, by), valid_rows(column)
+        starts, ends = self.start.copy(), self.end.copy()
+        if valid is not None:
+            nulls = np.bincount(self.segment, ~valid, minlength=len(self.before)).astype(np.int64)[self.segment]
+            if by.nulls_first:
+                starts, ends = np.where(valid, starts + nulls, starts), np.where(valid, ends, starts + nulls)
+            else:
+                starts, ends = np.where(valid, starts, ends - nulls), np.where(valid, ends - nulls, ends)
+        first, last = around(codes, frame.preceding, frame.following)
+        if valid is not None:
+            first[~valid], last[~valid] = codes[~valid], codes[~valid]
+        cut_ranges(starts, ends, first, last, codes)
+        return (
+            self.start if frame.preceding is None else starts,
+            self.end if frame.following is None else ends,
+        )
+
+
+def around(codes: U64, before: int | None, behind: int | None) -> tuple[U64, U64]:
+    """The codes so far before and behind each; at most the least and the greatest code."""
+    less = np.uint64(_MOST if before is None else min(before, _MOST))
+    more = np.uint64(_MOST if behind is None else min(behind, _MOST))
+    first = np.where(codes >= less, codes - less, np.uint64(0))
+    return first, np.where(codes <= np.uint64(_MOST) - more, codes + more, np.uint64(_MOST))
+
+
+def _near(count: int) -> int:
+    """A number of rows that cannot overflow when a position is added."""
+    return max(-ROWS_MAX, min(count, ROWS_MAX))
+
+
+def in_order(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[I64, Batch]:
+    """The rows of each segment in exact order, equal ones added up, none that is not there.
+
+    **Errors** `CapacityError` where the weights of a row overflow.
+    """
+    schema = Schema((Column(_SEGMENT, INT64, nullable=False), *rows.schema.columns))
+    numbered = Batch(schema=schema, columns=(from_values(segment, INT64), *rows.columns), weights=rows.weights)
+    numbered = numbered.take(sort_rows(numbered, (OrderBy(_SEGMENT), *order)))
+    at = np.arange(1, len(numbered))
+    starts = np.append(np.zeros(min(1, len(rows)), np.int64), at[~equal_rows(numbered, at - 1, numbered, at)])
+    summed = sum_runs(numbered.weights, starts)
+    positive = np.flatnonzero(summed[:, 0] > 0)
+    kept = numbered.take(starts[positive])
+    segment = np.asarray(kept.columns[0])
+    return segment, Batch(schema=rows.schema, columns=kept.columns[1:], weights=summed[positive])
+
+
+def expanded(segment: I64, rows: Batch) -> tuple[I64, Batch]:
+    """One row of weight 1 per place.
+
+    **Errors** `CapacityError` for more places than a batch may hold.
+    """
+    weight = rows.weight
+    if (weight == 1).all():
+        return segment, rows
+    if float(weight.astype(np.float64).sum()) > ROWS_MAX:
+        raise CapacityError(f"too many places in one step: places_max={ROWS_MAX}", "equal rows take a place each")
+    source = np.repeat(np.arange(len(rows)), weight)
+    return segment[source], rows.take(source).with_weights(np.ones(len(source), np.int64))

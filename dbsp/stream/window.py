@@ -1,0 +1,204 @@
+"""A stream seen through a window: per partition, in an order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dbsp.aggregates import Aggregate
+from dbsp.algebra.window import Window as WindowNode
+from dbsp.circuit.nodes import SourceLine
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr
+from dbsp.expr.expression import ColumnRef, Expression, Literal, resolve
+from dbsp.expr.types import adopt, is_integer
+from dbsp.operators.window_calls import NEIGHBOURS, WindowCall
+from dbsp.stream.handle import Handle
+from dbsp.windows import WindowFunction, aggregate_name, frame_of
+from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, Column, OrderBy, Schema
+
+if TYPE_CHECKING:
+    from dbsp.stream.stream import Stream
+
+_FRACTIONS = ("percent_rank", "cume_dist")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stream, its partitions and their order; `with_columns` makes a stream of it."""
+
+    stream: Handle
+    partition: tuple[str, ...]
+    order: tuple[OrderBy, ...]
+
+    def with_columns(self, **functions: WindowFunction) -> Stream:
+        """All columns, and the window functions under their names, all in one pass.
+
+        **State** all rows, once for all functions.
+
+        **Cost** the widest function's; see each function.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"k": dbsp.STRING, "at": dbsp.INT64, "x": dbsp.INT64})
+        >>> seen = t.window(partition_by="k", order_by="at").with_columns(
+        ...     n=dbsp.row_number(), prev=dbsp.lag("x"), mean=dbsp.rolling(dbsp.avg("x"), rows=1)
+        ... )
+        >>> print(seen.schema)
+        (k: string, at: int64, x: int64, n: int64 not null, prev: int64, mean: double)
+        >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+        ...     run.push("t", [{"k": "a", "at": 1, "x": 3}, {"k": "a", "at": 2, "x": 5}])
+        ...     print(sorted(run.step()["seen"].to_rows(), key=str))
+        ...     run.delete("t", [{"k": "a", "at": 1, "x": 3}])
+        ...     print(sorted(run.step()["seen"].to_rows(), key=str))
+        [(('a', 1, 3, 1, None, 3.0), 1), (('a', 2, 5, 2, 3, 4.0), 1)]
+        [(('a', 1, 3, 1, None, 3.0), -1), (('a', 2, 5, 1, None, 5.0), 1), (('a', 2, 5, 2, 3, 4.0), -1)]
+        """
+        source = user_line()
+        with located(source):
+            return self._made(functions, source)
+
+    def select(self, *columns: str | Expr, **named: WindowFunction | Any) -> Stream:
+        """Only these columns, and the window functions among the named ones.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"at": dbsp.INT64, "x": dbsp.INT64})
+        >>> print(t.window(order_by="at").select("x", change=dbsp.lag("x")).schema)
+        (x: int64, change: int64)
+        """
+        source = user_line()
+        with located(source):
+            functions = {name: value for name, value in named.items() if isinstance(value, WindowFunction)}
+            plain = {name: value for name, value in named.items() if name not in functions}
+            hidden = {self._free(name): value for name, value in functions.items()}
+            renamed = dict(zip(hidden, functions, strict=True))
+            made = self._made(hidden, source)
+            picked = {name: plain.get(name, "") for name in named}
+            picked.update({name: fresh for fresh, name in renamed.items()})
+            return made.select(*columns, **picked)
+
+    def _free(self, name: str) -> str:
+        """A name that no column has."""
+        while name in self.stream.schema:
+            name = f"__{name}"
+        return name
+
+    def _made(self, functions: Mapping[str, WindowFunction], source: SourceLine | None) -> Stream:
+        """Plain columns are named directly; an expression becomes a column of a selection below, dropped above."""
+        schema = self.stream.schema
+        if not functions:
+            raise CircuitError("a window without a function", "name one, such as n=dbsp.row_number()")
+        for name, function in functions.items():
+            _check(name, function, schema, self.order)
+        computed: dict[Expression, str] = {}
+        unit = _unit(self.order, schema)
+        calls, columns = [], []
+        for name, function in functions.items():
+            call, column = _bound(name, function, schema, computed, unit)
+            calls.append(call)
+            columns.append(column)
+        below = self.stream
+        if computed:
+            kept = [(column, column) for column in schema.names]
+            below = below.selected([*kept, *((name, value) for value, name in computed.items())], source)
+        order = self.order or (OrderBy(schema.names[0]),)  # only frames of the whole partition go without an order
+        node = WindowNode(
+            input=below.node, partition=self.partition, order=order, calls=tuple(calls),
+            schema=Schema((*below.schema.columns, *columns)), source=source,
+        )  # fmt: skip
+        made = self.stream.made(node)
+        if not computed:
+            return made
+        return made.selected([(name, name) for name in (*schema.names, *functions)], source)
+
+
+def _check(name: str, function: Any, schema: Schema, order: tuple[OrderBy, ...]) -> None:
+    if isinstance(function, Aggregate):
+        hint = (
+            f"write {name}=dbsp.rolling(dbsp.{aggregate_name(function)}(…), rows=(None, None)) for all of a partition"
+        )
+        raise CircuitError(f"an aggregate over a window needs a frame: name={name}", hint)
+    if not isinstance(function, WindowFunction):
+        hint = f"write {name}=dbsp.row_number() or another window function; .with_columns after it for expressions"
+        raise CircuitError(f"not a window function: name={name} got={function!r}", hint)
+    if name in schema:
+        raise CircuitError(f"a window function under the name of a column: name={name}", "choose another name")
+    if not order and function.rows != (None, None):
+        hint = "give order_by; ties are broken by all columns"
+        raise CircuitError(f"{function.function} needs an order: name={name}", hint)
+
+
+def _bound(
+    name: str, function: WindowFunction, schema: Schema, computed: dict[Expression, str], unit: str | None
+) -> tuple[WindowCall, Column]:
+    """The call on columns, and its result."""
+    argument, result = _result(name, function, schema)
+    default = None if function.default is None else _default(function.default, result, schema)
+    call = WindowCall(
+        name=name,
+        function=function.function,
+        column=None if argument is None else _column(argument, name, schema, computed),
+        offset=function.offset,
+        default=None if default is None else _column(default, f"{name}_default", schema, computed),
+        frame=frame_of(function, unit),
+    )
+    return call, result
+
+
+def _result(name: str, function: WindowFunction, schema: Schema) -> tuple[Expression | None, Column]:
+    """The argument with names and types checked, and the column of the values."""
+    if function.aggregate is not None:
+        aggregate = function.aggregate.resolved(schema)
+        column = aggregate.kind.result(name, aggregate.described(schema))
+        return (aggregate.arguments[0] if aggregate.arguments else None), column
+    if function.argument is None:
+        return None, Column(name, FLOAT64 if function.function in _FRACTIONS else INT64, nullable=False)
+    argument = resolve(function.argument, schema)
+    nullable = argument.nullable(schema)
+    if function.function in NEIGHBOURS and function.offset:
+        nullable = nullable or function.default is None or resolve(function.default, schema).nullable(schema)
+    return argument, Column(name, argument.type(schema), nullable)
+
+
+def _default(default: Expression, result: Column, schema: Schema) -> Expression:
+    """What stands where there is no such row, in the type of the values."""
+    if isinstance(default, Literal) and default.dtype is None:
+        adopted = adopt(default.value, result.type)
+        if adopted is not None:
+            return adopted
+    resolved = resolve(default, schema)
+    if resolved.type(schema) != result.type:
+        types = f"default={resolved.type(schema)} values={result.type}"
+        raise CircuitError(f"the default has another type than the values: name={result.name} {types}", "cast it")
+    return resolved
+
+
+def _column(value: Expression, name: str, schema: Schema, computed: dict[Expression, str]) -> str:
+    """The column that holds it, a new one unless it is one."""
+    if isinstance(value, ColumnRef):
+        return value.name
+    if value not in computed:
+        fresh = f"__{name}"
+        while fresh in schema or fresh in computed.values():
+            fresh += "_"
+        computed[value] = fresh
+    return computed[value]
+
+
+def _unit(order: tuple[OrderBy, ...], schema: Schema) -> str | None:
+    """In what the order column's distances are counted."""
+    if len(order) != 1:
+        return None
+    type_ = schema[order[0].column].type
+    if type_ == DATE:
+        return "day"
+    if pa.types.is_timestamp(type_) or type_ == DURATION:
+        return "us"
+    return "1" if is_integer(type_) else None

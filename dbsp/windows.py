@@ -1,0 +1,281 @@
+"""Window functions: what `stream.window(...).with_columns(...)` computes per row from the rows around it.
+
+All look at the rows of one partition in the order of the window; ties are broken by all columns, so every answer is
+determined. Rows that are equal in all columns take one place each.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Any
+
+from dbsp.aggregates import Aggregate
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.durations import micros
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr, unwrap
+from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.operators.window_calls import AGGREGATES
+from dbsp.operators.window_places import Frame
+
+Bound = int | datetime.timedelta | None
+NOTHING = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowFunction:
+    """A function over a window, not yet bound to a stream; made by `dbsp.lag` and its like."""
+
+    function: str
+    argument: Expression | None = None
+    aggregate: Aggregate | None = None
+    offset: int = 0
+    default: Expression | None = None
+    rows: tuple[Any, Any] | None = None
+    range: tuple[Any, Any] | None = None
+
+
+def row_number() -> WindowFunction:
+    """The place of the row in its partition, from 1; int64.
+
+    **Cost** a row that comes or goes moves all rows behind it.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> numbered = t.window(partition_by="k", order_by="x").with_columns(n=dbsp.row_number())
+    >>> with dbsp.open(dbsp.circuit("demo", {"numbered": numbered})) as run:
+    ...     run.push("t", [{"k": "a", "x": 5}, {"k": "a", "x": 7}])
+    ...     print(run.step()["numbered"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 5}])
+    ...     print(sorted(run.step()["numbered"].to_rows()))
+    [(('a', 5, 1), 1), (('a', 7, 2), 1)]
+    [(('a', 5, 1), -1), (('a', 7, 1), 1), (('a', 7, 2), -1)]
+    """
+    return WindowFunction(function="row_number")
+
+
+def rank() -> WindowFunction:
+    """1 more than the rows that come before in the order itself: ties have one rank, and leave a gap; int64."""
+    return WindowFunction(function="rank")
+
+
+def dense_rank() -> WindowFunction:
+    """1 more than the different values that come before: ties have one rank, and leave no gap; int64.
+
+    **Cost** a change reads its whole partition.
+    """
+    return WindowFunction(function="dense_rank")
+
+
+def percent_rank() -> WindowFunction:
+    """(rank - 1) / (rows - 1), 0 for a single row; float64.
+
+    **Cost** a change computes its whole partition anew, because the number of rows is in every answer.
+    """
+    return WindowFunction(function="percent_rank")
+
+
+def cume_dist() -> WindowFunction:
+    """The part of the rows that come before or tie; float64.
+
+    **Cost** as `percent_rank`.
+    """
+    return WindowFunction(function="cume_dist")
+
+
+def ntile(parts: int) -> WindowFunction:
+    """The number, from 1, of the part when the partition is cut into `parts` of one length, the first ones longer by one.
+
+    **Cost** as `percent_rank`.
+    """
+    return WindowFunction(function="ntile", offset=_count("ntile", parts, least=1))
+
+
+def lag(argument: str | Expr, offset: int = 1, default: Any = NOTHING) -> WindowFunction:
+    """The value in the row `offset` places before; `default`, else null, where there is none.
+
+    **Cost** a changed row touches the `offset` rows behind it, however large the partition.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"at": dbsp.INT64, "x": dbsp.INT64})
+    >>> steps = t.window(order_by="at").with_columns(before=dbsp.lag("x", default=0))
+    >>> with dbsp.open(dbsp.circuit("demo", {"steps": steps})) as run:
+    ...     run.push("t", [{"at": 1, "x": 10}, {"at": 2, "x": 11}, {"at": 3, "x": 12}])
+    ...     print(sorted(run.step()["steps"].to_rows()))
+    ...     run.delete("t", [{"at": 2, "x": 11}])
+    ...     print(sorted(run.step()["steps"].to_rows()))
+    [((1, 10, 0), 1), ((2, 11, 10), 1), ((3, 12, 11), 1)]
+    [((2, 11, 10), -1), ((3, 12, 10), 1), ((3, 12, 11), -1)]
+    """
+    return _neighbour("lag", argument, offset, default)
+
+
+def lead(argument: str | Expr, offset: int = 1, default: Any = NOTHING) -> WindowFunction:
+    """The value in the row `offset` places behind; `default`, else null, where there is none.
+
+    **Cost** as `lag`.
+    """
+    return _neighbour("lead", argument, offset, default)
+
+
+def first_value(argument: str | Expr) -> WindowFunction:
+    """The value in the first row of the partition.
+
+    **Cost** a change of that value changes every row of the partition; other changes touch their row alone.
+    """
+    return WindowFunction(function="first_value", argument=_argument(argument))
+
+
+def last_value(argument: str | Expr) -> WindowFunction:
+    """The value in the last row of the partition: of all of it, not, as in SQL without a frame, up to the row's ties.
+
+    **Cost** as `first_value`.
+    """
+    return WindowFunction(function="last_value", argument=_argument(argument))
+
+
+def rolling(
+    aggregate: Aggregate,
+    rows: int | tuple[int | None, int | None] | None = None,
+    range: Bound | tuple[Bound, Bound] = None,  # noqa: A002 (SQL's name)
+) -> WindowFunction:
+    """An aggregate over a frame around each row: so many `rows`, or the rows within a `range` of the order column.
+
+    **Shape** `rows=2`: the row and the 2 before it. `rows=(2, 1)`: from 2 before to 1 behind; a negative number lies on the
+    other side, so `rows=(5, -1)` leaves the row itself out; None is no bound. `range=dbsp.minutes(5)`: from 5 minutes
+    before up to the row's own time, both included, ties too; `range=(before, behind)`. A range needs one ordering
+    column: a timestamp or a duration with spans, a date with spans of whole days or numbers of days, integers with
+    numbers; before and behind follow the order, so in a descending one "before" is greater. Rows whose order is null
+    are a frame of their own. Aggregates: count, sum, avg, min, max.
+
+    **Cost** a changed row touches the rows whose frame holds it, and reads those that these frames hold; a frame without
+    bound computes the whole partition anew. Sums of floats are exact.
+
+    **Errors** A sum that does not fit its type leaves by the error policy.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"at": dbsp.INT64, "x": dbsp.INT64})
+    >>> sums = t.window(order_by="at").with_columns(total=dbsp.rolling(dbsp.sum("x"), range=10))
+    >>> with dbsp.open(dbsp.circuit("demo", {"sums": sums})) as run:
+    ...     run.push("t", [{"at": 1, "x": 1}, {"at": 9, "x": 2}, {"at": 12, "x": 4}])
+    ...     print(sorted(run.step()["sums"].to_rows()))
+    ...     run.delete("t", [{"at": 9, "x": 2}])
+    ...     print(sorted(run.step()["sums"].to_rows()))
+    [((1, 1, 1), 1), ((9, 2, 3), 1), ((12, 4, 6), 1)]
+    [((9, 2, 3), -1), ((12, 4, 4), 1), ((12, 4, 6), -1)]
+    """
+    with located(user_line()):
+        function = aggregate_name(aggregate)
+        if function not in AGGREGATES or aggregate.order:
+            raise CircuitError(
+                f"rolling takes an aggregate: got={function}", f"one of dbsp.{', dbsp.'.join(AGGREGATES)}"
+            )
+        if (rows is None) == (range is None):
+            hint = "rows=2, rows=(2, 1), range=dbsp.minutes(5), range=(10, 0); rows=(None, None) for all rows"
+            raise CircuitError("rolling takes either rows or a range", hint)
+        return WindowFunction(
+            function=function,
+            aggregate=aggregate,
+            rows=None if rows is None else _rows_bounds(rows),
+            range=None if range is None else _pair("range", range, zero=0),
+        )
+
+
+def aggregate_name(value: Any) -> str:
+    """What SQL calls an aggregate; of anything else how Python shows it."""
+    if not isinstance(value, Aggregate):
+        return repr(value)
+    return value.kind.sql(("",) * len(value.arguments)).partition("(")[0]
+
+
+def frame_of(function: WindowFunction, unit: str | None) -> Frame | None:
+    """The frame with its bounds as whole numbers: of rows, or of the order column's `unit` (us, day, or 1; None: no unit).
+
+    **Errors** `CircuitError` for a range over a column that has no distances, or a bound of another kind.
+    """
+    if function.rows is not None:
+        return Frame(kind="rows", preceding=function.rows[0], following=function.rows[1])
+    if function.range is None:
+        return None
+    if unit is None:
+        hint = "order by one timestamp, date, duration or integer column, or give rows= instead of range="
+        raise CircuitError("a range needs one ordering column whose values have distances", hint)
+    preceding, following = (_distance(bound, unit) for bound in function.range)
+    return Frame(kind="range", preceding=preceding, following=following)
+
+
+def _distance(bound: Any, unit: str) -> int | None:
+    """A bound as a number of units of the order column."""
+    if bound is None:
+        return None
+    span = isinstance(bound, datetime.timedelta)
+    number = isinstance(bound, int) and not isinstance(bound, bool)
+    day = micros(datetime.timedelta(days=1))
+    if unit == "us" and span:
+        distance = micros(bound)
+    elif unit == "day" and span and micros(bound) % day == 0:
+        distance = micros(bound) // day
+    elif unit != "us" and number:
+        distance = bound
+    else:
+        hint = {
+            "us": "a span such as dbsp.minutes(5)",
+            "day": "whole days, such as dbsp.days(7)",
+            "1": "a whole number",
+        }
+        raise CircuitError(f"a range that does not fit the order column: got={bound!r}", hint[unit])
+    if distance < 0:
+        raise CircuitError(f"a range is not negative: got={bound!r}", "range=(before, behind), each at least nothing")
+    return distance
+
+
+def _rows_bounds(rows: Any) -> tuple[Any, Any]:
+    """How many rows before and behind."""
+    before, behind = _pair("rows", rows, zero=0)
+    for bound in (before, behind):
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
+            raise CircuitError(f"rows are counted in whole numbers: got={bound!r}", "rows=2 or rows=(2, 1)")
+    if before is not None and behind is not None and before + behind < 0:
+        raise CircuitError(f"a frame ends before it starts: rows={rows}", "rows=(5, -1) is from 5 before to 1 before")
+    return before, behind
+
+
+def _pair(what: str, bounds: Any, zero: Any) -> tuple[Any, Any]:
+    """A frame's two bounds; one alone is the preceding one."""
+    if not isinstance(bounds, tuple):
+        return bounds, zero
+    if len(bounds) != 2:  # noqa: PLR2004 (before and behind)
+        raise CircuitError(f"{what} takes one bound or two: got={bounds!r}", f"{what}=(before, behind)")
+    return bounds
+
+
+def _neighbour(function: str, argument: Any, offset: int, default: Any) -> WindowFunction:
+    return WindowFunction(
+        function=function,
+        argument=_argument(argument),
+        offset=_count(function, offset, least=0),
+        default=None if default is NOTHING or default is None else unwrap(default),
+    )
+
+
+def _argument(value: Any) -> Expression:
+    if isinstance(value, str):
+        return ColumnRef(value)
+    if isinstance(value, Expr):
+        return unwrap(value)
+    with located(user_line()):
+        raise CircuitError(f"it takes a column name or an expression: got={value!r}", 'such as dbsp.lag("x")')
+
+
+def _count(what: str, number: Any, least: int) -> int:
+    if isinstance(number, int) and not isinstance(number, bool) and least <= number < 1 << 31:
+        return number
+    with located(user_line()):
+        raise CircuitError(f"{what} takes a whole number: got={number!r} least={least}", f"such as dbsp.{what}(…, 1)")

@@ -1,0 +1,245 @@
+"""Window functions beside sorting each partition in plain Python: large partitions, small changes."""
+
+from __future__ import annotations
+
+import math
+from functools import cmp_to_key
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dbsp
+from dbsp.operators.window import Window
+from dbsp.operators.window_calls import WindowCall
+from dbsp.operators.window_places import Frame
+from tests.operators.driver import NAN, Driver, Rows, batch, total
+from tests.operators.histories import hashed, hashes
+
+SCHEMA = dbsp.Schema.of({"p": dbsp.STRING, "s": dbsp.STRING, "t": dbsp.INT64, "x": dbsp.FLOAT64})
+COLUMNS = SCHEMA.names
+texts = st.sampled_from(["12345678a", "12345678b", "12345678", "z", "", None])
+floats = st.sampled_from([None, 0.0, 0.1, 0.2, -0.3, 1e16, 1.0, -1e16, float("nan"), float("inf")])
+times = st.one_of(st.none(), st.integers(0, 30), st.sampled_from([2**63 - 1, -(2**63)]))
+rows = st.tuples(st.sampled_from(["a", "a", "a", "b", None]), texts, times, floats)
+changes = st.lists(st.lists(st.tuples(st.integers(0, 60), rows, st.integers(0, 2)), max_size=3), min_size=1, max_size=5)
+bounds = st.one_of(st.none(), st.integers(0, 4))
+items = st.tuples(st.sampled_from(["t", "s", "x"]), st.booleans(), st.booleans())
+orders = st.lists(items, min_size=1, max_size=2, unique_by=lambda item: item[0])
+pace = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+FUNCTIONS = {
+    "lag": WindowCall(name="v", function="lag", column="t", offset=2),
+    "lag with a default": WindowCall(name="v", function="lag", column="s", offset=1, default="p"),
+    "lead": WindowCall(name="v", function="lead", column="x", offset=3),
+    "row_number": WindowCall(name="v", function="row_number"),
+    "rank": WindowCall(name="v", function="rank"),
+    "dense_rank": WindowCall(name="v", function="dense_rank"),
+    "percent_rank": WindowCall(name="v", function="percent_rank"),
+    "cume_dist": WindowCall(name="v", function="cume_dist"),
+    "ntile": WindowCall(name="v", function="ntile", offset=4),
+    "first_value": WindowCall(name="v", function="first_value", column="x"),
+    "last_value": WindowCall(name="v", function="last_value", column="t"),
+}
+
+
+def schema(calls: list[WindowCall]) -> dbsp.Schema:
+    return dbsp.Schema((*SCHEMA.columns, *(dbsp.Column(call.name, type_of(call)) for call in calls)))
+
+
+def type_of(call: WindowCall) -> Any:
+    if call.function in ("percent_rank", "cume_dist", "avg"):
+        return dbsp.FLOAT64
+    if call.function in ("lag", "lead", "first_value", "last_value", "min", "max") or call.function == "sum":
+        return SCHEMA[str(call.column)].type
+    return dbsp.INT64
+
+
+def before(left: Any, right: Any, descending: bool, nulls_first: bool) -> int:
+    if left is None or right is None:
+        return 0 if left is right else (-1 if (left is None) == nulls_first else 1)
+    if isinstance(left, float | int):
+        left, right = (math.isnan(left), left), (math.isnan(right), right)
+        if left[0] and right[0]:
+            return 0
+    sign = 0 if left == right else -1 if left < right else 1
+    return -sign if descending else sign
+
+
+class Expected:
+    """All rows of one partition in order, one per place, and the value of a call for each."""
+
+    def __init__(self, places: list[tuple[Any, ...]], order: list[tuple[str, bool, bool]]) -> None:
+        self.order = order
+        ties = [(name, False, False) for name in COLUMNS if name not in {name for name, _, _ in order}]
+        self.rows = sorted(places, key=cmp_to_key(lambda a, b: self.compare(a, b, [*order, *ties])))
+
+    def compare(self, left: Any, right: Any, order: list[tuple[str, bool, bool]]) -> int:
+        for name, descending, nulls_first in order:
+            at = COLUMNS.index(name)
+            found = before(left[at], right[at], descending, nulls_first)
+            if found:
+                return found
+        return 0
+
+    def value(self, call: WindowCall, at: int) -> Any:
+        rows, n = self.rows, len(self.rows)
+        row = rows[at]
+        tied = [i for i, other in enumerate(rows) if self.compare(row, other, self.order) == 0]
+        column = COLUMNS.index(call.column) if call.column else 0
+        match call.function:
+            case "row_number":
+                return at + 1
+            case "rank" | "percent_rank":
+                return tied[0] + 1 if call.function == "rank" else tied[0] / max(n - 1, 1)
+            case "dense_rank":
+                return 1 + sum(self.compare(rows[i], rows[i + 1], self.order) != 0 for i in range(at))
+            case "cume_dist":
+                return (tied[-1] + 1) / n
+            case "ntile":
+                parts = [n // call.offset + (part < n % call.offset) for part in range(call.offset)]
+                return next(part + 1 for part in range(call.offset) if at < sum(parts[: part + 1]))
+            case "lag" | "lead":
+                return self.neighbour(call, at, column)
+            case "first_value" | "last_value":
+                return rows[0 if call.function == "first_value" else -1][column]
+        return aggregate(call, [r[column] for i, r in enumerate(rows) if self.in_frame(call, at, i)])
+
+    def neighbour(self, call: WindowCall, at: int, column: int) -> Any:
+        other = at + (call.offset if call.function == "lead" else -call.offset)
+        if 0 <= other < len(self.rows):
+            return self.rows[other][column]
+        return self.rows[at][COLUMNS.index(call.default)] if call.default else None
+
+    def in_frame(self, call: WindowCall, at: int, other: int) -> bool:
+        frame = call.frame
+        assert frame is not None
+        if frame.kind == "rows":
+            return (frame.preceding is None or other >= at - frame.preceding) and (
+                frame.following is None or other <= at + frame.following
+            )
+        name, descending, _ = self.order[0]
+        column = COLUMNS.index(name)
+        mine, theirs = self.rows[at][column], self.rows[other][column]
+        if mine is None or theirs is None:
+            if mine is None and theirs is None:
+                return True
+            return (frame.preceding is None and other < at) or (frame.following is None and other > at)
+        behind = (mine - theirs) if descending else (theirs - mine)
+        return (frame.preceding is None or -behind <= frame.preceding) and (
+            frame.following is None or behind <= frame.following
+        )
+
+
+def aggregate(call: WindowCall, values: list[Any]) -> Any:
+    some = [v for v in values if v is not None]
+    if call.function == "count":
+        return len(some) if call.column else len(values)
+    if not some:
+        return None
+    if call.function in ("min", "max"):
+        extreme = min if call.function == "min" else max
+        return extreme(some, key=lambda v: (isinstance(v, float) and math.isnan(v), v))
+    if math.inf in some or any(math.isnan(v) for v in some):
+        return math.nan if any(math.isnan(v) for v in some) else math.inf
+    return math.fsum(some) / (len(some) if call.function == "avg" else 1)
+
+
+def wanted(held: list[tuple[Any, ...]], order: list[tuple[str, bool, bool]], calls: list[WindowCall]) -> Rows:
+    partitions: dict[Any, list[tuple[Any, ...]]] = {}
+    for row in held:
+        partitions.setdefault(row[0], []).append(row)
+    found = []
+    for places in partitions.values():
+        expected = Expected(places, order)
+        for at, row in enumerate(expected.rows):
+            found.append(((*row, *(expected.value(call, at) for call in calls)), 1))
+    return total(found)
+
+
+def check(
+    calls: list[WindowCall],
+    order: list[tuple[str, bool, bool]],
+    first: list[tuple[Any, ...]],
+    history: list[list[tuple[int, tuple[Any, ...], int]]],
+    bits: int | None,
+) -> None:
+    with hashed(bits):
+        by = tuple(dbsp.OrderBy(*item) for item in order)
+        driver = Driver(Window(input=SCHEMA, partition=("p",), order=by, calls=tuple(calls), schema=schema(calls)))
+        held = list(first)
+        driver.step(batch(SCHEMA, [(row, 1) for row in held]))
+        assert driver.answer == wanted(held, order, calls)
+        for step in history:
+            delta = []
+            for at, row, kind in step:
+                if kind == 0 or not held:
+                    held.append(row)
+                    delta.append((row, 1))
+                else:
+                    gone = held.pop(at % len(held))
+                    delta.append((gone, -1))
+                    if kind == 2:
+                        held.append((gone[0], *row[1:]))
+                        delta.append((held[-1], 1))
+            driver.step(batch(SCHEMA, delta))
+            assert driver.answer == wanted(held, order, calls)
+
+
+many = st.lists(rows, min_size=10, max_size=40)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pace
+@given(first=many, history=changes, order=orders, bits=hashes)
+def test_a_function_is_that_of_the_sorted_partition(
+    name: str, first: list[Any], history: list[Any], order: list[Any], bits: int | None
+) -> None:
+    check([FUNCTIONS[name]], order, first, history, bits)
+
+
+def over(frame: Frame) -> list[WindowCall]:
+    return [
+        WindowCall(name="n", function="count", frame=frame),
+        WindowCall(name="total", function="sum", column="x", frame=frame),
+        WindowCall(name="m", function="avg", column="x", frame=frame),
+        WindowCall(name="low", function="min", column="s", frame=frame),
+        WindowCall(name="high", function="max", column="x", frame=frame),
+    ]
+
+
+@pace
+@given(first=many, history=changes, order=orders, bits=hashes, frame=st.tuples(bounds, bounds), across=st.booleans())
+def test_a_frame_of_rows_holds_them(
+    first: list[Any], history: list[Any], order: list[Any], bits: int | None, frame: Any, across: bool
+) -> None:
+    if across and None not in frame:
+        frame = max(frame), -min(frame)
+    check(over(Frame(kind="rows", preceding=frame[0], following=frame[1])), order, first, history, bits)
+
+
+@pace
+@given(first=many, history=changes, bits=hashes, frame=st.tuples(bounds, bounds), by=items)
+def test_a_frame_of_a_range_holds_what_is_near(
+    first: list[Any], history: list[Any], bits: int | None, frame: Any, by: Any
+) -> None:
+    calls = over(Frame(kind="range", preceding=frame[0], following=frame[1]))
+    check(calls, [("t", by[1], by[2])], first, history, bits)
+
+
+@pace
+@given(first=many, history=changes, order=orders, bits=hashes)
+def test_several_functions_share_a_pass(
+    first: list[Any], history: list[Any], order: list[Any], bits: int | None
+) -> None:
+    calls = [
+        WindowCall(name="a", function="lag", column="t", offset=1),
+        WindowCall(name="b", function="first_value", column="s"),
+        *over(Frame(kind="rows", preceding=1, following=2)),
+    ]
+    check(calls, order, first, history, bits)
+
+
+def test_nan_is_shown_as_the_driver_shows_it() -> None:
+    assert total([((math.nan,), 1)]) == {(NAN,): 1}
