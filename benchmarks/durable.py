@@ -22,7 +22,7 @@ from dbsp.zset.batch import Batch
 
 
 class DurablePipeline:
-    """One circuit with one table, opened at version 0; `push` and `step`."""
+    """One circuit, opened at version 0; `push`, `step` and `commit`."""
 
     def __init__(
         self, folder: Path, circuit: dbsp.Circuit, workers: int, make_runtime: Callable[[Work], Runtime]
@@ -37,7 +37,7 @@ class DurablePipeline:
         )
         self.runtime = make_runtime(Work(site=site, plan=self.plan, run="benchmark"))
         self.table = self.plan.tables[0]
-        self._next_step = 0
+        self._next_step = self.version = 0
         self._done = dict.fromkeys(self.inputs.ends(), 0)
         first = CheckpointId(
             run="benchmark", epoch=1, step=0, layout_version=self.layout.version, fingerprint=self.plan.fingerprint
@@ -46,15 +46,16 @@ class DurablePipeline:
         self.runtime.fence(1, self.layout.workers)
         self.runtime.open(0, 1, self.layout)
 
-    def push(self, table: pa.Table) -> None:
-        """Append rows, shared evenly among the partitions."""
-        batch = Batch.from_arrow(table, self.table.schema)
+    def push(self, rows: pa.Table, name: str | None = None) -> None:
+        """Append rows to a table (the first one), shared evenly among the partitions."""
+        table = self.table if name is None else next(each for each in self.plan.tables if each.name == name)
+        batch = Batch.from_arrow(rows, table.schema)
         count = len(self.layout.workers)
         cuts = [len(batch) * slot // count for slot in range(count + 1)]
         for partition in range(count):
             part = batch.slice(cuts[partition], cuts[partition + 1])
             operations = np.full(len(part), INSERT, dtype=np.int8)
-            self.inputs.append(self.table.name, Push(batch=part, operations=operations), partition=partition)
+            self.inputs.append(table.name, Push(batch=part, operations=operations), partition=partition)
 
     def step(self) -> StepReport:
         """Take everything pushed as one step."""
@@ -71,6 +72,16 @@ class DurablePipeline:
         self._next_step += 1
         self._done.update(ends)
         return report
+
+    def commit(self) -> None:
+        """Make the state durable as the next version, and drop the input rows below it."""
+        self.version += 1
+        checkpoint = CheckpointId(
+            run="benchmark", epoch=1, step=self._next_step, layout_version=self.layout.version,
+            fingerprint=self.plan.fingerprint,
+        )  # fmt: skip
+        self.runtime.commit(self.version, checkpoint, self.layout)
+        self.inputs.trim(self._done)
 
     def close(self) -> None:
         """Close files and the runtime."""
