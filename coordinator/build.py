@@ -26,6 +26,7 @@ from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
+from dbsp.runtime.keeper import ProcessKeepers, ThreadKeepers
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.tasks import Work
 
@@ -91,10 +92,11 @@ def check_places(config: Config) -> None:
 
 def make_runtime(config: Config, work: Work) -> Runtime:
     """The runtime that the settings name."""
+    kept = "kafka" in (config.input.kind, config.output.kind)
     if config.pipeline.runtime == "local":
         from dbsp.runtime.inprocess import InProcessRuntime  # noqa: PLC0415 - one of two
 
-        return InProcessRuntime(work)
+        return InProcessRuntime(replace(work, keepers=ThreadKeepers() if kept else None))
     from dbsp.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - Spark is optional
     from dbsp.runtime.spark.session import SparkSettings  # noqa: PLC0415 - as above
 
@@ -102,7 +104,7 @@ def make_runtime(config: Config, work: Work) -> Runtime:
         master=config.spark.master, app_name=f"dbsp {config.pipeline.name}", conf=config.spark.conf,
         worker_silence_s=config.spark.worker_silence_s, work_dir=config.data_dir / "spark",
     )  # fmt: skip
-    return SparkRuntime(work, settings)
+    return SparkRuntime(replace(work, keepers=ProcessKeepers(work.run) if kept else None), settings)
 
 
 def facts_of(ledger: Ledger, config: Config) -> p.Facts:

@@ -91,9 +91,15 @@ class ConfiguredSite:
     def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> OutputLog:
         """The worker's part of the outputs; `create` lets it begin at `first_step`, else absent is a `DataError`."""
         key = ("output", str(self.data_dir), self.pipeline, worker, first_step)
-        return cast(OutputLog, _kept(key, lambda: self._open_output(worker, first_step, create)))
+        return cast(OutputLog, _kept(key, lambda: self.open_output(worker, first_step, create)))
 
-    def _open_output(self, worker: int, first_step: int, create: bool) -> OutputLog:
+    @property
+    def output_is_dear(self) -> bool:
+        """Whether a writer takes long to start: a producer of Kafka does."""
+        return self.output.kind == "kafka"
+
+    def open_output(self, worker: int, first_step: int, create: bool = False) -> OutputLog:
+        """A fresh handle on the worker's outputs."""
         match self.output.kind:
             case "embedded":
                 keep = self.output.retention_steps

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from dbsp.logs import DeadLetter, OutputLog
 from dbsp.runtime.keeper import Job, KeeperLostError, Keepers, Kind, Task, finish
+from dbsp.runtime.runtime import Site
 from dbsp.zset.batch import Batch
 from dbsp.zset.encoding import decode, encode
 
@@ -35,18 +37,28 @@ class KeepsOutput(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Whose part of which step, under which epoch; the worker's outputs begin at step `first`."""
+
+    worker: int
+    first: int
+    epoch: int
+    step: int
+
+
 def write(
-    keepers: Keepers | None, site: Any, worker: int, first: int, epoch: int, step: int,
-    parts: Mapping[str, Batch], dead: Sequence[DeadLetter],
-) -> None:  # fmt: skip
+    keepers: Keepers | None, site: Site, place: Place, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]
+) -> None:
     """Write one step's part; durable on return. **Errors** those of `OutputLog.write`."""
-    keeper = keepers.of(worker) if keepers is not None and keepers.apart else None
+    keeper = keepers.of(place.worker) if keepers is not None and keepers.apart else None
     if keeper is not None and isinstance(site, KeepsOutput) and site.output_is_dear:
         packed = [
             (name, part.schema, part.arrangement, np.frombuffer(encode(part), dtype=np.uint8))
             for name, part in parts.items()
         ]
-        job = Job(kind="write", key=str(step), epoch=epoch, arguments=(site, first, epoch, step, packed, tuple(dead)))
+        arguments = (site, place, packed, tuple(dead))
+        job = Job(kind="write", key=str(place.step), epoch=place.epoch, arguments=arguments)
         try:
             keeper.start(job)
             finish(keeper, job, WAIT_S)
@@ -54,17 +66,16 @@ def write(
             pass  # written by the task itself
         else:
             return
-    site.output_log(worker, first).write(epoch, step, parts, dead)
+    site.output_log(place.worker, place.first).write(place.epoch, place.step, parts, dead)
 
 
-def _write(
-    task: Task, site: KeepsOutput, first: int, epoch: int, step: int, packed: Sequence[Any], dead: Sequence[DeadLetter]
-) -> None:
+def _write(task: Task, site: KeepsOutput, place: Place, packed: Sequence[Any], dead: Sequence[DeadLetter]) -> None:
     """In a keeper, which keeps the log and with it the producer; one writes at a time, and none that is not wanted any more."""
     parts = {name: decode(memoryview(data), schema, arrangement) for name, schema, arrangement, data in packed}
     with task.cache.get("output lock", threading.Lock):
         task.check()
-        task.cache.get(("output", first), lambda: site.open_output(task.worker, first)).write(epoch, step, parts, dead)
+        log = task.cache.get(("output", place.first), lambda: site.open_output(place.worker, place.first))
+        log.write(place.epoch, place.step, parts, dead)
 
 
 WRITE = Kind(run=_write)

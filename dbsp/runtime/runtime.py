@@ -127,7 +127,7 @@ class Runtime(Protocol):
         ...
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
-        """The step comes next: its input may be read already. Returns at once, from any thread, and never raises a `DbspError`."""
+        """The step comes next: its input may be read already. Returns at once, from any thread, and raises no `DbspError`."""
         ...
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:

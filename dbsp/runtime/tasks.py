@@ -22,8 +22,8 @@ from dbsp.logs import DELETE, Changes, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.runtime import ahead, parts
-from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.copying import PIECE_BYTES
+from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.parked import after_loops, flush
 from dbsp.runtime.runtime import Site, WorkerReport
 from dbsp.skips import skipped_nodes
@@ -168,7 +168,8 @@ def _address(work: Work, order: StepOrder, depth: int, source: int, destination:
 
 def _write_outputs(work: Work, order: StepOrder, worker: int, carried: Carried) -> None:
     first, step = _first_step(order.layout, worker), order.record.step
-    parts.write(work.keepers, work.site, worker, first, order.epoch, step, carried.parts, carried.dead)
+    place = parts.Place(worker=worker, first=first, epoch=order.epoch, step=step)
+    parts.write(work.keepers, work.site, place, carried.parts, carried.dead)
 
 
 def _first_step(layout: Layout, worker: int) -> int:

@@ -83,6 +83,9 @@ class KafkaOutputLog:
         full = with_dead_letters(parts, dead)
         checksum = checksum_of(full)
         progress = self._own(epoch)
+        if step > progress.last:  # another process of this worker may have written since this one did
+            self._progress = None
+            progress = self._own(epoch)
         stored = self._checksum(step) if progress.first <= step < progress.last else None
         if decide(progress, epoch, step, checksum, stored) is Verdict.DISCARD:
             return

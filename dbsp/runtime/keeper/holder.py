@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dbsp.errors import DbspError, FencedError, InternalError, UnavailableError
+from dbsp.processes import Process
 from dbsp.runtime.keeper.protocol import KINDS, Job, KeeperLostError, Status, find_kind
 
 Made = TypeVar("Made")
@@ -242,6 +243,10 @@ class ThreadKeepers:
 
     def prepare(self, worker: int) -> None:
         """Nothing: a thread is there when it is asked for."""
+
+    def below(self, owner: Process | None) -> ThreadKeepers:  # noqa: ARG002 - they end with this process
+        """These."""
+        return self
 
     def close(self) -> None:
         """End all keepers."""

@@ -185,6 +185,10 @@ class ProcessKeepers:
         if keeper is not None:
             keeper.prepare()
 
+    def below(self, owner: Process | None) -> ProcessKeepers:
+        """The keepers of this run that end with this owner."""
+        return ProcessKeepers(self.run, self.kinds, owner)
+
     def close(self) -> None:
         """End the keepers that were found here."""
         for keeper in self._found.values():

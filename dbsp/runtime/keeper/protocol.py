@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from dbsp.errors import InternalError, UnavailableError
+from dbsp.processes import Process
 
 LOOK_S = 0.5
 """How long one look at a keeper takes at most: a caller can be interrupted, and a keeper that is stopped is noticed."""
@@ -99,6 +100,10 @@ class Keepers(Protocol):
 
     def prepare(self, worker: int) -> None:
         """Let the keeper be there soon; returns at once."""
+        ...
+
+    def below(self, owner: Process | None) -> Keepers:
+        """The same keepers as a process finds them that does not work for their owner, but knows it."""
         ...
 
     def close(self) -> None:

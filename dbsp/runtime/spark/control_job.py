@@ -81,6 +81,8 @@ def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
 def open_version(work: tasks.Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:
     """Open the worker, and load what its steps will need into this process."""
     load_kernels()
+    if work.keepers is not None:
+        work.keepers.prepare(worker)
     return tasks.open_version(work, worker, version, epoch, layout)
 
 

@@ -74,6 +74,11 @@ class JobThread:
             self.cancel()
             raise
 
+    def post(self, job: Job) -> None:
+        """Run a job for which nobody waits, and whose failure nobody minds."""
+        if not self._closed:
+            self._orders.put((job, Future()))
+
     def _wait(self, what: str, future: Future[Any]) -> Any:
         """Wait for the job; between looks it must have finished a task, at least every `silence_s`."""
         poll_s = min(_POLL_S, self._silence_s / 4)

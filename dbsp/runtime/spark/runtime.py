@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow as pa
 from dbsp.errors import DataError, UnavailableError
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
+from dbsp.processes import find_process
 from dbsp.runtime import tasks
 from dbsp.runtime.copying import Copier
 from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
@@ -75,6 +76,8 @@ class SparkRuntime:
         self._packed: Broadcast[PackedWork] = self._context.broadcast(pack(work))
         self._jobs = self._job_thread("steps", idle_s=_IDLE_S, idle=self._keep_warm)
         self._copy_jobs = self._job_thread("copies")
+        self._ahead_jobs = self._job_thread("ahead")
+        self._near = self._beside()
         self._copier = Copier()
 
     @property
@@ -121,6 +124,23 @@ class SparkRuntime:
         if [report.worker for report in reports] != list(layout.workers):
             raise UnavailableError(f"a step ended without all reports: step={record.step} reports={len(reports)}")
         return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=tuple(reports))
+
+    def read_ahead(self, record: StepRecord, layout: Layout) -> None:
+        """Tell the keepers of the step's workers: from here, or in a small job beside the step's own where they are elsewhere."""
+        if self._near is not None:
+            for worker in layout.workers:
+                tasks.read_ahead(self._near, worker, record, self.epoch, layout)
+        elif self.work.keepers is not None:
+            arguments = (record, self.epoch, layout)
+            task = (layout.workers, layout.hosts, tasks.read_ahead, arguments)
+            self._ahead_jobs.post(lambda: self._control_rdd(*task).collect())
+
+    def _beside(self) -> tasks.Work | None:
+        """The work as this process sees it, where the workers' keepers are on this host and end with a JVM that is known."""
+        if self.work.keepers is None or not str(self._context.master).startswith("local["):
+            return None
+        owner = find_process(self._spark.process.pid)
+        return replace(self.work, keepers=self.work.keepers.below(owner))
 
     def _step_rdd(self, record: StepRecord, layout: Layout) -> RDD[Any]:
         stage = self._stage_of(layout)
@@ -192,6 +212,9 @@ class SparkRuntime:
         self._copier.end(self._copy_jobs.cancel)
         self._copy_jobs.close()
         self._jobs.close()
+        self._ahead_jobs.close()
+        if self._near is not None and self._near.keepers is not None:
+            self._near.keepers.close()
         if self._owned:
             self._spark.stop()
 
