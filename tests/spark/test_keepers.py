@@ -1,0 +1,114 @@
+"""Steps on Spark whose input the keepers read ahead: the bytes of one process, also when the keepers are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbsp.logs import StepRecord
+from dbsp.processes import find_process
+from dbsp.runtime import ahead
+from dbsp.runtime.keeper import Job, KeeperLostError, ProcessKeepers
+from dbsp.runtime.runtime import Runtime
+from dbsp.runtime.spark.runtime import SparkRuntime
+from dbsp.runtime.spark.session import SparkHandle
+from dbsp.runtime.tasks import Work
+from tests.spark.pipelines import Pipeline, push_some
+from tests.spark.waiting import until
+
+pytestmark = pytest.mark.spark
+
+STEPS = 5
+Between = Callable[[Pipeline, int], None]
+
+
+def life(pipeline: Pipeline, between: Between = lambda pipeline, step: None) -> Any:
+    """Steps that are read ahead, a rollback with replay; what they made."""
+    for step in range(STEPS):
+        push_some(pipeline, 1)
+        record = pipeline.next_record()
+        if step == 0 and isinstance(pipeline.runtime, SparkRuntime):
+            pids_of(pipeline)
+        pipeline.runtime.read_ahead(record, pipeline.layout)
+        between(pipeline, step)
+        pipeline.run_step(record)
+        getattr(pipeline, "after", int)()
+        if step == 2:
+            pipeline.new_epoch()
+    found = pipeline.outputs(), pipeline.views()
+    pipeline.close()
+    return found
+
+
+@pytest.fixture
+def on_spark(spark: SparkHandle, tmp_path: Path) -> Callable[[Work], Runtime]:
+    def make(work: Work) -> Runtime:
+        made = SparkRuntime(replace(work, keepers=ProcessKeepers(str(tmp_path))), spark=spark)
+        assert made._near is not None
+        return made
+
+    return make
+
+
+def pids_of(pipeline: Pipeline) -> list[int]:
+    keepers = pipeline.runtime._near.keepers  # type: ignore[attr-defined]
+    return [keepers.of(worker).ready(60.0) for worker in pipeline.layout.workers]
+
+
+def test_tasks_take_what_their_keepers_read(on_spark: Any, tmp_path: Path) -> None:
+    expected = life(Pipeline(tmp_path / "a"))
+    seen: set[int] = set()
+    left: list[str] = []
+
+    def look(pipeline: Pipeline, step: int) -> None:
+        seen.update(pids_of(pipeline))
+        keeper = pipeline.runtime._near.keepers.of(0)  # type: ignore[attr-defined]
+        left.append(keeper.wait(read_of(pipeline, pipeline.next_record())).state)
+        pipeline.after = lambda: left.append(keeper.wait(read_of(pipeline, pipeline.records[step])).state)  # type: ignore[attr-defined]
+
+    assert life(Pipeline(tmp_path / "b", on_spark), look) == expected
+    assert len(seen) == 2, "driver and tasks find the same keepers"
+    assert set(left[::2]) <= {"running", "done"}
+    assert set(left[1::2]) == {"absent"}, "the tasks have taken them"
+    until(lambda: all(find_process(pid) is None for pid in seen), "the end of the keepers")
+
+
+def read_of(pipeline: Pipeline, record: StepRecord) -> Job:
+    work = pipeline.runtime.work  # type: ignore[attr-defined]
+    ranges = ahead.ranges_of(pipeline.inputs, work.plan, record, pipeline.layout, 0)
+    return ahead._job(ranges, record.step, pipeline.epoch)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_keepers_killed_before_every_step(how: int, on_spark: Any, tmp_path: Path) -> None:
+    expected = life(Pipeline(tmp_path / "a"))
+
+    def kill(pipeline: Pipeline, step: int) -> None:
+        pids = pids_of(pipeline)
+        with suppress(ProcessLookupError):
+            os.kill(pids[step % len(pids)], how)
+
+    assert life(Pipeline(tmp_path / "b", on_spark), kill) == expected
+
+
+def test_a_rollback_leaves_an_older_read_behind(on_spark: Any, tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path / "b", on_spark)
+    pids_of(pipeline)
+    push_some(pipeline, 1)
+    pipeline.runtime.read_ahead(pipeline.next_record(), pipeline.layout)
+    pipeline.new_epoch()
+    pipeline.run_step()
+    keeper = pipeline.runtime._near.keepers.of(0)  # type: ignore[attr-defined]
+    keeper.wait(Job(kind="fetch", key="any", epoch=pipeline.epoch))
+    with pytest.raises(Exception, match="newer epoch"):
+        keeper.wait(Job(kind="fetch", key="any", epoch=pipeline.epoch - 1))
+    pipeline.close()
+    with pytest.raises(KeeperLostError):
+        keeper.wait(Job(kind="fetch", key="any", epoch=pipeline.epoch))
