@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from dbsp.aggregates.aggregate import Aggregate
 from dbsp.aggregates.kind import AggregateCall
+from dbsp.algebra.final import Final
 from dbsp.algebra.group_by import GroupBy
 from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, column_name, lit
 from dbsp.expr.expression import ColumnRef, Expression
-from dbsp.expr.names import missing_column
+from dbsp.expr.names import missing_column, nearest
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import INT64, Schema
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
 
 CUBE_KEYS_MAX = 8
+EMITS = ("update", "final")
 
 
 class Groups(Handle):
@@ -75,7 +77,7 @@ class Groups(Handle):
         [((0, None), -1), ((1, 7), 1)]
         [((0, None), 1)]
         """
-        return Group(self.made(self.node), ()).aggregate(**aggregates)
+        return Group(self.made(self.node), ()).aggregate(emit="update", **aggregates)
 
     def rollup(self, *keys: str | Expr, grouping: str | None = None) -> GroupSets:
         """Groups by all keys, by all but the last, and so on down to one group of all rows, as SQL's `rollup`.
@@ -147,13 +149,14 @@ class Group:
     stream: Stream
     keys: tuple[str, ...]
 
-    def aggregate(self, **aggregates: Aggregate) -> Stream:
+    def aggregate(self, *, emit: str = "update", **aggregates: Aggregate) -> Stream:
         """One row per group: the keys, then the aggregates under their names; all kept in one pass over the rows.
 
         **Law** counts, sums, means, variances and what else is a sum are linear in the group's rows: constant work per row. The
         others say in their own docstrings what they keep and cost.
 
-        **Shape** A group without rows has no row. SQL's `having` is a filter of what comes out.
+        **Shape** A group without rows has no row. SQL's `having` is a filter of what comes out. `emit="final"` gives a
+        group's row only when the waterline has passed its window, and never takes it back (`Stream.final`).
 
         **Errors** a group one of whose results does not fit its type has no row: it goes by the error policy, and is back when
         the result fits again.
@@ -177,7 +180,11 @@ class Group:
         """
         source = user_line()
         with located(source):
-            return self.stream.made(self._node(aggregates, source))
+            if emit not in EMITS:
+                raise CircuitError(f"no such way to emit: emit={emit!r}", nearest(str(emit), EMITS))
+            node = self._node(aggregates, source)
+            final = Final(input=node, column=None, schema=node.schema, source=source)
+            return self.stream.made(final if emit == "final" else node)
 
     def pivot(self, column: str | Expr, values: Sequence[Any], **aggregates: Aggregate) -> Stream:
         """A column per value: the aggregates over the rows of the group that have this value in `column`.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from dbsp.algebra.final import Final
 from dbsp.algebra.hop import Hop
 from dbsp.algebra.watermark import Watermark
 from dbsp.circuit.source_lines import located, user_line
@@ -137,6 +138,42 @@ class Timed(Handle):
                 input=self.node, column=name, lateness_us=micros(lateness), schema=self.schema, source=source
             )
             return self.made(node)
+
+    def final(self, column: str | Expr | None = None) -> Stream:
+        """Rows only when nothing can change them any more: when the waterline has passed the end of their window.
+
+        **Law** A row comes out in the first step whose waterline has passed it, and is never taken back.
+
+        **Shape** `column` is one that a watermark bounds (the time, or what `tumble`, `hop`, `bucket`, `truncate` and
+        added constants make of it, also as the key of a group); the first such column unless it is named. A row whose
+        column is null never comes out.
+
+        **State** The rows held back.
+
+        **Errors** `CircuitError` when the circuit is planned, if no watermark bounds a column.
+
+        **Example**
+
+        >>> import datetime as dt, dbsp
+        >>> t = dbsp.table("t", {"at": dbsp.TIMESTAMP}, watermark={"at": dbsp.seconds(2)})
+        >>> counts = t.tumble("at", dbsp.seconds(10)).group_by("window_end").aggregate(n=dbsp.count()).final()
+        >>> with dbsp.open(dbsp.circuit("demo", {"counts": counts})) as run:
+        ...     run.push("t", [{"at": dt.datetime(2024, 1, 1, 9, 0, second)} for second in (1, 2, 8)])
+        ...     print(run.step()["counts"].to_rows())
+        ...     run.delete("t", [{"at": dt.datetime(2024, 1, 1, 9, 0, 8)}])
+        ...     run.push("t", [{"at": dt.datetime(2024, 1, 1, 9, 0, 13)}])
+        ...     print(run.step()["counts"].to_rows())
+        ...     print([(str(end.time()), n, w) for (end, n), w in run.step()["counts"].to_rows()])
+        []
+        []
+        [('09:00:10', 2, 1)]
+        """
+        source = user_line()
+        with located(source):
+            name = None if column is None else column_name(column)
+            if name is not None and name not in self.schema:
+                raise missing_column(name, self.schema)
+            return self.made(Final(input=self.node, column=name, schema=self.schema, source=source))
 
     def _window_time(self, what: str, time: str | Expr) -> str:
         """The time column; the windows' names must be free."""

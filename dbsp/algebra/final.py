@@ -1,0 +1,57 @@
+"""Final: rows only when nothing can change them any more.
+
+**Law** what came out is never taken back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.circuit.source_lines import located
+from dbsp.errors import CircuitError
+from dbsp.operators import final as physical
+from dbsp.operators.slots import SLOT, Slots
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+HINT = (
+    'give the table watermark={"at": dbsp.minutes(5)} and group by the window of that column:'
+    ' .tumble("at", size).group_by("window_end")'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Final(Node):
+    """Rows whose `column` (None: the first that can) lies below the waterline's bound of it."""
+
+    input: Node
+    column: str | None
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """By what."""
+        return f"final by {self.column or 'the window'}"
+
+    def plan(self, planning: Planning) -> Flow:
+        """The rows dealt out over slots, each of which is kept in order of the column."""
+        builder = planning.builder
+        flow = builder.settle(planning.input(self.input).pick(self.schema.names), self.source)
+        bounds = builder.horizons[flow.node]
+        found = [name for name in self.schema.names if name in bounds and self.column in (None, name)]
+        if not found:
+            with located(self.source):
+                what = f"column={self.column}" if self.column else f"columns={list(self.schema.names)}"
+                raise CircuitError(f"nothing says when a row is final: {what}", HINT)
+        slots = Slots.over(flow.schema)
+        made = builder.add("slots", slots, (flow.node,), slots.schema, self.source)
+        flow = Flow(node=made, schema=slots.schema, distribution=None)
+        flow = builder.distribute(flow, (SLOT,), self.source)
+        operator = physical.Final(input=slots.schema, column=found[0], bound=bounds[found[0]], schema=self.schema)
+        made = builder.add("final", operator, (flow.node,), self.schema, self.source)
+        return Flow(node=made, schema=self.schema, distribution=None)

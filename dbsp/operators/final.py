@@ -1,0 +1,62 @@
+"""Final: rows are held back until nothing can change them any more.
+
+**Law** a row comes out in the step whose waterline puts it below the bound of its column, with the weight that all changes
+up to then add up to; so nothing that came out is ever taken back. A row whose column is null never does.
+
+**State** the rows held back, in order of the column; what came out is dropped piece by piece.
+
+**Cost** one look-up of a range of time; rows outside it are not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbsp.horizon import Bound, code_of
+from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.slots import SLOT, slot_hashes
+from dbsp.trace.floor import Floor
+from dbsp.zset.batch import Batch, arrange, concat, consolidate
+from dbsp.zset.order import order_codes
+from dbsp.zset.schema import Arrangement, OrderBy, Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Final(Operator):
+    """Rows whose `column` has fallen below the `bound`."""
+
+    input: Schema
+    column: str
+    bound: Bound
+    schema: Schema
+
+    def __str__(self) -> str:
+        """By what."""
+        return f"final by {self.column}"
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The rows by slot and column."""
+        return (Arrangement(schema=self.input, key=(SLOT,), order=(OrderBy(self.column),)),)
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
+        """The rows that became final."""
+        (arrangement,) = self.arrangements()
+        delta = arrange(inputs[0], arrangement)
+        now = code_of(self.bound, {line.node: line.now_us for line in context.waterlines})
+        if now is None:
+            if len(delta):
+                state.append(0, delta)
+            return Batch.empty(self.schema)
+        passed = order_codes(delta.column(self.column), OrderBy(self.column)) < np.uint64(now)
+        spine = state.spine(0)
+        made = [delta.filter(passed).loose()]
+        if spine.rows:
+            before = {line.node: line.before_us for line in context.waterlines if line.before_us is not None}
+            hashes = slot_hashes()
+            first = np.full(len(hashes), code_of(self.bound, before) or 0, np.uint64)
+            made.append(spine.ranges(hashes, first, np.full(len(hashes), max(now - 1, 0), np.uint64))[1].loose())
+        if spine.rows or len(delta):
+            state.append(0, delta.filter(~passed), Floor(column=self.column, code=now))
+        return consolidate(concat(made, self.input).project(self.schema.names))
