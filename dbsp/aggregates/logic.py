@@ -28,11 +28,11 @@ def _held(function: str, set_: Sums, count: Sums) -> Flags:
     """Out of how many of the values have a bit set."""
     match function:
         case "and":
-            return set_ == count
+            return np.asarray(set_ == count)
         case "or":
-            return set_ != 0
+            return np.asarray(set_ != 0)
         case _:
-            return (set_ & 1) != 0
+            return np.asarray((set_ & 1) != 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class CountedBits:
         count = sums[0]
         held = _held(self.function, sums[1], count)
         packed = np.packbits(held, axis=1, bitorder="little")
-        values = np.ascontiguousarray(packed).view(storage_type(type_)).reshape(-1)
+        values = np.ascontiguousarray(packed).view(np.dtype(storage_type(type_))).reshape(-1)
         return column_of(values, count[:, 0] != 0, type_), None
 
 

@@ -32,7 +32,7 @@ def _function(what: str, function: Any, type_: Any, depends_on: Iterable[Any]) -
     """A user's function with the type of its result."""
     if not isinstance(type_, pa.DataType):
         raise CircuitError(f"{what} needs the type of its result: type={type_!r}", "write one such as dbsp.INT64")
-    return UserFunction.of(function, Schema((Column("result", type_),)), False, depends_on)
+    return UserFunction.of(function, Schema((Column("result", type_),)), "aggregate", depends_on)
 
 
 def _failure(function: UserFunction, error: Exception) -> str:

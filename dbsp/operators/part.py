@@ -17,6 +17,7 @@ import pyarrow as pa
 from dbsp.errors import InternalError
 from dbsp.operators.combine import Form
 from dbsp.operators.operator import State
+from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
 from dbsp.zset.equality import equal_columns
@@ -73,9 +74,9 @@ class PartState:
         """The part's index-th trace."""
         return self.state.spine(self.first + index)
 
-    def append(self, index: int, batch: Batch) -> None:
+    def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
         """Append to the part's index-th trace."""
-        self.state.append(self.first + index, batch)
+        self.state.append(self.first + index, batch, floor)
 
 
 def same_keys(groups: Batch, group: Positions, rows: Batch) -> Mask | None:

@@ -253,7 +253,7 @@ class _Heaps:
 
     def _forget(self) -> None:
         """Drop the pivot where no row is left."""
-        empty = ~self.counts.any(axis=1)
+        empty: Mask = ~np.asarray(self.counts.any(axis=1))
         group, _ = self._front(_LOW, empty, 1)
         self.pivots = self.pivots.without(np.flatnonzero(empty & ~_seen(len(empty), group)))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dbsp.operators.operator import Operator, StepContext
 from dbsp.store import CheckpointId, StepTransaction, TraceSpec
+from dbsp.trace.floor import Floor
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
@@ -27,8 +28,8 @@ class NodeState:
     def spine(self, index: int) -> Spine:
         return self.transaction.spine(self.traces[index])
 
-    def append(self, index: int, batch: Batch) -> None:
-        self.transaction.append(self.traces[index], batch)
+    def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
+        self.transaction.append(self.traces[index], batch, floor)
 
 
 class Driver:
