@@ -5,7 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ALL = ("kernels", "count_per_key", "join_sum", "checkpoint", "memory", "checkpoint_pause", "spark_step", "structured_streaming")
+ALL = (
+    "kernels",
+    "count_per_key",
+    "join_sum",
+    "checkpoint",
+    "memory",
+    "checkpoint_pause",
+    "spark_step",
+    "structured_streaming",
+)
 WITH_LARGE = ("count_per_key", "spark_step")
 
 

@@ -68,7 +68,7 @@ def check(name: str, steps: list[Tables], found: pa.Table) -> None:
 
 
 def rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
-    """The rows as a multiset."""
+    """The rows, each as often as it is there."""
     return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 

@@ -173,6 +173,7 @@ def _write_outputs(work: Work, order: StepOrder, worker: int, carried: Carried) 
 
 
 def _first_step(layout: Layout, worker: int) -> int:
+    """Where the worker's outputs begin: what a log on Kafka, opened in a process of its own, goes by until it holds a record."""
     return layout.first_steps[layout.workers.index(worker)]
 
 
