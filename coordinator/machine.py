@@ -119,7 +119,7 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
 
     Rows that fail would fail again at every replay: that is no failure in a row, the replay ends before their step.
     """
-    facts = replace(state.facts, copying=None)
+    facts = _without_copy(state.facts)
     if event.halt is not None and not isinstance(state, p.Rescaling):
         halted = replace(facts, halt=event.halt)
         return p.Recovering(facts=halted, awaits="backoff"), (p.BackOff(failures=facts.failures),)
@@ -136,6 +136,13 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
         facts = replace(facts, wants=wants, rescale_error=event.message)
         return p.Recovering(facts=facts, awaits="forgotten"), (p.ForgetRescale(),)
     return p.Recovering(facts=facts, awaits="backoff"), (p.BackOff(failures=failures),)
+
+
+def _without_copy(facts: p.Facts) -> p.Facts:
+    """A rollback forgets the checkpoint in flight; the wish for it stands again."""
+    if facts.copying is None:
+        return facts
+    return replace(facts, copying=None, wants=replace(facts.wants, checkpoint=True))
 
 
 def _broken(facts: p.Facts, code: str, message: str) -> Answer:

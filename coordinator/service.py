@@ -346,13 +346,14 @@ class Service:
     # --- decisions ----------------------------------------------------------------------------------------------
 
     def checkpoint(self, timeout_s: float | None = None) -> int:
-        """Make the state between two steps a version; the number of the one that holds it, when it is published."""
+        """Make the state of now a version; the number of the one that holds it, when it is published."""
+        wanted: list[int] = []
 
         def met(state: p.State) -> int | None:
             _refuse_in(state)
-            facts = state.facts
-            settled = isinstance(state, SETTLED) and not facts.wants.checkpoint and facts.copying is None
-            return facts.version if settled else None
+            if not wanted and isinstance(state, (*SETTLED, p.Checkpointing, p.Stopping)):
+                wanted.append(state.facts.next_step)
+            return state.facts.version if wanted and state.facts.checkpoint_step >= wanted[0] else None
 
         return cast(int, self._result(lambda: self._shell.submit(p.CheckpointAsked(), met), timeout_s))
 

@@ -151,7 +151,7 @@ def test_stop_and_rescale_wait_for_the_copy_in_flight() -> None:
 
 def test_a_rollback_forgets_the_copy_in_flight_and_its_news() -> None:
     state, commands = play(copying(), p.Woken(), p.Recorded(record=record(5)), p.Failed(code="data", message="x"))
-    assert state.facts.copying is None
+    assert (state.facts.copying, state.facts.wants.checkpoint) == (None, True), "the wish stands again"
     state, commands = play(state, p.CopyEnded(version=3), p.Woken())
     assert commands == [p.ClaimEpoch()]
     good = (identity(3), identity(4, epoch=4))
