@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbsp.aggregates import Aggregate
+from dbsp.aggregates.counts import Count
+from dbsp.aggregates.positions import Extreme
+from dbsp.aggregates.sums import Avg, Sum
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import micros
 from dbsp.errors import CircuitError
@@ -192,7 +195,16 @@ def aggregate_name(value: Any) -> str:
     """What SQL calls an aggregate; of anything else how Python shows it."""
     if not isinstance(value, Aggregate):
         return repr(value)
-    return value.kind.sql(("",) * len(value.arguments)).partition("(")[0]
+    match value.kind:
+        case Count():
+            return "count"
+        case Sum():
+            return "sum"
+        case Avg():
+            return "avg"
+        case Extreme(greatest=greatest):
+            return "max" if greatest else "min"
+    return value.kind.sql(("",) * len(value.arguments)).replace("()", "")
 
 
 def frame_of(function: WindowFunction, unit: str | None) -> Frame | None:
@@ -222,7 +234,7 @@ def _distance(bound: Any, unit: str) -> int | None:
         distance = micros(bound)
     elif unit == "day" and span and micros(bound) % day == 0:
         distance = micros(bound) // day
-    elif unit != "us" and number:
+    elif number and (unit != "us" or bound == 0):
         distance = bound
     else:
         hint = {
