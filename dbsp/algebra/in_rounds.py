@@ -201,7 +201,7 @@ def _join(node: Join, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
 
 def _from_start(node: Node) -> Node:
     """Rows of outside, there from round 0 on."""
-    return _with_round(node, node.schema, lit(0).cast(INT64), node.source)
+    return _with_round(node, node.schema, lit(0, INT64), node.source)
 
 
 def _with_round(node: Node, schema: Schema, value: Expr, source: SourceLine | None) -> Node:

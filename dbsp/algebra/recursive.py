@@ -4,7 +4,7 @@
 x(r + 1). It depends on the tables of this step alone, not on how they came to be so: a row that only supported itself is
 gone when what first led to it is.
 
-Source: DBSP, recursive queries; design record 0007.
+Source: DBSP, recursive queries; design record 0010.
 """
 
 from __future__ import annotations

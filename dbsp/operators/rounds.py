@@ -8,7 +8,7 @@ takes the later of two rounds, and what is not linear answers with a function of
 **Law** causality: what an operator gives at round r depends on what it got at rounds <= r alone. So a change that arrives for
 round r may at once correct the answer at later rounds, out of stored history; those corrections wait for their round.
 
-Source: DBSP, sections on nested streams and recursion; design record 0007.
+Source: DBSP, sections on nested streams and recursion; design record 0010.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
+from types import MappingProxyType
 
-from dbsp.plan.plan import Plan, PlanNode, ViewSpec
+from dbsp.plan.plan import LoopSpec, Plan, PlanNode, ViewSpec
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
 
@@ -32,12 +33,28 @@ def explain(plan: Plan) -> str:
         lines.append(f"segment {segment}")
         for node in plan.segment(segment):
             lines.extend(f"  {line}" for line in _node(plan, node))
+        for loop in plan.loops_after(segment):
+            lines.extend(f"  {line}" for line in _loop(loop))
     return "\n".join(lines)
 
 
-def _node(plan: Plan, node: PlanNode) -> Iterator[str]:
-    """The node's line, then what belongs to it, further in."""
-    arrived = [f"exchange {exchange.id}" for exchange in plan.exchanges if exchange.receiver == node.id]
+def _loop(loop: LoopSpec) -> Iterator[str]:
+    """A recursion: what flows in and out, and the nodes that run in each round."""
+    yield f"loop {loop.id} of {', '.join(loop.views)}, at most {loop.max_rounds} rounds; each round:"
+    enters = {inner: f"exchange {outer} in the first round" for outer, inner in loop.enters}
+    leaves = {inner: f"    leaves by exchange {outer}" for inner, outer in loop.leaves}
+    senders = {spec.sender: leaves[spec.id] for spec in loop.body.exchanges if spec.id in leaves}
+    for segment in range(loop.body.segments):
+        yield f"  segment {segment} of the loop"
+        for node in loop.body.segment(segment):
+            yield from (f"    {line}" for line in _node(loop.body, node, enters))
+            if node.id in senders:
+                yield f"    {senders[node.id]}"
+
+
+def _node(plan: Plan, node: PlanNode, enters: Mapping[int, str] = MappingProxyType({})) -> Iterator[str]:
+    """The node's line, then what belongs to it, further in; `enters` says what exchanges into a loop are."""
+    arrived = [enters.get(spec.id, f"exchange {spec.id}") for spec in plan.exchanges if spec.receiver == node.id]
     inputs = arrived or [f"#{number}" for number in node.inputs]
     of = f" of {', '.join(inputs)}" if inputs else ""
     line = "" if node.source is None else f"  at {PurePath(node.source.file).name}:{node.source.line}"
@@ -45,7 +62,9 @@ def _node(plan: Plan, node: PlanNode) -> Iterator[str]:
     for trace in node.traces:
         yield f"    {_trace(trace)}"
     for exchange in plan.exchanges:
-        if exchange.sender == node.id:
+        if exchange.sender == node.id and exchange.local and exchange.depth >= 0:
+            yield f"    exchange {exchange.id} into a loop"
+        elif exchange.sender == node.id and not exchange.local:
             weights = f" weights={exchange.weights}" if exchange.weights > 1 else ""
             yield f"    exchange {exchange.id} by ({', '.join(exchange.key)}) to #{exchange.receiver}{weights}"
     for view in plan.views:

@@ -4,7 +4,7 @@ What the body reads from outside is brought into one outer segment and goes in t
 the columns of the view, to the owner of the row, who keeps the view. The body's nodes are planned like any others, on rows
 with a round (`dbsp.algebra.in_rounds`); traces and exchanges have numbers of the whole plan.
 
-Source: design record 0007.
+Source: design record 0010.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class ExchangeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSpec:
-    """A recursion: a plan of its own that runs once per round between segments `depth` and `depth + 1` (record 0007).
+    """A recursion: a plan of its own that runs once per round between segments `depth` and `depth + 1` (record 0010).
 
     `enters` and `leaves` pair exchanges of the outer plan and of the body: what flows in, what the views changed. `returns`
     are the body's exchanges that bring each view's rows back for the next round. `place` is the outer node of the first view.

@@ -1,0 +1,77 @@
+"""Recursion, in process, one worker: one edge deleted out of growing graphs.
+
+`python -m benchmarks.recursion`. The graph is disjoint chains of 12 edges; a deletion in the middle of one changes the paths
+and the components of that chain alone, so neither the rows that pass through the nodes nor the time may grow with the graph.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import dbsp
+from benchmarks import report
+
+CHAIN = 12
+CHAINS = (1_000, 10_000)
+DELETIONS = 15
+edges = dbsp.table("edges", {"a": dbsp.INT64, "b": dbsp.INT64})
+
+
+def paths() -> dbsp.Stream:
+    """All pairs of nodes with a path between them."""
+    after = edges.rename({"a": "b", "b": "c"})
+    return dbsp.recursive(edges, lambda found: found.join(after, on="b").select("a", b="c"))
+
+
+def components() -> dbsp.Stream:
+    """The least node of each node's component."""
+    both = edges.union(edges.select(a="b", b="a"))
+    nodes = both.select("a").distinct()
+
+    def body(least: Any) -> Any:
+        told = least.join(both, on="a").select(a="b", least="least")
+        return nodes.select("a", least="a").union(told).group_by("a").aggregate(least=dbsp.min("least"))
+
+    return dbsp.recursive({"least": {"a": dbsp.INT64, "least": dbsp.INT64}}, body)["least"]
+
+
+def measure(stream: dbsp.Stream, chains: int) -> tuple[float, float, int]:
+    """Seconds of the first load, median seconds of a deletion, rows that passed through the nodes for it."""
+    first = np.arange(chains * (CHAIN + 1)).reshape(chains, CHAIN + 1)
+    graph = pa.table({"a": first[:, :-1].ravel(), "b": first[:, 1:].ravel()})
+    seconds = []
+    with dbsp.open(dbsp.circuit("recursion", {"view": stream}, materialize=False)) as run:
+        run.push("edges", graph)
+        started = time.perf_counter()
+        run.step()
+        load = time.perf_counter() - started
+        for chain in range(DELETIONS):
+            run.delete("edges", graph.slice(chain * CHAIN + CHAIN // 2, 1))
+            started = time.perf_counter()
+            run.step()
+            seconds.append(time.perf_counter() - started)
+        rows = sum(node.rows_in for worker in run.reports[-1].workers for node in worker.nodes)
+    return load, statistics.median(seconds), rows
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    figures: dict[str, object] = {}
+    for name, stream in (("paths", paths()), ("components", components())):
+        small, large = (measure(stream, chains) for chains in CHAINS)
+        for chains, (load, deletion, rows) in zip(CHAINS, (small, large), strict=True):
+            figures[f"{name}_of_{chains * CHAIN}_edges_load_s"] = round(load, 3)
+            figures[f"{name}_of_{chains * CHAIN}_edges_deletion_ms"] = round(1e3 * deletion, 1)
+            figures[f"{name}_of_{chains * CHAIN}_edges_rows_through_nodes"] = rows
+        figures[f"{name}_ratio_of_deletions_ten_times_the_graph"] = large[1] / small[1]
+        figures[f"{name}_ratio_of_rows_ten_times_the_graph"] = large[2] / small[2]
+    report.keep("recursion", figures)
+
+
+if __name__ == "__main__":
+    main()
