@@ -16,6 +16,7 @@ from dbsp.errors import InternalError
 from dbsp.operators.join import Join
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.trace.chunks import MemoryChunks
+from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine, SpineState
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.schema import Arrangement, Schema
@@ -89,5 +90,5 @@ class _Empty:
         """An empty trace."""
         return Spine(self.arrangements[index], SpineState(), MemoryChunks())
 
-    def append(self, index: int, batch: Batch) -> None:
+    def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
         """Nothing is remembered."""

@@ -22,7 +22,7 @@ from dbsp.plan.pruning import needed_columns
 
 if TYPE_CHECKING:
     from dbsp.algebra.in_rounds import Given
-    from dbsp.algebra.recursive import Recursion
+    from dbsp.algebra.recursive import Recursion, Variable
     from dbsp.circuit.nodes import Node
     from dbsp.plan.planning import Planning
 
@@ -33,15 +33,12 @@ OUTSIDE = -1
 def loop_flows(planning: Planning, node: Recursion, inside: frozenset[int]) -> tuple[Flow, ...]:
     """The flow of each view of a recursion."""
     from dbsp.algebra.in_rounds import Given, lifted  # noqa: PLC0415 (the nodes import the planner)
-    from dbsp.algebra.recursive import Variable  # noqa: PLC0415 (likewise)
 
     outer = planning.builder
-    views, outside = _leaves(node, inside, Variable)
+    views, outside = _leaves(node, inside)
     names = {id(leaf): number for number, leaf in enumerate((*views, *outside))}
-    given = {
-        id(leaf): Given(number=names[id(leaf)], schema=in_rounds(leaf.schema) if leaf in views else leaf.schema)
-        for leaf in (*views, *outside)
-    }
+    given = {id(leaf): Given(number=names[id(leaf)], schema=in_rounds(leaf.schema)) for leaf in views}
+    given |= {id(leaf): Given(number=names[id(leaf)], schema=leaf.schema) for leaf in outside}
     roots = shared(lifted(node.bodies, inside, given))
     leaves = {leaf.number: leaf for leaf in in_order(roots) if isinstance(leaf, Given)}
     body = _Body(outer, node, roots, planning)
@@ -51,12 +48,14 @@ def loop_flows(planning: Planning, node: Recursion, inside: frozenset[int]) -> t
     return body.close(depth, entered, returns, roots)
 
 
-def _leaves(node: Recursion, inside: frozenset[int], variable: type) -> tuple[list[Node], list[Node]]:
+def _leaves(node: Recursion, inside: frozenset[int]) -> tuple[list[Variable], list[Node]]:
     """The variables of a loop, and the nodes of outside that its body reads."""
-    views: dict[int, Node] = {}
+    from dbsp.algebra.recursive import Variable  # noqa: PLC0415 (it imports the planner)
+
+    views: dict[int, Variable] = {}
     outside: dict[int, Node] = {}
     for each in in_order(node.bodies):
-        if isinstance(each, variable) and id(each) in inside:
+        if isinstance(each, Variable) and id(each) in inside:
             views[id(each)] = each
         elif id(each) in inside:
             outside.update({id(child): child for child in each.children() if id(child) not in inside})

@@ -27,6 +27,7 @@ from dbsp.runtime.tasks import StepOrder, Work
 from dbsp.skips import skipped_nodes
 from dbsp.step import Arrived, SegmentResult, run_segment
 from dbsp.store import StepTransaction, TraceSpec
+from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, concat, merge
 
@@ -174,8 +175,10 @@ class _Turn:
             spine = spine.with_batch(run)
         return spine
 
-    def append(self, trace: TraceSpec, batch: Batch) -> None:
-        """Keep a batch for the next turn."""
+    def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
+        """Keep a batch for the next turn; nothing in a loop has a floor, because no bound is known to hold inside."""
+        if floor is not None:
+            raise InternalError(f"a trace of a loop has a floor: trace={trace.id} floor={floor}")
         if len(batch):
             self.added.append((trace.id, batch))
 

@@ -29,7 +29,7 @@ HELD, TRACE, PENDING, RETURN, LEFT = "held", "trace", "pending", "return", "left
 
 def runs_of(parked: Mapping[Slot, Batch], trace: int) -> list[tuple[Slot, Batch]]:
     """The runs of a trace, longest first."""
-    found = []
+    found: list[tuple[Slot, Batch]] = []
     while (batch := parked.get((TRACE, trace, len(found)))) is not None:
         found.append(((TRACE, trace, len(found)), batch))
     return found

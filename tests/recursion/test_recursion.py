@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from tests.recursion.programs import PROGRAMS, Program
+from dbsp.zset.hashing import narrow_hash
+from tests.recursion.programs import PROGRAMS, Program, edges, marks
 
 node = st.integers(0, 4)
 edge = st.tuples(st.just("edge"), node, node, st.integers(1, 4))
@@ -82,10 +83,30 @@ class World:
 def test_incremental_equals_recomputed(
     program: Program, graph: list[tuple[Any, ...]], history: list[tuple[Any, ...]], workers: int
 ) -> None:
-    tables = {"edges_": dbsp.table("edges", {"a": dbsp.INT64, "b": dbsp.INT64, "w": dbsp.INT64})}
-    tables["marks_"] = dbsp.table("marks", {"a": dbsp.INT64})
-    with dbsp.open(dbsp.circuit("recursion", {**program.views, **tables}), workers=workers, partitions=2) as run:
+    circuit = dbsp.circuit("recursion", {**program.views, "edges_": edges, "marks_": marks})
+    with dbsp.open(circuit, workers=workers, partitions=2) as run:
         world = World(run, program)
         for action in [*graph, ("step",), *history, ("step",)]:
             world.act(action)
         assert not run.dead_letters()
+
+
+NO_MOVES = actions.filter(lambda action: action[0] != "rescale")  # other bits would own other rows
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    graph=st.lists(st.one_of(edge, edge, edge, mark), min_size=8, max_size=16),
+    history=st.lists(NO_MOVES, min_size=4, max_size=12),
+    workers=st.integers(1, 3),
+    bits=st.integers(0, 3),
+)
+def test_colliding_hashes_change_nothing(
+    program: Program, graph: list[tuple[Any, ...]], history: list[tuple[Any, ...]], workers: int, bits: int
+) -> None:
+    circuit = dbsp.circuit("narrow", {**program.views, "edges_": edges, "marks_": marks})
+    with narrow_hash(bits=bits), dbsp.open(circuit, workers=workers, partitions=2) as run:
+        world = World(run, program)
+        for action in [*graph, ("step",), *history, ("step",)]:
+            world.act(action)
