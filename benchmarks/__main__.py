@@ -9,6 +9,7 @@ ALL = (
     "kernels",
     "count_per_key",
     "join_sum",
+    "recursion",
     "checkpoint",
     "memory",
     "checkpoint_pause",
