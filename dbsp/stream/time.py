@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from dbsp.algebra.final import Final
 from dbsp.algebra.hop import Hop
+from dbsp.algebra.session import Session
 from dbsp.algebra.watermark import Watermark
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import check_span, micros
@@ -99,6 +101,54 @@ class Timed(Handle):
             node = Hop(
                 input=self.node, time=name, size_us=micros(size), slide_us=micros(slide), offset_us=micros(offset),
                 start=START, end=END, schema=Schema((*self.schema.columns, *bounds)), source=source,
+            )  # fmt: skip
+            return self.made(node)
+
+    def session(
+        self, time: str | Expr, gap: datetime.timedelta, partition_by: str | Expr | Sequence[str | Expr] = ()
+    ) -> Stream:
+        """Session windows: rows of a partition that follow each other within `gap` share `window_start`, `window_end`.
+
+        **Law** A session begins where the time since the row before is more than `gap`; window_start is its first
+        time, window_end its last time plus `gap`. Insertions merge sessions, deletions split them. A null time gives
+        null windows.
+
+        **State** The rows, in order of time within their partition.
+
+        **Cost** The rows of the sessions around the changed rows, which all change when their session does. Group by
+        the partition and the windows for one row per session.
+
+        **Example**
+
+        >>> import datetime as dt, dbsp
+        >>> t = dbsp.table("t", {"user": dbsp.STRING, "at": dbsp.TIMESTAMP})
+        >>> visits = t.session("at", dbsp.minutes(10), partition_by="user")
+        >>> counts = visits.group_by("window_start").aggregate(n=dbsp.count())
+        >>> with dbsp.open(dbsp.circuit("demo", {"counts": counts})) as run:
+        ...     run.push("t", [{"user": "a", "at": dt.datetime(2024, 1, 1, 9, minute)} for minute in (0, 8, 16)])
+        ...     print([(str(start.time()), n, w) for (start, n), w in run.step()["counts"].to_rows()])
+        ...     run.delete("t", [{"user": "a", "at": dt.datetime(2024, 1, 1, 9, 8)}])
+        ...     print([(str(start.time()), n, w) for (start, n), w in run.step()["counts"].to_rows()])
+        [('09:00:00', 3, 1)]
+        [('09:00:00', 1, 1), ('09:00:00', 3, -1), ('09:16:00', 1, 1)]
+        """
+        source = user_line()
+        with located(source):
+            name = self._window_time("session", time)
+            check_span("gap", gap)
+            given = (partition_by,) if isinstance(partition_by, str | Expr) else partition_by
+            partition = tuple(column_name(item) for item in given)
+            for key in partition:
+                if key not in self.schema:
+                    raise missing_column(key, self.schema)
+            if name in partition:
+                raise CircuitError(
+                    f"sessions of a time per the same time: column={name}", "leave it out of partition_by"
+                )
+            bounds = (Column(bound, self.schema[name].type) for bound in (START, END))
+            node = Session(
+                input=self.node, time=name, gap_us=micros(gap), partition=partition, start=START, end=END,
+                schema=Schema((*self.schema.columns, *bounds)), source=source,
             )  # fmt: skip
             return self.made(node)
 

@@ -39,9 +39,23 @@ def hopped(r: Relation, size: int, slide: int) -> Relation:
     )
 
 
+def sessions(r: Relation, gap: int) -> Relation:
+    stream = timed(r).session("at", dbsp.seconds(gap), partition_by="b")
+    lag = f"{SECOND} - lag({SECOND}) over (partition by b order by {SECOND} nulls last)"
+    ids = "sum(fresh) over (partition by b order by s nulls last rows unbounded preceding)"
+    return Relation(
+        stream.select("b", a=dbsp.date_diff("second", dbsp.col("window_start"), dbsp.col("window_end")), f="f"),
+        f"select b, (max(s) over w - min(s) over w + {gap})::bigint as a, f from (select b, s, f, {ids} as id from"
+        f" (select b, f, {SECOND} as s, case when {lag} <= {gap} then 0 else 1 end as fresh from ({r.sql})))"
+        " window w as (partition by b, id, s is null)",
+        (*r.operators, "session"),
+    )
+
+
 def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
     """Relations made of others."""
     return [
         st.builds(tumbled, inner, st.integers(1, 7)),
+        st.builds(sessions, inner, st.integers(1, 4)),
         st.builds(hopped, inner, st.integers(1, 7), st.integers(1, 7)),
     ]

@@ -1,0 +1,61 @@
+"""Session windows: rows of a partition that follow each other within a gap share a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.expr.expression import Expression
+from dbsp.operators import session as physical
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session(Node):
+    """Rows with the `start` and `end` of their session by `time`, within `gap_us`, per `partition`."""
+
+    input: Node
+    time: str
+    gap_us: int
+    partition: tuple[str, ...]
+    start: str
+    end: str
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """By what."""
+        per = f" per ({', '.join(self.partition)})" if self.partition else ""
+        return f"session {self.time} gap={self.gap_us}us{per}"
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, and what sessions are made of; which other columns are kept decides nothing."""
+        return need | {*self.partition, self.time, self.start, self.end}
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """The same of the input's columns."""
+        return (kept - {self.start, self.end},)
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """Below, if it keeps or drops whole partitions."""
+        if not condition.columns() <= set(self.partition):
+            return None
+        return replace(self, input=over(self.input, condition))
+
+    def plan(self, planning: Planning) -> Flow:
+        """The rows distributed by the partition."""
+        schema = self.schema.select(planning.needed(self))
+        below = schema.select(tuple(name for name in schema.names if name not in (self.start, self.end)))
+        flow = planning.builder.distribute(planning.input(self.input).pick(below.names), self.partition, self.source)
+        operator = physical.Session(
+            input=below, partition=self.partition, time=self.time, gap_us=self.gap_us, start=self.start, end=self.end,
+            schema=schema,
+        )  # fmt: skip
+        made = planning.builder.add("session", operator, (flow.node,), schema, self.source)
+        return Flow(node=made, schema=schema, distribution=self.partition)

@@ -1,0 +1,225 @@
+"""Session windows: rows of a partition that follow each other within a gap share a window.
+
+**Law** of the rows with a positive weight, ordered by time within their partition, a new session begins where the time since the
+row before is more than the gap; every row is given its session's first time and its last time plus the gap. The change is
+-old +new over the rows whose session changed, under insertions (sessions merge) and deletions (they split) alike.
+
+**State** the rows as they are in the answer, by partition, in order of time; rows of negative weight wait without a window.
+
+**Cost** the rows of the sessions around the changed rows: they are found by ranges of time that double until a gap ends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.horizon import Bound, Horizon
+from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.slots import code, value_of, whole
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch, arrange, concat, keys_of
+from dbsp.zset.equality import equal_columns
+from dbsp.zset.order import sort_columns
+from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
+
+Times = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+_SIGN = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretches:
+    """Ranges of time per key hash, sorted, apart from each other: the times known inside, how far around them was searched."""
+
+    key_hash: Words
+    first: Times
+    last: Times
+    low: Times
+    high: Times
+
+    def searched(self) -> tuple[Words, Words, Words]:
+        """What was searched, as a spine is asked."""
+        return self.key_hash, _codes(self.low), _codes(self.high)
+
+    def known(self) -> tuple[Words, Words, Words]:
+        """Whole sessions alone, as a spine is asked."""
+        return self.key_hash, _codes(self.first), _codes(self.last)
+
+
+def _codes(times: Times) -> Words:
+    return times.view(np.uint64) ^ _SIGN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session(Operator):
+    """Adds `start` and `end` of each row's session; `input` is the schema without them."""
+
+    input: Schema
+    partition: tuple[str, ...]
+    time: str
+    gap_us: int
+    start: str
+    end: str
+    schema: Schema
+
+    def __str__(self) -> str:
+        """By what."""
+        return f"session {self.time} gap={self.gap_us}us per ({', '.join(self.partition)})"
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The rows with their sessions, by partition and time."""
+        return (Arrangement(schema=self.schema, key=self.partition, order=(OrderBy(self.time),)),)
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """A row in time can join a session only up to its end."""
+        return {self.end: inputs[0][self.time]} if self.time in inputs[0] else {}
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+        """Sessions that ended below the waterline are closed."""
+        return (next(iter(self.horizon(inputs).items()), None),)
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The rows whose session changed."""
+        (batch,) = inputs
+        timed = np.asarray(pc.is_valid(batch.column(self.time)))
+        delta = batch.filter(timed).loose()
+        parts = [self._windowed(batch.filter(~timed).loose(), None)]
+        if len(delta):
+            (arrangement,) = self.arrangements()
+            spine = state.spine(0)
+            old = arrange(spine.ranges(*self._stretches(spine, delta).known())[1].loose(), arrangement)
+            new = self._sessions(concat([old.project(self.input.names), delta], self.input))
+            change = arrange(concat([old.loose().negate(), new], self.schema), arrangement)
+            if len(change):
+                state.append(0, change)
+            parts.append(change.filter(np.asarray(pc.is_valid(change.column(self.end)))).loose())
+        return concat(parts, self.schema)
+
+    def _stretches(self, spine: Spine, delta: Batch) -> Stretches:
+        """All times that may share a session, before or after, with a changed row."""
+        key_hash, times = keys_of(delta, self.partition), whole(delta, self.time)
+        order = np.lexsort((times, key_hash))
+        key_hash, times = key_hash[order], times[order]
+        begins = np.flatnonzero(_breaks(key_hash, times, self.gap_us))
+        ends = np.append(begins[1:], len(times)) - 1
+        first, last = times[begins], times[ends]
+        found = Stretches(key_hash=key_hash[begins], first=first, last=last, low=first, high=last)
+        width = self.gap_us
+        open_ = np.ones(len(begins), np.bool_)
+        while open_.any():
+            found = _joined(_searched(found, width, self.gap_us))
+            found = self._known(spine, found, key_hash, times)
+            open_ = (found.first - self.gap_us < found.low) | (found.last + self.gap_us > found.high)
+            width *= 2
+        return found
+
+    def _known(self, spine: Spine, found: Stretches, key_hash: Words, times: Times) -> Stretches:
+        """The stretches grown to the sessions' ends, as far as was searched."""
+        if spine.rows == 0:
+            return found
+        query, rows = spine.ranges(*found.searched())
+        stored = np.empty(0, np.int64) if rows.order_code is None else (rows.order_code ^ _SIGN).view(np.int64)
+        changed = _stretch_of(found, key_hash, times)
+        number, at = np.concatenate([query, changed]), np.concatenate([stored, times])
+        order = np.lexsort((at, number))
+        number, at = number[order], at[order]
+        begins = np.flatnonzero(_breaks(number, at, self.gap_us))
+        ends = np.append(begins[1:], len(at)) - 1
+        run_number, run_first, run_last = number[begins], at[begins], at[ends]
+        first, last = found.first.copy(), found.last.copy()
+        holds_first = (run_first <= found.first[run_number]) & (found.first[run_number] <= run_last)
+        holds_last = (run_first <= found.last[run_number]) & (found.last[run_number] <= run_last)
+        first[run_number[holds_first]] = run_first[holds_first]
+        last[run_number[holds_last]] = run_last[holds_last]
+        return Stretches(key_hash=found.key_hash, first=first, last=last, low=found.low, high=found.high)
+
+    def _sessions(self, rows: Batch) -> Batch:
+        """The rows, added up, each with its session; those of negative weight without one."""
+        rows = arrange(rows, Arrangement(schema=self.input, key=self.partition, order=(OrderBy(self.time),))).loose()
+        waits = self._windowed(rows.filter(rows.weight < 0), None)
+        rows = rows.filter(rows.weight > 0)
+        keys, times = [rows.column(name) for name in self.partition], whole(rows, self.time)
+        order = sort_columns([*keys, rows.column(self.time)], np.zeros(len(rows), np.int8))
+        rows, times = rows.take(order), times[order]
+        starts = np.ones(len(rows), np.bool_)
+        if len(rows) > 1:
+            keys = [rows.column(name) for name in self.partition]
+            same = equal_columns(keys, np.arange(1, len(rows)), keys, np.arange(len(rows) - 1))
+            starts[1:] = ~same | (times[1:] - times[:-1] > self.gap_us)
+        begins = np.flatnonzero(starts)
+        lengths = np.diff(np.append(begins, len(rows)))
+        bounds = np.repeat(times[begins], lengths), np.repeat(times[begins + lengths - 1] + self.gap_us, lengths)
+        return concat([self._windowed(rows, bounds), waits], self.schema)
+
+    def _windowed(self, rows: Batch, bounds: tuple[Times, Times] | None) -> Batch:
+        """The rows with the two columns; nulls without bounds."""
+        type_ = self.schema[self.start].type
+        nothing = [pa.nulls(len(rows), type_)] * 2
+        added = nothing if bounds is None else [pa.array(values, INT64).cast(type_) for values in bounds]
+        return Batch(schema=self.schema, columns=(*rows.columns, *added), weights=rows.weights)
+
+
+def _breaks(key: Words | Times, times: Times, gap: int) -> npt.NDArray[np.bool_]:
+    """Where, in rows sorted by key and time, a new stretch begins."""
+    breaks = np.ones(len(times), np.bool_)
+    breaks[1:] = (key[1:] != key[:-1]) | (times[1:] - times[:-1] > gap)
+    return breaks
+
+
+def _searched(found: Stretches, width: int, gap: int) -> Stretches:
+    """Search further where a session may go on beyond what was searched."""
+    low = np.where(found.first - gap < found.low, _least(found.first, width), found.low)
+    high = np.where(found.last + gap > found.high, _most(found.last, width), found.high)
+    return Stretches(key_hash=found.key_hash, first=found.first, last=found.last, low=low, high=high)
+
+
+def _least(times: Times, width: int) -> Times:
+    """So much earlier, within what a time can be."""
+    floor = value_of(code(-(1 << 63)))
+    return np.where(times < floor + width, floor, times - width) if width < _SPAN else np.full(len(times), floor)
+
+
+def _most(times: Times, width: int) -> Times:
+    """So much later, within what a time can be."""
+    ceiling = value_of(code((1 << 63) - 1))
+    return np.where(times > ceiling - width, ceiling, times + width) if width < _SPAN else np.full(len(times), ceiling)
+
+
+_SPAN = 1 << 62
+
+
+def _joined(found: Stretches) -> Stretches:
+    """Stretches of one key whose searched ranges meet become one."""
+    count = len(found.key_hash)
+    order = np.lexsort((found.low, found.key_hash))
+    key_hash, low, high = found.key_hash[order], found.low[order], found.high[order]
+    key = np.cumsum(np.concatenate([[0], key_hash[1:] != key_hash[:-1]]))
+    rank = np.empty(count, np.int64)
+    by_high = np.argsort(high, kind="stable")
+    rank[by_high] = np.arange(count)
+    reached = np.maximum.accumulate(key * count + rank)
+    begins = np.ones(count, np.bool_)
+    begins[1:] = (key[1:] != key[:-1]) | (low[1:] > high[by_high[reached[:-1] % count]])
+    at = np.flatnonzero(begins)
+    return Stretches(
+        key_hash=key_hash[at],
+        first=np.minimum.reduceat(found.first[order], at),
+        last=np.maximum.reduceat(found.last[order], at),
+        low=low[at],
+        high=np.maximum.reduceat(high, at),
+    )
+
+
+def _stretch_of(found: Stretches, key_hash: Words, times: Times) -> Times:
+    """The number of the stretch that each changed row lies in."""
+    number = np.lexsort((np.concatenate([found.low, times]), np.concatenate([found.key_hash, key_hash])))
+    of = np.cumsum(number < len(found.low)) - 1
+    out = np.empty(len(number), np.int64)
+    out[number] = of
+    return out[len(found.low) :]
