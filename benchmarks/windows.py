@@ -16,6 +16,7 @@ from dbsp.operators.window import Window
 from dbsp.operators.window_calls import WindowCall
 from dbsp.operators.window_places import Frame
 from dbsp.store import CheckpointId, StepTransaction, TraceSpec
+from dbsp.trace.floor import Floor
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange
@@ -49,9 +50,9 @@ class Node:
         """The trace."""
         return self.transaction.spine(self.trace)
 
-    def append(self, index: int, batch: Batch) -> None:  # noqa: ARG002 (there is one)
+    def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:  # noqa: ARG002 (there is one)
         """Add to it."""
-        self.transaction.append(self.trace, batch)
+        self.transaction.append(self.trace, batch, floor)
 
 
 class Bench:

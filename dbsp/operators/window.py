@@ -78,7 +78,7 @@ class Window(Operator):
         later = spine.with_batch(delta)
         partitions = self._partitions(delta)
         edges = [self._edges(spine, partitions), self._edges(later, partitions)]
-        stretches = self._stretches(spine, later, delta, partitions, self._moved(*edges, len(partitions)))
+        stretches = self._stretches(spine, later, delta, partitions, self._moved(edges[0], edges[1], len(partitions)))
         segment, rows = of_same_keys(stretches.keys, *spine.ranges(stretches.key_hash, stretches.low, stretches.high))
         before = self._before(spine, stretches)
         old = self._answer(*in_order(segment, rows, self.order), stretches, edges[0], before)

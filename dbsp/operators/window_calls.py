@@ -86,7 +86,7 @@ class WindowCall:
                 return from_values(places.before[places.segment] + peers + 1, INT64)
             case "dense_rank":
                 count = np.cumsum(places.fresh)
-                return from_values(count - count[places.start] + 1, INT64)
+                return from_values(np.asarray(count - count[places.start] + 1), INT64)
             case "percent_rank":
                 return from_values(peers / np.maximum(size - 1, 1), FLOAT64)
             case "cume_dist":

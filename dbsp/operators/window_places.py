@@ -88,7 +88,7 @@ class Places:
     @cached_property
     def fresh(self) -> Mask:
         """Which places differ from the one before in an ordering column, or start a segment."""
-        fresh = self.at == self.start
+        fresh: Mask = np.asarray(self.at == self.start)
         inner = np.flatnonzero(~fresh)
         names = [by.column for by in self.order]
         fresh[inner] = ~equal_rows(self.rows, inner - 1, self.rows, inner, names)

@@ -132,5 +132,8 @@ def test_the_first_of_all_rows_are_first_taken_in_parts() -> None:
         run.delete("t", [row("2", 2999)], partition=0)
         changed = {(r[3], r[5]): w for r, w in run.step()["v"].to_rows()}
         assert changed == {(2999, 1): -1, (2998, 2): -1, (2998, 1): 1, (2997, 3): -1, (2997, 2): 1, (2996, 3): 1}
-        text = str(run.explain())
-    assert "scatter" in text
+        parts, last = (node for node in run.plan.nodes if node.name.startswith("top_k"))
+        spread, gathered = ([total.rows_in for total in run.totals.of(node.id)] for node in (parts, last))
+    assert sum(spread) == 3001
+    assert max(spread) < 3001 / 2, "the rows are spread over the workers"
+    assert sum(gathered) <= 64 * 3 + 2, "only the first ones of each part meet on one worker"
