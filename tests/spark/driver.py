@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dbsp.errors import DbspError
+from dbsp.runtime.keeper import ProcessKeepers
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkSettings
 from tests.spark.pipelines import Pipeline, push_some
@@ -27,11 +29,14 @@ def main(settings: dict[str, Any]) -> int:
     def wrap(site: Any) -> Any:
         return KillingSite(site, folder / "killed", *fault) if fault else site
 
-    pipeline = Pipeline(folder, lambda work: SparkRuntime(work, spark), wrap_site=wrap)
+    keepers = ProcessKeepers(str(folder)) if settings.get("keepers") else None
+    pipeline = Pipeline(folder, lambda work: SparkRuntime(replace(work, keepers=keepers), spark), wrap_site=wrap)
     print("from", pipeline.step, flush=True)
     while pipeline.step < settings["steps"]:
         push_some(pipeline, 1, 20)
-        pipeline.run_step()
+        record = pipeline.next_record()
+        pipeline.runtime.read_ahead(record, pipeline.layout)
+        pipeline.run_step(record)
         if pipeline.step == settings["steps"] // 2:
             pipeline.checkpoint()
     print("views", sum(map(len, pipeline.views().values())) > 0, flush=True)

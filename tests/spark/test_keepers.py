@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle
 from dbsp.runtime.tasks import Work
 from tests.spark.pipelines import Pipeline, push_some
+from tests.spark.test_drivers import assert_golden, drive
 from tests.spark.waiting import until
 
 pytestmark = pytest.mark.spark
@@ -112,3 +114,23 @@ def test_a_rollback_leaves_an_older_read_behind(on_spark: Any, tmp_path: Path) -
     pipeline.close()
     with pytest.raises(KeeperLostError):
         keeper.wait(Job(kind="fetch", key="any", epoch=pipeline.epoch))
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(("segment 1 begins", 0, 2, 3), -signal.SIGKILL), (("before writing", 0, 1, 2), 4)],
+    ids=["driver", "jvm"],
+)
+def test_keepers_end_with_what_they_work_for(
+    fault: tuple[Any, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TemporaryDirectory(prefix="dbsp-") as temporary:
+        monkeypatch.setenv("TMPDIR", temporary)
+        place = Path(temporary) / f"dbsp-keepers-{os.getuid()}"
+        assert drive(tmp_path / "p", fault=fault, keepers=True).returncode == code, "and no process is left"
+        assert place.exists()
+        until(lambda: not list(place.iterdir()), "the folders of the keepers are gone")
+        done = drive(tmp_path / "p", keepers=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        until(lambda: not list(place.iterdir()), "the folders of the keepers are gone")
+    assert_golden(tmp_path / "p", tmp_path / "golden")
