@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dbsp.errors import DbspError
 
-UNREADABLE = (DbspError, ValueError, KeyError, IndexError, TypeError, ArithmeticError)
+UNREADABLE: tuple[type[Exception], ...] = (DbspError, ValueError, KeyError, IndexError, TypeError, ArithmeticError)
 """What decoding damaged bytes may raise, besides the errors of a file's own engine."""
 
 
