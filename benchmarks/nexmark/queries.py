@@ -78,6 +78,16 @@ def q5() -> dbsp.Stream:
     return counts.top_k(1, by=dbsp.desc("num"), partition_by="window_start").select("auction", "num")
 
 
+def q6() -> dbsp.Stream:
+    """Average price of every seller's winning bids, over the last eleven."""
+    wins = (
+        q9()
+        .window(partition_by="seller", order_by="ts_bid")
+        .with_columns(total=dbsp.rolling(dbsp.sum("price"), rows=10), n=dbsp.rolling(dbsp.count(), rows=10))
+    )
+    return wins.select("seller", average=col("total") // col("n"))
+
+
 def q7() -> dbsp.Stream:
     """The highest bids of every window."""
     best = bid.tumble("ts", TEN_SECONDS).group_by("window_end").aggregate(price=dbsp.max("price"))
@@ -101,6 +111,13 @@ def q9() -> dbsp.Stream:
 def q10() -> dbsp.Stream:
     """Bids with the folder they are filed in."""
     return q0().with_columns(day=col("ts").strftime("%Y-%m-%d"), minute=col("ts").strftime("%H:%M"))
+
+
+def q11() -> dbsp.Stream:
+    """Bids per session of every bidder."""
+    sessions = bid.session("ts", TEN_SECONDS, partition_by="bidder")
+    grouped = sessions.group_by("bidder", "window_start", "window_end")
+    return grouped.aggregate(n=dbsp.count()).select("bidder", "n", "window_start", "window_end")
 
 
 def q13() -> dbsp.Stream:
@@ -231,6 +248,15 @@ QUERIES = {
         " select auction, num from (select auction, w, count(*) as num from hopped group by auction, w)"
         " qualify row_number() over (partition by w order by num desc, auction) = 1",
     ),
+    "q6": Query(
+        q6,
+        "with wins as (select * from ("
+        + winning("a.*, b.bidder, b.price, b.channel, b.url, b.ts as ts_bid, b.extra as extra_bid")
+        + ") qualify row_number() over (partition by id order by price desc, ts_bid, bidder, channel, url, extra_bid) = 1)"
+        " select seller, (sum(price) over w // count(*) over w)::bigint from wins window w as (partition by seller order by"
+        " ts_bid, id, item, description, initial, reserve, ts, expires, category, extra, bidder, price, channel, url,"
+        " extra_bid rows between 10 preceding and current row)",
+    ),
     "q7": Query(
         q7,
         f"with best as (select {WINDOW} + interval 10 second as w, max(price) as best from bid group by 1)"
@@ -254,6 +280,13 @@ QUERIES = {
         q10,
         "select auction, bidder, price, ts, extra, strftime(ts, '%Y-%m-%d'), strftime(ts, '%H:%M') from bid",
         stateful=False,
+    ),
+    "q11": Query(
+        q11,
+        "with begun as (select *, ts - lag(ts) over (partition by bidder order by ts) <= interval 10 second as goes_on"
+        " from bid), numbered as (select *, count(*) filter (goes_on is not true) over (partition by bidder order by ts"
+        " range between unbounded preceding and current row) as session from begun)"
+        " select bidder, count(*), min(ts), max(ts) + interval 10 second from numbered group by bidder, session",
     ),
     "q13": Query(q13, "select auction, bidder, price, ts, value from bid join side on auction % 10000 = key"),
     "q14": Query(

@@ -1,0 +1,1 @@
+"""TPC-H: a wholesaler's tables, the 22 queries kept as views, and the refresh streams that change them."""
