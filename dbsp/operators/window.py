@@ -75,10 +75,9 @@ class Window(Operator):
         if len(delta) == 0:
             return Batch.empty(self.schema)
         spine = state.spine(0)
-        later = spine.with_batch(delta)
         partitions = self._partitions(delta)
-        edges = [self._edges(spine, partitions), self._edges(later, partitions)]
-        stretches = self._stretches(spine, later, delta, partitions, self._moved(edges[0], edges[1], len(partitions)))
+        edges = [self._edges(spine, partitions), self._edges(spine.with_batch(delta), partitions)]
+        stretches = self._stretches(spine, delta, partitions, self._moved(edges[0], edges[1], len(partitions)))
         segment, rows = of_same_keys(stretches.keys, *spine.ranges(stretches.key_hash, stretches.low, stretches.high))
         before = self._before(spine, stretches)
         old = self._answer(*in_order(segment, rows, self.order), stretches, edges[0], before)
@@ -123,7 +122,7 @@ class Window(Operator):
             moved[both[~equal_keys(column, at[both], column_now, at_now[both])]] = True
         return moved
 
-    def _stretches(self, spine: Spine, later: Spine, delta: Batch, partitions: Batch, moved: Mask) -> _Stretches:
+    def _stretches(self, spine: Spine, delta: Batch, partitions: Batch, moved: Mask) -> _Stretches:
         """The stretches around changed rows; those that overlap are one."""
         codes = delta.order_code
         if codes is None:
@@ -134,7 +133,7 @@ class Window(Operator):
         fresh = np.append(True, (part[1:] != part[:-1]) | (codes[1:] != codes[:-1]))
         point = np.cumsum(fresh) - 1
         part, codes = part[fresh], codes[fresh]
-        low, high = self._extent(spine, later, partitions, part, codes)
+        low, high = self._extent(spine, partitions, part, codes)
         low[moved[part]], high[moved[part]] = FIRST, LAST
         by_low = np.lexsort((low, part))
         joined = np.empty(len(part), np.int64)
@@ -151,8 +150,11 @@ class Window(Operator):
             high=np.maximum.reduceat(high[by_low], starts), of_delta=of_delta,
         )  # fmt: skip
 
-    def _extent(self, spine: Spine, later: Spine, partitions: Batch, part: I64, codes: U64) -> tuple[U64, U64]:
-        """How far the stretch of each changed position goes, at the least."""
+    def _extent(self, spine: Spine, partitions: Batch, part: I64, codes: U64) -> tuple[U64, U64]:
+        """How far the stretch of each changed position goes, at the least.
+
+        To look at the rows before the change is enough: outside the outermost changes of a stretch they are the same.
+        """
         reach = max(call.range_reach for call in self.calls)
         low, high = around(codes, reach, reach)
         rows = max(call.rows_reach for call in self.calls)
@@ -162,9 +164,8 @@ class Window(Operator):
             before, behind = around(codes, 1, 1)
             back = Positions(key_hash=key_hash, first=first, last=before, backward=True)
             ahead = Positions(key_hash=key_hash, first=behind, last=last, backward=False)
-            for view in (spine, later):
-                low = np.minimum(low, view.reach(back, rows, keys))
-                high = np.maximum(high, view.reach(ahead, rows, keys))
+            low = np.minimum(low, spine.reach(back, rows, keys))
+            high = np.maximum(high, spine.reach(ahead, rows, keys))
         if any(call.function in SHIFTING for call in self.calls):
             high[:] = LAST
         return low, high

@@ -21,9 +21,11 @@ SCHEMA = dbsp.Schema.of({"p": dbsp.STRING, "s": dbsp.STRING, "t": dbsp.INT64, "x
 COLUMNS = SCHEMA.names
 texts = st.sampled_from(["12345678a", "12345678b", "12345678", "z", "", None])
 floats = st.sampled_from([None, 0.0, 0.1, 0.2, -0.3, 1e16, 1.0, -1e16, float("nan"), float("inf")])
-times = st.one_of(st.none(), st.integers(0, 30), st.sampled_from([2**63 - 1, -(2**63)]))
-rows = st.tuples(st.sampled_from(["a", "a", "a", "b", None]), texts, times, floats)
-changes = st.lists(st.lists(st.tuples(st.integers(0, 60), rows, st.integers(0, 2)), max_size=3), min_size=1, max_size=5)
+times = st.sampled_from([None, 2**63 - 1, -(2**63), *range(16), *range(16)])
+rows = st.tuples(st.sampled_from(["a", "a", "a", "a", "a", "b", None]), texts, times, floats)
+changes = st.lists(
+    st.lists(st.tuples(st.integers(0, 60), rows, st.integers(0, 2)), min_size=1, max_size=3), min_size=2, max_size=5
+)
 bounds = st.one_of(st.none(), st.integers(0, 4))
 items = st.tuples(st.sampled_from(["t", "s", "x"]), st.booleans(), st.booleans())
 orders = st.lists(items, min_size=1, max_size=2, unique_by=lambda item: item[0])
