@@ -51,7 +51,7 @@ from dbsp.errors import (
 from dbsp.expr.build import Expr, coalesce, col, concat_ws, date_diff, from_epoch, greatest, least, lit, now, when
 from dbsp.runtime.session import Rowset, Run
 from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
-from dbsp.stream import Group, Stream, recursive, table
+from dbsp.stream import Group, Stream, join_all, recursive, table
 from dbsp.version import VERSION as __version__  # noqa: N811 (the name Python gives it)
 from dbsp.windows import (
     WindowFunction,
@@ -161,6 +161,7 @@ __all__ = [
     "from_epoch",
     "greatest",
     "hours",
+    "join_all",
     "lag",
     "last",
     "last_value",

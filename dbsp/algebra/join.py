@@ -35,8 +35,11 @@ class Join(Node):
 
     def __str__(self) -> str:
         """The keys."""
+        if not self.left_on:
+            return "cross join"
         keys = zip(self.left_on, self.right_on, strict=True)
-        return "join on " + ", ".join(a if a == b else f"{a} = {b}" for a, b in keys)
+        on = ", ".join(a if a == b else f"{a} = {b}" for a, b in keys)
+        return f"join on {on}"
 
     def kept(self, need: Need) -> Need:
         """What is needed, no more."""

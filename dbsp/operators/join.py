@@ -1,9 +1,9 @@
-"""Join: pairs of rows whose keys are equal; a null key meets nothing.
+"""Join: pairs of rows whose keys are equal; a null key meets nothing, unless the join is null-safe.
 
 **Law** bilinear: D(a ⋈ b) = Da ⋈ (b + Db) + a ⋈ Db, where a and b are as of the step before. Weights multiply.
 
 **State** both sides, keyed by the join key, with the columns that the output or the key needs; rows with a null in the key
-are not kept.
+are not kept unless it meets something. Without keys every pair of rows is one: the cross join.
 
 **Cost** per changed row one look-up in the other side, and the pairs it makes.
 """
@@ -38,11 +38,15 @@ class Join(Operator):
     right_on: tuple[str, ...]
     columns: tuple[tuple[int, str, str], ...]
     schema: Schema
+    null_safe: bool = False
 
     def __str__(self) -> str:
         """The keys."""
+        if not self.left_on:
+            return "cross join"
         pairs = zip(self.left_on, self.right_on, strict=True)
-        return "join on " + ", ".join(a if a == b else f"{a} = {b}" for a, b in pairs)
+        on = ", ".join(a if a == b else f"{a} = {b}" for a, b in pairs)
+        return f"join on {on}" + (" null-safe" if self.null_safe else "")
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The left side, the right side."""
@@ -68,8 +72,8 @@ class Join(Operator):
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The pairs that came and went."""
         by_left, by_right = self.arrangements()
-        left = arrange(_without_null(inputs[0], self.left_on), by_left)
-        right = arrange(_without_null(inputs[1], self.right_on), by_right)
+        left = arrange(self._meeting(inputs[0], self.left_on), by_left)
+        right = arrange(self._meeting(inputs[1], self.right_on), by_right)
         made = []
         if len(left):
             state.append(0, left)
@@ -80,6 +84,10 @@ class Join(Operator):
             query, found = state.spine(0).matches(right.words[0])
             made.append(self._pairs(right, query, found, side=1))
         return concat(made, self.schema)
+
+    def _meeting(self, rows: Batch, names: tuple[str, ...]) -> Batch:
+        """The rows that can meet others."""
+        return rows if self.null_safe else _without_null(rows, names)
 
     def _pairs(self, delta: Batch, query: Positions, found: Batch, side: int) -> Batch:
         """The output rows of (changed row, stored row) pairs with one key hash, where the keys are equal."""

@@ -85,12 +85,12 @@ class SetOperation(Operator):
             case "difference":
                 return ((weights[:, 0] > 0) & (weights[:, 1] <= 0)).astype(np.int64)
             case "intersect":
-                return (weights.min(axis=1) > 0).astype(np.int64)
+                return np.asarray(weights.min(axis=1) > 0).astype(np.int64)
             case "intersect all":
-                return np.maximum(weights.min(axis=1), 0)
+                return np.asarray(np.maximum(weights.min(axis=1), 0))
             case "difference all":
                 there = np.maximum(weights, 0)
-                return np.maximum(there[:, 0] - there[:, 1], 0)
+                return np.asarray(np.maximum(there[:, 0] - there[:, 1], 0))
             case _:
                 raise InternalError(f"no such set operation: kind={self.kind}")
 

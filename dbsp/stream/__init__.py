@@ -1,8 +1,9 @@
 """Streams: what users write circuits with."""
 
 from dbsp.stream.groups import Group
+from dbsp.stream.joins import join_all
 from dbsp.stream.recursion import recursive
 from dbsp.stream.stream import Stream
 from dbsp.stream.table import table
 
-__all__ = ["Group", "Stream", "recursive", "table"]
+__all__ = ["Group", "Stream", "join_all", "recursive", "table"]

@@ -3,41 +3,145 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 
+from dbsp.algebra.filter import Filter
 from dbsp.algebra.join import Join
 from dbsp.algebra.select import Select
+from dbsp.algebra.side_join import SEMI, SideJoin
 from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, column_name
+from dbsp.expr.build import Expr, column_name, unwrap
 from dbsp.expr.cast import castable, to_type
-from dbsp.expr.expression import ColumnRef
+from dbsp.expr.expression import Call, ColumnRef, Expression, conjuncts, resolve
+from dbsp.expr.logic import AND
 from dbsp.expr.names import missing_column
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import common_integer, is_integer
-from dbsp.zset.schema import Column, Schema
+from dbsp.plan.pushdown import is_total
+from dbsp.zset.schema import BOOL, Column, Schema
 
 On = str | Sequence[str] | Mapping[str, str] | None
 Names = str | Sequence[str] | None
+Pairs = tuple[tuple[int, str, str], ...]
+HOWS = ("inner", "left", "right", "full", "semi", "anti")
+CUT: Mapping[str, tuple[int, ...]] = {"left": (1,), "right": (0,), "full": (), "semi": (0, 1), "anti": (1,)}
+"""Which sides' rows are in the answer only with a partner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """Two nodes and their keys, each pair of one type."""
+
+    left: Node
+    right: Node
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+
+    def met(self, left: str, right: str, source: SourceLine | None) -> Sides:
+        """The same with two more columns brought to one type."""
+        type_ = _key_type(left, self.left.schema[left].type, right, self.right.schema[right].type)
+        return replace(self, left=_cast(self.left, left, type_, source), right=_cast(self.right, right, type_, source))
+
+
+def sides_of(
+    left: Node, right: Node, keys: tuple[tuple[str, ...], tuple[str, ...]], source: SourceLine | None
+) -> Sides:
+    """Both sides with checked keys."""
+    for names, schema in zip(keys, (left.schema, right.schema), strict=True):
+        for name in names:
+            if name not in schema:
+                raise missing_column(name, schema)
+    sides = Sides(left=left, right=right, left_on=keys[0], right_on=keys[1])
+    for left_key, right_key in zip(*keys, strict=True):
+        sides = sides.met(left_key, right_key, source)
+    return sides
 
 
 def join_node(
     left: Node, right: Node, on: On, left_on: Names, right_on: Names, suffix: str | None, source: SourceLine | None
 ) -> Join:
     """An inner join of two nodes."""
-    left_keys, right_keys = _keys(on, left_on, right_on)
-    for names, schema in ((left_keys, left.schema), (right_keys, right.schema)):
-        for name in names:
-            if name not in schema:
-                raise missing_column(name, schema)
-    for left_key, right_key in zip(left_keys, right_keys, strict=True):
-        common = _key_type(left_key, left.schema[left_key].type, right_key, right.schema[right_key].type)
-        left, right = _cast(left, left_key, common, source), _cast(right, right_key, common, source)
-    columns, schema = _output(left.schema, right.schema, left_keys, right_keys, suffix)
+    sides = sides_of(left, right, keys_of(on, left_on, right_on), source)
+    columns, schema = output(sides, "inner", suffix, null_safe=False)
+    return _plain(sides, columns, schema, source)
+
+
+def _plain(sides: Sides, columns: Pairs, schema: Schema, source: SourceLine | None) -> Join:
     return Join(
-        left=left, right=right, left_on=left_keys, right_on=right_keys, columns=columns, schema=schema, source=source
-    )
+        left=sides.left, right=sides.right, left_on=sides.left_on, right_on=sides.right_on, columns=columns,
+        schema=schema, source=source,
+    )  # fmt: skip
+
+
+def joined(sides: Sides, how: str, suffix: str | None, where: Any, null_safe: bool, source: SourceLine | None) -> Node:
+    """A join of any kind, with a condition on its pairs or without."""
+    if how not in HOWS:
+        raise CircuitError(f"no such join: how={how!r}", f"one of {', '.join(HOWS)}")
+    if not isinstance(null_safe, bool):
+        raise CircuitError(f"null_safe is True or False: got={null_safe!r}")
+    naming = suffix if how not in SEMI else suffix or "_right"
+    pairs, pair_schema = output(sides, "inner", naming, null_safe=null_safe)
+    condition = None if where is None else condition_of(where, pair_schema)
+    if how == "inner" and condition is not None:
+        inner = joined(sides, how, suffix, None, null_safe, source)
+        return Filter(input=inner, predicate=condition, schema=pair_schema, source=source)
+    if how == "inner" and not null_safe:
+        return _plain(sides, pairs, pair_schema, source)
+    if condition is not None:
+        sides, condition = _cut_down(sides, how, pairs, condition, source)
+    columns, schema = output(sides, how, suffix, null_safe=null_safe)
+    return SideJoin(
+        left=sides.left, right=sides.right, how=how, left_on=sides.left_on, right_on=sides.right_on, columns=columns,
+        schema=schema, where=condition, reads=reads_of(sides, pairs, condition), null_safe=null_safe, source=source,
+    )  # fmt: skip
+
+
+def condition_of(where: Any, schema: Schema) -> Expression:
+    """A condition on pairs of rows; columns are called as in the output of the inner join."""
+    if not isinstance(where, Expr):
+        raise CircuitError(f"where takes an expression: got={where!r}", 'such as dbsp.col("x") < dbsp.col("y")')
+    condition = resolve(unwrap(where), schema)
+    if condition.type(schema) != BOOL:
+        hint = f"write a comparison, such as ({condition}) != 0"
+        raise CircuitError(f"where takes a condition: got={condition} type={condition.type(schema)}", hint)
+    return condition
+
+
+def reads_of(sides: Sides, pairs: Pairs, condition: Expression | None) -> Pairs:
+    """The columns that a condition reads, and the left keys."""
+    if condition is None:
+        return ()
+    read = condition.columns()
+    return tuple(pair for pair in pairs if pair[2] in read or (pair[0] == 0 and pair[1] in sides.left_on))
+
+
+def _cut_down(
+    sides: Sides, how: str, pairs: Pairs, condition: Expression, source: SourceLine | None
+) -> tuple[Sides, Expression | None]:
+    """Parts of the condition that look at a side alone go below to it, if its rows without a partner are not in the answer.
+
+    Only what cannot fail goes there, as other filters do.
+    """
+    keys = dict(zip(sides.left_on, sides.right_on, strict=True))
+    rest: list[Expression] = []
+    for part in conjuncts(condition):
+        for side in CUT[how] if is_total(part) else ():
+            own: dict[str, Expression] = {out: ColumnRef(name) for of, name, out in pairs if of == side}
+            if side == 1:
+                own |= {out: ColumnRef(keys[name]) for of, name, out in pairs if of == 0 and name in keys}
+            if part.columns() <= own.keys():
+                node = sides.right if side else sides.left
+                below = Filter(input=node, predicate=part.substitute(own), schema=node.schema, source=source)
+                sides = replace(sides, right=below) if side else replace(sides, left=below)
+                break
+        else:
+            rest.append(part)
+    return sides, reduce(lambda left, right: Call(AND, (left, right)), rest) if rest else None
 
 
 def _names(names: Names) -> tuple[str, ...]:
@@ -46,7 +150,8 @@ def _names(names: Names) -> tuple[str, ...]:
     return (column_name(names),) if isinstance(names, str | Expr) else tuple(map(column_name, names))
 
 
-def _keys(on: On, left_on: Names, right_on: Names) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def keys_of(on: On, left_on: Names = None, right_on: Names = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The left and the right keys."""
     if on is not None and (left_on is not None or right_on is not None):
         raise CircuitError("a join has its keys twice", "give on=, or left_on= and right_on=")
     if isinstance(on, Mapping):
@@ -89,15 +194,18 @@ def _cast(node: Node, key: str, type_: pa.DataType, source: SourceLine | None) -
     return Select(input=node, columns=columns, schema=schema, source=source)
 
 
-def _output(
-    left: Schema, right: Schema, left_keys: tuple[str, ...], right_keys: tuple[str, ...], suffix: str | None
-) -> tuple[tuple[tuple[int, str, str], ...], Schema]:
-    """The columns (side, input name, output name) and the schema; a key that met an equal one is not null."""
+def output(sides: Sides, how: str, suffix: str | None, *, null_safe: bool) -> tuple[Pairs, Schema]:
+    """The columns (side, input name, output name) and the schema."""
+    left, right = sides.left.schema, sides.right.schema
+    key_of = dict(zip(sides.left_on, sides.right_on, strict=True))
+    columns = []
+    for column in left:
+        key = None if column.name not in key_of else right[key_of[column.name]]
+        columns.append(Column(column.name, column.type, _nullable(column, key, how, null_safe=null_safe)))
     picked = [(0, name, name) for name in left.names]
-    columns = [Column(c.name, c.type, c.nullable and c.name not in left_keys) for c in left]
     taken = set(left.names)
     for column in right:
-        if column.name in right_keys:
+        if column.name in sides.right_on or how in SEMI:
             continue
         name = column.name
         if name in taken and suffix is not None:
@@ -107,5 +215,19 @@ def _output(
             raise CircuitError(f"both sides of a join have this column: column={name}", hint)
         taken.add(name)
         picked.append((1, column.name, name))
-        columns.append(Column(name, column.type, column.nullable))
+        columns.append(Column(name, column.type, column.nullable or how in ("left", "full")))
     return tuple(picked), Schema(tuple(columns))
+
+
+def _nullable(column: Column, key: Column | None, how: str, *, null_safe: bool) -> bool:
+    """Whether a left column of the output may be null; a key that met an equal one is not, and is that of either side."""
+    if key is None:
+        return column.nullable or how in ("right", "full")
+    match how:
+        case "left" | "anti":
+            return column.nullable
+        case "right":
+            return key.nullable
+        case "full":
+            return column.nullable or key.nullable
+    return null_safe and column.nullable

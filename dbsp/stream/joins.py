@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dbsp.circuit.source_lines import located, user_line
-from dbsp.stream.handle import Handle, check_streams
-from dbsp.stream.join_keys import join_node
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr
+from dbsp.stream.handle import check_streams
+from dbsp.stream.join_keys import joined, keys_of, sides_of
+from dbsp.stream.time_joins import TimeJoins
 
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
 
 
-class Joins(Handle):
+class Joins(TimeJoins):
     """Joins."""
 
     __slots__ = ()
@@ -25,15 +28,33 @@ class Joins(Handle):
         *,
         left_on: str | Sequence[str] | None = None,
         right_on: str | Sequence[str] | None = None,
+        how: str = "inner",
+        where: Expr | None = None,
+        null_safe: bool = False,
         suffix: str | None = "_right",
     ) -> Stream:
-        """Pairs of rows whose keys are equal; a null key meets nothing.
+        """Pairs of rows whose keys are equal; a null key meets nothing, unless the join is `null_safe`.
 
-        **Law** Bilinear: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before.
+        **Law** Bilinear if inner: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before. `how="left"`,
+        `"right"` and `"full"` add the rows of that side, or of both, that have no partner, with nulls; they come when the
+        last partner goes and go when the first one comes. `"semi"` and `"anti"` are the left rows that have a partner
+        and those that have none (SQL's EXISTS and NOT EXISTS: a left row with a null key is in the anti join).
+        `where` is a further condition on pairs, part of SQL's ON: a row none of whose pairs meets it has no partner.
 
-        **Shape** All left columns, then the right ones without the right keys. A right column whose name is taken
-        gets the suffix; with
-        `suffix=None` it is refused. Integer keys of different widths meet in the wider type; other types must be equal.
+        **Shape** All left columns, then the right ones without the right keys; semi and anti: the left columns. The key is
+        that of the row that is there, as with SQL's USING. A right column whose name is taken gets the suffix; with
+        `suffix=None` it is refused. `where` calls columns as the output of the inner join does. Integer keys of different
+        widths meet in the wider type; other types must be equal. Joins are done in the order in which they are written.
+
+        **State** Both sides, with the columns that are needed. Outer joins: the number of rows per key, too. Semi and anti:
+        the left side, and the number of right rows per key. With a `where` that is not inner and looks at both sides:
+        both sides, with the number of pairs beside each row that may be without.
+
+        **Cost** Per changed row a look-up, and the pairs it makes; where a key gets its first partner or loses its last,
+        its rows. With a `where`: the condition on every pair that a changed row makes, also for semi and anti.
+
+        **Errors** A pair on which `where` fails goes to the error policy, and is no pair; it is noted again, with the
+        opposite weight, when it goes.
 
         **Example**
 
@@ -51,8 +72,87 @@ class Joins(Handle):
         ...     print(run.step()["named"].to_rows())
         [((1, 'UA', 'United'), 1)]
         [((1, 'UA', 'United Air'), 1), ((1, 'UA', 'United'), -1)]
+        >>> every = flights.join(airlines, on={"carrier": "code"}, how="left")
+        >>> with dbsp.open(dbsp.circuit("demo", {"every": every})) as run:
+        ...     run.push("flights", [{"id": 1, "carrier": "UA"}])
+        ...     print(run.step()["every"].to_rows())
+        ...     run.push("airlines", [{"code": "UA", "name": "United"}])
+        ...     print(sorted(run.step()["every"].to_rows(), key=str))
+        [((1, 'UA', None), 1)]
+        [((1, 'UA', 'United'), 1), ((1, 'UA', None), -1)]
         """
         source = user_line()
         with located(source):
             check_streams("join", [other])
-            return self.made(join_node(self.node, other.node, on, left_on, right_on, suffix, source))
+            sides = sides_of(self.node, other.node, keys_of(on, left_on, right_on), source)
+            return self.made(joined(sides, how, suffix, where, null_safe, source))
+
+    def cross_join(self, other: Stream, *, where: Expr | None = None, suffix: str | None = "_right") -> Stream:
+        """Every row with every row of the other; with `where` the pairs that meet the condition.
+
+        **Law** Bilinear, as a join whose keys are always equal.
+
+        **State** Both sides, on one worker: no key says how to spread them.
+
+        **Cost** Per changed row all rows of the other side. Where a part of the condition is an equality, `join` it on that;
+        where it bounds a difference, use `interval_join`.
+
+        **Example**
+
+        >>> import dbsp
+        >>> sizes = dbsp.table("sizes", {"size": dbsp.STRING})
+        >>> colours = dbsp.table("colours", {"colour": dbsp.STRING})
+        >>> with dbsp.open(dbsp.circuit("demo", {"all": sizes.cross_join(colours)})) as run:
+        ...     run.push("sizes", [{"size": "s"}, {"size": "m"}])
+        ...     run.push("colours", [{"colour": "red"}])
+        ...     print(sorted(run.step()["all"].to_rows()))
+        ...     run.delete("sizes", [{"size": "s"}])
+        ...     print(run.step()["all"].to_rows())
+        [(('m', 'red'), 1), (('s', 'red'), 1)]
+        [(('s', 'red'), -1)]
+        """
+        source = user_line()
+        with located(source):
+            check_streams("cross_join", [other])
+            sides = sides_of(self.node, other.node, ((), ()), source)
+            return self.made(joined(sides, "inner", suffix, where, False, source))
+
+
+def join_all(
+    streams: Sequence[Stream],
+    on: str | Sequence[str],
+    *,
+    how: str = "inner",
+    null_safe: bool = False,
+) -> Stream:
+    """All streams joined on columns that all of them have, one after the other in the order given.
+
+    **Shape** The first stream's columns, then those of the others without the keys. A name that is taken gets the number of its
+    stream: the second stream's `x` becomes `x_2`.
+
+    **State**, **Cost** those of the joins, one per stream after the first; what they give is kept by the next one.
+
+    **Example**
+
+    >>> import dbsp
+    >>> tables = [dbsp.table(name, {"k": dbsp.INT64, "x": dbsp.INT64}) for name in ("a", "b", "c")]
+    >>> every = dbsp.join_all(tables, on="k")
+    >>> print(every.schema)
+    (k: int64 not null, x: int64, x_2: int64, x_3: int64)
+    >>> with dbsp.open(dbsp.circuit("demo", {"every": every})) as run:
+    ...     for name in ("a", "b", "c"):
+    ...         run.push(name, [{"k": 1, "x": ord(name)}])
+    ...     print(run.step()["every"].to_rows())
+    ...     run.delete("b", [{"k": 1, "x": 98}])
+    ...     print(run.step()["every"].to_rows())
+    [((1, 97, 98, 99), 1)]
+    [((1, 97, 98, 99), -1)]
+    """
+    with located(user_line()):
+        if isinstance(streams, Joins) or len(streams) < 2:  # noqa: PLR2004 (a join has two sides)
+            raise CircuitError("join_all needs a list of at least two streams", 'such as dbsp.join_all([a, b], on="k")')
+        check_streams("join_all", streams)
+        made, *others = streams
+        for number, other in enumerate(others, 2):
+            made = made.join(other, on, how=how, null_safe=null_safe, suffix=f"_{number}")
+        return made

@@ -262,21 +262,21 @@ class Spine:
     def sums(self, keys: Batch) -> npt.NDArray[np.int64]:
         """The weights stored for exactly these rows, summed over all runs; zeros where there is none.
 
-        **Shape**: `keys` arranged as the trace is, which must have no order; answers int64 (n, d).
+        **Shape**: `keys` arranged as the trace is; answers int64 (n, d).
 
         **Cost**: like `matches`, but rows are gathered only where the hash does not decide equality.
         """
-        if self.arrangement.order:
-            raise InternalError(f"sums needs a trace without an order: order={list(self.arrangement.order)}")
-        key_hash, row_hash = keys.key_hash, keys.row_hash
-        if key_hash is None:
-            raise InternalError("sums needs arranged rows")
+        key_hash, row_hash, code = keys.key_hash, keys.row_hash, keys.order_code
+        if key_hash is None or (code is None) != (not self.arrangement.order):
+            raise InternalError("sums needs rows arranged as the trace is")
         total = np.zeros((len(keys), self.arrangement.weights), np.int64)
         decided = hash_decides(keys.columns)
         for source in self._sources():
             for begin, end, index in source.touched(key_hash):
                 chunk = source.load(index)
                 low, high = equal_ranges(key_hash[begin:end], chunk.words[0])
+                if code is not None:
+                    narrow_ranges(low, high, code[begin:end], chunk.order_code)
                 if row_hash is not None:
                     narrow_ranges(low, high, row_hash[begin:end], chunk.row_hash)
                 query, position = expand_ranges(low, high)

@@ -104,8 +104,9 @@ def queries(asked: list[int]) -> tuple[list[int], np.ndarray]:
 
 
 @PACE
-@given(STEPS, BITS, CHUNK_BYTES, FUEL, ROWS)
+@given(st.sampled_from(ARRANGEMENTS), STEPS, BITS, CHUNK_BYTES, FUEL, ROWS)
 def test_sums_are_those_of_exactly_these_rows(
+    arrangement: Arrangement,
     steps: list[list[tuple[Row, int]]],
     bits: int | None,
     chunk_bytes: int,
@@ -114,9 +115,9 @@ def test_sums_are_those_of_exactly_these_rows(
 ) -> None:
     with hash_bits(bits):
         chunks = MemoryChunks(chunk_bytes)
-        state, model = grown(BY_ROW, steps, chunks, fuel)
-        keys = arranged(BY_ROW, {row: 1 for row, _ in asked}.items())
-        sums = Spine(BY_ROW, state, chunks).sums(keys)
+        state, model = grown(arrangement, steps, chunks, fuel)
+        keys = arranged(arrangement, {row: 1 for row, _ in asked}.items())
+        sums = Spine(arrangement, state, chunks).sums(keys)
         assert sums[:, 0].tolist() == [model[row] for row, _ in keys.to_rows()]
 
 
@@ -229,7 +230,7 @@ def test_a_broken_manifest_is_refused(harm) -> None:  # type: ignore[no-untyped-
 def test_wrong_questions_are_refused() -> None:
     spine = Spine(BY_KEY, SpineState(), MemoryChunks())
     with pytest.raises(InternalError):
-        Spine(ORDERED, SpineState(), MemoryChunks()).sums(arranged(ORDERED, []))
+        Spine(ORDERED, SpineState(), MemoryChunks()).sums(arranged(BY_KEY, []))
     with pytest.raises(InternalError):
         spine.heads(np.empty(0, np.uint64), 1)
     query, rows = spine.matches(np.array([5], np.uint64))

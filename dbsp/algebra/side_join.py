@@ -1,0 +1,238 @@
+"""Joins beyond the plain inner one: outer, semi, anti, null-safe, with a condition on the pairs, by time, lookup.
+
+A filter goes below to a side whose rows each output row stems from: not to one that an outer join fills with nulls. A condition
+on keys alone may go to any side that is preserved, and where both are it goes to both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.operators.asof_join import AsofJoin as PhysicalAsof
+from dbsp.operators.conditional_join import PRESERVED, ConditionalJoin, Interval
+from dbsp.operators.join import Join as PhysicalJoin
+from dbsp.operators.join_shape import JoinShape
+from dbsp.operators.lookup_join import LookupJoin as PhysicalLookup
+from dbsp.operators.operator import Operator
+from dbsp.operators.outer_join import OuterJoin
+from dbsp.operators.semi_join import SemiJoin
+from dbsp.plan.builder import Flow
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+Columns = tuple[tuple[int, str, str], ...]
+SEMI = ("semi", "anti")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideJoin(Node):
+    """`how` is left, right, full, semi, anti or inner; `reads` lists what `where` reads, as `columns` does."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
+    left: Node
+    right: Node
+    how: str
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    columns: Columns
+    schema: Schema
+    where: Expression | None = None
+    reads: Columns = ()
+    interval: Interval | None = None
+    null_safe: bool = False
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """What stays, the keys, the condition."""
+        also = [str(part) for part in (self.interval, self.where) if part is not None]
+        where = f" where {' and '.join(also)}" if also else ""
+        return f"{self.how} join {_keys_text(self)}{where}"
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, no more."""
+        return need
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """Each side's own columns, its keys, and what the condition reads."""
+        times = ((), ()) if self.interval is None else ((self.interval.left,), (self.interval.right,))
+        reads = [frozenset(own for of, own, _ in self.reads if of == side) for side in (0, 1)]
+        left, right = _wanted(self, kept)
+        return left | reads[0] | {*times[0]}, right | reads[1] | {*times[1]}
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """On the sides that are preserved, or cut down with their partners."""
+        sides = (0,) if self.how in SEMI else (0, 1) if self.how == "inner" else PRESERVED[self.how]
+        return _filtered(self, condition, over, sides, both=len(PRESERVED[self.how]) > 1)
+
+    def plan(self, planning: Planning) -> Flow:
+        """Both sides distributed by the key."""
+        kind = {"semi": "semi_join", "anti": "anti_join"}.get(self.how, "join")
+        return _planned(self, planning, kind, self._operator)
+
+    def _operator(self, shape: JoinShape) -> Operator:
+        """The cheapest operator that can."""
+        if self.where is not None or self.interval is not None:
+            reads = self.reads if self.where is not None else ()
+            return ConditionalJoin(shape=shape, how=self.how, where=self.where, reads=reads, interval=self.interval)
+        if self.how in SEMI:
+            return SemiJoin(shape=shape, anti=self.how == "anti")
+        if self.how == "inner":
+            return PhysicalJoin(
+                left=shape.left, right=shape.right, left_on=shape.left_on, right_on=shape.right_on,
+                columns=shape.columns, schema=shape.schema, null_safe=shape.null_safe,
+            )  # fmt: skip
+        return OuterJoin(shape=shape, preserved=PRESERVED[self.how])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsofJoin(Node):
+    """Each left row with the nearest right row of its key in time."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
+    left: Node
+    right: Node
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    left_time: str
+    right_time: str
+    forward: bool
+    exact: bool
+    tolerance: int | None
+    outer: bool
+    columns: Columns
+    schema: Schema
+    null_safe: bool = False
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The keys and the times."""
+        within = "" if self.tolerance is None else f" within {self.tolerance}"
+        direction = "forward" if self.forward else "backward"
+        return f"as-of join {_keys_text(self)} {self.right_time} {direction} from {self.left_time}{within}"
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, no more."""
+        return need
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """Of the left what is needed; all of the right, which decides ties."""
+        return _wanted(self, kept)[0] | {self.left_time}, frozenset(self.right.schema.names)
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """On the left: each of its rows has its answer alone."""
+        return _filtered(self, condition, over, (0,), both=False)
+
+    def plan(self, planning: Planning) -> Flow:
+        """Both sides distributed by the key."""
+        return _planned(self, planning, "asof_join", self._operator)
+
+    def _operator(self, shape: JoinShape) -> Operator:
+        return PhysicalAsof(
+            shape=shape, left_time=self.left_time, right_time=self.right_time, forward=self.forward, exact=self.exact,
+            tolerance=self.tolerance, outer=self.outer,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupJoin(Node):
+    """Each new left row with the right rows of its key as they are when it comes."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
+    left: Node
+    right: Node
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    outer: bool
+    columns: Columns
+    schema: Schema
+    null_safe: bool = False
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The keys."""
+        return f"lookup join {_keys_text(self)}"
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, no more."""
+        return need
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """Each side's own columns, and its keys."""
+        return _wanted(self, kept)
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """On the left."""
+        return _filtered(self, condition, over, (0,), both=False)
+
+    def plan(self, planning: Planning) -> Flow:
+        """Both sides distributed by the key."""
+        return _planned(self, planning, "lookup_join", lambda shape: PhysicalLookup(shape=shape, outer=self.outer))
+
+
+AnyJoin = SideJoin | AsofJoin | LookupJoin
+
+
+def _keys_text(node: AnyJoin) -> str:
+    pairs = zip(node.left_on, node.right_on, strict=True)
+    keys = "on " + ", ".join(a if a == b else f"{a} = {b}" for a, b in pairs) if node.left_on else "of all rows"
+    return keys + (" null-safe" if node.null_safe else "")
+
+
+def _wanted(node: AnyJoin, kept: Need) -> tuple[Need, Need]:
+    """Each side's columns of the output, and its keys."""
+    sides = [frozenset(name for of, name, out in node.columns if of == side and out in kept) for side in (0, 1)]
+    return sides[0] | frozenset(node.left_on), sides[1] | frozenset(node.right_on)
+
+
+def _filtered(
+    node: AnyJoin,
+    condition: Expression,
+    over: Callable[[Node, Expression], Node],
+    sides: tuple[int, ...],
+    *,
+    both: bool,
+) -> Node | None:
+    """The condition on one of these sides; with `both` it must hold for all of them, so it looks at keys alone."""
+    own: list[dict[str, Expression]] = []
+    for side, keys in enumerate((node.left_on, node.right_on)):
+        names: dict[str, Expression] = {out: ColumnRef(name) for of, name, out in node.columns if of == side}
+        if side == 1:
+            key_of = dict(zip(node.left_on, keys, strict=True))
+            names |= {out: ColumnRef(key_of[name]) for of, name, out in node.columns if of == 0 and name in key_of}
+        own.append(names)
+    fits = [side for side in sides if condition.columns() <= own[side].keys()]
+    if both and condition.columns() - (own[0].keys() & own[1].keys()):
+        return None
+    if not fits:
+        return None
+    for side in fits if both else fits[:1]:
+        name = "right" if side else "left"
+        node = replace(node, **{name: over(getattr(node, name), condition.substitute(own[side]))})  # type: ignore[arg-type]
+    return node
+
+
+def _planned(node: AnyJoin, planning: Planning, kind: str, make: Callable[[JoinShape], Operator]) -> Flow:
+    """Both sides distributed by the key, cut down to what is needed, and the operator over them."""
+    needed = planning.needed(node)
+    columns = tuple(column for column in node.columns if column[2] in needed)
+    wanted = node.wanted(frozenset(needed))
+    sides = [
+        planning.input(child).pick(tuple(name for name in child.schema.names if name in names))
+        for child, names in zip(node.children(), wanted, strict=True)
+    ]
+    left, right = planning.builder.together(sides, [node.left_on, node.right_on], node.source)
+    schema = node.schema.select(needed)
+    shape = JoinShape(
+        left=left.schema, right=right.schema, left_on=node.left_on, right_on=node.right_on, columns=columns,
+        schema=schema, null_safe=node.null_safe,
+    )  # fmt: skip
+    made = planning.builder.add(kind, make(shape), (left.node, right.node), schema, node.source)
+    outputs = {name: out for side, name, out in reversed(columns) if side == 0}
+    known = tuple(outputs[name] for name in node.left_on if name in outputs)
+    return Flow(node=made, schema=schema, distribution=known if len(known) == len(node.left_on) else None)

@@ -1,0 +1,200 @@
+"""As-of join: every left row with the right row of its key that is nearest in time, before it or behind it.
+
+**Law** of the right rows of the key whose time is not behind the left row's (backward; forward: not before it), and not further
+than the tolerance, the nearest; of several at that time the first by all columns. For a fixed right side it is linear in the
+left one, so with m the match: change = m'(Da) + m'(b) - m(b), b being the stored left rows between a time that changed on the
+right and the next one that is there: no other row's match can change.
+
+**State** both sides by key, sorted by time: of the left the columns that are needed, of the right all, which decide ties.
+
+**Cost** per changed left row a search in the right side's key; per changed right row a search for its neighbour in time, and two
+for each left row between them. Right rows of one key and one time are read together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbsp.errors import InternalError
+from dbsp.horizon import Bound, Horizon, merged
+from dbsp.operators.conditional_join import FIRST, LAST, U64, Mask, shifted
+from dbsp.operators.join_shape import I64, JoinShape
+from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.window_places import in_order
+from dbsp.trace.neighbours import Positions
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch, arrange, concat, consolidate
+from dbsp.zset.hashing import hash_decides
+from dbsp.zset.schema import Arrangement, OrderBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsofJoin(Operator):
+    """`exact` lets equal times meet; `outer` keeps left rows without a match."""
+
+    shape: JoinShape
+    left_time: str
+    right_time: str
+    forward: bool
+    exact: bool
+    tolerance: int | None
+    outer: bool
+
+    def __str__(self) -> str:
+        """The keys, the times, how far."""
+        sign = {(False, True): "<=", (False, False): "<", (True, True): ">=", (True, False): ">"}
+        within = "" if self.tolerance is None else f" within {self.tolerance}"
+        kind = "left" if self.outer else "inner"
+        times = f"{self.right_time} {sign[self.forward, self.exact]} {self.left_time}"
+        return f"{kind} as-of join {self.shape} by {times}{within}"
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The left side, the right side."""
+        shape = self.shape
+        return (
+            Arrangement(schema=shape.left, key=shape.left_on, order=(OrderBy(self.left_time),)),
+            Arrangement(schema=shape.right, key=shape.right_on, order=(OrderBy(self.right_time),)),
+        )
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """A right row changes no left row before it; keys change of which a row changes."""
+        found = dict(self.shape.horizon(inputs))
+        closed = self._closed(inputs)
+        if closed is not None:
+            times = (out for side, name, out in self.shape.columns if (side, name) == (0, self.left_time))
+            found |= dict.fromkeys(times, closed)
+        return found
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+        """Left rows before all that may still come, closed keys; the last right rows may be looked up for ever."""
+        left, right = self.shape.closing(inputs)
+        closed = self._closed(inputs)
+        return left if closed is None else (self.left_time, closed), right
+
+    def _closed(self, inputs: Sequence[Horizon]) -> Bound | None:
+        """The time below which no left row changes any more, backward."""
+        left, right = inputs
+        if self.forward or self.left_time not in left or self.right_time not in right:
+            return None
+        return merged([left[self.left_time], right[self.right_time]])
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The changed left rows with their match, and the rows whose match changed as they were and are."""
+        shape = self.shape
+        by_left, by_right = self.arrangements()
+        able, lonely = shape.meeting(inputs[0], 0, self.left_time)
+        left = arrange(able, by_left)
+        right = arrange(shape.meeting(inputs[1], 1, self.right_time)[0], by_right)
+        made = [shape.alone(lonely, 0, lonely.weight)] if self.outer and len(lonely) else []
+        before = state.spine(1)
+        after = before.with_batch(right)
+        if len(left):
+            made.append(self._answer(after, left))
+            state.append(0, left)
+        if len(right):
+            rows = self._between(state.spine(0), after, right)
+            if len(rows):
+                change = [self._answer(before, rows).negate(), self._answer(after, rows)]
+                made.append(consolidate(concat(change, shape.schema)))
+            state.append(1, right)
+        return concat([batch.loose() for batch in made], shape.schema)
+
+    def _between(self, lefts: Spine, rights: Spine, right: Batch) -> Batch:
+        """The stored left rows between each changed time and the next one, away from it, that is there."""
+        shape, (by_left, by_right) = self.shape, self.arrangements()
+        names = (*shape.right_on, self.right_time)
+        schema = shape.right.select(dict.fromkeys(names))
+        by_time = Arrangement(schema=schema, key=shape.right_on, order=by_right.order)
+        ones = np.ones((len(right), 1), np.int64)
+        changed = arrange(right.project(schema.names).with_weights(ones), by_time)
+        marks = arrange(right.loose().with_weights(ones), by_right)
+        first, last = self._ranges(rights.with_batch(marks), changed)
+        query, rows = lefts.ranges(changed.words[0], first, last)
+        query, rows = shape.same_key(changed, query, rows, 1)
+        return arrange(rows.loose(), by_left)
+
+    def _ranges(self, there: Spine, changed: Batch) -> tuple[U64, U64]:
+        """Which left times each changed right time may be the match of; those of one key do not overlap."""
+        key_hash, codes = changed.words[0], changed.order_code
+        if codes is None:
+            raise InternalError("arranged rows carry their words")
+        step = -1 if self.forward else 1
+        end = FIRST if self.forward else LAST
+        ends = np.full(len(codes), end)
+        beyond, none = shifted(codes, step)
+        asked = (ends, beyond) if self.forward else (beyond, ends)
+        keys = self.shape.keys(changed, 1, self.shape.right_on)
+        neighbour = there.reach(
+            Positions(key_hash=key_hash, first=asked[0], last=asked[1], backward=self.forward), 1, keys
+        )
+        found = ~none & ((neighbour != end) | (there.weight_between(key_hash, ends, ends, keys) > 0))
+        near, never = (codes, np.zeros(len(codes), np.bool_)) if self.exact else (beyond, none)
+        far = shifted(neighbour, -step)[0] if self.exact else neighbour
+        far = np.where(found, far, ends)
+        if self.tolerance is not None:
+            reach = shifted(codes, step * self.tolerance)[0]
+            far = np.maximum(far, reach) if self.forward else np.minimum(far, reach)
+        first, last = (far, near) if self.forward else (near, far)
+        return np.where(never, LAST, first), np.where(never, FIRST, last)
+
+    def _answer(self, rights: Spine, rows: Batch) -> Batch:
+        """Left rows, arranged, with their match."""
+        number, match = self._matches(rights, rows)
+        at = np.minimum(number.searchsorted(np.arange(len(rows))), max(len(number) - 1, 0))
+        found = number[at] == np.arange(len(rows)) if len(number) else np.zeros(len(rows), np.bool_)
+        some = np.flatnonzero(found)
+        made = [self.shape.paired(rows, some, match, at[some], rows.weight[some])]
+        if self.outer:
+            made.append(self.shape.alone(rows, 0, np.where(found, 0, rows.weight)))
+        return concat(made, self.shape.schema)
+
+    def _matches(self, rights: Spine, rows: Batch) -> tuple[I64, Batch]:
+        """(number of the left row, right row) for each left row that has candidates, ascending, the best one first."""
+        first, last, never = self._candidates(rows)
+        keys = self.shape.keys(rows, 0, self.shape.right_on)
+        asked = Positions(key_hash=rows.words[0], first=first, last=last, backward=not self.forward)
+        nearest = rights.reach(asked, 1, keys)
+        low, high = np.where(never, LAST, nearest), np.where(never, FIRST, nearest)
+        one = np.arange(len(rows))
+        back = one
+        if hash_decides(keys.columns):
+            both = np.stack([rows.words[0], low, high], axis=1)
+            one, back = _different(both)
+        query, found = rights.ranges(rows.words[0][one], low[one], high[one])
+        query, found = self.shape.same_key(rows, one[query], found, 0)
+        query, found = in_order(query, found.loose(), (OrderBy(self.right_time),))
+        return _spread(query, one, back, found)
+
+    def _candidates(self, rows: Batch) -> tuple[U64, U64, Mask]:
+        """Which right times each left row may look at, and which rows may look at none."""
+        codes = rows.order_code
+        if codes is None:
+            raise InternalError("arranged rows carry their words")
+        step = 1 if self.forward else -1
+        near, never = (codes, np.zeros(len(codes), np.bool_)) if self.exact else shifted(codes, step)
+        far = np.full(len(codes), LAST if self.forward else FIRST)
+        if self.tolerance is not None:
+            far = shifted(codes, step * self.tolerance)[0]
+            never = never | ((far < near) if self.forward else (far > near))
+        first, last = (near, far) if self.forward else (far, near)
+        return np.where(never, LAST, first), np.where(never, FIRST, last), never
+
+
+def _different(rows: U64) -> tuple[I64, I64]:
+    """The first of each run of equal rows, and for every row the number of its run."""
+    fresh = np.ones(len(rows), np.bool_)
+    fresh[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    return np.flatnonzero(fresh), np.cumsum(fresh) - 1
+
+
+def _spread(query: I64, one: I64, back: I64, found: Batch) -> tuple[I64, Batch]:
+    """The best row of each query, for every row that the query stands for."""
+    if len(query) == 0:
+        return query, found
+    best = np.minimum(query.searchsorted(one), len(query) - 1)
+    met = query[best] == one
+    numbers = np.flatnonzero(met[back])
+    return numbers, found.take(best[back[numbers]])

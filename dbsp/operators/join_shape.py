@@ -1,0 +1,118 @@
+"""What joins have in common: two sides with keys, which rows can meet, and what an output row is made of.
+
+A row with a null in its key meets nothing, unless the join is null-safe; nor does one without a time, where the join looks at
+times. Such a row is never kept; an outer join gives it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.horizon import Bound, Horizon, merged
+from dbsp.zset.arrays import gather, valid_rows
+from dbsp.zset.batch import Batch
+from dbsp.zset.equality import equal_columns
+from dbsp.zset.hashing import hash_decides
+from dbsp.zset.schema import Column, Schema
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinShape:
+    """The sides (0 left, 1 right) and their keys; `columns` lists (side, input column, output column).
+
+    A left key is in the output what the key is: of a right row that is alone it is the right key.
+    """
+
+    left: Schema
+    right: Schema
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    columns: tuple[tuple[int, str, str], ...]
+    schema: Schema
+    null_safe: bool = False
+
+    def __str__(self) -> str:
+        """The keys."""
+        pairs = zip(self.left_on, self.right_on, strict=True)
+        keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in pairs)
+        return f"on ({keys})" + (" null-safe" if self.null_safe else "")
+
+    def on(self, side: int) -> tuple[str, ...]:
+        """The key of a side."""
+        return self.right_on if side else self.left_on
+
+    def side(self, side: int) -> Schema:
+        """The columns of a side."""
+        return self.right if side else self.left
+
+    def meeting(self, batch: Batch, side: int, *others: str) -> tuple[Batch, Batch]:
+        """The rows that can meet rows of the other side, and those that cannot; `others` must not be null either."""
+        names = (*others, *(() if self.null_safe else self.on(side)))
+        masks = [mask for name in names if (mask := valid_rows(batch.column(name))) is not None]
+        if not masks:
+            return batch, Batch.empty(batch.schema)
+        able = np.logical_and.reduce(masks)
+        return batch.filter(able), batch.filter(~able)
+
+    def keys(self, rows: Batch, side: int, names: tuple[str, ...]) -> Batch:
+        """The keys of arranged rows under other names, one per row and in their order, with their hashes."""
+        own = self.side(side)
+        schema = Schema(tuple(Column(new, own[old].type) for new, old in zip(names, self.on(side), strict=True)))
+        columns = tuple(rows.column(name) for name in self.on(side))
+        ones = np.ones((len(rows), 1), np.int64)
+        return Batch(schema=schema, columns=columns, weights=ones, key_hash=rows.key_hash)
+
+    def same_key(self, rows: Batch, query: I64, found: Batch, side: int) -> tuple[I64, Batch]:
+        """Those pairs (row of a side, row found on the other by its hash) that have one key."""
+        keys = [rows.column(name) for name in self.on(side)]
+        theirs = [found.column(name) for name in self.on(1 - side)]
+        if len(query) == 0 or (hash_decides(keys) and hash_decides(theirs)):
+            return query, found
+        same = equal_columns(keys, query, theirs, np.arange(len(found)))
+        return (query, found) if same.all() else (query[same], found.take(np.flatnonzero(same)))
+
+    def paired(self, left: Batch, left_at: I64, right: Batch, right_at: I64, weights: I64) -> Batch:
+        """The output rows of pairs of rows."""
+        columns = tuple(
+            gather(left.column(name), left_at) if side == 0 else gather(right.column(name), right_at)
+            for side, name, _ in self.columns
+        )
+        return Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
+
+    def alone(self, rows: Batch, side: int, weights: I64) -> Batch:
+        """The output rows of rows of one side without a partner: nulls in place of the other side."""
+        there = np.flatnonzero(weights)
+        rows = rows.take(there)
+        columns = tuple(self._alone(rows, side, of, name, len(there)) for of, name, _ in self.columns)
+        return Batch(schema=self.schema, columns=columns, weights=weights[there].reshape(-1, 1))
+
+    def _alone(self, rows: Batch, side: int, of: int, name: str, count: int) -> pa.Array:
+        if of == side:
+            return rows.column(name)
+        if name in self.on(of):
+            return rows.column(self.on(side)[self.on(of).index(name)])
+        return pa.nulls(count, self.side(of)[name].type)
+
+    def bounds(self, inputs: Sequence[Horizon]) -> dict[tuple[str, str], Bound]:
+        """The least bound of both sides for each pair of keys that has one on both."""
+        left, right = inputs
+        pairs = zip(self.left_on, self.right_on, strict=True)
+        return {(a, b): merged([left[a], right[b]]) for a, b in pairs if a in left and b in right}
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """A changed row has the key of a changed row of one side."""
+        bounds = {(0, a): bound for (a, _), bound in self.bounds(inputs).items()}
+        bounds |= {(1, b): bound for (_, b), bound in self.bounds(inputs).items()}
+        return {out: bounds[side, name] for side, name, out in self.columns if (side, name) in bounds}
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, tuple[str, Bound] | None]:
+        """Rows of both sides whose key lies below what may still come are never read again."""
+        (a, b), bound = next(iter(self.bounds(inputs).items()), (("", ""), None))
+        return (None, None) if bound is None else ((a, bound), (b, bound))

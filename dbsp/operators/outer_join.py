@@ -1,0 +1,140 @@
+"""Outer join: the pairs of a join, and the rows of one side or both that have no partner, once each with nulls.
+
+**Law** left ⋈ right + {a row of a preserved side, with nulls: its key has no row on the other side}. The pairs change as in a
+join. With u(k) = 1 where key k has no row on the other side and 0 elsewhere, the rows alone change by u'·Da + (u' - u)·a.
+
+**State** both sides by key with the columns that are needed, and for each key how many rows a side has that the other waits for.
+
+**Cost** per changed row one look-up in the other side and one in the counts, and the pairs it makes; where a key gets its first
+partner or loses its last, the rows of the preserved side with this key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbsp.horizon import Bound, Horizon
+from dbsp.operators.join_shape import I64, JoinShape
+from dbsp.operators.linear_part import checked_sum
+from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.products import product
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.schema import Arrangement, Column, Schema
+
+def count_arrangement(shape: JoinShape, sides: int) -> Arrangement:
+    """How many rows a key has, once for each of so many sides."""
+    schema = Schema(tuple(Column(name, shape.left[name].type) for name in shape.left_on))
+    return Arrangement(schema=schema, key=shape.left_on, weights=sides)
+
+
+def count_change(shape: JoinShape, rows: Batch, side: int, place: int, sides: int) -> Batch:
+    """The keys of changed rows of a side, with their weights in a place."""
+    weights = np.zeros((len(rows), sides), np.int64)
+    weights[:, place] = rows.weight
+    keys = shape.keys(rows, side, shape.left_on)
+    return Batch(schema=keys.schema, columns=keys.columns, weights=weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OuterJoin(Operator):
+    """Equi-join; `preserved` are the sides whose rows stay without a partner: (0,) left, (1,) right, (0, 1) full."""
+
+    shape: JoinShape
+    preserved: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """What stays, and the keys."""
+        kind = "full" if len(self.preserved) > 1 else ("left", "right")[self.preserved[0]]
+        return f"{kind} join {self.shape}"
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The left side, the right side, the rows per key of the sides that the other waits for."""
+        shape = self.shape
+        return (
+            Arrangement(schema=shape.left, key=shape.left_on),
+            Arrangement(schema=shape.right, key=shape.right_on),
+            count_arrangement(shape, len(self.preserved)),
+        )
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """Only keys change of which a row changes."""
+        return self.shape.horizon(inputs)
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+        """Closed keys."""
+        left, right = self.shape.closing(inputs)
+        return left, right, left
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The pairs and the rows alone that came and went."""
+        shape, arrangements = self.shape, self.arrangements()
+        deltas, made = [], []
+        for side, batch in enumerate(inputs):
+            able, lonely = shape.meeting(batch, side)
+            if side in self.preserved and len(lonely):
+                made.append(shape.alone(lonely, side, lonely.weight))
+            deltas.append(arrange(able, arrangements[side]))
+        left, right = deltas
+        if len(left):
+            made.append(self._pairs(left, state.spine(1).with_batch(right), 0))
+        if len(right):
+            made.append(self._pairs(right, state.spine(0), 1))
+        counts = state.spine(2)
+        change = arrange(concat([*self._changes(deltas)], arrangements[2].schema), arrangements[2])
+        later = counts.with_batch(change)
+        old = counts.sums(change)
+        for place, side in enumerate(self.preserved):
+            made.append(self._present(deltas[side], side, later, place))
+            made.append(self._flipped(state.spine(side), side, change, old, place))
+        for index, batch in enumerate((left, right, change)):
+            if len(batch):
+                state.append(index, batch)
+        return concat(made, shape.schema)
+
+    def _pairs(self, delta: Batch, spine: Spine, side: int) -> Batch:
+        """The pairs of changed rows with the other side."""
+        shape = self.shape
+        query, found = shape.same_key(delta, *spine.matches(delta.words[0]), side)
+        weights = product(delta.weight[query], found.weight)
+        at = np.arange(len(found))
+        if side == 0:
+            return shape.paired(delta, query, found, at, weights)
+        return shape.paired(found, at, delta, query, weights)
+
+    def _changes(self, deltas: Sequence[Batch]) -> list[Batch]:
+        """For every preserved side how many rows of the other side came per key."""
+        sides = len(self.preserved)
+        return [
+            count_change(self.shape, deltas[1 - side], 1 - side, place, sides)
+            for place, side in enumerate(self.preserved)
+        ]
+
+    def _present(self, delta: Batch, side: int, counts: Spine, place: int) -> Batch:
+        """The changed rows of a side whose key has no partner now."""
+        if len(delta) == 0:
+            return Batch.empty(self.shape.schema)
+        partners = counts.sums(self.shape.keys(delta, side, self.shape.left_on))[:, place]
+        return self.shape.alone(delta, side, np.where(partners > 0, 0, delta.weight))
+
+    def _flipped(self, spine: Spine, side: int, change: Batch, old: I64, place: int) -> Batch:
+        """The rows of a side, as of the step before, whose key got its first partner or lost its last."""
+        new = checked_sum(old, change.weights)
+        turn = (new[:, place] <= 0).astype(np.int64) - (old[:, place] <= 0)
+        keys = change.filter(turn != 0)
+        if len(keys) == 0:
+            return Batch.empty(self.shape.schema)
+        query, found = rows_of_keys(self.shape, spine, keys, side)
+        return self.shape.alone(found, side, product(turn[turn != 0][query], found.weight))
+
+
+def rows_of_keys(shape: JoinShape, spine: Spine, keys: Batch, side: int) -> tuple[I64, Batch]:
+    """(number of the key, row) of the stored rows of a side; the keys are arranged under the left names."""
+    renamed = JoinShape(
+        left=keys.schema, right=shape.side(side), left_on=shape.left_on, right_on=shape.on(side), columns=(),
+        schema=Schema(()),
+    )  # fmt: skip
+    return renamed.same_key(keys, *spine.matches(keys.words[0]), 0)

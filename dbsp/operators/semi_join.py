@@ -1,0 +1,77 @@
+"""Semi and anti join: the left rows whose key has a row on the right, and those whose key has none.
+
+**Law** with u(k) = 1 where key k is wanted and 0 elsewhere, the answer u·a changes by u'·Da + (u' - u)·a.
+
+**State** the left rows by key, and for each key how many rows the right side has; none of the right side's other columns.
+
+**Cost** per changed row one look-up in the counts; where a key gets its first partner or loses its last, its left rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbsp.horizon import Bound, Horizon
+from dbsp.operators.join_shape import I64, JoinShape
+from dbsp.operators.linear_part import checked_sum
+from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.outer_join import count_arrangement, count_change, rows_of_keys
+from dbsp.operators.products import product
+from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.schema import Arrangement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SemiJoin(Operator):
+    """The left rows with a partner; with `anti` those without."""
+
+    shape: JoinShape
+    anti: bool
+
+    def __str__(self) -> str:
+        """Which one, and the keys."""
+        return f"{'anti' if self.anti else 'semi'} join {self.shape}"
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The left side, the right rows per key."""
+        return Arrangement(schema=self.shape.left, key=self.shape.left_on), count_arrangement(self.shape, 1)
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """Only keys change of which a row changes."""
+        return self.shape.horizon(inputs)
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+        """Closed keys."""
+        left, _ = self.shape.closing(inputs)
+        return left, left
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The rows that came into the answer and left it."""
+        shape = self.shape
+        by_key, by_count = self.arrangements()
+        able, lonely = shape.meeting(inputs[0], 0)
+        made = [shape.alone(lonely, 0, lonely.weight)] if self.anti and len(lonely) else []
+        left = arrange(able, by_key)
+        right, _ = shape.meeting(inputs[1], 1)
+        change = arrange(count_change(shape, right, 1, 0, 1), by_count)
+        counts = state.spine(1)
+        if len(left):
+            partners = counts.with_batch(change).sums(shape.keys(left, 0, shape.left_on))
+            made.append(shape.alone(left, 0, product(self._wanted(partners), left.weight)))
+            state.append(0, left)
+        if len(change):
+            old = counts.sums(change)
+            turn = self._wanted(checked_sum(old, change.weights)) - self._wanted(old)
+            turned = np.flatnonzero(turn)
+            if len(turned):
+                query, found = rows_of_keys(shape, state.spine(0), change.filter(turn != 0), 0)
+                made.append(shape.alone(found, 0, product(turn[turned][query], found.weight)))
+            state.append(1, change)
+        return concat(made, shape.schema)
+
+    def _wanted(self, counts: I64) -> I64:
+        """1 for a key whose left rows are in the answer."""
+        return np.asarray((counts[:, 0] > 0) != self.anti).astype(np.int64)

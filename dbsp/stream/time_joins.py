@@ -1,0 +1,274 @@
+"""Joins that look at time: as of a time, within a span of time, and with a table as it is at the moment."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dbsp.algebra.side_join import AsofJoin, LookupJoin, SideJoin
+from dbsp.circuit.nodes import SourceLine
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.durations import MICROSECOND
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr
+from dbsp.expr.types import is_integer
+from dbsp.operators.conditional_join import Interval
+from dbsp.stream.handle import Handle, check_streams
+from dbsp.stream.join_keys import HOWS, Sides, condition_of, keys_of, output, reads_of, sides_of
+from dbsp.zset.schema import DATE, TIMES
+
+if TYPE_CHECKING:
+    from dbsp.stream.stream import Stream
+
+Distance = int | datetime.timedelta
+By = str | Sequence[str] | Mapping[str, str] | None
+DAY = datetime.timedelta(days=1)
+
+
+class TimeJoins(Handle):
+    """As-of, interval and lookup joins."""
+
+    __slots__ = ()
+
+    def asof_join(  # noqa: PLR0913 (all by keyword)
+        self,
+        other: Stream,
+        on: str | Mapping[str, str],
+        *,
+        by: By = None,
+        tolerance: Distance | None = None,
+        direction: str = "backward",
+        allow_exact_matches: bool = True,
+        how: str = "left",
+        null_safe: bool = False,
+        suffix: str | None = "_right",
+    ) -> Stream:
+        """Each row with the latest row of the other stream that is not later, by the time columns `on`.
+
+        **Law** Of the other's rows with equal `by` and time <= the row's time (`allow_exact_matches=False`: <), and at most
+        `tolerance` before it, the latest; of several at that time the first by all its columns, ascending, nulls last, as
+        `top_k` orders them. `direction="forward"` looks for the earliest one that is not earlier. A row without a match
+        has nulls, or is left out with `how="inner"`. A null time or `by` matches nothing.
+
+        **Shape** All columns, then the other's without its `by`; names as in `join`. `on` are two columns of one type:
+        whole numbers, dates or times. `tolerance` is in the same unit: a number, or a span such as `dbsp.minutes(5)`.
+
+        **State** Both sides, sorted by time within `by`; all columns of the other, which decide ties. Under watermarks on
+        both times, this side's rows are dropped when none that could change their match may still come.
+
+        **Cost** Per changed row a search. A row that comes or goes on the other side changes the rows of this side between
+        it and its neighbour in time: these are looked up again, no others. Without `by` all is on one worker.
+
+        **Example**
+
+        >>> import dbsp
+        >>> trades = dbsp.table("trades", {"at": dbsp.INT64, "share": dbsp.STRING})
+        >>> quotes = dbsp.table("quotes", {"at": dbsp.INT64, "share": dbsp.STRING, "price": dbsp.INT64})
+        >>> priced = trades.asof_join(quotes, on="at", by="share", tolerance=10)
+        >>> print(priced.schema)
+        (at: int64, share: string, at_right: int64, price: int64)
+        >>> with dbsp.open(dbsp.circuit("demo", {"priced": priced})) as run:
+        ...     run.push("trades", [{"at": 7, "share": "x"}])
+        ...     run.push("quotes", [{"at": 1, "share": "x", "price": 5}, {"at": 6, "share": "x", "price": 8}])
+        ...     print(run.step()["priced"].to_rows())
+        ...     run.delete("quotes", [{"at": 6, "share": "x", "price": 8}])
+        ...     print(sorted(run.step()["priced"].to_rows()))
+        [((7, 'x', 6, 8), 1)]
+        [((7, 'x', 1, 5), 1), ((7, 'x', 6, 8), -1)]
+        """
+        source = user_line()
+        with located(source):
+            check_streams("asof_join", [other])
+            _one_of("how", how, ("left", "inner"))
+            _one_of("direction", direction, ("backward", "forward"))
+            sides, left, right = _timed("asof_join", self, other, on, by, source)
+            unit = sides.left.schema[left].type
+            columns, schema = output(sides, how, suffix, null_safe=null_safe)
+            node = AsofJoin(
+                left=sides.left, right=sides.right, left_on=sides.left_on, right_on=sides.right_on, left_time=left,
+                right_time=right, forward=direction == "forward", exact=bool(allow_exact_matches),
+                tolerance=None if tolerance is None else _distance("tolerance", tolerance, unit, least=0),
+                outer=how == "left", columns=columns, schema=schema, null_safe=null_safe, source=source,
+            )  # fmt: skip
+            return self.made(node)
+
+    def interval_join(  # noqa: PLR0913 (all by keyword)
+        self,
+        other: Stream,
+        on: str | Mapping[str, str],
+        *,
+        by: By = None,
+        lower: Distance | None = None,
+        upper: Distance | None = None,
+        within: Distance | None = None,
+        how: str = "inner",
+        where: Expr | None = None,
+        null_safe: bool = False,
+        suffix: str | None = "_right",
+    ) -> Stream:
+        """Pairs of rows with equal `by` whose times `on` lie near each other: lower <= other's time - this time <= upper.
+
+        **Law** Bilinear if inner; `how` and `where` as in `join`. `within=d` means lower = -d and upper = d; a bound that is
+        not given bounds nothing. A null time meets nothing.
+
+        **Shape** As `asof_join`; bounds are numbers, or spans such as `dbsp.minutes(5)`.
+
+        **State** Both sides, sorted by time within `by`; for outer, semi and anti joins the number of pairs beside each row
+        that may be without. Under watermarks on both times, and with both bounds, rows are dropped when they are too old
+        for what may still come.
+
+        **Cost** Per changed row a search, and the rows of the other side in its span. Without `by` all is on one worker.
+
+        **Errors** As in `join`.
+
+        **Example**
+
+        >>> import dbsp
+        >>> clicks = dbsp.table("clicks", {"at": dbsp.INT64, "user": dbsp.STRING})
+        >>> orders = dbsp.table("orders", {"at": dbsp.INT64, "user": dbsp.STRING})
+        >>> led = clicks.interval_join(orders, on="at", by="user", lower=0, upper=10, how="left")
+        >>> with dbsp.open(dbsp.circuit("demo", {"led": led})) as run:
+        ...     run.push("clicks", [{"at": 5, "user": "ann"}])
+        ...     print(run.step()["led"].to_rows())
+        ...     run.push("orders", [{"at": 12, "user": "ann"}, {"at": 16, "user": "ann"}])
+        ...     print(sorted(run.step()["led"].to_rows(), key=str))
+        [((5, 'ann', None), 1)]
+        [((5, 'ann', 12), 1), ((5, 'ann', None), -1)]
+        """
+        source = user_line()
+        with located(source):
+            check_streams("interval_join", [other])
+            _one_of("how", how, HOWS)
+            sides, left, right = _timed("interval_join", self, other, on, by, source)
+            least, most = _bounds(lower, upper, within, sides.left.schema[left].type)
+            naming = suffix if how not in ("semi", "anti") else suffix or "_right"
+            pairs, pair_schema = output(sides, "inner", naming, null_safe=null_safe)
+            condition = None if where is None else condition_of(where, pair_schema)
+            columns, schema = output(sides, how, suffix, null_safe=null_safe)
+            node = SideJoin(
+                left=sides.left, right=sides.right, how=how, left_on=sides.left_on, right_on=sides.right_on,
+                columns=columns, schema=schema, where=condition, reads=reads_of(sides, pairs, condition),
+                interval=Interval(left=left, right=right, lower=least, upper=most), null_safe=null_safe, source=source,
+            )  # fmt: skip
+            return self.made(node)
+
+    def lookup_join(
+        self,
+        other: Stream,
+        on: str | Sequence[str] | Mapping[str, str],
+        *,
+        how: str = "inner",
+        null_safe: bool = False,
+        suffix: str | None = "_right",
+    ) -> Stream:
+        """Each new row with the other's rows of its key as they are in the step in which it comes; later changes of the
+        other leave it as it is. An ordinary `join` takes earlier results back when the other side changes.
+
+        **Law** The output of a step is the step's new rows joined with the other side after the step's changes. So the
+        answer depends on how changes are cut into steps: the log has the steps, and a replay gives the same rows.
+
+        **Shape** As `join` with `how` "inner" or "left".
+
+        **State** The other side, by key; nothing of this side.
+
+        **Cost** Per new row a look-up, and the pairs it makes.
+
+        **Errors** This side takes new rows only: one that is taken back, or replaced under a primary key, goes to the
+        dead-letter log, and what was given for it stays.
+
+        **Example**
+
+        >>> import dbsp
+        >>> bids = dbsp.table("bids", {"euros": dbsp.INT64, "kind": dbsp.STRING})
+        >>> rates = dbsp.table("rates", {"kind": dbsp.STRING, "rate": dbsp.INT64}, primary_key="kind")
+        >>> with dbsp.open(dbsp.circuit("demo", {"rated": bids.lookup_join(rates, on="kind")})) as run:
+        ...     run.push("rates", [{"kind": "a", "rate": 2}])
+        ...     run.push("bids", [{"euros": 5, "kind": "a"}])
+        ...     print(run.step()["rated"].to_rows())
+        ...     run.push("rates", [{"kind": "a", "rate": 3}])
+        ...     run.push("bids", [{"euros": 6, "kind": "a"}])
+        ...     print(run.step()["rated"].to_rows())
+        ...     run.delete("bids", [{"euros": 5, "kind": "a"}])
+        ...     print(run.step()["rated"].to_rows(), run.dead_letters()[0].reason)
+        [((5, 'a', 2), 1)]
+        [((6, 'a', 3), 1)]
+        [] a lookup join takes new rows only: this one was taken back
+        """
+        source = user_line()
+        with located(source):
+            check_streams("lookup_join", [other])
+            _one_of("how", how, ("inner", "left"))
+            sides = sides_of(self.node, other.node, keys_of(on), source)
+            columns, schema = output(sides, how, suffix, null_safe=null_safe)
+            node = LookupJoin(
+                left=sides.left, right=sides.right, left_on=sides.left_on, right_on=sides.right_on,
+                outer=how == "left", columns=columns, schema=schema, null_safe=null_safe, source=source,
+            )  # fmt: skip
+            return self.made(node)
+
+
+def _one_of(what: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise CircuitError(f"no such {what}: {what}={value!r}", f"one of {', '.join(known)}")
+
+
+def _timed(
+    what: str, left: Handle, right: Handle, on: Any, by: By, source: SourceLine | None
+) -> tuple[Sides, str, str]:
+    """The sides, keyed by `by`, and their time columns, of one type."""
+    keys = ((), ()) if by is None or (not isinstance(by, str) and not len(by)) else keys_of(by)
+    sides = sides_of(left.node, right.node, keys, source)
+    times = keys_of(on)
+    if len(times[0]) != 1:
+        raise CircuitError(f"{what} compares one column of each side: on={on!r}", "equal keys go to by=")
+    sides_of(left.node, right.node, times, source)
+    (own,), (other,) = times
+    sides = sides.met(own, other, source)
+    type_ = sides.left.schema[own].type
+    if not is_integer(type_) and type_ not in TIMES:
+        hint = "cast both sides to dbsp.TIMESTAMP, dbsp.DATE or a whole number"
+        raise CircuitError(f"{what} compares times or whole numbers: column={own} type={type_}", hint)
+    return sides, own, other
+
+
+def _bounds(lower: Any, upper: Any, within: Any, type_: pa.DataType) -> tuple[int | None, int | None]:
+    """Both bounds in the unit of the times."""
+    if within is not None:
+        if lower is not None or upper is not None:
+            raise CircuitError("an interval has its bounds twice", "give within=, or lower= and upper=")
+        distance = _distance("within", within, type_, least=0)
+        return -distance, distance
+    if lower is None and upper is None:
+        raise CircuitError("an interval join needs a bound", "give within=, or lower= and upper=")
+    least = None if lower is None else _distance("lower", lower, type_)
+    most = None if upper is None else _distance("upper", upper, type_)
+    if least is not None and most is not None and least > most:
+        raise CircuitError(
+            f"an interval that holds nothing: lower={lower} upper={upper}", "lower must not be above upper"
+        )
+    return least, most
+
+
+def _distance(name: str, value: Any, type_: pa.DataType, least: int | None = None) -> int:
+    """A distance between two values of this type, in its unit."""
+    if is_integer(type_):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise CircuitError(f"{name} is a whole number, as the columns are: {name}={value!r}", "such as 10")
+        distance = value
+    else:
+        if not isinstance(value, datetime.timedelta):
+            raise CircuitError(
+                f"{name} is a span of time, as the columns are times: {name}={value!r}", "such as dbsp.minutes(10)"
+            )
+        unit = DAY if type_ == DATE else MICROSECOND
+        if value % unit:
+            raise CircuitError(
+                f"{name} is not a whole number of days, as the columns are: {name}={value}", "such as dbsp.days(1)"
+            )
+        distance = value // unit
+    if least is not None and distance < least:
+        raise CircuitError(f"{name} must not be negative: {name}={value}", "such as 0")
+    return distance
