@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 
-from dbsp.algebra.table import Table
+from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.coordinator import control as ledgers
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.admission import refuse_overload
@@ -29,7 +29,7 @@ from dbsp.coordinator.query import QueryLimits, run_query, views_of
 from dbsp.coordinator.shell import SETTLED, Shell
 from dbsp.coordinator.site import close_site
 from dbsp.coordinator.status import Board, Snapshot
-from dbsp.errors import ConfigError, DbspError, UnavailableError
+from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Incoming, Position, Producer, Push
 from dbsp.layout import Layout, moved_shards, rescaled
 from dbsp.logs import DELETE, INSERT, StepRecord
@@ -263,6 +263,8 @@ class Service:
     def _as_push(self, table: str, rows: Rows, delete: bool) -> Push:
         if isinstance(rows, Push):
             return rows
+        if delete and self.table(table).append_only:
+            raise DataError(f"{NO_DELETE}: table={table}", "declare the table without append_only")
         schema = self.table(table).schema
         batch = rows if isinstance(rows, Batch) else Batch.from_arrow(rows, schema)
         operations = np.full(len(batch), DELETE if delete else INSERT, dtype=np.int8)

@@ -17,21 +17,27 @@ from dbsp.zset.schema import Schema
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
+NO_DELETE = "a delete in an append-only table"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Node):
-    """A table that changes. With a primary key an insert replaces the row of that key and a delete needs only the key."""
+    """A table that changes. With a primary key an insert replaces the row of that key and a delete needs only the key.
+
+    Of an `append_only` table no row ever goes; whoever reads the input refuses a delete.
+    """
 
     INPUTS: ClassVar[tuple[str, ...]] = ()
     name: str
     schema: Schema
     primary_key: tuple[str, ...] = ()
+    append_only: bool = False
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """Name, columns, key."""
         key = f" primary key ({', '.join(self.primary_key)})" if self.primary_key else ""
-        return f"table {self.name} {self.schema}{key}"
+        return f"table {self.name} {self.schema}{key}{' append-only' if self.append_only else ''}"
 
     def kept(self, need: Need) -> Need:
         """The key decides the identity of rows."""

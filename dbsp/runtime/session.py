@@ -16,7 +16,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from dbsp.algebra.table import Table
+from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.circuit.nodes import Circuit
 from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError, DataError
@@ -145,6 +145,8 @@ class Run:
 
     def _append(self, name: str, rows: Rows, operation: int, partition: int | None) -> None:
         table = self._table(name)
+        if table.append_only and operation == DELETE:
+            raise CircuitError(f"{NO_DELETE}: table={name}", "declare the table without append_only")
         batch = _rows_to_batch(table, rows, operation)
         at = self._pushes % self._inputs.spread if partition is None else partition
         self._pushes += 1

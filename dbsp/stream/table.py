@@ -20,6 +20,7 @@ def table(
     columns: Columns,
     primary_key: str | Sequence[str] | None = None,
     watermark: Mapping[str, datetime.timedelta] | None = None,
+    append_only: bool = False,
 ) -> Stream:
     """A table that the pipeline's inputs change.
 
@@ -27,6 +28,8 @@ def table(
     are never null.
     Without one the table is a bag: a row may occur several times.
     `watermark={"at": lateness}` bounds how late a row may be, as `with_watermark` does.
+    Of an `append_only` table no row is ever deleted: a delete is refused to its sender, or is a dead letter where the
+    sender cannot be told.
 
     **Example**
 
@@ -47,7 +50,10 @@ def table(
         if len(set(key)) != len(key):
             raise CircuitError(f"a primary key names a column twice: primary_key={list(key)}")
         schema = Schema(tuple(Column(c.name, c.type, c.nullable and c.name not in key) for c in schema))
-        made = Stream(Table(name=name, schema=schema, primary_key=key, source=source))
+        if append_only and key:
+            hint = "an insert would replace a row of the same key: leave out primary_key or append_only"
+            raise CircuitError(f"an append-only table with a primary key: table={name}", hint)
+        made = Stream(Table(name=name, schema=schema, primary_key=key, append_only=bool(append_only), source=source))
         if not isinstance(watermark, Mapping | None):
             raise CircuitError(f"a watermark is a dict: got={watermark!r}", 'such as {"at": dbsp.minutes(5)}')
         for column, lateness in (watermark or {}).items():

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dbsp.algebra.table import Table
+from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.io.formats.wire import to_json_text
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
@@ -58,6 +58,8 @@ def _decode(found: pa.Table, table: Table) -> Push:
     operations, bad_operation = _operations(found)
     columns = [_column(found, column) for column in table.schema]
     reasons: dict[int, str] = {int(row): f"{OPERATION} is neither 0 nor 1" for row in np.flatnonzero(bad_operation)}
+    if table.append_only:
+        reasons.update((int(row), NO_DELETE) for row in np.flatnonzero(operations == DELETE))
     for column, array in zip(table.schema, columns, strict=True):
         for row in np.flatnonzero(_forbidden_null(array, column, operations, table)):
             reasons.setdefault(int(row), f"column {column.name}: missing or null")

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from dbsp.algebra.table import Table
+from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.io.chunk import join_pushes
 from dbsp.io.formats.json_scan import count_plain_rows
 from dbsp.io.formats.wire import from_wire, wire_type
@@ -145,6 +145,8 @@ def _decode_fast(block: bytes, table: Table) -> Push | None:
             arrays, deletes = opened
         columns = [from_wire(array, column.type) for array, column in zip(arrays, table.schema, strict=True)]
     except (pa.ArrowException, ValueError):
+        return None
+    if table.append_only and deletes.any():
         return None
     if not all(_nulls_fit(array, column, deletes, table) for array, column in zip(columns, table.schema, strict=True)):
         return None
@@ -276,6 +278,8 @@ def _read_row(value: Any, table: Table) -> _Row:
             raise _RowError("an envelope holds one row, under insert or delete, and nothing else")
         name, row = next(iter(inside.items()))
         operation = _OPERATIONS[name]
+    if operation == DELETE and table.append_only:
+        raise _RowError(NO_DELETE)
     unknown = [name for name in row if name not in table.schema]
     if unknown:
         raise _RowError(f"unknown column: {unknown[0]}")
