@@ -142,7 +142,9 @@ ELSEWHERE = {
     "Upsert": ("retractions",),  # deletes come to it as operations
 }
 EVERYTHING = ("changes", "retractions", "vanishing")
-ELSEWHERE |= dict.fromkeys(["RoundExtremes", "RoundSet", "Watermark", "Window"], EVERYTHING)  # have tests of their own
+ELSEWHERE |= dict.fromkeys(
+    ["RoundExtremes", "RoundSet", "Watermark", "Final", "Window"], EVERYTHING
+)  # have tests of their own
 """What an operator cannot meet in generated circuits, by its nature."""
 
 

@@ -52,10 +52,18 @@ def sessions(r: Relation, gap: int) -> Relation:
     )
 
 
+def recent(r: Relation) -> Relation:
+    """Times of 1970 have come and will stay for a century: what changes with the clock has tests of its own."""
+    at = dbsp.col("at")
+    stream = timed(r).filter((at <= dbsp.now()) & (at > dbsp.now() - dbsp.days(36_525)) & (dbsp.col("a") != 1))
+    return Relation(stream.select("b", "a", "f"), f"select b, a, f from ({r.sql}) where a != 1", (*r.operators, "now"))
+
+
 def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
     """Relations made of others."""
     return [
         st.builds(tumbled, inner, st.integers(1, 7)),
+        st.builds(recent, inner),
         st.builds(sessions, inner, st.integers(1, 4)),
         st.builds(hopped, inner, st.integers(1, 7), st.integers(1, 7)),
     ]
