@@ -58,11 +58,38 @@ def operators() -> dict[str, type[Operator]]:
     return found
 
 
+def parts() -> dict[str, Any]:
+    """Every kind of part that a group-by keeps."""
+    operators()
+    modules = [
+        importlib.import_module(f"dbsp.operators.{m.name}") for m in pkgutil.iter_modules(dbsp.operators.__path__)
+    ]
+    found = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type)]
+    return {
+        kind.__name__: kind
+        for kind in found
+        if kind.__name__.endswith("Part") and "form" in vars(kind) and kind.__name__ != "Part"
+    }
+
+
+def vanished(old: Any, new: Any) -> bool:
+    """Whether some group lost its rows, or a value of some group was there and is not."""
+    if old.alive is not None and bool((old.alive & ~new.alive).any()):
+        return True
+    pairs = zip(old.columns, new.columns, strict=True)
+    return any(_there(before) - _there(after) for before, after in pairs)
+
+
+def _there(column: Any) -> set[int]:
+    """The places with a value; a count of 0 is none."""
+    return {at for at, value in enumerate(column.to_pylist()) if value is not None and value != 0}
+
+
 @contextmanager
-def tallied() -> Iterator[Tally]:
-    """Every operator counts while the block runs."""
+def tallied(of_parts: bool = False) -> Iterator[Tally]:
+    """Every operator counts while the block runs; or, instead, every part of a group-by."""
     tally = Tally()
-    kinds = operators()
+    kinds = {} if of_parts else operators()
     originals = {name: kind.step for name, kind in kinds.items()}
 
     def counting(name: str, step: Any) -> Any:
@@ -73,11 +100,26 @@ def tallied() -> Iterator[Tally]:
 
         return counted
 
+    def counting_part(name: str, step: Any) -> Any:
+        def counted(self: Any, state: Any, groups: Any, delta: Any) -> Any:
+            old, new = step(self, state, groups, delta)
+            tally.note(name, (delta,), ())
+            tally.of[name].vanishing += vanished(old, new)
+            return old, new
+
+        return counted
+
     for name, kind in kinds.items():
         kind.step = counting(name, originals[name])  # type: ignore[method-assign]
+        tally.of[name] = Counts()
+    kept = {name: (kind, kind.step) for name, kind in parts().items() if of_parts}
+    for name, (kind, step) in kept.items():
+        kind.step = counting_part(name, step)
         tally.of[name] = Counts()
     try:
         yield tally
     finally:
         for name, kind in kinds.items():
             kind.step = originals[name]  # type: ignore[method-assign]
+        for kind, step in kept.values():
+            kind.step = step

@@ -8,11 +8,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.zset.hashing import narrow_hash
+from dbsp.zset.kernels import variances
 from tests.operators.driver import plain, total
 from tests.operators.histories import floats, hashed, hashes, histories, keys, proper, quick
 from tests.operators.test_group_by import Grouped, grouped, integers, money, texts, values
@@ -75,6 +77,14 @@ def test_variances_of_decimals_are_rounded_once(cents: list[int]) -> None:
     driver.feed([(row(m=Decimal(c).scaleb(-2)), 1) for c in cents])
     found = [Fraction(c, 100) for c in cents]
     assert driver.answer == {("a", variance_of(found, 0), variance_of(found, 1)): 1}
+
+
+def test_a_long_number_is_rounded_to_the_nearest() -> None:
+    half = (1 << 53) + 1  # just between two floats
+    for number, sticky, exponent in ((half, False, 0), (half, True, 0), (half << 40, True, 9), (3, False, -1076), (1, True, -1075)):
+        limbs = np.array([number >> (32 * i) & 0xFFFFFFFF for i in range(4)], np.uint64)
+        exact = Fraction(number) + (Fraction(1, 4) if sticky else 0)
+        assert variances._nearest(limbs, 4, sticky, exponent) == float(exact * Fraction(2) ** exponent)
 
 
 def test_a_variance_is_nan_while_there_is_no_number() -> None:

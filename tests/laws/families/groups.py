@@ -218,8 +218,7 @@ def by_user(r: Relation, fold: bool) -> Relation:
 
 def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
     """Relations made of others."""
-    aggregates = [
-        st.builds(whole, inner),
+    many = [
         st.builds(varied, inner, st.sampled_from(["integers", "floats"]), st.sampled_from(["n", "(n - 1)"])),
         st.builds(logical, inner),
         st.builds(bitwise, inner, st.sampled_from(["and", "or", "xor"])),
@@ -228,13 +227,14 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(quantiles, inner, st.sampled_from([0, 0.25, 0.5, 0.75, 1])),
         st.builds(middles, inner),
         st.builds(joined_texts, inner),
-        st.builds(by_user, inner, st.booleans()),
+        st.builds(having, inner, st.integers(0, 2)),
+        st.builds(pivoted, inner),
     ]
     return [
         st.builds(grouped, inner),
         st.builds(extremes, inner),
-        st.one_of(aggregates),
-        st.builds(having, inner, st.integers(0, 2)),
+        st.builds(whole, inner),
+        st.builds(by_user, inner, st.booleans()),
         st.builds(grouping_sets, inner, st.sampled_from(["rollup", "cube", "sets"])),
-        st.builds(pivoted, inner),
+        st.one_of(many),
     ]
