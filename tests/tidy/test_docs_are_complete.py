@@ -16,3 +16,19 @@ def test_every_method_of_an_expression_is_documented() -> None:
     missing = [name for name in names if f".{name}(" not in text]
     assert not missing
     assert len(names) > 70
+
+
+def test_every_method_of_a_stream_is_documented() -> None:
+    """In docs/streams.md."""
+    text = (DOCS / "streams.md").read_text()
+    internal = {"made", "selected", "node", "schema", "columns"}
+    names = [name for name in dir(dbsp.Stream) if not name.startswith("_") and name not in internal]
+    assert not [name for name in names if f".{name}(" not in text]
+
+
+def test_every_function_is_documented() -> None:
+    """Aggregates, window functions and all others, somewhere in the two pages."""
+    text = (DOCS / "streams.md").read_text() + (DOCS / "expressions.md").read_text()
+    functions = [name for name in dbsp.__all__ if name.islower() and not name.startswith("_")]
+    elsewhere = {"asc", "decimal", "drawing", "load_circuit", "open"}
+    assert not [name for name in functions if name not in elsewhere and name not in text]

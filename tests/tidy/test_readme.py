@@ -13,10 +13,10 @@ from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md", "docs/STATUS.md", "docs/expressions.md"]
+PAGES = ["README.md", "ARCHITECTURE.md", "docs/STATUS.md", "docs/expressions.md", "docs/streams.md"]
 
 
-@pytest.mark.parametrize(("page", "least"), [("README.md", 5), ("docs/expressions.md", 4)])
+@pytest.mark.parametrize(("page", "least"), [("README.md", 5), ("docs/expressions.md", 4), ("docs/streams.md", 12)])
 def test_the_examples_run(page: str, least: int) -> None:
     done = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert done.attempted >= least
