@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 
+from dbsp.algebra.join import Join
 from dbsp.algebra.streaming import StepJoin, Streaming
 from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import InternalError
 from dbsp.stream.handle import check_streams
-from dbsp.stream.join_keys import join_node
 from dbsp.stream.stream import Stream
 
 __all__ = ["delay", "differentiate", "incremental", "integrate", "lifted_distinct", "lifted_join"]
@@ -139,7 +140,9 @@ def lifted_join(
     source = user_line()
     with located(source):
         check_streams("lifted_join", [left, right])
-        join = join_node(left.node, right.node, on, None, None, suffix, source)
+        join = left.join(right, on, suffix=suffix).node
+        if not isinstance(join, Join):
+            raise InternalError(f"an inner join is another node: node={join}")
         return Stream(StepJoin(**{each.name: getattr(join, each.name) for each in fields(join)}))
 
 

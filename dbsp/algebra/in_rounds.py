@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dbsp.algebra.difference import Difference
 from dbsp.algebra.distinct import Distinct
+from dbsp.algebra.explode import Explode
 from dbsp.algebra.filter import Filter
 from dbsp.algebra.group_by import GroupBy
 from dbsp.algebra.join import Join
@@ -32,7 +33,10 @@ from dbsp.zset.schema import INT64, Column, Schema
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
-CAN = "a recursion can hold select, with_columns, filter, join, union, distinct, difference from a fixed stream, min and max"
+CAN = (
+    "a recursion can hold select, with_columns, filter, explode, inner joins, union, distinct, min and max, and difference,"
+    " semi and anti joins against a stream that does not depend on it"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +143,11 @@ def check(node: Node, varies: Sequence[bool]) -> None:
     """Refuse a node that cannot stand inside a loop; `varies` says which inputs do."""
     line = "" if node.source is None else f" at={node.source}"
     match node:
-        case Filter() | Select() | Join() | Union() | Distinct():
+        case Filter() | Select() | Union() | Distinct():
+            return
+        case Join() if type(node) is Join:  # not one that looks at a step alone
+            return
+        case Explode():
             return
         case Difference():
             if varies[1]:
@@ -162,7 +170,7 @@ def _lifted(node: Node, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
     """One node on inputs with rounds, where they vary."""
     check(node, varies)
     match node:
-        case Filter():
+        case Filter() | Explode():
             return replace(node, input=inputs[0], schema=in_rounds(node.schema))
         case Select():
             columns = (*node.columns, (ROUND, ColumnRef(ROUND)))
