@@ -140,6 +140,7 @@ def storm(seed: int, steps: int) -> list[tuple[Any, ...]]:
 
 ELSEWHERE = {
     "Upsert": ("retractions",),  # deletes come to it as operations
+    "Once": ("changes", "retractions", "vanishing"),  # it has no input, and gives one row in the first step
 }
 EVERYTHING = ("changes", "retractions", "vanishing")
 ELSEWHERE |= dict.fromkeys(
