@@ -6,7 +6,7 @@ part in the aggregate.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.expr.functions import UserFunction
+from dbsp.horizon import Horizon
 from dbsp.operators.columns import column_of
 from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext
@@ -44,6 +45,10 @@ class Vectors(Operator):
     def schema(self) -> Schema:
         """The rows, then the vectors."""
         return Schema((*self.rows.columns, *(Column(name, INT64) for name in self.names)))
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """That of the rows, which keep their columns."""
+        return inputs[0]
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The changed rows with their vectors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import dbsp
 from dbsp.errors import CircuitError
+from dbsp.plan.planner import plan
 
 t = dbsp.table(
     "t", {"k": dbsp.STRING, "x": dbsp.INT64, "f": dbsp.FLOAT64, "s": dbsp.STRING, "b": dbsp.BOOL, "u": dbsp.UINT8}
@@ -214,3 +216,16 @@ def test_grouping_sets_with_and_without_rows(workers: int, empty: bool) -> None:
         total = (None, None, 3, len(step))
         rest = [] if empty else [("a", None, 0, 1), ("a", None, 1, 1), (None, None, 2, 1)]
         assert rows_of(run) == sorted([total, *rest], key=repr)
+
+
+def test_a_plan_with_every_aggregate_travels() -> None:
+    view = t.group_by("k").aggregate(
+        a=ODD, b=dbsp.fold_aggregate("s", function=shortest, type=dbsp.INT64), c=dbsp.median("x"), d=dbsp.var_pop("f"),
+        e=dbsp.string_agg("s", order_by="x"), f=dbsp.bit_or("x"), g=dbsp.last("s", order_by="f"), h=dbsp.bool_or("b"),
+    )  # fmt: skip
+    made = plan(dbsp.circuit("c", {"v": view, "w": t.aggregate(n=dbsp.count())}))
+    again = pickle.loads(pickle.dumps(made))
+    assert [str(node.operator) for node in again.nodes] == [str(node.operator) for node in made.nodes]
+    assert [node.operator == other.operator for node, other in zip(made.nodes, again.nodes, strict=True)] == [
+        True
+    ] * len(made.nodes)
