@@ -11,6 +11,7 @@ import datetime as dt
 import decimal
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import dbsp
 from benchmarks.nexmark.tables import auction, bid, person
@@ -150,9 +151,9 @@ BANDS_SQL = {
 }
 
 
-def in_bands(*columns: str) -> dict[str, dbsp.Aggregate]:
+def in_bands(*columns: str) -> dict[str, Any]:
     """Counts, and distinct counts of columns, in total and per band of prices."""
-    found = {"total": dbsp.count()}
+    found: dict[str, Any] = {"total": dbsp.count()}
     found |= {band: dbsp.count(dbsp.when(inside, 1).otherwise(None)) for band, inside in BANDS.items()}
     for column in columns:
         found[f"{column}s"] = dbsp.count_distinct(column)
@@ -184,7 +185,7 @@ def q16() -> dbsp.Stream:
 
 def q17() -> dbsp.Stream:
     """Bids per auction and day, with their prices."""
-    prices = {"lowest": dbsp.min("price"), "highest": dbsp.max("price"), "spent": dbsp.sum("price")}
+    prices: dict[str, Any] = {"lowest": dbsp.min("price"), "highest": dbsp.max("price"), "spent": dbsp.sum("price")}
     grouped = bid.group_by("auction", day=col("ts").strftime("%Y-%m-%d")).aggregate(**in_bands(), **prices)
     return grouped.with_columns(average=col("spent") // col("total"))
 
