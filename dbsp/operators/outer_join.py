@@ -25,6 +25,7 @@ from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement, Column, Schema
 
+
 def count_arrangement(shape: JoinShape, sides: int) -> Arrangement:
     """How many rows a key has, once for each of so many sides."""
     schema = Schema(tuple(Column(name, shape.left[name].type) for name in shape.left_on))

@@ -144,7 +144,7 @@ ELSEWHERE = {
 }
 EVERYTHING = ("changes", "retractions", "vanishing")
 ELSEWHERE |= dict.fromkeys(
-    ["RoundExtremes", "RoundSet", "Watermark", "Final", "Window"], EVERYTHING
+    ["LookupJoin", "RoundExtremes", "RoundSet", "Watermark", "Final", "Window"], EVERYTHING
 )  # have tests of their own
 """What an operator cannot meet in generated circuits, by its nature."""
 
