@@ -18,6 +18,7 @@ from dbsp.algebra.filter import Filter
 from dbsp.algebra.group_by import GroupBy
 from dbsp.algebra.join import Join
 from dbsp.algebra.select import Select
+from dbsp.algebra.side_join import SEMI, SideJoin
 from dbsp.algebra.union import Union
 from dbsp.circuit.graph import in_order
 from dbsp.circuit.nodes import Need, Node, SourceLine
@@ -149,6 +150,8 @@ def check(node: Node, varies: Sequence[bool]) -> None:
             return
         case Explode():
             return
+        case SideJoin() if node.how in SEMI and node.where is None and node.interval is None and not varies[1]:
+            return
         case Difference():
             if varies[1]:
                 message = "a recursion subtracts what depends on itself: it may go back and forth for ever"
@@ -172,6 +175,9 @@ def _lifted(node: Node, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
     match node:
         case Filter() | Explode():
             return replace(node, input=inputs[0], schema=in_rounds(node.schema))
+        case SideJoin():  # with a fixed right side, linear in the left one
+            columns = (*node.columns, (0, ROUND, ROUND))
+            return replace(node, left=inputs[0], right=inputs[1], columns=columns, schema=in_rounds(node.schema))
         case Select():
             columns = (*node.columns, (ROUND, ColumnRef(ROUND)))
             return replace(node, input=inputs[0], columns=columns, schema=in_rounds(node.schema))

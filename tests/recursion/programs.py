@@ -183,4 +183,24 @@ def nested() -> Program:
     return Program("nested", {"v": dbsp.recursive(arcs, body, max_rounds=60)}, expected)
 
 
-PROGRAMS = [linear(), doubling(), reached(), components(), shortest(), parity(), chained(), nested()]
+def guarded() -> Program:
+    """Walks that begin at marks, enter no node with an edge to itself, and end where there is no edge out."""
+    loops = arcs.filter(col("a") == col("b")).select("a")
+    on = arcs.select("a")
+
+    def body(r: Any) -> Any:
+        going = r.join(on.distinct(), on="a").join(on, on="a", how="semi")
+        return going.join(arcs, on="a").select(a="b").join(loops, on="a", how="anti")
+
+    def expected(e: list[Row], m: list[Row]) -> dict[str, Rows]:
+        arc = pairs(e)
+        own = {a for a, b in arc if a == b}
+        return fixpoint(
+            {"v": set()},
+            lambda x: {"v": set(m) | {(b,) for a, b in arc if (a,) in x["v"] and b not in own}},
+        )
+
+    return Program("guarded", {"v": dbsp.recursive(marks, body, max_rounds=60)}, expected)
+
+
+PROGRAMS = [linear(), doubling(), reached(), components(), shortest(), parity(), chained(), nested(), guarded()]

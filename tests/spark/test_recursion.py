@@ -16,6 +16,7 @@ from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle
 from dbsp.runtime.tasks import Work
 from tests.spark.pipelines import PARTITIONS, MakeRuntime, Pipeline
+from tests.spark.wrapped_sites import LateKillingSite
 
 pytestmark = pytest.mark.spark
 
@@ -97,3 +98,21 @@ def test_too_many_rounds_are_an_error_on_spark_too(on_spark: MakeRuntime, opened
     pipeline.push("edges", [(n, n + 1) for n in range(9)])
     with pytest.raises(CapacityError, match="views=recursive max_rounds=4"):
         pipeline.run_step()
+
+
+def test_a_python_worker_killed_between_rounds_changes_nothing(
+    on_spark: MakeRuntime, opened: Open, tmp_path: Path
+) -> None:
+    one = opened(tmp_path / "d", circuit=paths_circuit())
+    change(one, 3)
+    mark = tmp_path / "killed"
+    other = opened(
+        tmp_path / "e",
+        on_spark,
+        circuit=paths_circuit(),
+        wrap_site=lambda site: LateKillingSite(site, mark, "segment 1 begins", 1, 1, times=6),
+    )
+    change(other, 3)
+    assert mark.exists()
+    assert other.outputs() == one.outputs()
+    assert other.views() == one.views()

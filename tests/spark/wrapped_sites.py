@@ -52,6 +52,22 @@ class KillingSite(Delegate):
         return KillingOutput(self.inner.output_log(worker, first_step, create=create), self, worker)
 
 
+@dataclass(frozen=True)
+class LateKillingSite(KillingSite):
+    """As `KillingSite`, at the `times`-th time that the worker comes to the point: in a later round of a loop."""
+
+    times: int = 2
+
+    def at(self, point: str, worker: int, step: int) -> None:
+        if (point, worker, step) != (self.point, self.worker, self.step) or self.mark.exists():
+            return
+        count = self.mark.with_suffix(".count")
+        with count.open("ab") as file:
+            file.write(b".")
+        if count.stat().st_size == self.times:
+            KillingSite.at(self, point, worker, step)
+
+
 def ancestor(generations: int) -> int:
     pid = os.getpid()
     for _ in range(generations):
