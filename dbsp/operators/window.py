@@ -9,19 +9,22 @@ the stretch's end, and cancels out.
 
 **Cost** per changed row: a search in the partition's runs, and the stretch: k rows on either side for lag, lead and frames of
 k rows; twice the frame's range for frames of a range; all rows behind the first changed one for row_number and rank, whose
-values shift there, and 8 bytes read per row in front of it, to count them; the whole partition for dense_rank, percent_rank,
+values shift there, and 8 bytes read per row in front of it, to count them (its key too, where the hash does not decide
+equality); the whole partition for dense_rank, percent_rank,
 cume_dist, ntile and frames without bound, and for first_value and last_value where that value changes. Several functions
 of one window cost what the widest of them costs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dbsp.errors import InternalError
+from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.part import group_of, of_same_keys
@@ -67,6 +70,14 @@ class Window(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows, by partition, then in order."""
         return (Arrangement(schema=self.input, key=self.partition, order=self.order),)
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """Only partitions whose rows change change."""
+        return {name: bound for name, bound in common(inputs).items() if name in self.partition}
+
+    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+        """Partitions below a bound are closed: their rows are never read again."""
+        return (next(iter(self.horizon(inputs).items()), None),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """What the changed rows touch, as it was and as it is."""
