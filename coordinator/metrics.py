@@ -32,6 +32,7 @@ class Metrics:
         self._rows_in = Counter("dbsp_rows_in", "Input rows processed, replays included", registry=registry)
         self._rows_out = Counter("dbsp_rows_out", "Rows of view deltas written, replays included", registry=registry)
         self._dead = Counter("dbsp_dead_letters", "Rows that could not be used", registry=registry)
+        self._late = Counter("dbsp_late_rows", "Dead letters that came too late for a watermark", registry=registry)
         self._node_seconds = Counter("dbsp_node_seconds", "Time in one node of the plan", ("node",), registry=registry)
         self._checkpoint_seconds = Histogram(
             "dbsp_checkpoint_seconds", "Time of one commit on all workers", registry=registry, buckets=STEP_BUCKETS_S
@@ -64,6 +65,7 @@ class Metrics:
         for worker in report.workers:
             self._rows_out.inc(worker.rows_out)
             self._dead.inc(worker.dead)
+            self._late.inc(worker.late)
             for node in worker.nodes:
                 self._node_seconds.labels(str(node.node)).inc(max(node.seconds, 0.0))
 

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 WATERLINE: Final = "waterline"
 DUE: Final = "due"
+LATE: Final = "late: "
+"""How the reason of a late row's dead letter begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from dbsp.horizon import Horizon, watermark_bound
 from dbsp.operators.failures import payload_of
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.timing import WATERLINE
+from dbsp.timing import LATE, WATERLINE
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.schema import INT64, Schema
 
@@ -61,7 +61,7 @@ class Watermark(Operator):
     def _report(self, context: StepContext, late: Batch, line_us: int) -> None:
         """Note the late rows."""
         line = np.datetime64(line_us, "us")
-        reason = f"late: {self.column} is below the waterline {line}"
+        reason = f"{LATE}{self.column} is below the waterline {line}"
         names = late.schema.names
         rows = zip(*(column.to_pylist() for column in late.columns), strict=True)
         for values, weight in zip(rows, late.weight.tolist(), strict=True):

@@ -43,7 +43,7 @@ class Site(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What one worker did in one step; `state_bytes` after it."""
+    """What one worker did in one step; `state_bytes` after it; of its `dead` letters `late` are of rows that came too late."""
 
     worker: int
     rows_in: int
@@ -53,6 +53,7 @@ class WorkerReport:
     state_bytes: int
     nodes: tuple[NodeProfile, ...] = ()
     signals: tuple[Signal, ...] = ()
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

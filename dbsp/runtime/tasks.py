@@ -29,6 +29,7 @@ from dbsp.runtime.runtime import Site, WorkerReport
 from dbsp.skips import skipped_nodes
 from dbsp.step import Arrived, SegmentResult, run_segment
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
+from dbsp.timing import LATE
 from dbsp.trace.redistribute import redistribute
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.schema import Schema
@@ -181,7 +182,7 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
     return WorkerReport(
         worker=worker, rows_in=carried.rows_in, rows_out=sum(map(len, carried.parts.values())),
         dead=len(carried.dead), seconds=carried.seconds, state_bytes=database.state_bytes(), nodes=carried.nodes,
-        signals=carried.signals,
+        signals=carried.signals, late=sum(letter.reason.startswith(LATE) for letter in carried.dead),
     )  # fmt: skip
 
 

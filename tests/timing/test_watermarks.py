@@ -146,6 +146,9 @@ SHAPES = {
     "join": t.select("k", "at").join(t.select("at", "x"), on="at").group_by().aggregate(n=dbsp.count()),
     "derived": t.group_by("k", minute=dbsp.col("at").truncate("minute")).aggregate(s=dbsp.sum("x")),
     "final": final,
+    "lag": t.tumble("at", dbsp.seconds(10))
+    .window(order_by="x", partition_by=["k", "window_start"])
+    .with_columns(before=dbsp.lag("x")),
 }
 
 
@@ -188,6 +191,7 @@ def test_late_rows_stop_nothing_and_replay_alike() -> None:
         run.push("t", [as_dict(("a", 25, 1.0))], partition=1)
         run.step()
         letters = run.dead_letters()
+        assert [sum(worker.late for worker in report.workers) for report in run.reports] == [0, 1]
         run.restart()
         assert [letter.weight for letter in letters] == [1]
         assert run.dead_letters() == letters
