@@ -47,18 +47,23 @@ def _loop(loop: LoopSpec) -> Iterator[str]:
     for segment in range(loop.body.segments):
         yield f"  segment {segment} of the loop"
         for node in loop.body.segment(segment):
-            yield from (f"    {line}" for line in _node(loop.body, node, enters))
+            yield from (f"    {line}" for line in _node(loop.body, node, enters, f"@{loop.id}."))
             if node.id in senders:
                 yield f"    {senders[node.id]}"
 
 
-def _node(plan: Plan, node: PlanNode, enters: Mapping[int, str] = MappingProxyType({})) -> Iterator[str]:
-    """The node's line, then what belongs to it, further in; `enters` says what exchanges into a loop are."""
+def _node(
+    plan: Plan, node: PlanNode, enters: Mapping[int, str] = MappingProxyType({}), mark: str = "#"
+) -> Iterator[str]:
+    """The node's line, then what belongs to it, further in; `enters` says what exchanges into a loop are.
+
+    Numbers begin with `mark`: `#3` is a node of the plan, `@0.3` one of the body of loop 0.
+    """
     arrived = [enters.get(spec.id, f"exchange {spec.id}") for spec in plan.exchanges if spec.receiver == node.id]
-    inputs = arrived or [f"#{number}" for number in node.inputs]
+    inputs = arrived or [f"{mark}{number}" for number in node.inputs]
     of = f" of {', '.join(inputs)}" if inputs else ""
     line = "" if node.source is None else f"  at {PurePath(node.source.file).name}:{node.source.line}"
-    yield f"#{node.id} {node.operator}{of} {_columns(node.schema)}{line}"
+    yield f"{mark}{node.id} {node.operator}{of} {_columns(node.schema)}{line}"
     for trace in node.traces:
         yield f"    {_trace(trace)}"
     for exchange in plan.exchanges:
@@ -66,7 +71,7 @@ def _node(plan: Plan, node: PlanNode, enters: Mapping[int, str] = MappingProxyTy
             yield f"    exchange {exchange.id} into a loop"
         elif exchange.sender == node.id and not exchange.local:
             weights = f" weights={exchange.weights}" if exchange.weights > 1 else ""
-            yield f"    exchange {exchange.id} by ({', '.join(exchange.key)}) to #{exchange.receiver}{weights}"
+            yield f"    exchange {exchange.id} by ({', '.join(exchange.key)}) to {mark}{exchange.receiver}{weights}"
     for view in plan.views:
         if view.node == node.id:
             yield f"view {view.name} is #{node.id}{_kept(view)}"

@@ -57,6 +57,9 @@ class ExchangeSpec:
     local: bool = False
 
 
+LOOP_NODES_MAX = 1 << 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSpec:
     """A recursion: a plan of its own that runs once per round between segments `depth` and `depth + 1` (record 0010).
@@ -74,6 +77,10 @@ class LoopSpec:
     leaves: tuple[tuple[int, int], ...]
     returns: tuple[int, ...]
     body: Plan
+
+    def number(self, node: int) -> int:
+        """The number of a node of the body among the figures of all nodes; those of the outer plan are not negative."""
+        return -1 - (self.id * LOOP_NODES_MAX + node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,6 @@ from dbsp.exchange import Address, Carried, Parcel, Slot, check_arrival, gather,
 from dbsp.operators.rounds import rounds_of
 from dbsp.plan.plan import LoopSpec, Plan
 from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of
-from dbsp.runtime.profile import NodeProfile
 from dbsp.runtime.tasks import StepOrder, Work
 from dbsp.skips import skipped_nodes
 from dbsp.step import Arrived, SegmentResult, run_segment
@@ -109,7 +108,7 @@ def run_loop_segment(
         view.settle()
         returned = _park(loop, place, result, parked)
         seconds = time.perf_counter() - started
-        total = replace(carried, parked=parked).plus(_figures(loop, result, seconds))
+        total = _figures(loop, replace(carried, parked=parked), result, seconds)
         return [send(p) for p in _parcels(work, order, place, worker, result, returned, total)]
 
 
@@ -219,15 +218,22 @@ def _park(loop: LoopSpec, place: LoopPlace, result: SegmentResult, parked: Parke
     return made | {number: batch for number, batch in waited.items() if batch is not None}
 
 
-def _figures(loop: LoopSpec, result: SegmentResult, seconds: float) -> Carried:
-    """The loop's work in one turn, as that of its place in the outer plan."""
-    profile = NodeProfile(
-        node=loop.place,
-        rows_in=sum(node.rows_in for node in result.nodes),
-        rows_out=sum(node.rows_out for node in result.nodes),
-        seconds=sum(node.seconds for node in result.nodes),
+def _figures(loop: LoopSpec, carried: Carried, result: SegmentResult, seconds: float) -> Carried:
+    """What is carried with this turn's dead letters and figures; a node's figures are added up over the turns."""
+    nodes = {profile.node: profile for profile in carried.nodes}
+    for profile in result.nodes:
+        number = loop.number(profile.node)
+        before = nodes.get(number)
+        nodes[number] = replace(
+            profile,
+            node=number,
+            rows_in=profile.rows_in + (before.rows_in if before else 0),
+            rows_out=profile.rows_out + (before.rows_out if before else 0),
+            seconds=profile.seconds + (before.seconds if before else 0.0),
+        )
+    return replace(
+        carried, dead=carried.dead + result.dead, nodes=tuple(nodes.values()), seconds=carried.seconds + seconds
     )
-    return Carried(dead=result.dead, nodes=(profile,), seconds=seconds)
 
 
 def _parcels(

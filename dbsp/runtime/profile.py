@@ -82,6 +82,9 @@ def measured(plan: Plan, totals: Totals) -> str:
         number = line.strip().partition(" ")[0]
         if number.startswith("#"):
             lines.extend(_figures(totals.of(int(number[1:])), whole))
+        elif number.startswith("@"):
+            loop, _, node = number[1:].partition(".")
+            lines.extend(f"    {text}" for text in _figures(totals.of(plan.loops[int(loop)].number(int(node))), whole))
     return "\n".join(lines)
 
 
