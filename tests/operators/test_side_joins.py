@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dbsp
@@ -118,8 +118,19 @@ def test_interval_join(
     play(operator, left, right, bits, lambda a, b: expected(a, b, how, near))
 
 
-@quick
-@given(HISTORY, HISTORY, hashes, st.booleans(), st.booleans(), st.sampled_from([None, 0, 1, 3, 2**64]), st.booleans())
+FEW = st.tuples(st.sampled_from(["a", "a", "b", None]), st.sampled_from([None, LEAST, -2, 0, 1, 2, 3, 4, 5, MOST]))
+
+
+@settings(quick, max_examples=200)
+@given(
+    histories(FEW, 6),
+    histories(FEW, 6),
+    hashes,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, 0, 1, 3, 2**64]),
+    st.booleans(),
+)
 def test_asof_join(
     left: History, right: History, bits: int | None, forward: bool, exact: bool, tolerance: int | None, outer: bool
 ) -> None:
