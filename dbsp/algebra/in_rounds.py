@@ -176,8 +176,8 @@ def _lifted(node: Node, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
         case Filter() | Explode():
             return replace(node, input=inputs[0], schema=in_rounds(node.schema))
         case SideJoin():  # with a fixed right side, linear in the left one
-            columns = (*node.columns, (0, ROUND, ROUND))
-            return replace(node, left=inputs[0], right=inputs[1], columns=columns, schema=in_rounds(node.schema))
+            pairs = (*node.columns, (0, ROUND, ROUND))
+            return replace(node, left=inputs[0], right=inputs[1], columns=pairs, schema=in_rounds(node.schema))
         case Select():
             columns = (*node.columns, (ROUND, ColumnRef(ROUND)))
             return replace(node, input=inputs[0], columns=columns, schema=in_rounds(node.schema))

@@ -143,9 +143,7 @@ ELSEWHERE = {
     "Once": ("changes", "retractions", "vanishing"),  # it has no input, and gives one row in the first step
 }
 EVERYTHING = ("changes", "retractions", "vanishing")
-ELSEWHERE |= dict.fromkeys(
-    ["LookupJoin", "RoundExtremes", "RoundSet", "Watermark", "Final", "Window"], EVERYTHING
-)  # have tests of their own
+ELSEWHERE |= dict.fromkeys(["LookupJoin", "Watermark", "Final", "Window"], EVERYTHING)  # have tests of their own
 """What an operator cannot meet in generated circuits, by its nature."""
 
 

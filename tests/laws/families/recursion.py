@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp import col
-from dbsp.core import incremental, lifted_distinct, lifted_join
+from dbsp.core import delay, incremental, integrate, lifted_distinct, lifted_join
 from tests.laws.relation import LEFT, Relation
 
 
@@ -40,12 +40,16 @@ def by_definition(r: Relation) -> Relation:
     return Relation(incremental(lifted_distinct, r.stream), sql, (*r.operators, "D of distinct of I"))
 
 
-def join_by_definition(r: Relation, s: Relation) -> Relation:
-    """The join as the paper defines it."""
-    stream = incremental(lambda left, right: lifted_join(left, right, "a"), r.stream, s.stream)
+def join_by_rule(r: Relation, s: Relation) -> Relation:
+    """The join as the bilinear rule makes it of joins within a step."""
+
+    def join(left: Any, right: Any) -> Any:
+        return lifted_join(left, right, "a").select("b", "a", f="f_right")
+
+    x, y = r.stream, s.stream
+    stream = join(x, y).union(join(delay(integrate(x)), y), join(x, delay(integrate(y))))
     sql = f"select x.b, x.a, y.f from ({r.sql}) x join ({s.sql}) y on x.a = y.a"
-    chosen = stream.select("b", "a", f="f_right")
-    return Relation(chosen, sql, (*r.operators, *s.operators, "D of join of I"))
+    return Relation(stream, sql, (*r.operators, *s.operators, "bilinear rule"))
 
 
 def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
@@ -54,5 +58,5 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(climbing, inner),
         st.builds(sinking, inner),
         st.builds(by_definition, inner),
-        st.builds(join_by_definition, inner, inner),
+        st.builds(join_by_rule, inner, inner),
     ]
