@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import dbsp
@@ -45,6 +45,11 @@ def time_of(second: int | None) -> dt.datetime | None:
 
 def as_dict(row: Row) -> dict[str, Any]:
     return {"k": row[0], "at": time_of(row[1]), "x": row[2]}
+
+
+def push(second: int) -> list[tuple[Any, ...]]:
+    """A row at this second, in a step of its own."""
+    return [("insert", ("a", second, 1.0)), ("step",)]
 
 
 class Oracle:
@@ -90,6 +95,9 @@ def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(actions, max_size=30), st.integers(1, 3))
+@example([*push(14), ("step",), *push(15)], 1)  # a window that begins at the waterline is open
+@example([*push(14), *push(10), *push(9)], 2)  # a row at the waterline is in time
+@example([*push(30), *push(28), *push(25)], 2)  # the waterline never falls
 def test_late_rows_leave_and_closed_windows_stay(history: list[tuple[Any, ...]], workers: int) -> None:
     oracle, waiting, accepted = Oracle(), list[tuple[Row, int]](), list[Row]()
     seen, came = Counter[Any](), Counter[Any]()
