@@ -105,7 +105,13 @@ class UserFunction:
         return kept, columns, failures
 
     def _struct(self, rows: pa.RecordBatch) -> pa.Array:
-        """What the function makes of a batch, checked, as one array; anything that is wrong with it is an `ArrowInvalid`."""
+        """What the function makes of a batch, checked, as one array; anything that is wrong with it is an `ArrowInvalid`.
+
+        Of no rows it is not asked: there may be none to try when all have failed.
+        """
+        if not rows.num_rows:
+            nothing = [pa.array([], column.type) for column in self.schema]
+            return pa.StructArray.from_arrays(nothing, names=list(self.schema.names))
         try:
             made = self.callable(rows)
             columns = [_plain(made.column(column.name)).cast(column.type) for column in self.schema]

@@ -107,6 +107,18 @@ def test_a_flat_map_that_fails_late_gives_nothing_of_its_row():
     assert [position for position, _ in failures] == [0, 1]
 
 
+def test_a_batch_function_that_always_fails_leaves_every_row_as_failed():
+    def never(rows):
+        raise ValueError(f"no rows={rows.num_rows}")
+
+    origin, columns, failures = function(never, "batch").apply(batch((0, ""), (1, "")))
+    assert origin.tolist() == []
+    assert [(column.type, len(column)) for column in columns] == [(pa.int32(), 0), (pa.string(), 0)]
+    assert [position for position, _ in failures] == [0, 1]
+    origin, columns, failures = function(never, "batch").apply(batch())
+    assert (origin.tolist(), [len(column) for column in columns], failures) == ([], [0, 0], [])
+
+
 def of_text(code: str, tmp_path: Path, name: str = "f") -> str:
     """The canonical source of a function in a file of its own."""
     file = tmp_path / f"m{len(list(tmp_path.iterdir()))}.py"
