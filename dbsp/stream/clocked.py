@@ -32,7 +32,7 @@ def clocked(stream: Handle, predicate: Expression, source: SourceLine | None) ->
     moments = list({span.at.token(): span.at for span in spans}.values())
     present = [Expr(at).is_not_null() for at in moments if resolve(at, stream.schema).nullable(stream.schema)]
     plain = [part for part in parts if not has_now(part)] + [unwrap(each) for each in present]
-    below = stream.made(stream.node)
+    below = stream._made(stream.node)
     if plain:
         below = below.filter(Expr(reduce(lambda a, b: Call(AND, (a, b)), plain)))
     enters = _moment([span for span in spans if span.enters], latest=True)
@@ -43,7 +43,7 @@ def clocked(stream: Handle, predicate: Expression, source: SourceLine | None) ->
         input=timed.node, enters=ENTERS if enters is not None else None, leaves=LEAVES if leaves is not None else None,
         schema=below.schema, source=source,
     )  # fmt: skip
-    return stream.made(node)
+    return stream._made(node)
 
 
 def _check(stream: Handle, span: Span) -> None:

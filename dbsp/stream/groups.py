@@ -49,7 +49,7 @@ class Groups(Handle):
 
     def _keyed(self, keys: Sequence[str | Expr], named: Mapping[str, Expr]) -> tuple[Stream, tuple[str, ...]]:
         """The stream with computed keys added, and the names of all keys."""
-        stream = self.made(self.node).with_columns(**named) if named else self.made(self.node)
+        stream = self._made(self.node).with_columns(**named) if named else self._made(self.node)
         names = (*(column_name(key) for key in keys), *named)
         for name in names:
             if name not in stream.schema:
@@ -77,7 +77,7 @@ class Groups(Handle):
         [((0, None), -1), ((1, 7), 1)]
         [((0, None), 1)]
         """
-        return Group(self.made(self.node), ()).aggregate(emit="update", **aggregates)
+        return Group(self._made(self.node), ()).aggregate(emit="update", **aggregates)
 
     def rollup(self, *keys: str | Expr, grouping: str | None = None) -> GroupSets:
         """Groups by all keys, by all but the last, and so on down to one group of all rows, as SQL's `rollup`.
@@ -184,7 +184,7 @@ class Group:
                 raise CircuitError(f"no such way to emit: emit={emit!r}", nearest(str(emit), EMITS))
             node = self._node(aggregates, source)
             final = Final(input=node, column=None, schema=node.schema, source=source)
-            return self.stream.made(final if emit == "final" else node)
+            return self.stream._made(final if emit == "final" else node)
 
     def pivot(self, column: str | Expr, values: Sequence[Any], **aggregates: Aggregate) -> Stream:
         """A column per value: the aggregates over the rows of the group that have this value in `column`.
@@ -228,7 +228,7 @@ class Group:
             repeated = sorted({title for title, _ in wide if [t for t, _ in wide].count(title) > 1})
             if repeated:
                 raise CircuitError(f"pivot makes a column twice: columns={repeated}", "name each value once")
-            return self.stream.made(self._node(dict(wide), source))
+            return self.stream._made(self._node(dict(wide), source))
 
     def _node(self, aggregates: Mapping[str, Any], source: SourceLine | None) -> GroupBy:
         """Plain columns are named directly; an expression becomes a column of a selection below."""
@@ -243,7 +243,7 @@ class Group:
         if computed:
             plain = [name for aggregate in resolved.values() for name in _plain(aggregate)]
             kept = [(name, name) for name in dict.fromkeys([*self.keys, *plain])]
-            below = below.selected([*kept, *((name, argument) for argument, name in computed.items())], source)
+            below = below._selected([*kept, *((name, argument) for argument, name in computed.items())], source)
         calls = tuple(_call(name, aggregate, computed) for name, aggregate in resolved.items())
         return GroupBy(input=below.node, keys=self.keys, aggregates=calls, schema=columns, source=source)
 
@@ -281,7 +281,7 @@ class GroupSets:
         ]
         if self.grouping is not None:
             shown.append((self.grouping, lit(sum(out << at for at, out in enumerate(reversed(left_out))), INT64)))
-        return self.stream.made(node).selected([*shown, *((name, name) for name in aggregates)], source)
+        return self.stream._made(node)._selected([*shown, *((name, name) for name in aggregates)], source)
 
 
 def _is(column: str, value: Any) -> Expr:

@@ -66,19 +66,19 @@ class Handle:
         """
         return explain_node(self.node)
 
-    def made(self, node: Node) -> Stream:
+    def _made(self, node: Node) -> Stream:
         """A stream of this node."""
         from dbsp.stream.stream import Stream  # noqa: PLC0415 (it is made of the families, which build on this)
 
         return Stream(node)
 
-    def selected(self, pairs: Sequence[tuple[str, Any]], source: SourceLine | None) -> Stream:
+    def _selected(self, pairs: Sequence[tuple[str, Any]], source: SourceLine | None) -> Stream:
         """A selection of (name, column or value) pairs."""
         if not pairs:
             raise CircuitError("a selection needs at least one column", "name one")
         resolved = tuple((name, resolve(_column_or_value(value, self.schema), self.schema)) for name, value in pairs)
         columns = tuple(Column(name, value.type(self.schema), value.nullable(self.schema)) for name, value in resolved)
-        return self.made(Select(input=self.node, columns=resolved, schema=Schema(columns), source=source))
+        return self._made(Select(input=self.node, columns=resolved, schema=Schema(columns), source=source))
 
 
 def _column_or_value(value: Any, schema: Schema) -> Expression:

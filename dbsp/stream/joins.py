@@ -85,7 +85,7 @@ class Joins(TimeJoins):
         with located(source):
             check_streams("join", [other])
             sides = sides_of(self.node, other.node, keys_of(on, left_on, right_on), source)
-            return self.made(joined(sides, how, suffix, where, null_safe, source))
+            return self._made(joined(sides, how, suffix, where, null_safe, source))
 
     def cross_join(self, other: Stream, *, where: Expr | None = None, suffix: str | None = "_right") -> Stream:
         """Every row with every row of the other; with `where` the pairs that meet the condition.
@@ -115,7 +115,7 @@ class Joins(TimeJoins):
         with located(source):
             check_streams("cross_join", [other])
             sides = sides_of(self.node, other.node, ((), ()), source)
-            return self.made(joined(sides, "inner", suffix, where, False, source))
+            return self._made(joined(sides, "inner", suffix, where, False, source))
 
 
 def join_all(

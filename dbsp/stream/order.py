@@ -69,7 +69,7 @@ class Ordered(Handle):
                 input=self.node, partition=partition, order=order, k=k, offset=offset, rank=rank, schema=schema,
                 source=source,
             )  # fmt: skip
-            return self.made(node)
+            return self._made(node)
 
     def limit(
         self,
@@ -92,7 +92,7 @@ class Ordered(Handle):
         [((5,), 1)]
         [((5,), -1), ((9,), 1)]
         """
-        return self.made(self.node).top_k(k, by, partition_by, offset=offset)
+        return self._made(self.node).top_k(k, by, partition_by, offset=offset)
 
     def window(
         self, partition_by: str | Sequence[str] = (), order_by: str | OrderBy | Sequence[str | OrderBy] = ()

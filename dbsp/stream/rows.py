@@ -46,7 +46,7 @@ class Rows(Handle):
         source = user_line()
         with located(source):
             pairs = [(column_name(column), column) for column in columns]
-            return self.selected([*pairs, *named.items()], source)
+            return self._selected([*pairs, *named.items()], source)
 
     def with_columns(self, **named: str | Expr | Any) -> Stream:
         """All columns, and these: a known name is replaced in its place, a new one is added at the end.
@@ -62,7 +62,7 @@ class Rows(Handle):
         with located(source):
             kept = [(name, named.get(name, name)) for name in self.columns]
             added = [(name, value) for name, value in named.items() if name not in self.schema]
-            return self.selected([*kept, *added], source)
+            return self._selected([*kept, *added], source)
 
     def rename(self, names: Mapping[str, str]) -> Stream:
         """The same columns, some under new names: `{"old": "new"}`."""
@@ -73,7 +73,7 @@ class Rows(Handle):
             for old in names:
                 if old not in self.schema:
                     raise missing_column(old, self.schema)
-            return self.selected([(names.get(name, name), name) for name in self.columns], source)
+            return self._selected([(names.get(name, name), name) for name in self.columns], source)
 
     def drop(self, *names: str) -> Stream:
         """Without these columns."""
@@ -82,7 +82,7 @@ class Rows(Handle):
             for name in names:
                 if name not in self.schema:
                     raise missing_column(name, self.schema)
-            return self.selected([(name, name) for name in self.columns if name not in names], source)
+            return self._selected([(name, name) for name in self.columns if name not in names], source)
 
     def filter(self, predicate: Expr) -> Stream:
         """The rows for which the condition is true; rows for which it is null leave, as in SQL.
@@ -115,7 +115,7 @@ class Rows(Handle):
                 raise CircuitError(
                     f"filter takes a condition: got={condition} type={condition.type(self.schema)}", hint
                 )
-            return self.made(Filter(input=self.node, predicate=condition, schema=self.schema, source=source))
+            return self._made(Filter(input=self.node, predicate=condition, schema=self.schema, source=source))
 
     def map(
         self,
@@ -239,7 +239,7 @@ class Rows(Handle):
             added = (Column(position, INT64, nullable=outer),) if position is not None else ()
             kept = (element if own.name == column else own for own in self.schema)
             schema = Schema((*kept, *added))
-            return self.made(
+            return self._made(
                 Explode(input=self.node, column=column, position=position, outer=outer, schema=schema, source=source)
             )
 
@@ -249,4 +249,4 @@ class Rows(Handle):
         source = user_line()
         with located(source):
             made = UserFunction.of(function, as_schema(schema), kind, depends_on, check)
-            return self.made(MapRows(input=self.node, function=made, schema=made.schema, source=source))
+            return self._made(MapRows(input=self.node, function=made, schema=made.schema, source=source))

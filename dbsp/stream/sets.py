@@ -48,7 +48,7 @@ class Sets(Handle):
         []
         [((1,), -1)]
         """
-        return self.made(Distinct(input=self.node, schema=self.schema, source=user_line()))
+        return self._made(Distinct(input=self.node, schema=self.schema, source=user_line()))
 
     def with_weight(self, name: str = "weight") -> Stream:
         """Every different row once, with the column `name` that says how often it is there.
@@ -79,7 +79,7 @@ class Sets(Handle):
                 hint = f'such as .with_weight("{_free("weight", self.schema.names)}")'
                 raise CircuitError(f"the weight needs a name that no column has: name={name!r}", hint)
             schema = Schema((*self.schema.columns, Column(name, INT64, nullable=False)))
-            return self.made(WithWeight(input=self.node, name=name, schema=schema, source=source))
+            return self._made(WithWeight(input=self.node, name=name, schema=schema, source=source))
 
     def union(self, *others: Stream, distinct: bool = False) -> Stream:
         """All rows of all streams: the sum of Z-sets, SQL's UNION ALL; with `distinct` every row once, SQL's UNION.
@@ -105,7 +105,7 @@ class Sets(Handle):
             inputs = aligned([self.node, *(other.node for other in others)], source)
             schema = inputs[0].schema
             node = inputs[0] if len(inputs) == 1 else Union(inputs=inputs, schema=schema, source=source)
-            return self.made(Distinct(input=node, schema=schema, source=source) if distinct else node)
+            return self._made(Distinct(input=node, schema=schema, source=source) if distinct else node)
 
     def difference(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
         """The different rows of this stream that the other does not have: SQL's EXCEPT.
@@ -171,7 +171,7 @@ class Sets(Handle):
             if not others:
                 raise CircuitError("intersect needs another stream", "such as a.intersect(b)")
             check_streams("intersect", others)
-            made = self.made(self.node)
+            made = self._made(self.node)
             for other in others:
                 made = made._pair("intersect", other, source, all=all)
             return made
@@ -180,9 +180,9 @@ class Sets(Handle):
         """An operation on two sets, or with `all` on two bags."""
         left, right = aligned([self.node, other.node], source)
         if kind == "difference" and not all:
-            return self.made(Difference(left=left, right=right, schema=left.schema, source=source))
+            return self._made(Difference(left=left, right=right, schema=left.schema, source=source))
         kind = f"{kind} all" if all else kind
-        return self.made(SetPair(kind=kind, left=left, right=right, schema=left.schema, source=source))
+        return self._made(SetPair(kind=kind, left=left, right=right, schema=left.schema, source=source))
 
 
 def _free(name: str, taken: Collection[str]) -> str:

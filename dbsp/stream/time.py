@@ -60,7 +60,7 @@ class Timed(Handle):
             check_span("size", size)
             start = col(name).bucket(size, check_span("offset", offset, least=-micros(datetime.timedelta.max)))
             kept = [(column, column) for column in self.columns]
-            return self.selected([*kept, (START, start), (END, start + size)], source)
+            return self._selected([*kept, (START, start), (END, start + size)], source)
 
     def hop(
         self, time: str | Expr, size: datetime.timedelta, slide: datetime.timedelta, offset: datetime.timedelta = NONE
@@ -102,7 +102,7 @@ class Timed(Handle):
                 input=self.node, time=name, size_us=micros(size), slide_us=micros(slide), offset_us=micros(offset),
                 start=START, end=END, schema=Schema((*self.schema.columns, *bounds)), source=source,
             )  # fmt: skip
-            return self.made(node)
+            return self._made(node)
 
     def session(
         self, time: str | Expr, gap: datetime.timedelta, partition_by: str | Expr | Sequence[str | Expr] = ()
@@ -150,7 +150,7 @@ class Timed(Handle):
                 input=self.node, time=name, gap_us=micros(gap), partition=partition, start=START, end=END,
                 schema=Schema((*self.schema.columns, *bounds)), source=source,
             )  # fmt: skip
-            return self.made(node)
+            return self._made(node)
 
     def with_watermark(self, time: str | Expr, lateness: datetime.timedelta) -> Stream:
         """Rows at most this late: the waterline follows the latest time seen, `lateness` behind; rows below it leave.
@@ -187,7 +187,7 @@ class Timed(Handle):
             node = Watermark(
                 input=self.node, column=name, lateness_us=micros(lateness), schema=self.schema, source=source
             )
-            return self.made(node)
+            return self._made(node)
 
     def final(self, column: str | Expr | None = None) -> Stream:
         """Rows only when nothing can change them any more: when the waterline has passed the end of their window.
@@ -223,7 +223,7 @@ class Timed(Handle):
             name = None if column is None else column_name(column)
             if name is not None and name not in self.schema:
                 raise missing_column(name, self.schema)
-            return self.made(Final(input=self.node, column=name, schema=self.schema, source=source))
+            return self._made(Final(input=self.node, column=name, schema=self.schema, source=source))
 
     def _window_time(self, what: str, time: str | Expr) -> str:
         """The time column; the windows' names must be free."""

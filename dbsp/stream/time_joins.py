@@ -93,7 +93,7 @@ class TimeJoins(Handle):
                 tolerance=None if tolerance is None else _distance("tolerance", tolerance, unit, least=0),
                 outer=how == "left", columns=columns, schema=schema, null_safe=null_safe, source=source,
             )  # fmt: skip
-            return self.made(node)
+            return self._made(node)
 
     def interval_join(  # noqa: PLR0913 (all by keyword)
         self,
@@ -153,7 +153,7 @@ class TimeJoins(Handle):
                 columns=columns, schema=schema, where=condition, reads=reads_of(sides, pairs, condition),
                 interval=Interval(left=left, right=right, lower=least, upper=most), null_safe=null_safe, source=source,
             )  # fmt: skip
-            return self.made(node)
+            return self._made(node)
 
     def lookup_join(
         self,
@@ -207,7 +207,7 @@ class TimeJoins(Handle):
                 left=sides.left, right=sides.right, left_on=sides.left_on, right_on=sides.right_on,
                 outer=how == "left", columns=columns, schema=schema, null_safe=null_safe, source=source,
             )  # fmt: skip
-            return self.made(node)
+            return self._made(node)
 
 
 def _one_of(what: str, value: Any, known: Sequence[str]) -> None:

@@ -107,16 +107,16 @@ class Window:
         below = self.stream
         if computed:
             kept = [(column, column) for column in schema.names]
-            below = below.selected([*kept, *((name, value) for value, name in computed.items())], source)
+            below = below._selected([*kept, *((name, value) for value, name in computed.items())], source)
         order = self.order or (OrderBy(schema.names[0]),)  # only frames of the whole partition go without an order
         node = WindowNode(
             input=below.node, partition=self.partition, order=order, calls=tuple(calls),
             schema=Schema((*below.schema.columns, *columns)), source=source,
         )  # fmt: skip
-        made = self.stream.made(node)
+        made = self.stream._made(node)
         if not computed:
             return made
-        return made.selected([(name, name) for name in (*schema.names, *functions)], source)
+        return made._selected([(name, name) for name in (*schema.names, *functions)], source)
 
 
 def _check(name: str, function: Any, schema: Schema, order: tuple[OrderBy, ...]) -> None:
