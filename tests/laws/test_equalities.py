@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -12,11 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dbsp
+from dbsp.zset.hashing import narrow_hash
 from tests.laws.circuits import each_on_top, relations
 from tests.laws.relation import Relation, canonical, recomputed, t, u
 from tests.laws.tally import tallied
 
 STORMS = 8
+FULL_HASH = 64
 STRINGS = ["x", "y", "a longer string than eight", "", None]
 INTEGERS = [None, -3, 0, 1, 2, 5, 2**40]
 FLOATS = [None, 0.0, -0.0, 0.25, -1.5, 8.0, float("nan")]
@@ -153,9 +156,16 @@ def test_every_operator_in_storms(capsys: pytest.CaptureFixture[str]) -> None:
         for strategy in each_on_top():
 
             @settings(max_examples=STORMS, deadline=None, suppress_health_check=list(HealthCheck))
-            @given(strategy, st.integers(0, 2**32), st.integers(2, 8), st.integers(1, 5))
-            def in_storm(relation: Relation, seed: int, steps: int, workers: int) -> None:
-                compare(relation, storm(seed, steps), workers)
+            @given(
+                strategy,
+                st.integers(0, 2**32),
+                st.integers(2, 8),
+                st.integers(1, 5),
+                st.sampled_from([FULL_HASH, FULL_HASH, 2]),
+            )
+            def in_storm(relation: Relation, seed: int, steps: int, workers: int, bits: int) -> None:
+                with narrow_hash(bits) if bits < FULL_HASH else nullcontext():
+                    compare(relation, storm(seed, steps), workers)
 
             in_storm()
     with capsys.disabled():
