@@ -3,7 +3,7 @@
 Each operator runs alone in a minimal circuit (`benchmarks.growth_cases`), in process, on one worker. Its tables grow in steps of
 `--load-rows` rows to each of the sizes; there the processor time of small steps is measured: 1,000 rows inserted and 1,000
 deleted all over the keys, and one changed row. A step deletes rows at random and brings back those that the one before
-deleted, so the size stays. Medians are printed with their ratio to the smallest size, beside them the rows that came out in the
+deleted, so the size stays; where the oldest are deleted, a fifth of all went that way before. Medians are printed with their ratio to the smallest size, beside them the rows that came out in the
 last of the steps, the state as of then, and what the operator's **Cost** block says where the ratio is more than that of a
 logarithm: 3 for 30 times the rows.
 
@@ -66,6 +66,7 @@ class Table:
     feed: Feed
     size: int = 0
     fresh: int = 0
+    oldest: int = 0
     out: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
     def grown(self, rows: int) -> I64:
@@ -126,8 +127,10 @@ class Bench:
             count = int(index == 0) if single else table.feed.changed
             if not count:
                 continue
-            recent = self.case.changes == "recent"
-            number = table.chosen(self.rng, count, recent)
+            if self.case.changes == "oldest":
+                self.replace_oldest(table, count)
+                continue
+            number = table.chosen(self.rng, count, self.case.changes == "recent")
             if self.case.changes == "new":
                 table.fresh += 1
                 self.run.push(table.feed.table, table.arrow(number, NEW_SALT + table.fresh))
@@ -143,6 +146,12 @@ class Bench:
                 self.run.push(table.feed.table, table.arrow(back))
             table.out = np.concatenate([number, rest])
 
+    def replace_oldest(self, table: Table, count: int) -> None:
+        """As in a queue: the oldest rows leave, as many new ones come."""
+        self.run.delete(table.feed.table, table.arrow(np.arange(table.oldest, table.oldest + count)))
+        self.run.push(table.feed.table, table.arrow(np.arange(table.size, table.size + count)))
+        table.oldest, table.size = table.oldest + count, table.size + count
+
     def median_ms(self, steps: int, single: bool) -> tuple[float, int]:
         """Milliseconds of a small step, and rows that came out of the last."""
         found, out = [], 0
@@ -153,14 +162,22 @@ class Bench:
         return 1000 * statistics.median(found), out
 
     def state(self) -> tuple[int, int]:
-        """Rows and bytes of all state, after one more step that shows it."""
-        self.step()
+        """Rows and bytes of all state; a row comes and goes, so that every node runs and shows what it keeps."""
+        for change in (self.run.push, self.run.delete):
+            for table in self.tables if self.case.changes != "new" else ():
+                newest = max(table.size, int(self.rows * table.feed.share)) + 1
+                change(table.feed.table, table.arrow(np.array([newest])))
+            self.step()
         totals = self.run.totals.by_node.values()
         return sum(total.state_rows for total in totals), sum(total.state_bytes for total in totals)
 
     def point(self, load_s: float) -> Point:
         """Measure at the present size."""
         gc.collect()
+        for _ in range(8 if self.case.changes == "oldest" else 0):
+            for table in self.tables:
+                self.replace_oldest(table, table.size // 40)
+            self.step()
         self.median_ms(WARM_UP, single=False)
         batch_ms, out = self.median_ms(STEPS, single=False)
         single_ms, _ = self.median_ms(SINGLE_STEPS, single=True)
@@ -270,7 +287,7 @@ def dropped(cases: Sequence[Case], settings: argparse.Namespace) -> dict[str, ob
     figures: dict[str, object] = {}
     print(f"{'operator':<28}{'state rows':>12}{'bytes':>14}   {'':<22}{'state rows':>12}{'bytes':>14}{'left':>8}")
     for case in cases:
-        if case.changes == "new":
+        if case.changes in ("new", "oldest"):
             continue
         bench = Bench(case, settings.load_rows)
         with bench.run:
@@ -299,13 +316,9 @@ def _deleted(bench: Bench, rows: int) -> tuple[tuple[int, int], tuple[int, int]]
             bench.run.delete(table.feed.table, table.arrow(np.arange(*bounds)))
         bench.step()
     after = bench.state()
-    for step in range(SETTLING_STEPS_MAX):
-        if after[0] <= 2 * len(bench.run.plan.all_traces()):
+    for _ in range(SETTLING_STEPS_MAX // 2):
+        if after[0] <= 4 * len(bench.run.plan.all_traces()):
             break
-        for table in bench.tables:
-            change = bench.run.push if step % 2 == 0 else bench.run.delete
-            change(table.feed.table, table.arrow(np.array([table.size])))
-        bench.step()
         after = bench.state()
     return before, after
 

@@ -46,7 +46,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A circuit of one operator; `says` has the Cost block; `changes`: any rows, "recent" ones, or "new" ones that come."""
+    """A circuit of one operator; `says` has the Cost block; `changes`: any rows, "recent" ones, "oldest", or "new" only."""
 
     name: str
     view: dbsp.Stream
@@ -314,6 +314,15 @@ def _order() -> Iterator[Case]:
                 view = t().select("k", "at", "x").window("k", "at").with_columns(v=rolled)
                 yield Case(name=f"{name} {kind}, {keys}", view=view, feeds=feeds, says=dbsp.rolling)
     feeds = (Feed(table="t", rows=events(few=False)),)
+    queues: Mapping[str, tuple[dbsp.Stream, Any]] = {
+        "min": (t().group_by("k").aggregate(v=dbsp.min("at")), dbsp.min),
+        "top_k": (t().top_k(3, by="at", partition_by="k"), dbsp.Stream.top_k),
+        "lag": (t().select("k", "at", "x").window("k", "at").with_columns(v=dbsp.lag("x")), dbsp.Stream.window),
+        "median": (t().group_by("k").aggregate(v=dbsp.median("x")), dbsp.median),
+    }
+    for name, (view, says) in queues.items():
+        queue = (Feed(table="t", rows=events(few=True)),)
+        yield Case(name=f"queue {name}, few", view=view, feeds=queue, says=says, changes="oldest")
     yield Case(name="top_k, one partition", view=t().top_k(10, by="x"), feeds=feeds, says=dbsp.Stream.top_k)
 
 

@@ -24,7 +24,7 @@ from dbsp.runtime.profile import NodeProfile
 from dbsp.store import StepTransaction
 from dbsp.timing import Moment, Signal
 from dbsp.trace.floor import Floor
-from dbsp.trace.manifest import state_bytes
+from dbsp.trace.manifest import PendingMerge, state_bytes
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, consolidate
 
@@ -74,11 +74,16 @@ class _NodeState:
             self.transaction.append(self.node.traces[index], batch, floor)
 
     def settle(self) -> None:
-        """Traces that got no rows are rid of closed ones all the same."""
-        for index, floor in self.floors.items():
-            if index not in self.appended and self.spine(index).rows:
-                arrangement = self.node.traces[index].arrangement
-                nothing = arrange(Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+        """Traces that got no rows are rid of closed ones all the same, and go on with merges under way.
+
+        So what was deleted leaves the state although nothing more comes for its trace.
+        """
+        for index, trace in enumerate(self.node.traces):
+            if index in self.appended:
+                continue
+            state, floor = self.spine(index).state, self.floors.get(index)
+            if (floor is not None and state.rows) or any(isinstance(entry, PendingMerge) for entry in state.entries):
+                nothing = arrange(Batch.empty(trace.arrangement.schema, trace.arrangement.weights), trace.arrangement)
                 self._append(index, nothing, floor)
 
 
