@@ -3,9 +3,10 @@
 Each operator runs alone in a minimal circuit (`benchmarks.growth_cases`), in process, on one worker. Its tables grow in steps of
 `--load-rows` rows to each of the sizes; there the processor time of small steps is measured: 1,000 rows inserted and 1,000
 deleted all over the keys, and one changed row. A step deletes rows at random and brings back those that the one before
-deleted, so the size stays; where the oldest are deleted, a fifth of all went that way before. Medians are printed with their ratio to the smallest size, beside them the rows that came out in the
-last of the steps, the state as of then, and what the operator's **Cost** block says where the ratio is more than that of a
-logarithm: 3 for 30 times the rows.
+deleted, so the size stays. In a "queue" the oldest leave and new ones come; a sixteenth of all rows went that way before.
+Medians are printed with their ratio to the smallest size, beside them the rows that came out in the last of the steps, the
+state as of then, and what the operator's **Cost** block says where the ratio is more than that of a logarithm: 3 for 30
+times the rows.
 
 An operator that does read whole groups would take for ever on ten groups of 3 M rows: it stops at the size before the one
 where a step would take `--step-s` seconds or its state more than `--memory-mb`, and the line says so.
@@ -176,7 +177,7 @@ class Bench:
         gc.collect()
         for _ in range(8 if self.case.changes == "oldest" else 0):
             for table in self.tables:
-                self.replace_oldest(table, table.size // 40)
+                self.replace_oldest(table, table.size // 128)
             self.step()
         self.median_ms(WARM_UP, single=False)
         batch_ms, out = self.median_ms(STEPS, single=False)

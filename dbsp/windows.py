@@ -61,7 +61,10 @@ def row_number() -> WindowFunction:
 
 
 def rank() -> WindowFunction:
-    """1 more than the rows that come before in the order itself: ties have one rank, and leave a gap; int64."""
+    """1 more than the rows that come before in the order itself: ties have one rank, and leave a gap; int64.
+
+    **Cost** as `row_number`.
+    """
     return WindowFunction(function="rank")
 
 

@@ -91,7 +91,9 @@ class FirstInOrder:
 def min(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.min)
     """Least value, in its own type; null if there is none. NaN is above every number.
 
-    **State** the values of each group, sorted. **Cost** the front of the changed groups.
+    **State** the values of each group, sorted. **Cost** the front of the changed groups, and what was deleted there lately:
+    where the least value of a group leaves all the time, deleted ones are read until a merge removes them, up to half as
+    many as there are rows.
     """
     return Aggregate(Extreme(False), (argument_of(argument),))
 

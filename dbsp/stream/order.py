@@ -41,7 +41,8 @@ class Ordered(Handle):
         **State** All rows. Without a partition they are spread over the workers, each of which hands on only the first
         ones of its own.
 
-        **Cost** About k + offset rows read per changed partition.
+        **Cost** About k + offset rows read per changed partition, and what was deleted at its front lately: in a queue, whose
+        first rows leave all the time, deleted rows are read until a merge removes them, up to half as many as there are rows.
 
         **Example**
 
@@ -103,9 +104,11 @@ class Ordered(Handle):
         `first_value`, `last_value`, and `dbsp.rolling` of an aggregate. Ties are broken by all columns, so the order is
         total; without `order_by` only `dbsp.rolling(..., rows=(None, None))` is left, the whole partition.
 
-        **State** All rows, distributed by the partition; without one they are on one worker.
+        **State** All rows, distributed by the partition; without one they are on one worker. A watermark drops partitions
+        that it closes (by a `window_end` among their columns), not the early rows of a partition.
 
-        **Cost** See each function.
+        **Cost** See each function. In a partition whose first or last rows are deleted all the time, as in a queue, the
+        deleted ones are read too until a merge removes them, up to half as many as there are rows.
 
         **Example**
 
