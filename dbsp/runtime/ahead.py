@@ -118,7 +118,7 @@ def _pack(changes: Sequence[Changes]) -> list[_Packed]:
 def _unpack(packed: Sequence[_Packed]) -> list[Changes]:
     return [
         Changes(
-            table=each.table, partition=each.partition, batch=decode(memoryview(each.data), each.schema),
+            table=each.table, partition=each.partition, batch=decode(each.data.data, each.schema),
             operations=each.operations, offsets=each.offsets, dead=each.dead,
         )
         for each in packed
