@@ -195,9 +195,9 @@ def _time_joins() -> Iterator[Case]:
             yield Case(name=f"interval join {how}, {name}", view=near, feeds=feeds, says=dbsp.Stream.interval_join)
     left, right = t(late=True).select("k", "at", "x"), b(late=True).select("k", "at", y="x")
     near = left.interval_join(right, on="at", by="k", within=dbsp.seconds(30))
-    feeds = tuple(Feed(table=name, rows=events(few=False), share=0.5, changed=500) for name in "tb")
+    late = tuple(Feed(table=name, rows=events(few=False), share=0.5, changed=500) for name in "tb")
     yield Case(
-        name="interval join, watermark", view=near, feeds=feeds, says=dbsp.Stream.with_watermark, changes="recent"
+        name="interval join, watermark", view=near, feeds=late, says=dbsp.Stream.with_watermark, changes="recent"
     )
 
 
@@ -258,7 +258,7 @@ def _aggregates() -> Iterator[Case]:
 def _groups() -> Iterator[Case]:
     """Group-bys of several kinds."""
     one = (Feed(table="t", rows=events(few=False)),)
-    total = {"n": dbsp.count(), "total": dbsp.sum("x")}
+    total: dict[str, Any] = {"n": dbsp.count(), "total": dbsp.sum("x")}
     yield Case(name="global aggregate", view=t().aggregate(**total), feeds=one, says=dbsp.Stream.aggregate)
     yield Case(name="rollup", view=t().rollup("k", "c").aggregate(**total), feeds=one, says=dbsp.Stream.rollup)
     yield Case(name="cube", view=t().cube("k", "c").aggregate(**total), feeds=one, says=dbsp.Stream.cube)
