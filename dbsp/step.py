@@ -16,7 +16,7 @@ from dbsp.errors import CapacityError, DbspError, InternalError, RowsError
 from dbsp.horizon import floor_of
 from dbsp.logs import DeadLetter
 from dbsp.operators.integrate import integrate
-from dbsp.operators.operator import StepContext
+from dbsp.operators.operator import Failure, StepContext
 from dbsp.operators.receive import Receive
 from dbsp.operators.source import Source
 from dbsp.plan.plan import Plan, PlanNode
@@ -159,8 +159,14 @@ def _stop(node: PlanNode, context: StepContext) -> None:
     """Refuse the step if rows came that failed, naming them.
 
     A row that only goes is no reason: it failed when it came, so it was skipped then, and its going is a dead letter too.
+    Inputs may be loose, so a row that goes may also come in part: what counts is the sum of its weights.
     """
-    came = [failure for failure in context.failures if failure.weight > 0 and not failure.late]
+    sums: dict[tuple[str, str], Failure] = {}
+    for failure in context.failures:
+        if not failure.late:
+            key = (failure.payload, failure.reason)
+            sums[key] = replace(failure, weight=failure.weight + (sums[key].weight if key in sums else 0))
+    came = [failure for failure in sums.values() if failure.weight > 0]
     if not came:
         return
     first, more = came[0], len(came) - 1

@@ -20,6 +20,9 @@ import pytest
 
 import dbsp
 from dbsp import col
+from dbsp.operators.operator import StepContext
+from dbsp.plan.planner import plan
+from dbsp.step import _stop
 
 BIG = 2**63 - 1
 COLUMNS = {"id": dbsp.INT64, "k": dbsp.STRING, "x": dbsp.INT64, "f": dbsp.FLOAT64, "s": dbsp.STRING,
@@ -320,3 +323,17 @@ def test_a_row_that_fails_in_a_loop_is_noted_alike_and_leaves_nothing() -> None:
             found.append(noted)
     assert found[0][1] == found[1][1]
     assert over_steps(found[0][0]) == over_steps(found[1][0])
+
+
+@pytest.mark.parametrize(("went", "stops"), [(-2, False), (-1, False), (0, True)])
+def test_stop_is_for_rows_whose_weights_add_up_to_more_than_none(went: int, stops: bool) -> None:
+    """A join's change is loose: the deletion of a pair that was skipped holds it with both signs."""
+    node = next(iter(plan(dbsp.circuit("c", {"v": t.select("id", v=12 // col("x"))})).nodes))
+    context = StepContext(step=0, clock_us=0, error_policy="stop", signals=[])
+    context.fail("row", "reason", 1)
+    context.fail("row", "reason", went)
+    if stops:
+        with pytest.raises(dbsp.errors.RowsError, match="a row failed"):
+            _stop(node, context)
+    else:
+        _stop(node, context)
