@@ -127,9 +127,10 @@ class WorkerDatabase:
 
     def _both(self) -> tuple[Scratch, Durable]:
         """Both sides; `UnavailableError` before a version is opened or a scratch attached to."""
+        durable = self._disk()  # first: where another process replaced the folder, the scratch goes with it
         if self._scratch is None:
             raise UnavailableError(f"no version is open: folder={self.path}", "open a version, or attach to its epoch")
-        return self._scratch, self._disk()
+        return self._scratch, durable
 
     def _disk(self) -> Durable:
         """The durable side; it is there until `close`, and opened anew when another process has replaced the folder."""
@@ -173,6 +174,7 @@ class WorkerDatabase:
 
     def attach(self, epoch: int) -> None:
         """Use the scratch that another process (or this one) opened in `epoch`; nothing to do if it is in use here."""
+        self._disk()
         scratch = self._scratch
         if scratch is None or scratch.epoch != epoch or not scratch.is_current():
             self._detach()

@@ -447,3 +447,16 @@ def test_a_scratch_that_was_replaced_is_found_again(tmp_path: Path) -> None:
         second.raise_epoch(0)
     with second.read_trace(BY_KEY) as spine:
         assert content(spine)[(7, "x")] == 1
+
+
+def test_a_worker_that_came_back_is_read_through_an_older_handle(tmp_path: Path) -> None:
+    first = filled(tmp_path / "w")
+    keeps_the_inode = data_file(tmp_path / "w" / "durable").open("rb")
+    second = WorkerDatabase.create_at(tmp_path / "w", 1, checkpoint(2, 1))
+    second.open(1, 2)
+    run_step(second, 2, 1, [((7, "x"), 1)])
+    second.close()
+    first.attach(2)
+    with first.read_trace(BY_KEY) as spine:
+        assert content(spine) == {(7, "x"): 1}
+    keeps_the_inode.close()
