@@ -143,9 +143,7 @@ class MemoryDatabase:
         """Whether (step, segment) was written."""
         return step in self._held.get(segment, {})
 
-    def _write(
-        self, epoch: int, step: int, segment: int, traces: set[int], appended: Sequence[Appended]
-    ) -> None:
+    def _write(self, epoch: int, step: int, segment: int, traces: set[int], appended: Sequence[Appended]) -> None:
         """What `finish` does: append everything, hold the result as `step`, let go of what is older than step-1."""
         with self._lock:
             self.check(epoch)

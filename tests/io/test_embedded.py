@@ -90,7 +90,10 @@ def test_a_flipped_bit_in_a_record_is_found(tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[data.index(b"n2500")] ^= 1
     file.write_bytes(data)
-    with closing(open_input(tmp_path)) as log, pytest.raises(DataError, match=r"damaged: file=.* table=t partition=0 offset=0"):
+    with (
+        closing(open_input(tmp_path)) as log,
+        pytest.raises(DataError, match=r"damaged: file=.* table=t partition=0 offset=0"),
+    ):
         ids(log, 0, 1)
 
 

@@ -81,7 +81,8 @@ def test_variances_of_decimals_are_rounded_once(cents: list[int]) -> None:
 
 def test_a_long_number_is_rounded_to_the_nearest() -> None:
     half = (1 << 53) + 1  # just between two floats
-    for number, sticky, exponent in ((half, False, 0), (half, True, 0), (half << 40, True, 9), (3, False, -1076), (1, True, -1075)):
+    cases = ((half, False, 0), (half, True, 0), (half << 40, True, 9), (3, False, -1076), (1, True, -1075))
+    for number, sticky, exponent in cases:
         limbs = np.array([number >> (32 * i) & 0xFFFFFFFF for i in range(4)], np.uint64)
         exact = Fraction(number) + (Fraction(1, 4) if sticky else 0)
         assert variances._nearest(limbs, 4, sticky, exponent) == float(exact * Fraction(2) ** exponent)
