@@ -12,9 +12,9 @@ import time
 import numpy as np
 
 from dbsp.operators.operator import StepContext
-from dbsp.operators.window import Window
-from dbsp.operators.window_calls import WindowCall
-from dbsp.operators.window_places import Frame
+from dbsp.operators.order.window import Window
+from dbsp.operators.order.window_calls import WindowCall
+from dbsp.operators.order.window_places import Frame
 from dbsp.store import CheckpointId, StepTransaction, TraceSpec
 from dbsp.trace.floor import Floor
 from dbsp.trace.memory import MemoryDatabase

@@ -19,8 +19,8 @@ from dbsp.durations import micros
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, unwrap
 from dbsp.expr.expression import ColumnRef, Expression
-from dbsp.operators.window_calls import AGGREGATES
-from dbsp.operators.window_places import Frame
+from dbsp.operators.order.window_calls import AGGREGATES
+from dbsp.operators.order.window_places import Frame
 
 Bound = int | datetime.timedelta | None
 NOTHING = object()

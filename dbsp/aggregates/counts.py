@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.expr.build import Expr
-from dbsp.operators.distinct_part import DistinctPart
-from dbsp.operators.measures import Valid
-from dbsp.operators.sums import Counted
+from dbsp.operators.groups.distinct_part import DistinctPart
+from dbsp.operators.groups.measures import Valid
+from dbsp.operators.groups.sums import Counted
 from dbsp.zset.schema import INT64, Column
 
 

@@ -14,11 +14,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from dbsp.expr.functions import UserFunction
-from dbsp.operators.float_part import FloatCall, FloatForm, FloatPart
-from dbsp.operators.linear_part import Finish, LinearCall, LinearForm, LinearPart, Measure
-from dbsp.operators.part import Part
-from dbsp.operators.row_form import RowForm
-from dbsp.operators.variance_part import VarianceCall, VarianceForm, VariancePart
+from dbsp.operators.groups.float_part import FloatCall, FloatForm, FloatPart
+from dbsp.operators.groups.linear_part import Finish, LinearCall, LinearForm, LinearPart, Measure
+from dbsp.operators.groups.part import Part
+from dbsp.operators.groups.row_form import RowForm
+from dbsp.operators.groups.variance_part import VarianceCall, VarianceForm, VariancePart
 from dbsp.zset.schema import Column, OrderBy, Schema
 
 

@@ -14,9 +14,9 @@ from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
-from dbsp.operators.fold_part import FoldPart
-from dbsp.operators.part import Positions
-from dbsp.operators.row_form import value_name
+from dbsp.operators.groups.fold_part import FoldPart
+from dbsp.operators.groups.part import Positions
+from dbsp.operators.groups.row_form import value_name
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import STRING, Column, OrderBy, is_scalar, list_of
 

@@ -16,7 +16,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.types import is_integer
 from dbsp.operators.columns import column_of
-from dbsp.operators.measures import Bits, Trues, bits_of
+from dbsp.operators.groups.measures import Bits, Trues, bits_of
 from dbsp.zset.arrays import storage_type
 from dbsp.zset.schema import BOOL, Column
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.expr.build import Expr
-from dbsp.operators.first_part import FirstPart
-from dbsp.operators.row_form import RowForm, value_name
+from dbsp.operators.groups.first_part import FirstPart
+from dbsp.operators.groups.row_form import RowForm, value_name
 from dbsp.zset.schema import Column, OrderBy
 
 

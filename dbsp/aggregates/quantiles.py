@@ -13,7 +13,7 @@ from dbsp.aggregates.sums import number
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
-from dbsp.operators.quantile_part import Place, QuantilePart
+from dbsp.operators.groups.quantile_part import Place, QuantilePart
 from dbsp.zset.schema import FLOAT64, Column, is_scalar
 
 DIGITS_MAX = 9

@@ -13,9 +13,9 @@ from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_number
-from dbsp.operators.limbs import limbs_of
-from dbsp.operators.measures import Limbs
-from dbsp.operators.sums import Averaged, Summed
+from dbsp.operators.groups.limbs import limbs_of
+from dbsp.operators.groups.measures import Limbs
+from dbsp.operators.groups.sums import Averaged, Summed
 from dbsp.zset.schema import FLOAT64, INT64, Column
 
 

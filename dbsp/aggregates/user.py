@@ -17,10 +17,10 @@ from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.functions import UserFunction
-from dbsp.operators.fold_part import FoldPart
-from dbsp.operators.limbs import fits_int64, joined
-from dbsp.operators.measures import Limbs
-from dbsp.operators.part import Positions
+from dbsp.operators.groups.fold_part import FoldPart
+from dbsp.operators.groups.limbs import fits_int64, joined
+from dbsp.operators.groups.measures import Limbs
+from dbsp.operators.groups.part import Positions
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema
 

@@ -17,9 +17,9 @@ from dbsp.errors import CapacityError
 from dbsp.expr.build import Expr
 from dbsp.expr.types import is_float
 from dbsp.operators.columns import column_of
-from dbsp.operators.limbs import limbs_of, square_limbs_of
-from dbsp.operators.measures import Limbs, Squares
-from dbsp.operators.variance_part import VarianceCall
+from dbsp.operators.groups.limbs import limbs_of, square_limbs_of
+from dbsp.operators.groups.measures import Limbs, Squares
+from dbsp.operators.groups.variance_part import VarianceCall
 from dbsp.zset.kernels import OVERFLOW_HINT, variances
 from dbsp.zset.schema import FLOAT64, Column
 

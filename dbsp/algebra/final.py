@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.circuit.source_lines import located
 from dbsp.errors import CircuitError
-from dbsp.operators import final as physical
 from dbsp.operators.slots import SLOT, Slots
+from dbsp.operators.time import final as physical
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dbsp.circuit.nodes import Need, Node, SourceLine
 from dbsp.expr.expression import Expression
-from dbsp.operators import hop as physical
+from dbsp.operators.time import hop as physical
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 

@@ -1,4 +1,4 @@
-"""The nodes of a recursion's body, each as what it is on rows with a round (`dbsp.operators.rounds`).
+"""The nodes of a recursion's body, each as what it is on rows with a round (`dbsp.operators.rounds.rounds`).
 
 Linear nodes carry the round along, a join takes the later one, distinct and min or max become functions of the round. What
 comes from outside the loop is there from round 0 on: it gets its round only where it is added to rows that have one. A node
@@ -25,9 +25,9 @@ from dbsp.circuit.nodes import Need, Node, SourceLine
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, greatest, lit, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, resolve
-from dbsp.operators.round_extremes import Extreme, RoundExtremes
-from dbsp.operators.round_set import RoundSet
-from dbsp.operators.rounds import ROUND, ROUND_COLUMN, ROUND_RIGHT, in_rounds
+from dbsp.operators.rounds.round_extremes import Extreme, RoundExtremes
+from dbsp.operators.rounds.round_set import RoundSet
+from dbsp.operators.rounds.rounds import ROUND, ROUND_COLUMN, ROUND_RIGHT, in_rounds
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import INT64, Column, Schema
 

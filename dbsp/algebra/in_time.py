@@ -13,8 +13,8 @@ from dbsp.circuit.nodes import Need, Node, SourceLine
 from dbsp.circuit.source_lines import located
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import Expression
-from dbsp.operators import in_time as physical
 from dbsp.operators.slots import SLOT, Slots
+from dbsp.operators.time import in_time as physical
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 

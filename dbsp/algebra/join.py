@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dbsp.circuit.nodes import Need, Node, SourceLine
 from dbsp.expr.expression import ColumnRef, Expression
-from dbsp.operators import join as physical
+from dbsp.operators.joins import join as physical
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dbsp.circuit.nodes import Need, Node, SourceLine
 from dbsp.expr.expression import Expression
-from dbsp.operators import session as physical
+from dbsp.operators.time import session as physical
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 

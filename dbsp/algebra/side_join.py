@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dbsp.circuit.nodes import Need, Node, SourceLine
 from dbsp.expr.expression import ColumnRef, Expression
-from dbsp.operators.asof_join import AsofJoin as PhysicalAsof
-from dbsp.operators.conditional_join import PRESERVED, ConditionalJoin, Interval
-from dbsp.operators.join import Join as PhysicalJoin
-from dbsp.operators.join_shape import JoinShape
-from dbsp.operators.lookup_join import LookupJoin as PhysicalLookup
+from dbsp.operators.joins.asof_join import AsofJoin as PhysicalAsof
+from dbsp.operators.joins.conditional_join import PRESERVED, ConditionalJoin, Interval
+from dbsp.operators.joins.join import Join as PhysicalJoin
+from dbsp.operators.joins.join_shape import JoinShape
+from dbsp.operators.joins.lookup_join import LookupJoin as PhysicalLookup
+from dbsp.operators.joins.outer_join import OuterJoin
+from dbsp.operators.joins.semi_join import SemiJoin
 from dbsp.operators.operator import Operator
-from dbsp.operators.outer_join import OuterJoin
-from dbsp.operators.semi_join import SemiJoin
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dbsp.algebra.join import Join
 from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.operators import streaming as physical
-from dbsp.operators.join import Join as PhysicalJoin
+from dbsp.operators.joins.join import Join as PhysicalJoin
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 

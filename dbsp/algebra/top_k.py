@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.expr.expression import Expression
-from dbsp.operators import scatter
-from dbsp.operators import top_k as physical
+from dbsp.operators.order import scatter
+from dbsp.operators.order import top_k as physical
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import OrderBy, Schema
 

@@ -14,7 +14,7 @@ from dbsp.algebra.table import Table
 from dbsp.circuit.nodes import Need, Node, SourceLine
 from dbsp.circuit.source_lines import located
 from dbsp.errors import CircuitError
-from dbsp.operators import watermark as physical
+from dbsp.operators.time import watermark as physical
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 

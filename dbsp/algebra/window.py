@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dbsp.circuit.nodes import Need, Node, SourceLine
 from dbsp.expr.expression import Expression
-from dbsp.operators import window as physical
-from dbsp.operators.window_calls import WindowCall
+from dbsp.operators.order import window as physical
+from dbsp.operators.order.window_calls import WindowCall
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import OrderBy, Schema
 

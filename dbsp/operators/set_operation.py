@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
-from dbsp.operators.linear_part import checked_sum
+from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.operator import Operator, Shows, State, StepContext
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement, Schema

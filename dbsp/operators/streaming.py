@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbsp.errors import InternalError
-from dbsp.operators.join import Join
+from dbsp.operators.joins.join import Join
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.trace.chunks import MemoryChunks
 from dbsp.trace.floor import Floor

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.horizon import Bound, Horizon
-from dbsp.operators.linear_part import checked_sum
+from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.operator import Operator, Shows, State, StepContext
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch, arrange, concat

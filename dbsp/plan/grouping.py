@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dbsp.aggregates.kind import AggregateCall, Asked, VectorCall
-from dbsp.operators import group_by as physical
-from dbsp.operators.combine import Combine, Form
-from dbsp.operators.once import NOTHING, Once
-from dbsp.operators.vectors import Vectors
+from dbsp.operators.groups import group_by as physical
+from dbsp.operators.groups.combine import Combine, Form
+from dbsp.operators.groups.once import NOTHING, Once
+from dbsp.operators.groups.vectors import Vectors
 from dbsp.plan.builder import Builder, Flow, Key
 from dbsp.zset.schema import Schema
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dbsp.circuit.graph import in_order, shared
-from dbsp.operators.round_set import RoundSet
-from dbsp.operators.rounds import in_rounds
+from dbsp.operators.rounds.round_set import RoundSet
+from dbsp.operators.rounds.rounds import in_rounds
 from dbsp.plan.builder import Builder, Flow, Key
 from dbsp.plan.plan import ExchangeSpec, LoopSpec, Plan
 from dbsp.plan.pruning import needed_columns

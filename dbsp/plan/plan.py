@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dbsp.horizon import Bound
-from dbsp.operators.watermark import Watermark
+from dbsp.operators.time.watermark import Watermark
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from dbsp.errors import CapacityError, InternalError, RowsError
 from dbsp.exchange import Address, Carried, Parcel, Slot, check_arrival, gather, split
-from dbsp.operators.rounds import rounds_of
+from dbsp.operators.rounds.rounds import rounds_of
 from dbsp.plan.plan import LoopSpec, Plan
 from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of
 from dbsp.runtime.tasks import StepOrder, Work

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from dbsp.exchange import Carried, Slot
 from dbsp.logs import DeadLetter
-from dbsp.operators.rounds import ROUND
+from dbsp.operators.rounds.rounds import ROUND
 from dbsp.plan.plan import Plan
 from dbsp.store import StepTransaction
 from dbsp.zset.batch import Batch, concat, merge

@@ -15,7 +15,7 @@ from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.types import is_integer
-from dbsp.operators.conditional_join import Interval
+from dbsp.operators.joins.conditional_join import Interval
 from dbsp.stream.handle import Handle, check_streams
 from dbsp.stream.join_keys import HOWS, Sides, condition_of, keys_of, output, reads_of, sides_of
 from dbsp.zset.schema import DATE, TIMES

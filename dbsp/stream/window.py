@@ -16,7 +16,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.expression import ColumnRef, Expression, Literal, resolve
 from dbsp.expr.types import adopt, is_integer
-from dbsp.operators.window_calls import NEIGHBOURS, WindowCall
+from dbsp.operators.order.window_calls import NEIGHBOURS, WindowCall
 from dbsp.stream.handle import Handle
 from dbsp.windows import WindowFunction, aggregate_name, frame_of
 from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, Column, OrderBy, Schema

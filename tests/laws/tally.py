@@ -46,8 +46,8 @@ class Tally:
 
 def operators() -> dict[str, type[Operator]]:
     """Every kind of physical operator there is."""
-    for module in pkgutil.iter_modules(dbsp.operators.__path__):
-        importlib.import_module(f"dbsp.operators.{module.name}")
+    for module in pkgutil.walk_packages(dbsp.operators.__path__, "dbsp.operators."):
+        importlib.import_module(module.name)
     found = {}
     waiting = [Operator]
     while waiting:
@@ -62,7 +62,7 @@ def parts() -> dict[str, Any]:
     """Every kind of part that a group-by keeps."""
     operators()
     modules = [
-        importlib.import_module(f"dbsp.operators.{m.name}") for m in pkgutil.iter_modules(dbsp.operators.__path__)
+        importlib.import_module(m.name) for m in pkgutil.walk_packages(dbsp.operators.__path__, "dbsp.operators.")
     ]
     found = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type)]
     return {

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.errors import CapacityError
-from dbsp.operators.limbs import fits_decimal, joined, limbs_of, split
+from dbsp.operators.groups.limbs import fits_decimal, joined, limbs_of, split
 from dbsp.zset.kernels import floats
 from tests.operators.histories import quick
 

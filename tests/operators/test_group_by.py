@@ -20,10 +20,10 @@ from dbsp.aggregates.positions import ArgExtreme, Extreme
 from dbsp.aggregates.quantiles import Quantile
 from dbsp.aggregates.sums import Avg, Sum
 from dbsp.aggregates.variances import Variance
-from dbsp.operators.combine import Combine
-from dbsp.operators.group_by import GroupBy
-from dbsp.operators.limbs import joined, quotients, split
-from dbsp.operators.once import Once
+from dbsp.operators.groups.combine import Combine
+from dbsp.operators.groups.group_by import GroupBy
+from dbsp.operators.groups.limbs import joined, quotients, split
+from dbsp.operators.groups.once import Once
 from dbsp.operators.operator import StepContext
 from dbsp.plan.grouping import asked_by
 from dbsp.zset.batch import Batch

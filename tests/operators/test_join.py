@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.errors import CapacityError
-from dbsp.operators.join import Join
-from dbsp.operators.products import product
+from dbsp.operators.joins.join import Join
+from dbsp.operators.joins.products import product
 from tests.operators.driver import Driver, Rows, batch, total
 from tests.operators.histories import hashed, hashes, histories, keys, numbers, quick
 

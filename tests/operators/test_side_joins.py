@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.expr.build import unwrap
 from dbsp.expr.expression import resolve
-from dbsp.operators.asof_join import AsofJoin
-from dbsp.operators.conditional_join import ConditionalJoin, Interval
-from dbsp.operators.join_shape import JoinShape
-from dbsp.operators.lookup_join import REASON, LookupJoin
+from dbsp.operators.joins.asof_join import AsofJoin
+from dbsp.operators.joins.conditional_join import ConditionalJoin, Interval
+from dbsp.operators.joins.join_shape import JoinShape
+from dbsp.operators.joins.lookup_join import REASON, LookupJoin
+from dbsp.operators.joins.outer_join import OuterJoin
+from dbsp.operators.joins.semi_join import SemiJoin
 from dbsp.operators.operator import Operator
-from dbsp.operators.outer_join import OuterJoin
-from dbsp.operators.semi_join import SemiJoin
 from tests.operators.driver import Driver, Rows, batch, total
 from tests.operators.histories import History, hashed, hashes, histories, keys, proper, quick
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.operators.top_k import TopK
+from dbsp.operators.order.top_k import TopK
 from tests.operators.driver import Driver, Rows, batch, total
 from tests.operators.histories import hashed, hashes, histories, keys, quick
 

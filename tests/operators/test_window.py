@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.operators.window import Window
-from dbsp.operators.window_calls import WindowCall
-from dbsp.operators.window_places import Frame
+from dbsp.operators.order.window import Window
+from dbsp.operators.order.window_calls import WindowCall
+from dbsp.operators.order.window_places import Frame
 from tests.operators.driver import NAN, Driver, Rows, batch, total
 from tests.operators.histories import hashed, hashes
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import dbsp
-from dbsp.operators.join import Join
+from dbsp.operators.joins.join import Join
 from dbsp.operators.receive import Receive
 from dbsp.plan.explain import explain
 from dbsp.plan.plan import Plan

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.operators.limbs import split, squares
-from dbsp.operators.products import product
+from dbsp.operators.groups.limbs import split, squares
+from dbsp.operators.joins.products import product
 from dbsp.zset.arrays import bool_values, valid_rows, value_view
 from dbsp.zset.batch import Batch
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dbsp.errors import InternalError
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.operators.rounds import ROUND, differentiated, histories, integrated
+from dbsp.operators.rounds.rounds import ROUND, differentiated, histories, integrated
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement, Schema
 

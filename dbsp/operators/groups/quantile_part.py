@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CapacityError
 from dbsp.operators.columns import column_of
-from dbsp.operators.first_part import first_values, front, in_code_order, sorted_within
-from dbsp.operators.group_rows import rows_of
-from dbsp.operators.linear_part import as_queries, checked_sum
+from dbsp.operators.groups.first_part import first_values, front, in_code_order, sorted_within
+from dbsp.operators.groups.group_rows import rows_of
+from dbsp.operators.groups.linear_part import as_queries, checked_sum
+from dbsp.operators.groups.part import Mask, Positions, Values, group_of
+from dbsp.operators.groups.row_form import RowForm, value_name
 from dbsp.operators.operator import State
-from dbsp.operators.part import Mask, Positions, Values, group_of
-from dbsp.operators.row_form import RowForm, value_name
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import canonical_floats, gather, is_decimal
 from dbsp.zset.batch import Batch, arrange, concat

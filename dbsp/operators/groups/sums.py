@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.operators.columns import column_of
-from dbsp.operators.limbs import fits_decimal, fits_int64, joined, quotients
+from dbsp.operators.groups.limbs import fits_decimal, fits_int64, joined, quotients
 from dbsp.zset.arrays import from_values
 
 Sums = npt.NDArray[np.int64]

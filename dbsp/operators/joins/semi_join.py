@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbsp.horizon import Bound, Horizon
-from dbsp.operators.join_shape import I64, JoinShape
-from dbsp.operators.linear_part import checked_sum
+from dbsp.operators.groups.linear_part import checked_sum
+from dbsp.operators.joins.join_shape import I64, JoinShape
+from dbsp.operators.joins.outer_join import count_arrangement, count_change, rows_of_keys
+from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.operators.outer_join import count_arrangement, count_change, rows_of_keys
-from dbsp.operators.products import product
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
+from dbsp.operators.groups.part import of_same_keys
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.operators.part import of_same_keys
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch, arrange, concat, consolidate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dbsp.errors import InternalError
-from dbsp.operators.part import Positions, of_same_keys
+from dbsp.operators.groups.part import Positions, of_same_keys
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values, value_view
 from dbsp.zset.batch import Batch, consolidate

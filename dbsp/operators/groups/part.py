@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.errors import InternalError
-from dbsp.operators.combine import Form
+from dbsp.operators.groups.combine import Form
 from dbsp.operators.operator import State
 from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine

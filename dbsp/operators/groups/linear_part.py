@@ -1,4 +1,4 @@
-"""Aggregates that are linear in the rows: sums of measures per group, and what is made of them (`dbsp.operators.measures`).
+"""Aggregates that are linear in the rows: sums of measures (`groups.measures`) per group, and what is made of them.
 
 **State** per group one row whose weights are: the number of rows, then the sums of every measure. The row leaves when all
 are zero.
@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dbsp.operators.groups.part import Values, group_of, key_columns
 from dbsp.operators.operator import State
-from dbsp.operators.part import Values, group_of, key_columns
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import scatter_add
 from dbsp.zset.schema import Arrangement, Schema

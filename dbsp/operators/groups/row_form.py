@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbsp.operators.part import key_columns
+from dbsp.operators.groups.part import key_columns
 from dbsp.zset.arrays import bool_values, valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement, Column, Schema

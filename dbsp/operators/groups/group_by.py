@@ -1,4 +1,4 @@
-"""Group-by: one row per group, the keys and then the aggregates, kept by parts (`dbsp.operators.part`).
+"""Group-by: one row per group, the keys and then the aggregates, kept by parts (`dbsp.operators.groups.part`).
 
 **Law** a group's row changes only if a row of the group does: the output's change is -old +new over the groups that
 changed, and nothing where old and new are the same row. A group exists exactly while its row count is not zero.
@@ -18,9 +18,9 @@ import pyarrow as pa
 from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
-from dbsp.operators.linear_part import LinearPart
+from dbsp.operators.groups.linear_part import LinearPart
+from dbsp.operators.groups.part import Part, PartState, Values
 from dbsp.operators.operator import Operator, Shows, State, StepContext
-from dbsp.operators.part import Part, PartState, Values
 from dbsp.zset.arrays import gather, join
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.equality import equal_keys
@@ -38,7 +38,7 @@ class GroupBy(Operator):
     """One output row per group. `streams[i]` is the input in which part i finds its form; part 0 counts the rows.
 
     Without keys there is one group, which is there also without rows: one more input, the last, holds a row for it at the
-    worker that owns it, in the first step (`dbsp.operators.once`).
+    worker that owns it, in the first step (`dbsp.operators.groups.once`).
     """
 
     keys: Schema

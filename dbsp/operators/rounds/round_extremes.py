@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.operators.rounds import ROUND, Histories, histories, rounds_of
+from dbsp.operators.rounds.rounds import ROUND, Histories, histories, rounds_of
 from dbsp.zset.arrays import from_values, valid_rows
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.equality import equal_columns

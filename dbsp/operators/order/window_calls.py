@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CapacityError, InternalError
 from dbsp.operators.columns import column_of
-from dbsp.operators.limbs import limbs_of
-from dbsp.operators.measures import Limbs, Valid
-from dbsp.operators.sums import Averaged, Summed
-from dbsp.operators.window_places import I64, Frame, Mask, Places
+from dbsp.operators.groups.limbs import limbs_of
+from dbsp.operators.groups.measures import Limbs, Valid
+from dbsp.operators.groups.sums import Averaged, Summed
+from dbsp.operators.order.window_places import I64, Frame, Mask, Places
 from dbsp.zset.arrays import canonical_floats, from_values, gather, join, valid_rows, value_view
 from dbsp.zset.kernels import OVERFLOW_HINT, floats, frames
 from dbsp.zset.order import sort_columns

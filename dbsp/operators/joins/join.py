@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.horizon import Bound, Horizon, merged
+from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.operators.products import product
 from dbsp.zset.arrays import gather, valid_rows
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.equality import equal_columns

@@ -26,10 +26,10 @@ import pyarrow as pa
 from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
+from dbsp.operators.groups.part import group_of, of_same_keys
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.operators.part import group_of, of_same_keys
-from dbsp.operators.window_calls import EDGES, SHIFTING, WindowCall
-from dbsp.operators.window_places import I64, U64, Mask, Places, around, expanded, in_order
+from dbsp.operators.order.window_calls import EDGES, SHIFTING, WindowCall
+from dbsp.operators.order.window_places import I64, U64, Mask, Places, around, expanded, in_order
 from dbsp.trace.neighbours import FIRST, LAST, Positions
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat, consolidate

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dbsp.operators.linear_part import as_queries, checked_sum
+from dbsp.operators.groups.linear_part import as_queries, checked_sum
+from dbsp.operators.groups.part import Values, group_of
+from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
-from dbsp.operators.part import Values, group_of
-from dbsp.operators.row_form import RowForm
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import scatter_add

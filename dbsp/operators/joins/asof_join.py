@@ -20,10 +20,10 @@ import numpy as np
 
 from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, merged
-from dbsp.operators.conditional_join import FIRST, LAST, U64, Mask, shifted
-from dbsp.operators.join_shape import I64, JoinShape
+from dbsp.operators.joins.conditional_join import FIRST, LAST, U64, Mask, shifted
+from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.operators.window_places import in_order
+from dbsp.operators.order.window_places import in_order
 from dbsp.trace.neighbours import Positions
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat, consolidate

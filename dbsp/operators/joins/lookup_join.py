@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbsp.operators.failures import report
-from dbsp.operators.join_shape import JoinShape
+from dbsp.operators.joins.join_shape import JoinShape
+from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.operators.products import product
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.kernels import scatter_add
 from dbsp.zset.schema import Arrangement

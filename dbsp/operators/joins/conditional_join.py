@@ -28,10 +28,10 @@ from dbsp.expr.expression import ROW_ERRORS, Expression, Subset, resolve
 from dbsp.expr.halving import computed
 from dbsp.horizon import Bound, Horizon, bound_of, merged
 from dbsp.operators.failures import report
-from dbsp.operators.join_shape import I64, JoinShape
-from dbsp.operators.linear_part import checked_sum
+from dbsp.operators.groups.linear_part import checked_sum
+from dbsp.operators.joins.join_shape import I64, JoinShape
+from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.operators.products import product
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch, arrange, concat, consolidate

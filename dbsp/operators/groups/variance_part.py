@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from dbsp.errors import CapacityError, InternalError
 from dbsp.operators.columns import column_of
-from dbsp.operators.float_part import BIN, float_bits
+from dbsp.operators.groups.float_part import BIN, float_bits
+from dbsp.operators.groups.part import Positions, Values, group_of, key_columns, of_same_keys
 from dbsp.operators.keyed_runs import keyed_runs
 from dbsp.operators.operator import State
-from dbsp.operators.part import Positions, Values, group_of, key_columns, of_same_keys
 from dbsp.zset.arrays import canonical_floats, from_values, gather, valid_rows, value_view
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import OVERFLOW_HINT, partition_by, variances

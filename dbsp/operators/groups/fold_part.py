@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.operators.first_part import sorted_within
-from dbsp.operators.group_rows import rows_of
+from dbsp.operators.groups.first_part import sorted_within
+from dbsp.operators.groups.group_rows import rows_of
+from dbsp.operators.groups.part import Positions, Values
+from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
-from dbsp.operators.part import Positions, Values
-from dbsp.operators.row_form import RowForm
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement, OrderBy

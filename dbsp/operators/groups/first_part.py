@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import InternalError
+from dbsp.operators.groups.part import Positions, Values, of_same_keys
+from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
-from dbsp.operators.part import Positions, Values, of_same_keys
-from dbsp.operators.row_form import RowForm
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values, is_bytes, is_decimal
 from dbsp.zset.batch import Batch

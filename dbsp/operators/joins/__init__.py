@@ -1,0 +1,1 @@
+"""Joins: rows of two streams side by side."""

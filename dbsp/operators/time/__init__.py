@@ -1,0 +1,1 @@
+"""Operators that look at time: windows, watermarks, the clock."""
