@@ -100,11 +100,12 @@ class VectorCall:
 
 @dataclass(slots=True, kw_only=True)
 class Asked:
-    """What the aggregates of one group-by ask for; equal measures and floats are kept once."""
+    """What the aggregates of one group-by ask for; equal measures and floats are kept once. With `appends` no row ever goes."""
 
     keys: Schema
     rows: Schema
     result: Schema
+    appends: bool = False
     vectors: list[VectorCall] = field(default_factory=list)
     _measures: dict[Measure, None] = field(default_factory=dict)
     _linear: list[tuple[str, tuple[Measure | None, ...], Finish]] = field(default_factory=list)

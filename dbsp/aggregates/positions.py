@@ -13,11 +13,12 @@ from dbsp.operators.groups.row_form import RowForm, value_name
 from dbsp.zset.schema import Column, OrderBy
 
 
-def first_part(call: AggregateCall, values: RowForm, order: Sequence[OrderBy]) -> FirstPart:
+def first_part(call: AggregateCall, values: RowForm, order: Sequence[OrderBy], appends: bool) -> FirstPart:
     """The part that gives the first argument of the first row."""
     in_values = tuple(OrderBy(value_name(by.column), by.descending, by.nulls_first) for by in order)
     text = str(call).split(" = ", 1)[1]
-    return FirstPart(name=call.name, text=text, values=values, order=in_values, gives=value_name(call.columns[0]))
+    gives = value_name(call.columns[0])
+    return FirstPart(name=call.name, text=text, values=values, order=in_values, gives=gives, appends=appends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Extreme:
     def add(self, call: AggregateCall, asked: Asked) -> None:
         """The first value in order."""
         values = asked.row_form(call, present=True)
-        asked.part(first_part(call, values, [OrderBy(call.columns[0], self.greatest)]))
+        asked.part(first_part(call, values, [OrderBy(call.columns[0], self.greatest)], asked.appends))
 
     def sql(self, arguments: Sequence[str]) -> str:
         """As SQL writes it."""
@@ -56,7 +57,7 @@ class ArgExtreme:
         """The first row by the second argument; the least first argument among those that tie."""
         value, by = call.columns
         order = [OrderBy(by, self.greatest), *([OrderBy(value)] if value != by else [])]
-        asked.part(first_part(call, asked.row_form(call, present=True), order))
+        asked.part(first_part(call, asked.row_form(call, present=True), order, asked.appends))
 
     def sql(self, arguments: Sequence[str]) -> str:
         """As SQL writes it."""
@@ -81,7 +82,7 @@ class FirstInOrder:
             order.append(OrderBy(call.columns[0]))
         if self.last:
             order = [OrderBy(by.column, not by.descending, not by.nulls_first) for by in order]
-        asked.part(first_part(call, asked.row_form(call, present=False), order))
+        asked.part(first_part(call, asked.row_form(call, present=False), order, asked.appends))
 
     def sql(self, arguments: Sequence[str]) -> str:
         """As SQL writes it."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,10 @@ class Distinct(Node):
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
         """Before: the condition looks at one row alone."""
         return self.with_children((over(self.input, condition),))
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """A row that is there stays."""
+        return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
         """The rows distributed by all columns."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,10 @@ class Explode(Node):
         if condition.columns() & {self.element, self.position}:
             return None
         return replace(self, input=over(self.input, condition))
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """It looks at one row alone."""
+        return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
         """On the rows where they are."""

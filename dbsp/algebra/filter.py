@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,10 @@ class Filter(Node):
     def wanted(self, kept: Need) -> tuple[Need, ...]:
         """The same columns, and those of the condition."""
         return (kept | self.predicate.columns(),)
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """It looks at one row alone."""
+        return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
         """A stage that waits to be fused with its neighbours."""

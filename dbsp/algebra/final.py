@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,10 @@ class Final(Node):
     def __str__(self) -> str:
         """By what."""
         return f"final by {self.column or 'the window'}"
+
+    def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (whatever they are)
+        """What came out is never taken back."""
+        return True
 
     def plan(self, planning: Planning) -> Flow:
         """The rows dealt out over slots, each of which is kept in order of the column."""

@@ -51,4 +51,5 @@ class GroupBy(Node):
 
     def plan(self, planning: Planning) -> Flow:
         """Rows summed where they are, then at the owners of the groups."""
-        return group_flow(planning.builder, planning.input(self.input), self, planning.needed(self))
+        appends = planning.appends(self.input)
+        return group_flow(planning.builder, planning.input(self.input), self, planning.needed(self), appends)

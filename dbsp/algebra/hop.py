@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,10 @@ class Hop(Node):
         if condition.columns() & {self.start, self.end}:
             return None
         return replace(self, input=over(self.input, condition))
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """It looks at one row alone."""
+        return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
         """On the rows where they are."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,10 @@ class InTime(Node):
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
         """Below: it looks at one row alone."""
         return replace(self, input=over(self.input, condition))
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """Unless rows leave."""
+        return self.leaves is None and all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
         """The rows dealt out over slots, each of which is kept in order of time."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -58,6 +58,10 @@ class Join(Node):
                 moved = over(child, condition.substitute(names))
                 return replace(self, left=moved) if side == 0 else replace(self, right=moved)
         return None
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """A pair stays while its rows do."""
+        return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
         """Both sides distributed by the key."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,10 @@ class MapRows(Node):
     def __str__(self) -> str:
         """The function and what it gives."""
         return f"{CALLED[self.function.kind]} {self.function.name} -> {self.schema}"
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """It looks at one row alone."""
+        return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
         """On the rows where they are."""

@@ -6,7 +6,7 @@ on keys alone may go to any side that is preserved, and where both are it goes t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -69,6 +69,10 @@ class SideJoin(Node):
         """On the sides that are preserved, or cut down with their partners."""
         sides = (0,) if self.how in SEMI else (0, 1) if self.how == "inner" else PRESERVED[self.how]
         return _filtered(self, condition, over, sides, both=len(PRESERVED[self.how]) > 1)
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """A pair, or a row with a partner, stays while these do; one without may find one later."""
+        return self.how in ("inner", "semi") and all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
         """Both sides distributed by the key."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -42,6 +43,10 @@ class Table(Node):
     def kept(self, need: Need) -> Need:
         """The key decides the identity of rows."""
         return need | frozenset(self.primary_key)
+
+    def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (there are none)
+        """If it is declared so."""
+        return self.append_only
 
     def plan(self, planning: Planning) -> Flow:
         """A source; with a key, the operations go to the owners of the keys with the needed columns only."""

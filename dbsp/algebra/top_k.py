@@ -59,7 +59,7 @@ class TopK(Node):
         flow = planning.builder.distribute(flow, self.partition, self.source)
         operator = physical.TopK(
             input=schema, partition=self.partition, order=self.order, k=self.k, offset=self.offset, rank=self.rank,
-            schema=self.schema,
+            schema=self.schema, appends=planning.appends(self.input) and bool(self.partition),
         )  # fmt: skip
         made = planning.builder.add("top_k", operator, (flow.node,), self.schema, self.source)
         return Flow(node=made, schema=self.schema, distribution=self.partition)
@@ -74,7 +74,13 @@ class TopK(Node):
         spread = Flow(node=made, schema=schema, distribution=None)
         spread = builder.distribute(spread, (part.name,), self.source)
         first = physical.TopK(
-            input=schema, partition=(part.name,), order=self.order, k=self.k + self.offset, rank=None, schema=schema
+            input=schema,
+            partition=(part.name,),
+            order=self.order,
+            k=self.k + self.offset,
+            rank=None,
+            schema=schema,
+            appends=planning.appends(self.input),
         )
         made = builder.add("top_k", first, (spread.node,), schema, self.source)
         return Flow(node=made, schema=schema, distribution=(part.name,)).pick(flow.schema.names)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
@@ -52,6 +52,10 @@ class Union(Node):
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
         """Over every input."""
         return self.with_children(tuple(over(child, condition) for child in self.inputs))
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """Rows come to a sum as they come to its terms."""
+        return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
         """The inputs in the segment of the last of them."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,10 @@ class Watermark(Node):
     def wanted(self, kept: Need) -> tuple[Need, ...]:
         """The same."""
         return (kept,)
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """It looks at one row alone."""
+        return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
         """Rows of a table as they were pushed, where they are; others where equal rows meet, so that what is seen is certain."""

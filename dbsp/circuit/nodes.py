@@ -9,7 +9,7 @@ which says all that the rest must know of it: what it reads, which columns it ne
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -75,6 +75,10 @@ class Node(ABC):
         **Law** the same Z-set as a filter above; the condition has a value on every row.
         """
         return None
+
+    def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (for others to use)
+        """Whether no step ever takes a row away from it, where `inputs` says this of each of its inputs."""
+        return False
 
     @abstractmethod
     def plan(self, planning: Planning) -> Flow:

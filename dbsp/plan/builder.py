@@ -71,6 +71,7 @@ class Builder:
     numbers: Numbers = field(default_factory=Numbers)
     prefix: str = ""
     horizons: dict[int, Horizon] = field(default_factory=dict)
+    appending: set[int] = field(default_factory=set)
     _known: dict[tuple[Operator, tuple[int, ...]], int] = field(default_factory=dict)
     _received: dict[tuple[int, Key], int] = field(default_factory=dict)
 
@@ -99,6 +100,8 @@ class Builder:
         traces = tuple(self.trace(arrangement) for arrangement in operator.arrangements())
         horizons = [self.horizons.get(node, {}) for node in inputs]
         self.horizons[number] = operator.horizon(horizons)
+        if isinstance(operator, Apply) and self.appending.issuperset(inputs):
+            self.appending.add(number)
         self.nodes.append(
             PlanNode(id=number, name=f"{self.prefix}{kind}#{number}", operator=operator, inputs=inputs, segment=segment,
                      traces=traces, schema=schema, source=source, closing=operator.closing(horizons))
@@ -151,6 +154,13 @@ class Builder:
             )
         return moved
 
+    def known(self) -> tuple[PlanNode, ...]:
+        """The nodes, with what is known of their rows."""
+        return tuple(
+            replace(node, appends=node.id in self.appending, bounded=tuple(self.horizons.get(node.id, {})))
+            for node in self.nodes
+        )
+
     def receive(self, segment: int, schema: Schema, source: SourceLine | None) -> int:
         """A node that is given rows from elsewhere: by an exchange, by a loop."""
         return self._append("receive", Receive(), (), segment, schema, source)
@@ -163,6 +173,8 @@ class Builder:
             receiver = self.receive(depth + 1, flow.schema, source)
             self._received[(flow.node, key)] = receiver
             self.horizons[receiver] = self.horizons[flow.node]
+            if flow.node in self.appending:
+                self.appending.add(receiver)
             self.exchanges.append(
                 ExchangeSpec(id=self.numbers.exchange(), depth=depth, sender=flow.node, receiver=receiver, key=key,
                              schema=flow.schema, weights=flow.weights)

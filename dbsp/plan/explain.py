@@ -63,9 +63,10 @@ def _node(
     inputs = arrived or [f"{mark}{number}" for number in node.inputs]
     of = f" of {', '.join(inputs)}" if inputs else ""
     line = "" if node.source is None else f"  at {PurePath(node.source.file).name}:{node.source.line}"
-    yield f"{mark}{node.id} {node.operator}{of} {_columns(node.schema)}{line}"
-    for trace in node.traces:
-        yield f"    {_trace(trace)}"
+    yield f"{mark}{node.id} {node.operator}{of} {_columns(node.schema)}{_facts(node)}{line}"
+    closing = node.closing or (None,) * len(node.traces)
+    for trace, closed in zip(node.traces, closing, strict=True):
+        yield f"    {_trace(trace)}{'' if closed is None else f' until {closed[0]} is closed'}"
     for exchange in plan.exchanges:
         if exchange.sender == node.id and exchange.local and exchange.depth >= 0:
             yield f"    exchange {exchange.id} into a loop"
@@ -82,6 +83,12 @@ def _kept(view: ViewSpec) -> str:
     if view.trace is None:
         return ""
     return f", {_trace(view.trace)}" if view.integrates else f", shown by trace {view.trace.id}"
+
+
+def _facts(node: PlanNode) -> str:
+    """What is known of all its rows to come."""
+    bounded = f" closes by {', '.join(node.bounded)}" if node.bounded else ""
+    return (" append-only" if node.appends else "") + bounded
 
 
 def _columns(schema: Schema) -> str:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from dbsp.algebra.group_by import GroupBy
 
 
-def group_flow(builder: Builder, flow: Flow, node: GroupBy, needed: Key) -> Flow:
-    """The flow of the groups, distributed by their keys."""
+def group_flow(builder: Builder, flow: Flow, node: GroupBy, needed: Key, appends: bool = False) -> Flow:
+    """The flow of the groups, distributed by their keys; with `appends` no row of the input ever goes."""
     calls = [call for call in node.aggregates if call.name in needed]
     used = frozenset(node.keys).union(*(call.reads for call in calls))
     flow = builder.settle(flow.pick(tuple(name for name in flow.schema.names if name in used)), node.source)
     schema = node.schema.select(needed)
-    asked = asked_by(calls, flow.schema.select(node.keys), flow.schema, schema)
+    asked = asked_by(calls, flow.schema.select(node.keys), flow.schema, schema, appends)
     linear, others = asked.parts()
     for vectors in asked.vectors:
         flow = _with_vectors(builder, flow, vectors, node)
@@ -45,9 +45,11 @@ def group_flow(builder: Builder, flow: Flow, node: GroupBy, needed: Key) -> Flow
     return Flow(node=made, schema=schema, distribution=node.keys)
 
 
-def asked_by(calls: Sequence[AggregateCall], keys: Schema, rows: Schema, result: Schema) -> Asked:
+def asked_by(
+    calls: Sequence[AggregateCall], keys: Schema, rows: Schema, result: Schema, appends: bool = False
+) -> Asked:
     """What some aggregates over such rows ask for."""
-    asked = Asked(keys=keys, rows=rows, result=result)
+    asked = Asked(keys=keys, rows=rows, result=result, appends=appends)
     for call in calls:
         call.kind.add(call, asked)
     return asked

@@ -79,6 +79,7 @@ class _Body:
             readers=readers,
             flows={},
             inside=frozenset(),
+            appending=frozenset(),
             loops={},
         )
         self.edges: list[Flow] = []

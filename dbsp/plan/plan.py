@@ -26,6 +26,7 @@ class PlanNode:
     """One physical node: an operator, the nodes it reads, its segment and the traces it keeps.
 
     `closing` names, for each trace, a column and the bound below which its rows are needed no more.
+    No step takes a row away from a node that `appends`; a node changes no more below a bound of its columns `bounded`.
     """
 
     id: int
@@ -37,6 +38,8 @@ class PlanNode:
     schema: Schema
     source: SourceLine | None
     closing: tuple[tuple[str, Bound] | None, ...] = ()
+    appends: bool = False
+    bounded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

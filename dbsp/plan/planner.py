@@ -17,6 +17,7 @@ from dbsp.algebra.recursive import inside
 from dbsp.circuit.fingerprint import fingerprint
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.nodes import Circuit, Node
+from dbsp.plan.appending import appending
 from dbsp.plan.builder import Builder
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.planning import Planning
@@ -43,7 +44,7 @@ def plan(circuit: Circuit) -> Plan:
     roots = shared(pushed_down(shared(node for _, node in circuit.views)))
     readers = Counter(id(child) for node in in_order(roots) for child in node.children())
     readers.update(id(node) for node in roots)
-    planning = Planning(circuit, Builder(), needed_columns(roots), readers, inside(roots))
+    planning = Planning(circuit, Builder(), needed_columns(roots), readers, inside(roots), appending(roots))
     for node in in_order(roots):
         planning.plan(node)
     builder = planning.builder
@@ -53,7 +54,7 @@ def plan(circuit: Circuit) -> Plan:
     )
     return Plan(
         circuit=circuit,
-        nodes=tuple(builder.nodes),
+        nodes=builder.known(),
         exchanges=tuple(builder.exchanges),
         views=views,
         tables=circuit.tables,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Planning:
     """The flows of the logical nodes done so far, by identity; `readers` counts who reads a node.
 
+    No step takes a row away from the nodes `appending`.
+
     Nodes `inside` a recursion are planned by it; `loops` are the flows of its views.
     """
 
@@ -24,6 +26,7 @@ class Planning:
     need: dict[int, Need]
     readers: Counter[int]
     inside: frozenset[int] = frozenset()
+    appending: frozenset[int] = frozenset()
     flows: dict[int, Flow] = field(default_factory=dict)
     loops: dict[int, tuple[Flow, ...]] = field(default_factory=dict)
 
@@ -35,6 +38,12 @@ class Planning:
         if self.readers[id(node)] > 1:
             flow = self.builder.settle(flow, node.source)
         self.flows[id(node)] = flow
+        if self.appends(node):
+            self.builder.appending.add(flow.node)
+
+    def appends(self, node: Node) -> bool:
+        """Whether no step ever takes a row away from a node."""
+        return id(node) in self.appending
 
     def input(self, node: Node) -> Flow:
         """The flow of a node that is done."""

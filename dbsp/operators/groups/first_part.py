@@ -1,7 +1,8 @@
 """The first row of a group in an order, and one of its columns: min, max, arg_min, arg_max, first, last.
 
 **State** per group the rows with how often they occur, sorted by the first ordering column; so a retraction of the first one
-finds the next by reading the front of the group, not the group. Rows that tie in that column are read together.
+finds the next by reading the front of the group, not the group. Rows that tie in that column are read together. Where no row
+ever goes (`appends`), only the first row of each group.
 
 **Law** ties are settled by the other ordering columns, then by all columns, so the first row is always the same; max is the
 first in descending order, NaN is above every number.
@@ -21,7 +22,7 @@ from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values, is_bytes, is_decimal
-from dbsp.zset.batch import Batch
+from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.order import sort_rows
 from dbsp.zset.schema import INT64, Arrangement, Column, OrderBy, Schema
 
@@ -37,6 +38,7 @@ class FirstPart:
     values: RowForm
     order: tuple[OrderBy, ...]
     gives: str
+    appends: bool = False
 
     def __str__(self) -> str:
         """The aggregate."""
@@ -57,19 +59,26 @@ class FirstPart:
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
         """The first row before and after the change."""
         spine = state.spine(0)
-        old = new = self._first(spine, groups)
-        if len(delta):
-            new = self._first(spine.with_batch(delta), groups)
-            state.append(0, delta)
-        return Values(columns=(old,)), Values(columns=(new,))
+        old = first_rows(spine, groups, self.order)
+        if not len(delta):
+            values = Values(columns=(value_of(old, groups, self.gives),))
+            return values, values
+        new = first_rows(spine.with_batch(delta), groups, self.order)
+        state.append(0, self._moved(old[1], new[1]) if self.appends else delta)
+        return (
+            Values(columns=(value_of(old, groups, self.gives),)),
+            Values(columns=(value_of(new, groups, self.gives),)),
+        )
 
-    def _first(self, spine: Spine, groups: Batch) -> pa.Array:
-        """The value of each group's first row."""
-        return first_values(spine, groups, self.order, self.gives)
+    def _moved(self, old: Batch, new: Batch) -> Batch:
+        """The change of the first rows, each kept once."""
+        once = [rows.loose().with_weights(np.ones((len(rows), 1), np.int64)) for rows in (old, new)]
+        (arrangement,) = self.arrangements()
+        return arrange(concat([once[0].negate(), once[1]], arrangement.schema), arrangement)
 
 
-def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives: str) -> pa.Array:
-    """Per group one value of the first row of positive weight in a trace that is sorted by `order[0]`; null if none."""
+def first_rows(spine: Spine, groups: Batch, order: tuple[OrderBy, ...]) -> tuple[Positions, Batch]:
+    """The groups that have rows of positive weight, and the first such row of each, in a trace sorted by `order[0]`."""
     group, found = front(spine, groups, 1)
     positive = np.flatnonzero(found.weight > 0)
     group, found = group[positive], found.take(positive)
@@ -77,9 +86,20 @@ def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives:
         sequence = sorted_within(group, found, order)
         group, found = group[sequence], found.take(sequence)
     first = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]])) if len(group) else group
+    return group[first], found.take(first)
+
+
+def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives: str) -> pa.Array:
+    """Per group one value of the first row of positive weight in a trace that is sorted by `order[0]`; null if none."""
+    return value_of(first_rows(spine, groups, order), groups, gives)
+
+
+def value_of(rows: tuple[Positions, Batch], groups: Batch, gives: str) -> pa.Array:
+    """Per group one value of its row; null if it has none."""
+    group, found = rows
     at = np.zeros(len(groups), np.int64)
     absent = np.ones(len(groups), np.bool_)
-    at[group[first]], absent[group[first]] = first, False
+    at[group], absent[group] = np.arange(len(group)), False
     return pc.take(found.column(gives), pa.array(at, mask=absent))
 
 

@@ -4,7 +4,8 @@
 weight w takes w places. Its change is -old +new over the partitions that changed.
 
 **State** all rows, keyed by the partition and sorted by the first ordering column, so that only a partition's first rows are
-read: about k, more where retracted rows or ties crowd the front.
+read: about k, more where retracted rows or ties crowd the front. Where no row ever goes (`appends`), only the first k
+places and those before the offset.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class TopK(Operator):
     rank: str | None
     schema: Schema
     offset: int = 0
+    appends: bool = False
 
     def __str__(self) -> str:
         """How many, by what, per what."""
@@ -69,9 +71,19 @@ class TopK(Operator):
             return Batch.empty(self.schema)
         partitions = self._partitions(delta)
         spine = state.spine(0)
-        old, new = self._first(spine, partitions), self._first(spine.with_batch(delta), partitions)
-        state.append(0, delta)
-        return consolidate(concat([old.negate(), new], self.schema))
+        old, new = self._front(spine, partitions), self._front(spine.with_batch(delta), partitions)
+        state.append(0, self._moved(old, new) if self.appends else delta)
+        return consolidate(concat([self._first(*old).negate(), self._first(*new)], self.schema))
+
+    def _moved(self, old: tuple[Batch, Positions], new: tuple[Batch, Positions]) -> Batch:
+        """The change of the rows in the first places, each as often as it takes a place."""
+        end = self.k + self.offset
+        (was, now) = (
+            rows.loose().with_weights(np.minimum(rows.weight, end - before).reshape(-1, 1))
+            for rows, before in (old, new)
+        )
+        (arrangement,) = self.arrangements()
+        return arrange(concat([was.negate(), now], self.input), arrangement)
 
     def _partitions(self, delta: Batch) -> Batch:
         """The partitions that changed, once each."""
@@ -79,8 +91,8 @@ class TopK(Operator):
         keys = delta.project(self.partition).with_weights(np.ones(len(delta), np.int64))
         return arrange(keys, Arrangement(schema=schema, key=self.partition))
 
-    def _first(self, spine: Spine, partitions: Batch) -> Batch:
-        """The first k places of each partition."""
+    def _front(self, spine: Spine, partitions: Batch) -> tuple[Batch, Positions]:
+        """The rows that begin in the first places of each partition, and how many places come before each."""
         if partitions.key_hash is None:
             raise InternalError("partitions are arranged")
         query, found = spine.heads(partitions.key_hash, self.k + self.offset, partitions)
@@ -90,10 +102,15 @@ class TopK(Operator):
         order = self._sorted(query, found)
         query, found = query[order], found.take(order)
         before = _places_before(query, found.weight)
+        taken = np.flatnonzero(before < self.k + self.offset)
+        return found.take(taken), before[taken]
+
+    def _first(self, rows: Batch, before: Positions) -> Batch:
+        """The places after the offset."""
         first = np.maximum(before, self.offset)
-        places = np.minimum(before + found.weight, self.k + self.offset) - first
+        places = np.minimum(before + rows.weight, self.k + self.offset) - first
         taken = np.flatnonzero(places > 0)
-        return self._output(found.take(taken), first[taken], places[taken])
+        return self._output(rows.take(taken), first[taken], places[taken])
 
     def _sorted(self, query: Positions, found: Batch) -> Positions:
         """The exact order within each partition."""
