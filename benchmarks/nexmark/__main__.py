@@ -1,6 +1,7 @@
 """Nexmark from memory, in process, one worker: events a second of CPU for each query, its changes produced in every step.
 
-`python -m benchmarks.nexmark [--events 1000000] [--steps 100000 10000] [--queries q4 q9] [--profile]`. Beside each figure the
+`python -m benchmarks.nexmark [--events 1000000] [--steps 100000 10000] [--queries q4 q9] [--append-only]
+[--profile]`. Beside each figure the
 Rust crate's on such a core (10 ms of event time between events; it produces no output and parses nothing) and the ratio. The
 circuits materialize nothing beyond what their operators keep. Every answer is compared with DuckDB's.
 """
@@ -8,6 +9,8 @@ circuits materialize nothing beyond what their operators keep. Every answer is c
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import time
 from collections import Counter
 from typing import Any
@@ -19,7 +22,7 @@ import dbsp
 from benchmarks import report
 from benchmarks.nexmark.generator import Generator, Tables
 from benchmarks.nexmark.queries import QUERIES, SIDE_KEYS
-from benchmarks.nexmark.tables import COLUMNS
+from benchmarks.nexmark.tables import APPEND_ONLY, COLUMNS, SWITCH
 
 SIDE = pa.table({"key": range(SIDE_KEYS), "value": [f"value {number}" for number in range(SIDE_KEYS)]})
 WARM_EVENTS = 200_000
@@ -37,8 +40,8 @@ RUST = {
 }  # fmt: skip
 
 
-def run_query(name: str, steps: list[Tables], compare: bool) -> tuple[float, str]:
-    """CPU seconds to play all steps, and the plan with its figures."""
+def run_query(name: str, steps: list[Tables], compare: bool) -> tuple[float, int, str]:
+    """CPU seconds to play all steps, the rows of state before the last one, and the plan with its figures."""
     circuit = dbsp.circuit(name, {"v": QUERIES[name].build()}, materialize=compare)
     tables = {table.name for table in circuit.tables}
     with dbsp.open(circuit, workers=1) as run:
@@ -53,7 +56,8 @@ def run_query(name: str, steps: list[Tables], compare: bool) -> tuple[float, str
         seconds = time.process_time() - started
         if compare:
             check(name, steps, run.view("v").to_arrow())
-        return seconds, run.explain()
+        state = sum(total.state_rows for total in run.totals.by_node.values())
+        return seconds, state, run.explain()
 
 
 def check(name: str, steps: list[Tables], found: pa.Table) -> None:
@@ -79,19 +83,28 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs="+", default=[100_000, 10_000])
     parser.add_argument("--queries", nargs="+", default=list(QUERIES))
     parser.add_argument("--profile", action="store_true", help="print the plan of each query with its figures")
+    parser.add_argument("--append-only", action="store_true", help="declare the tables append-only")
     arguments = parser.parse_args()
+    if arguments.append_only != APPEND_ONLY:
+        again = os.environ | {SWITCH: "1" if arguments.append_only else "0"}
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.nexmark", *sys.argv[1:]], again)
     figures: dict[str, object] = {"events": arguments.events, "spacing_us": Generator().spacing_us}
+    figures["append_only"] = APPEND_ONLY
     warm = list(Generator(seed=1).batches(WARM_EVENTS, 100_000))
     for step in arguments.steps:
         steps = list(Generator().batches(arguments.events, step))
         for name in arguments.queries:
             run_query(name, warm, compare=True)
-            seconds, plan = run_query(name, steps, compare=False)
+            seconds, state, plan = run_query(name, steps, compare=False)
             speed = arguments.events / seconds
             figures[f"{name}_events_per_cpu_s_in_steps_of_{step}"] = round(speed)
+            figures[f"{name}_state_rows_in_steps_of_{step}"] = state
             rust = RUST.get(step, {}).get(name)
             ratio = f"{speed / rust:6.2f} times the crate" if rust else ""
-            print(f"{name:>5}  steps of {step:>7,}  {speed:>12,.0f} events a CPU second  {ratio}", flush=True)
+            print(
+                f"{name:>5}  steps of {step:>7,}  {speed:>12,.0f} events a CPU second  {state:>12,} rows of state  {ratio}",
+                flush=True,
+            )
             if arguments.profile:
                 print(plan)
     report.keep("nexmark", figures)

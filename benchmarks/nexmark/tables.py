@@ -1,8 +1,16 @@
-"""The three tables of Nexmark: insert-only, with the columns of the public definition."""
+"""The three tables of Nexmark: insert-only, with the columns of the public definition.
+
+They are declared so where the environment says `NEXMARK_APPEND_ONLY=1`, which is what `--append-only` sets.
+"""
 
 from __future__ import annotations
 
+import os
+
 import dbsp
+
+SWITCH = "NEXMARK_APPEND_ONLY"
+APPEND_ONLY = os.environ.get(SWITCH) == "1"
 
 PERSON = {
     "id": dbsp.INT64,
@@ -37,6 +45,6 @@ BID = {
 }
 COLUMNS = {"person": PERSON, "auction": AUCTION, "bid": BID}
 
-person = dbsp.table("person", PERSON)
-auction = dbsp.table("auction", AUCTION)
-bid = dbsp.table("bid", BID)
+person = dbsp.table("person", PERSON, append_only=APPEND_ONLY)
+auction = dbsp.table("auction", AUCTION, append_only=APPEND_ONLY)
+bid = dbsp.table("bid", BID, append_only=APPEND_ONLY)

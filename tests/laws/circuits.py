@@ -11,8 +11,8 @@ FAMILIES = (rows, joins, sets, groups, order, time, recursion)
 
 
 def relations() -> st.SearchStrategy[Relation]:
-    """Trees of up to a handful of operators over the two tables."""
-    leaves = st.sampled_from(["t", "u"]).map(base)
+    """Trees of up to a handful of operators over the tables."""
+    leaves = st.sampled_from(["t", "u", "p"]).map(base)
 
     def extend(inner: st.SearchStrategy[Relation]) -> st.SearchStrategy[Relation]:
         return st.one_of([strategy for family in FAMILIES for strategy in family.extend(inner)])
@@ -20,8 +20,8 @@ def relations() -> st.SearchStrategy[Relation]:
     return st.recursive(leaves, extend, max_leaves=4)
 
 
-def each_on_top() -> list[st.SearchStrategy[Relation]]:
+def each_on_top(tables: tuple[str, ...] = ("t", "u")) -> list[st.SearchStrategy[Relation]]:
     """For every operator, relations that it makes of a table or of one other operator."""
-    leaves = st.sampled_from(["t", "u"]).map(base)
+    leaves = st.sampled_from(tables).map(base)
     inner = st.one_of(leaves, leaves, *(strategy for family in FAMILIES for strategy in family.extend(leaves)))
     return [strategy for family in FAMILIES for strategy in family.extend(inner)]

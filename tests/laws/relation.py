@@ -20,11 +20,13 @@ LEFT = {"b": dbsp.STRING, "a": dbsp.INT64, "f": dbsp.FLOAT64}
 KEYED = {"id": dbsp.INT64, **LEFT}
 t = dbsp.table("t", LEFT)
 u = dbsp.table("u", KEYED, primary_key="id")
+p = dbsp.table("p", LEFT, append_only=True)
+"""What was ever pushed to t."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A stream and the query that means the same over tables t and u."""
+    """A stream and the query that means the same over tables t, u and p."""
 
     stream: Any
     sql: str
@@ -32,15 +34,15 @@ class Relation:
 
 
 def base(which: str) -> Relation:
-    stream = t if which == "t" else u.select("b", "a", "f")
+    stream = {"t": t, "p": p}.get(which) or u.select("b", "a", "f")
     return Relation(stream, f"select b, a, f from {which}", (which,))
 
 
 def recomputed(sql: str, tables: dict[str, list[dict[str, Any]]]) -> Counter[tuple[Any, ...]]:
     """DuckDB's answer over the tables as they are now."""
     with duckdb.connect(config={"threads": 1}) as connection:
-        for name, columns in (("t", LEFT), ("u", KEYED)):
-            rows = pa.Table.from_pylist(tables[name], schema=pa.schema(list(columns.items())))
+        for name, columns in (("t", LEFT), ("u", KEYED), ("p", LEFT)):
+            rows = pa.Table.from_pylist(tables.get(name, []), schema=pa.schema(list(columns.items())))
             connection.register(f"{name}_rows", rows)
             connection.execute(f"create table {name} as select * from {name}_rows")
         return Counter(canonical(row) for row in connection.sql(sql).fetchall())

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.zset.hashing import narrow_hash
 from tests.laws.circuits import each_on_top, relations
-from tests.laws.relation import Relation, canonical, recomputed, t, u
+from tests.laws.relation import Relation, canonical, p, recomputed, t, u
 from tests.laws.tally import tallied
 
 STORMS = 8
+APPENDED = 4
 FULL_HASH = 64
 STRINGS = ["x", "y", "a longer string than eight", "", None]
 INTEGERS = [None, -3, 0, 1, 2, 5, 2**40]
@@ -33,12 +34,15 @@ class World:
     """The tables as a user sees them, beside the run that is fed the same changes."""
 
     run: Any
-    tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"t": [], "u": []})
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"t": [], "u": [], "p": []})
     seen: Counter[tuple[Any, ...]] = field(default_factory=Counter)
 
     def insert(self, row: dict[str, Any]) -> None:
         self.tables["t"].append(row)
         self.run.push("t", [row])
+        self.tables["p"].append(row)
+        if any(table.name == "p" for table in self.run.plan.tables):
+            self.run.push("p", [row])
 
     def remove(self, at: int) -> None:
         if self.tables["t"]:
@@ -98,7 +102,7 @@ def act(world: World, action: tuple[Any, ...]) -> None:
 
 def compare(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
     """Play the history; outputs summed up, and the view, are what DuckDB computes of the tables at the end."""
-    circuit = dbsp.circuit("generated", {"v": relation.stream, "t": t, "u": u})
+    circuit = dbsp.circuit("generated", {"v": relation.stream, "t": t, "u": u, "p": p})
     with dbsp.open(circuit, workers=workers, partitions=2) as run:
         world = World(run)
         for action in [*history, ("step",)]:
@@ -115,6 +119,20 @@ def compare(relation: Relation, history: list[tuple[Any, ...]], workers: int) ->
 def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
     """Short histories of any actions, which shrink well."""
     compare(relation, history, workers)
+
+
+@pytest.mark.parametrize("number", range(len(each_on_top(("p",)))))
+def test_every_operator_over_an_append_only_table(number: int) -> None:
+    """Its input never loses a row, and it may keep less; the answers are the same."""
+
+    @settings(max_examples=APPENDED, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(each_on_top(("p",))[number], st.integers(0, 2**32), st.integers(2, 8), st.integers(1, 5),
+           st.sampled_from([FULL_HASH, 2]))  # fmt: skip
+    def appended(relation: Relation, seed: int, steps: int, workers: int, bits: int) -> None:
+        with narrow_hash(bits) if bits < FULL_HASH else nullcontext():
+            compare(relation, storm(seed, steps), workers)
+
+    appended()
 
 
 def storm(seed: int, steps: int) -> list[tuple[Any, ...]]:
