@@ -92,7 +92,8 @@ class FirstInOrder:
 def min(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.min)
     """Least value, in its own type; null if there is none. NaN is above every number.
 
-    **State** the values of each group, sorted. **Cost** the front of the changed groups, and what was deleted there lately:
+    **State** the values of each group, sorted; over append-only tables the one value of each group.
+    **Cost** the front of the changed groups, and what was deleted there lately:
     where the least value of a group leaves all the time, deleted ones are read until a merge removes them, up to half as
     many as there are rows.
     """

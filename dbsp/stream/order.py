@@ -38,7 +38,8 @@ class Ordered(Handle):
         **Shape** The input's columns, and a column `rank` (offset + 1 to offset + k, int64) if it is named. A row of
         weight w takes w places.
 
-        **State** All rows. Without a partition they are spread over the workers, each of which hands on only the first
+        **State** All rows; over append-only tables those in the first places alone.
+        Without a partition they are spread over the workers, each of which hands on only the first
         ones of its own.
 
         **Cost** About k + offset rows read per changed partition, and what was deleted at its front lately: in a queue, whose

@@ -37,6 +37,12 @@ class World:
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"t": [], "u": [], "p": []})
     seen: Counter[tuple[Any, ...]] = field(default_factory=Counter)
 
+    @property
+    def appends(self) -> bool:
+        """What the plan says of the view."""
+        view = next(view for view in self.run.plan.views if view.name == "v")
+        return bool(self.run.plan.nodes[view.node].appends)
+
     def insert(self, row: dict[str, Any]) -> None:
         self.tables["t"].append(row)
         self.run.push("t", [row])
@@ -63,6 +69,7 @@ class World:
     def step(self) -> None:
         for row, weight in self.run.step()["v"].batch.to_rows():
             self.seen[canonical(row)] += weight
+            assert weight > 0 or not self.appends, "the plan says that no row goes"
         self.seen = Counter({row: weight for row, weight in self.seen.items() if weight})
 
 
