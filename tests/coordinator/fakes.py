@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from dbsp.coordinator.build import facts_of
@@ -38,6 +38,17 @@ class Crash(BaseException):
     """The process is killed here."""
 
 
+class ViolationError(BaseException):
+    """What must always hold does not: no `except Exception` may turn it into a failure like any other."""
+
+
+def must(holds: bool, story: str) -> None:
+    """Tell a broken invariant."""
+    if not holds:
+        raise ViolationError(story)
+
+
+@cache
 def row_hash(row: Row) -> int:
     """A stable 64-bit hash."""
     text = repr(row).encode()
@@ -46,13 +57,17 @@ def row_hash(row: Row) -> int:
 
 def owner(layout: Layout, row: Row) -> int:
     """The worker that owns a row."""
-    slot = layout.slot_of(np.array([row_hash(row)], dtype=np.uint64))[0]
-    return layout.workers[int(slot)]
+    return layout.owners[row_hash(row) >> (64 - layout.shard_bits)]
+
+
+@lru_cache(maxsize=1 << 14)
+def _rows_of(ranges: tuple[Range, ...]) -> frozenset[Row]:
+    return frozenset((r.table, r.partition, offset) for r in ranges for offset in range(r.first, r.last))
 
 
 def rows_of(record: StepRecord) -> frozenset[Row]:
     """The rows a record covers."""
-    return frozenset((r.table, r.partition, offset) for r in record.ranges for offset in range(r.first, r.last))
+    return _rows_of(tuple(record.ranges))
 
 
 @dataclass(slots=True)
@@ -226,7 +241,7 @@ class FakeCopy:
         database.check(self.checkpoint.epoch)
         if database.pins.get(self.version, (None,))[0] != self.checkpoint:
             raise UnavailableError(f"no cut is pinned: worker={worker}")
-        assert database.opened == self.version - 1
+        must(database.opened == self.version - 1, "a copy lands beside the version before it")
         kept = database.versions[self.version - 1]
         database.versions = {self.version - 1: kept, self.version: database.pins.pop(self.version)}
         database.opened = self.version
@@ -279,7 +294,10 @@ class FakeRuntime:
         return only
 
     def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
-        assert record in self.world.steps, "invariant 4: the record is durable before the step runs"
+        must(
+            record in self.world.steps[-3:] or record in self.world.steps,
+            "4: the record is durable before the step runs",
+        )
         reports = []
         for worker in layout.workers:
             self.world.point(f"step at {worker}")
@@ -288,7 +306,7 @@ class FakeRuntime:
         return StepReport(step=record.step, seconds=0.001, workers=tuple(reports))
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
-        assert record in self.world.steps, "invariant 4: the record is durable before its input is read"
+        must(record in self.world.steps, "4: the record is durable before its input is read")
 
     def _run(self, worker: int, record: StepRecord, layout: Layout) -> WorkerReport:
         database = self._database(worker)
@@ -304,10 +322,13 @@ class FakeRuntime:
         before = self.world.outputs.get((worker, record.step))
         if before is not None and before != mine:
             raise DataError(f"a replayed step gave another output: worker={worker} step={record.step}")
-        assert not mine & database.state, "a row is processed twice"
+        must(not mine & database.state, f"a row is processed twice: worker={worker} step={record.step}")
         self.world.outputs[worker, record.step] = mine
         self.world.dead[worker, record.step] = bad
         self.world.point(f"output written at {worker}")
+        database.check(self.epoch)
+        if database.next_step != record.step:
+            raise DataError(f"worker stands elsewhere: worker={worker} at={database.next_step} step={record.step}")
         database.state |= mine
         database.next_step = record.step + 1
         return WorkerReport(worker=worker, rows_in=len(mine), rows_out=len(mine), dead=0, seconds=0.0, state_bytes=0)
@@ -316,14 +337,14 @@ class FakeRuntime:
         for record in self.world.steps[: checkpoint.step]:
             parts = [rows for (_, step), rows in self.world.outputs.items() if step == record.step]
             parts += [rows for (_, step), rows in self.world.dead.items() if step == record.step]
-            assert frozenset().union(*parts) == rows_of(record), "invariant 11: outputs below a checkpoint are durable"
+            must(frozenset().union(*parts) == rows_of(record), "11: outputs below a checkpoint are durable")
         for worker in layout.workers:
             self.world.point(f"pin {worker}")
             database = self._database(worker)
             database.check(checkpoint.epoch)
-            assert database.opened == version - 1
-            assert database.next_step == checkpoint.step
-            assert not database.pins, "at most one checkpoint in flight"
+            must(database.opened == version - 1, "only the next version is pinned")
+            must(database.next_step == checkpoint.step, "a cut is where all workers stand")
+            must(not database.pins, "at most one checkpoint in flight")
             database.pins = {version: (checkpoint, database.state)}
 
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
