@@ -8,7 +8,6 @@ a Kafka producer costs a second to start.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from dbsp.errors import ConfigError, DataError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
 from dbsp.logs import InputLog, OutputLog
 from dbsp.storage import WorkerDatabase
+from dbsp.storage.discarding import discard_folder
 from dbsp.store import CheckpointId
 
 if TYPE_CHECKING:
@@ -53,16 +53,13 @@ class ConfiguredSite:
 
         return cast(WorkerDatabase, _kept(("database", str(home)), make))
 
-    def discard_database(self, worker: int) -> None:
-        """Delete the worker's database, if there is one."""
+    def discard_database(self, worker: int, epoch: int) -> None:
+        """Delete the worker's database, if there is one; `FencedError` if it has met a newer epoch."""
         home = self._home(worker)
         with _LOCK:
             self._let_go(worker)
             if home.exists():
-                gone = home.with_name(f".{home.name}.gone-{os.getpid()}")
-                shutil.rmtree(gone, ignore_errors=True)
-                home.rename(gone)
-                shutil.rmtree(gone, ignore_errors=True)
+                discard_folder(home, epoch, home.with_name(f".{home.name}.gone-{os.getpid()}"))
 
     def _let_go(self, worker: int) -> None:
         """Close the worker's database in this process, if it is open here."""

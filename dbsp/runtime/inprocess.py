@@ -138,7 +138,7 @@ class InProcessRuntime:
     def discard(self, workers: Sequence[int]) -> None:
         """Delete databases that no openable version names."""
         for worker in workers:
-            self.work.site.discard_database(worker)
+            self.work.site.discard_database(worker, self.epoch)
 
     def close(self) -> None:
         """End a copy under way; the site's files close with their process."""

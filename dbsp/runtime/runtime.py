@@ -28,8 +28,8 @@ class Site(Protocol):
         """The worker's database; `create` makes an absent one at version 0 with this id, else absent is a `DataError`."""
         ...
 
-    def discard_database(self, worker: int) -> None:
-        """Delete the database of a worker that no openable version's layout names."""
+    def discard_database(self, worker: int, epoch: int) -> None:
+        """Delete the database of a worker that no openable version's layout names; refused if it has met a newer epoch."""
         ...
 
     def input_log(self) -> InputLog:

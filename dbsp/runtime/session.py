@@ -55,9 +55,12 @@ class MemorySite:
             self.databases[worker] = MemoryDatabase(create)
         return self.databases[worker]
 
-    def discard_database(self, worker: int) -> None:
+    def discard_database(self, worker: int, epoch: int) -> None:
         """Forget a worker that left."""
-        self.databases.pop(worker, None)
+        found = self.databases.get(worker)
+        if found is not None:
+            found.raise_epoch(epoch)
+            del self.databases[worker]
 
     def input_log(self) -> MemoryInputLog:
         """The run's input."""

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from dbsp.coordinator.control import MemoryControl, new_ledger
 from dbsp.coordinator.hands import Hands, Parts, ShellSettings
 from dbsp.coordinator.protocol import Facts
 from dbsp.coordinator.status import Board
-from dbsp.errors import DataError, FencedError, InternalError, RowsError, UnavailableError
+from dbsp.errors import DataError, DbspError, FencedError, InternalError, RowsError, UnavailableError
 from dbsp.layout import Layout, initial, moved_shards
 from dbsp.logs import Changes, Range, StepRecord
 from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
@@ -108,12 +108,25 @@ class World:
     control: MemoryControl = field(default_factory=MemoryControl)
     copies: list[FakeCopy] = field(default_factory=list)
     point: Callable[[str], None] = lambda _name: None
+    straggle: Callable[[], bool] = lambda: False
+    stragglers: list[Callable[[], object]] = field(default_factory=list)
 
     def crash(self) -> None:
-        """Lose what was not committed."""
+        """Lose what was not committed; the tasks of the process go with it."""
         for database in self.databases.values():
             database.forget()
         self.copies = []
+        self.stragglers = []
+
+    def late(self) -> None:
+        """A task of a step that was given up goes on, behind everybody's back."""
+        point, self.point = self.point, lambda _name: None
+        try:
+            self.stragglers.pop()()
+        except DbspError:
+            pass  # refused: nobody hears of it
+        finally:
+            self.point = point
 
     def grow(self, place: tuple[str, int], rows: int) -> None:
         """Rows arrive."""
@@ -297,8 +310,14 @@ class FakeRuntime:
         must(self._is_logged(record), "4: the record is durable before the step runs")
         reports = []
         for worker in layout.workers:
-            self.world.point(f"step at {worker}")
-            reports.append(self._run(worker, record, layout))
+            try:
+                self.world.point(f"step at {worker}")
+                reports.append(self._run(worker, record, layout))
+            except DbspError:
+                if self.world.straggle():
+                    task = partial(replace(self)._run, worker, record, layout)
+                    self.world.stragglers.append(task)
+                raise
         self.world.point("step done")
         return StepReport(step=record.step, seconds=0.001, workers=tuple(reports))
 
@@ -379,7 +398,9 @@ class FakeRuntime:
     def discard(self, workers: Sequence[int]) -> None:
         for worker in workers:
             self.world.point(f"discard {worker}")
-            self.world.databases.pop(worker, None)
+            if worker in self.world.databases:
+                self._database(worker).check(self.epoch)
+                del self.world.databases[worker]
 
     def close(self) -> None:
         pass

@@ -371,10 +371,11 @@ def test_recovery_ignores_workers_outside_the_layout_and_other_runs() -> None:
     assert choose(found.held, {0: LAYOUT}, run=RUN, fingerprint="another") is None
 
 
-def test_every_pair_of_state_and_event_has_an_answer_or_a_story() -> None:
+def every_state() -> list[p.State]:
+    """One state of every kind and of everything it may wait for."""
     good = identity(5, epoch=4)
     base = running().facts
-    states: list[p.State] = [
+    return [
         p.Starting(facts=base),
         *(p.Recovering(facts=base, awaits=a) for a in ("forgotten", "backoff", "claimed", "created", "fenced", "held")),
         *(p.Recovering(facts=base, awaits=a) for a in ("opened", "discarded", "steps")),
@@ -399,7 +400,11 @@ def test_every_pair_of_state_and_event_has_an_answer_or_a_story() -> None:
         p.Stopped(facts=base),
         p.Broken(facts=base, code="data", message="m"),
     ]
-    events: list[p.Event] = [
+
+
+def every_event() -> list[p.Event]:
+    """One event of every kind, more where what it says decides."""
+    return [
         p.Begin(), p.Claimed(epoch=9), p.Created(), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
         p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(), p.StepsRead(records=(record(5),)),
         p.StepsRead(records=()), p.Recorded(record=None), p.Recorded(record=record(5)), p.StepDone(step=5),
@@ -410,8 +415,11 @@ def test_every_pair_of_state_and_event_has_an_answer_or_a_story() -> None:
         p.Failed(code="fenced", message="m"), p.CheckpointAsked(), p.PauseAsked(), p.ResumeAsked(),
         p.RescaleAsked(workers=3), p.RescaleAsked(workers=9999), p.StopAsked(), p.StopAsked(now=True),
     ]  # fmt: skip
+
+
+def test_every_pair_of_state_and_event_has_an_answer_or_a_story() -> None:
     answered, stories = 0, []
-    for state, event in itertools.product(states, events):
+    for state, event in itertools.product(every_state(), every_event()):
         try:
             after, commands = step(state, event)
         except InternalError as error:

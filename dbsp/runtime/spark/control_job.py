@@ -63,9 +63,9 @@ def fence(work: tasks.Work, worker: int, epoch: int) -> None:
     work.site.database(worker).raise_epoch(epoch)
 
 
-def discard(work: tasks.Work, worker: int) -> None:
-    """Delete the worker's database."""
-    work.site.discard_database(worker)
+def discard(work: tasks.Work, worker: int, epoch: int) -> None:
+    """Delete the worker's database, unless it has met a newer epoch."""
+    work.site.discard_database(worker, epoch)
 
 
 def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:

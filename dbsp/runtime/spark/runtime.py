@@ -185,7 +185,7 @@ class SparkRuntime:
 
     def discard(self, workers: Sequence[int]) -> None:
         """Delete databases that no openable version names."""
-        self._control("discard", workers, control_job.discard)
+        self._control("discard", workers, control_job.discard, self.epoch)
 
     def warm_up(self, layout: Layout, rounds: int = 1) -> None:
         """Start the Python workers, import what a step needs, load the compiled kernels; a step then finds them ready."""

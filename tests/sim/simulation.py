@@ -1,0 +1,433 @@
+"""The coordinator in one process from one seed: crashes, errors, zombies, rescales, requests at any moment.
+
+The same machine and the same hands as in the service; only the world is in memory (`tests.coordinator.fakes`: states are sets of
+rows; `tests.sim.engine`: the real tasks, exchange, circuits and two-version databases). The random numbers of a seed decide
+everything, so a seed repeats.
+
+After the faults, `settle` lets all that arrived be processed, stops gracefully, and `judge` asks the five oracles at the head of
+the fault matrix: (a) golden run, (b) recomputation, (c) ranges, (d) faults fired, (e) liveness.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.control import wish_rescale
+from dbsp.coordinator.cutting import StepLimits, advance
+from dbsp.coordinator.hands import Hands, ShellSettings
+from dbsp.coordinator.machine import step
+from dbsp.errors import CapacityError, FencedError, UnavailableError
+from tests.coordinator import fakes
+from tests.sim.coverage import Coverage
+from tests.sim.faults import NONE, WRITES, Faults, Fired, drawn
+
+LIMITS = StepLimits(max_rows_per_step=12, max_step_delay_ms=5)
+RECOVERY_COMMANDS_USUAL = 12
+"""Commands other than replayed steps from a claim to the next new step, with a rescale and a copy on the way."""
+LIVENESS = 10
+ENDS = (None, "unavailable", "fenced", "capacity")
+"""Why an incarnation may end while faults go on: asked to, too many failures in a row, another owner, a full disk."""
+PAUSED_TURNS_MAX = 60
+CRASHES_AT_RECOVERY_MAX = 6
+
+
+@dataclass
+class Coordinator:
+    """One incarnation: the machine's state, the hands, the command it is about to carry out."""
+
+    hands: Hands
+    state: p.State
+    coverage: Coverage
+    command: p.Command | None = None
+    finished: p.Finish | None = None
+
+    def decide(self, event: p.Event) -> None:
+        """One turn of the machine."""
+        before = self.state
+        self.state, commands = step(self.state, event)
+        self.coverage.note(before, event, self.state)
+        for command in commands:
+            self.command = command
+            if isinstance(command, p.Finish):
+                self.finished = command
+
+    @property
+    def recovers(self) -> bool:
+        """Whether it does not take new steps yet."""
+        return isinstance(self.state, p.Starting | p.Recovering | p.Replaying | p.Rescaling)
+
+
+@dataclass
+class Simulation:
+    """A world, a clock, and whoever runs in it.
+
+    `strikes` makes the n-th point (from 0) crash, whatever the faults; `on_turn` is called after every turn.
+    """
+
+    seed: int
+    faults: Faults | None = None
+    world: fakes.World = field(default_factory=fakes.World)
+    clock: fakes.FakeClock = field(default_factory=fakes.FakeClock)
+    trace: list[str] = field(default_factory=list)
+    coverage: Coverage = field(default_factory=Coverage)
+    fired: Fired = field(default_factory=Fired)
+    strikes: frozenset[int] = frozenset()
+    settings: ShellSettings = field(default_factory=lambda: ShellSettings(limits=LIMITS))
+    quiet: bool = False
+    zombie: Coordinator | None = None
+    main: Coordinator | None = None
+    had_zombies: bool = False
+    points: int = 0
+    turns: int = 0
+    _depth: int = 0
+    _full_until: int = -1
+    _crashes_in_recovery: int = 0
+
+    def __post_init__(self) -> None:
+        """The seed decides the mix of faults and the first layout."""
+        self.random = random.Random(self.seed)
+        self.faults = drawn(self.random) if self.faults is None else self.faults
+        self.rates = self.faults
+        self.world.point = self._point
+        self.world.bad = self._is_bad
+        self.world.straggle = self._straggles
+        fakes.begin(self.world, self.random.randint(1, min(4, self.rates.workers_max)))
+
+    # --- faults -------------------------------------------------------------------------------------------------
+
+    def _point(self, name: str) -> None:
+        self.trace.append(name)
+        number, self.points = self.points, self.points + 1
+        if number in self.strikes:
+            self._strike("crash")
+        if self.quiet:
+            return
+        draw = self.random.random()
+        recovers = self.main is not None and self.main.recovers
+        again = self.rates.crash_again if recovers and self._crashes_in_recovery < CRASHES_AT_RECOVERY_MAX else 0.0
+        if draw < self.rates.crash:
+            self._strike("crash")
+        if draw < self.rates.crash + again:
+            self._crashes_in_recovery += 1
+            self._strike("crash-in-recovery")
+        draw -= self.rates.crash + again
+        if 0 <= draw < self.rates.error:
+            self.fired.note("error")
+            raise UnavailableError(f"planted at {name}")
+        draw -= self.rates.error
+        if 0 <= draw < self.rates.disk_full:
+            self._full_until = self.turns + self.random.randint(1, 12)
+        if self.turns <= self._full_until and name.startswith(WRITES):
+            self.fired.note("disk-full")
+            raise CapacityError(f"no space left on the device: at={name}", "free some space")
+        draw -= self.rates.disk_full
+        if 0 <= draw < self.rates.pause and self._depth == 0 and self.zombie is None:
+            self._pause()
+
+    def _strike(self, kind: str) -> None:
+        self.trace.append("CRASH")
+        self.fired.note(kind)
+        raise fakes.Crash
+
+    def _pause(self) -> None:
+        """Whoever stands at this point is stopped; a successor starts and goes on for a while; then the stopped one wakes up.
+
+        A crash in between is the successor's; the stopped one knows nothing of it.
+        """
+        self.trace.append("PAUSED")
+        self.fired.note("pause")
+        self.had_zombies, self._depth = True, 1
+        stopped, self.main = self.main, None
+        try:
+            self._run(self.start(), self.random.randint(1, PAUSED_TURNS_MAX))
+        finally:
+            self._depth = 0
+            self.trace.append("WOKEN")
+            self.zombie = stopped
+
+    def _straggles(self) -> bool:
+        """Whether the worker on which a step failed goes on with it behind everybody's back."""
+        straggles = not self.quiet and self.random.random() < self.rates.straggler
+        if straggles:
+            self.fired.note("straggler")
+        return straggles
+
+    def _is_bad(self, row: fakes.Row) -> bool:
+        """Rows on which the circuit fails; in every fifth seed none."""
+        return self.seed % 5 != 0 and fakes.row_hash(row) % 97 == self.seed % 97
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    def make_hands(self) -> Hands:
+        """New hands on the world."""
+        return fakes.hands(self.world, self.clock, self.settings)
+
+    def start(self) -> Coordinator:
+        """A new incarnation."""
+        made = Coordinator(
+            hands=self.make_hands(), state=p.Starting(facts=fakes.facts(self.world)), coverage=self.coverage
+        )
+        self.main = made
+        made.decide(p.Begin())
+        return made
+
+    def request(self, epoch: int) -> p.Request | None:
+        """What a user may ask at this moment."""
+        draw = self.random.random()
+        if draw < self.rates.rescale:
+            workers = self.random.randint(1, self.rates.workers_max)
+            if self.random.random() < 0.05:
+                workers = 5000  # more than there can be
+            try:
+                self.world.control.change(epoch, lambda ledger: wish_rescale(ledger, workers))
+            except FencedError:
+                return None
+            return p.RescaleAsked(workers=workers)
+        draw = (draw - self.rates.rescale) / max(self.rates.ask, 1e-9)
+        if draw < 0.35:
+            return p.CheckpointAsked()
+        if draw < 0.45:
+            return p.PauseAsked()
+        if draw < 0.9:
+            return p.ResumeAsked()
+        if draw < 0.92:
+            return p.SkipAsked(step=self.random.randint(0, 9))
+        if draw < 0.93:
+            return p.StopAsked(now=True)
+        return p.StopAsked() if draw < 1.0 else None
+
+    def news(self, coordinator: Coordinator) -> p.CopyEnded | None:
+        """What the shell would be told of the checkpoint in flight."""
+        copying = coordinator.state.facts.copying
+        if copying is None or copying.ended:
+            return None
+        return coordinator.hands.copy_news(copying.version)
+
+    def skip(self, state: p.Halted) -> p.Request:
+        """The user decides, sometimes about a step that is long past."""
+        halt = state.facts.halt
+        assert halt is not None
+        stale = not self.quiet and self.random.random() < 0.2
+        return p.SkipAsked(step=halt.step - 1 if stale else halt.step)
+
+    def arrive(self) -> None:
+        """Rows come in, the wall clock jumps, stragglers go on."""
+        if self.random.random() < 0.4:
+            self.world.grow(self.random.choice(sorted(self.world.ends)), self.random.randint(1, 20))
+        if self.random.random() < self.rates.clock:
+            self.fired.note("clock")
+            self.clock.wall_offset_us += self.random.choice([-3_600_000_000, 3_600_000_000])
+        if self.world.stragglers and self.random.random() < 0.3:
+            self.world.late()
+
+    def turn(self, coordinator: Coordinator) -> None:
+        """Carry out one command and tell the machine."""
+        command = coordinator.command
+        assert command is not None
+        self.turns += 1
+        self.trace.append(type(command).__name__)
+        if self.quiet:
+            self.clock.now_s += 0.001
+        elif self.random.random() < self.rates.slow:
+            self.fired.note("slow")
+            self.clock.now_s += 30.0
+        for copy in list(self.world.copies):
+            if self.quiet or self.random.random() < self.rates.copy_speed:
+                copy.advance()
+        match command:
+            case p.Wait(for_input=for_input):
+                self._wait(coordinator, for_input)
+            case p.BackOff():
+                asked = self.request(coordinator.state.facts.epoch) if not self.quiet else None
+                if asked is not None:
+                    coordinator.decide(asked)
+                if coordinator.finished is None:
+                    coordinator.decide(p.Woken())
+            case _:
+                self._perform(coordinator, command)
+
+    def _wait(self, coordinator: Coordinator, for_input: bool) -> None:
+        self.clock.now_s += 0.01
+        asked: p.Request | p.CopyEnded | None = self.news(coordinator)
+        if asked is None and not self.quiet:
+            asked = self.request(coordinator.state.facts.epoch)
+        halted = isinstance(coordinator.state, p.Halted) and (self.quiet or self.random.random() < 0.2)
+        if asked is None and halted:
+            asked = self.skip(coordinator.state)  # type: ignore[arg-type]
+        due = for_input and coordinator.hands.step_is_due()
+        spurious = not self.quiet and self.random.random() < 0.05
+        if asked is not None or due or spurious:
+            coordinator.decide(asked or p.Woken())
+
+    def _perform(self, coordinator: Coordinator, command: p.Command) -> None:
+        event = coordinator.hands.perform(command)
+        news = self.news(coordinator)
+        if news is not None:
+            coordinator.decide(news)
+        asked = self.request(coordinator.state.facts.epoch) if not self.quiet else None
+        if asked is not None and coordinator.finished is None:
+            coordinator.decide(asked)
+        if coordinator.finished is None:
+            coordinator.decide(event)
+
+    def live(self, turns: int) -> None:
+        """One incarnation after the other, with faults; then none, and the judgement."""
+        self._run(self.start(), turns)
+        self.settle()
+        self.judge()
+
+    def _run(self, coordinator: Coordinator, turns: int) -> None:
+        for _ in range(turns):
+            self.arrive()
+            try:
+                self.turn(coordinator)
+            except fakes.Crash:
+                coordinator = self._after_crash()
+                continue
+            if self.main is not coordinator and self.main is not None:
+                coordinator = self.main  # it was stopped within the command, and another one has taken over
+            if coordinator.finished is not None:
+                self._ended(coordinator)
+                coordinator = self.start()
+            elif self.zombie is None and self.random.random() < self.rates.zombie:
+                self.fired.note("zombie")
+                self.zombie, coordinator, self.had_zombies = coordinator, self.start(), True
+            elif self.zombie is not None and self.random.random() < 0.2 and self._depth == 0:
+                self.wake_zombie()
+            self.main = coordinator
+            if not coordinator.recovers:
+                self._crashes_in_recovery = 0
+        self.main = coordinator
+
+    def _after_crash(self) -> Coordinator:
+        self.world.crash()
+        self.zombie = None if self._depth == 0 else self.zombie
+        return self.start()
+
+    @staticmethod
+    def _ended(coordinator: Coordinator) -> None:
+        assert coordinator.finished is not None
+        fakes.must(coordinator.finished.code in ENDS, f"{coordinator.finished.code}: {coordinator.finished.message}")
+
+    def wake_zombie(self) -> None:
+        """An older incarnation goes on for a moment."""
+        zombie, main = self.zombie, self.main
+        assert zombie is not None
+        self.trace.append("ZOMBIE")
+        self.main, self._depth = None, 1
+        try:
+            if zombie.finished is None:
+                self.turn(zombie)
+        except fakes.Crash:
+            self.zombie = None
+            return
+        finally:
+            self.main, self._depth = main, 0
+        if zombie.finished is not None:
+            self._ended(zombie)
+            self.zombie = None
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """No more faults: everything that arrived is processed, then a graceful stop (oracle e)."""
+        self.quiet = True
+        for _ in range(5):
+            if self._settled_once():
+                return
+        raise fakes.ViolationError("e: liveness: it does not settle")
+
+    def _settled_once(self) -> bool:
+        """One incarnation without faults; whether it ended with nothing left to do."""
+        coordinator = self.main
+        if coordinator is None or coordinator.finished is not None or self.world.epoch != coordinator.state.facts.epoch:
+            coordinator = self.start()
+        coordinator.decide(p.ResumeAsked())
+        stopping, commands, steps = False, 0, len(self.world.steps)
+        waiting = sum(self.world.ends.values())
+        limit = LIVENESS * (RECOVERY_COMMANDS_USUAL + steps + waiting)
+        while coordinator.finished is None:
+            done = {place: end for place, end in self.world.ends.items() if end}
+            idle = isinstance(coordinator.command, p.Wait) and coordinator.hands.done == done
+            if idle and not stopping:
+                stopping = True
+                coordinator.decide(p.StopAsked())
+                continue
+            self.turn(coordinator)
+            commands += 1
+            fakes.must(commands <= limit, f"e: liveness: no end after {commands} commands: {coordinator.state}")
+        fakes.must(coordinator.finished.code is None, f"{coordinator.finished.code}: {coordinator.finished.message}")
+        ledger = self.world.control.load()
+        assert ledger is not None
+        return stopping and ledger.rescale is None  # else a stop came first; the next start meets what is left
+
+    def judge(self) -> None:
+        """The oracles of the fault matrix on what is left."""
+        self.golden_run()
+        self.recomputation()
+        self.ranges()
+
+    def golden_run(self) -> None:
+        """(a) Outputs per step are those of the step log, each row once, at whatever worker."""
+        world = self.world
+        for record in world.steps:
+            parts = [*world.outputs.items(), *world.dead.items()]
+            written = Counter(row for (_, s), rows in parts if s == record.step for row in rows)
+            fakes.must(written == Counter(fakes.rows_of(record)), f"a: outputs of step {record.step}")
+        fakes.must(not {s for _, s in world.outputs} - {r.step for r in world.steps}, "a: outputs of no step")
+
+    def recomputation(self) -> None:
+        """(b) The state is what a batch computation of the input gives, each row at its one owner."""
+        world = self.world
+        ledger = world.control.load()
+        assert ledger is not None
+        saved = ledger.saved[ledger.published]
+        layout = ledger.layouts[saved.checkpoint.layout_version]
+        arrived = {(t, q, offset) for (t, q), end in world.ends.items() for offset in range(end)}
+        fakes.must(set(layout.workers) == ledger.members <= set(world.databases), "b: members have databases")
+        fakes.must(self.had_zombies or set(world.databases) == ledger.members, "b: databases of nobody")
+        for worker in layout.workers:
+            state = world.databases[worker].versions[saved.version][1]
+            fakes.must(all(fakes.owner(layout, row) == worker for row in state), "b: a row at another's")
+        states = [world.databases[worker].versions[saved.version][1] for worker in layout.workers]
+        good = Counter(row for row in arrived if not world.bad(row))
+        fakes.must(Counter(row for state in states for row in state) == good, "b: each row at one owner")
+        dead = {row for rows in world.dead.values() for row in rows}
+        fakes.must(dead == {row for row in arrived if world.bad(row)}, "b: what was skipped is a dead letter")
+        decided = all(bool(record.commands) == bool(dead & fakes.rows_of(record)) for record in world.steps)
+        fakes.must(decided, "b: a decision where there was something to decide")
+
+    def ranges(self) -> None:
+        """(c) The ranges of the step log are contiguous, do not overlap and cover the input; its clock never goes back."""
+        world = self.world
+        records = world.steps
+        fakes.must([record.step for record in records] == list(range(len(records))), "c: steps are numbered in order")
+        after = advance({}, records)
+        fakes.must(after == {place: end for place, end in world.ends.items() if end}, "c: the ranges cover the input")
+        clocks = [record.clock_us for record in records]
+        fakes.must(clocks == sorted(clocks), "c: the logged clock never goes back")
+        epochs = [record.epoch for record in records]
+        fakes.must(epochs == sorted(epochs), "c: epochs never go back")
+
+
+def without_faults(seed: int, **changes: Any) -> Simulation:
+    """A simulation in which nothing goes wrong, unless `strikes` says so."""
+    faults = replace(NONE, **{name: changes.pop(name) for name in list(changes) if name in Faults.__slots__})
+    return Simulation(seed=seed, faults=faults, **changes)
+
+
+def first_failure(
+    seeds: range, turns: int, make: Callable[[int], Simulation] = lambda n: Simulation(seed=n)
+) -> int | None:
+    """How many seeds it takes until something is wrong; None if nothing is."""
+    for count, seed in enumerate(seeds, 1):
+        try:
+            make(seed).live(turns)
+        except (Exception, fakes.ViolationError):  # noqa: BLE001 - any refusal counts
+            return count
+    return None
