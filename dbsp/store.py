@@ -23,6 +23,7 @@ from dbsp.zset.schema import Arrangement
 
 if TYPE_CHECKING:
     from dbsp.trace.redistribute import VersionView
+    from dbsp.trace.slicing import Warm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +157,31 @@ class Database(Protocol):
     def adopt(
         self, version: int, checkpoint: CheckpointId, make: Callable[[ChunkStore], Mapping[int, SpineState]]
     ) -> CommitReport:
-        """Make `version` out of states that `make` builds in the given chunk store; repeating it does nothing."""
+        """Make `version` out of states that `make` builds in the given chunk store; repeating it does nothing.
+
+        What was taken in warm and is not part of the version is let go of.
+        """
+        ...
+
+    @property
+    def chunk_bytes_max(self) -> int:
+        """How large a chunk may be, about."""
+        ...
+
+    def warm_chunks(self) -> Warm:
+        """The parts of slices that were taken in ahead of a version, by their keys."""
+        ...
+
+    def take_warm(self, epoch: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
+        """Keep the rows of these parts as chunks that no version refers to yet; the bytes written.
+
+        They stay until `adopt`, `forget_warm` or `open` (12). `opened`: steps run on this database meanwhile.
+        **Errors** `FencedError` if the epoch is not the newest, checked where it writes.
+        """
+        ...
+
+    def forget_warm(self, epoch: int) -> None:
+        """Let go of what was taken in warm."""
         ...
 
     def get(self, table: str, key: bytes) -> bytes | None:

@@ -1,7 +1,8 @@
 """Giving a database a version made of pieces of others, for a rescale.
 
 Chunks are copied in by bounded transactions and listed as loose; one last transaction adds the version, beside the one
-before it if that is here. Until then the database does not hold the new version; dying and doing it again ends the same.
+before it if that is here, and ends a warm-up: what was warm is part of the version, or deleted. Until then the database does
+not hold the new version; dying and doing it again ends the same.
 """
 
 from __future__ import annotations
@@ -75,5 +76,5 @@ def adopt_version(
         version=version, chunks_written=incoming.count, bytes_written=incoming.size, state_bytes=state
     )
     record = Record(checkpoint=checkpoint, step=checkpoint.step, traces=traces, report=report)
-    durable.land(Root(version=version, record=record, values={}, keep=np.empty(0, np.uint64)))
+    durable.land(Root(version=version, record=record, values={}, keep=np.empty(0, np.uint64), ends_warm=True))
     return report

@@ -2,7 +2,7 @@
 
 Tables: `meta` (epoch, next chunk number), `versions` (version -> record), `chunks`, `values` (small values, one entry per
 version in which they changed), `changed` (version -> the keys that changed in it), `loose` (chunks copied in that no version
-refers to yet, or any more).
+refers to yet, or any more), `warm` (see the module `warm`).
 
 Invariants:
 1. At most two versions. A commit adds chunks in bounded transactions; nobody refers to them until one last small
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from dbsp.errors import DataError, FencedError, UnavailableError
 from dbsp.processes import end_older, noted
-from dbsp.storage import records, registry
+from dbsp.storage import records, registry, warm
 from dbsp.storage.chunkfile import ReadChunks, Shelf
 from dbsp.storage.environment import Environment, check_file, create_environment, data_file
 from dbsp.storage.records import Record, number_key, number_of
@@ -47,6 +47,7 @@ class Root:
     record: Record
     values: Mapping[bytes, bytes | None]
     keep: npt.NDArray[np.uint64]
+    ends_warm: bool = False
 
 
 def fill_new(checkpoint: CheckpointId, version: int | None) -> Callable[[Txn], None]:
@@ -210,7 +211,9 @@ class Durable:
             if number < version:
                 self._forget_values(txn, number)
         referred = ids_of([root.record, *([kept] if kept else [])])
-        self._settle_loose(txn, referred, root.keep, ids_of(gone))
+        if root.ends_warm:
+            warm.clear(txn)
+        self._settle_loose(txn, referred, np.union1d(root.keep, warm.numbers(txn)), ids_of(gone))
         txn.put("meta", _NEXT_CHUNK, number_key(self._next_number(txn, referred)))
 
     def _next_number(self, txn: Txn, referred: npt.NDArray[np.uint64]) -> int:
@@ -222,6 +225,10 @@ class Durable:
         stored = txn.get("meta", _NEXT_CHUNK)
         last = txn.last_before("chunks", b"", b"\xff" * 8)
         return max(number_of(stored) if stored is not None else 1, number_of(last) + 1 if last is not None else 1)
+
+    def keep_numbers(self, txn: Txn) -> None:
+        """Chunks are about to be deleted that no version refers to: their numbers are not used again."""
+        txn.put("meta", _NEXT_CHUNK, number_key(self.next_chunk(txn)))
 
     def _settle_loose(
         self,
@@ -262,6 +269,7 @@ class Durable:
                     txn.delete("chunks", number_key(number))
             for key in txn.keys("loose"):
                 txn.delete("loose", key)
+            warm.clear(txn)
             txn.put("meta", _NEXT_CHUNK, number_key(max([self.next_chunk(txn), *(n + 1 for n in found)])))
             return record
 

@@ -148,6 +148,16 @@ class Scratch:
         """Store the next chunk number."""
         self._set(txn, _NEXT_CHUNK, number)
 
+    def skip_numbers(self, count: int) -> int:
+        """The first of `count` chunk numbers that no step will use."""
+
+        def skipped(txn: Txn) -> int:
+            first = self.next_chunk(txn)
+            self.set_next_chunk(txn, first + count)
+            return first
+
+        return self.environment.write(skipped)
+
     # ---- steps
 
     def held(self, txn: Txn, segment: int, step: int) -> Record | None:

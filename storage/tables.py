@@ -18,6 +18,7 @@ _FIRST_BYTES = {
     "loose": b"l",
     "held": b"h",
     "pins": b"p",
+    "warm": b"w",
 }
 
 

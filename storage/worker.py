@@ -41,7 +41,7 @@ from pathlib import Path
 
 from dbsp.errors import ConfigError, DataError, InternalError, UnavailableError
 from dbsp.processes import noted
-from dbsp.storage import registry
+from dbsp.storage import registry, warm
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import copy_version, pin_cut
@@ -56,7 +56,9 @@ from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionInfo
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState, state_bytes
 from dbsp.trace.redistribute import VersionView
+from dbsp.trace.slicing import Warm
 from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch
 
 DURABLE, WRITERS = "durable", "writers"
 
@@ -306,6 +308,34 @@ class WorkerDatabase:
         """
         self._detach()
         return adopt_version(self._disk(), version, checkpoint, make, self._chunk_bytes_max)
+
+    @property
+    def chunk_bytes_max(self) -> int:
+        """How large a chunk may be, about."""
+        return self._chunk_bytes_max
+
+    def warm_chunks(self) -> Warm:
+        """The parts of slices that were taken in ahead of a version, by their keys."""
+        with self._disk().environment.reading() as txn:
+            return warm.chunks(txn)
+
+    def take_warm(self, epoch: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
+        """Keep the rows of these parts as chunks that no version refers to yet; the bytes written."""
+        durable = self._disk()
+
+        def first_number() -> int:
+            if opened:
+                scratch, _ = self._of_epoch(epoch)
+                with noted(durable.writers_folder, epoch):
+                    return scratch.skip_numbers(warm.BLOCK)
+            with durable.environment.reading() as txn:
+                return durable.next_chunk(txn)
+
+        return warm.take(durable, epoch, parts, self._chunk_bytes_max, first_number)
+
+    def forget_warm(self, epoch: int) -> None:
+        """Let go of what was taken in warm."""
+        warm.forget(self._disk(), epoch)
 
     def verify(self) -> VerifyReport:
         """Read every chunk of every version and compare all checksums; `DataError` names the first broken one."""

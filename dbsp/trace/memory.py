@@ -18,10 +18,12 @@ import numpy as np
 
 from dbsp.errors import FencedError, InternalError, UnavailableError
 from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionInfo
-from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkStore, MemoryChunks
+from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkRef, ChunkStore, MemoryChunks
 from dbsp.trace.floor import Floor
-from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, chunk_ids, chunk_refs, state_bytes
+from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, StoredBatch, chunk_ids, chunk_refs, refs_of, state_bytes
+from dbsp.trace.merging import store
 from dbsp.trace.redistribute import VersionView
+from dbsp.trace.slicing import Warm
 from dbsp.trace.spine import Spine, append, fuel_for
 from dbsp.zset.batch import Batch
 
@@ -84,6 +86,7 @@ class MemoryDatabase:
         self._table: dict[Table, bytes] = {}
         self._leases: dict[int, list[SpineState]] = {}
         self._pinned: dict[int, _Version] = {}
+        self._warm: dict[bytes, tuple[ChunkRef, ...]] = {}
 
     def versions(self) -> tuple[VersionInfo, ...]:
         """The versions that can be opened, oldest first."""
@@ -109,6 +112,7 @@ class MemoryDatabase:
             self._opened = (version, epoch)
             self._base_step = kept.checkpoint.step
             self._step, self._table, self._held, self._pinned = kept.step, dict(kept.table), {}, {}
+            self._warm = {}
             self._sweep(force=True)
             return kept.checkpoint
 
@@ -289,9 +293,11 @@ class MemoryDatabase:
             done = self._versions.get(version)
             if done is not None and done.checkpoint == checkpoint and done.report is not None:
                 return done.report
+            warm = [ref for refs in self._warm.values() for ref in refs]
             traces = dict(make(self.chunks))
             kept = self._versions.get(version - 1)
-            report = self._report(version, traces, before=kept.traces if kept else {})
+            before = {**(kept.traces if kept else {}), -1: SpineState(entries=(StoredBatch.of(warm),))}
+            report = self._report(version, traces, before=before)
             made = _Version(
                 checkpoint=checkpoint,
                 step=checkpoint.step,
@@ -300,9 +306,38 @@ class MemoryDatabase:
                 report=report,
             )
             self._versions = ({version - 1: kept} if kept else {}) | {version: made}
-            self._opened, self._held, self._pinned = None, {}, {}
+            self._opened, self._held, self._pinned, self._warm = None, {}, {}, {}
             self._sweep(force=True)
             return report
+
+    @property
+    def chunk_bytes_max(self) -> int:
+        """How large a chunk may be, about."""
+        return self.chunks.chunk_bytes_max
+
+    def warm_chunks(self) -> Warm:
+        """The parts that were taken in ahead of a version."""
+        with self._lock:
+            return dict(self._warm)
+
+    def take_warm(self, epoch: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
+        """Keep the rows of these parts as chunks that no version refers to; the bytes."""
+        with self._lock:
+            if epoch != self._epoch:
+                raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
+            if opened:
+                self.check(epoch)
+            made = {key: tuple(store(batch, self.chunks)) for key, batch in parts}
+            self._warm |= made
+            return sum(ref.nbytes for refs in made.values() for ref in refs)
+
+    def forget_warm(self, epoch: int) -> None:
+        """Let go of what was taken in."""
+        with self._lock:
+            if epoch < self._epoch:
+                raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
+            self._warm = {}
+            self._sweep(force=True)
 
     def close(self) -> None:
         """Forget the steps since the last commit."""
@@ -328,6 +363,7 @@ class MemoryDatabase:
         roots += [states for held in self._held.values() for states in held.values()]
         ids = [chunk_ids(state) for states in roots for state in states.values()]
         ids += [chunk_ids(state) for lease in self._leases.values() for state in lease]
+        ids += [refs_of(refs)[:, ID] for refs in self._warm.values()]
         self.chunks.keep(ids)
 
 

@@ -1,14 +1,18 @@
-"""Making a version of one worker's database out of slices of others': the state part of a cold rescale.
+"""Making a version of one worker's database out of slices of others': the state part of a rescale.
 
 Sources are only read. The target holds the new version when its last transaction has landed, and not before; a target that
 is a source too keeps its own old version beside it, and chunks that stay are shared by reference.
+
+A warm-up copies the parts of an earlier version's slices ahead of time, beside the steps, into a place that no version refers to
+(`warm_up`); the version itself is then made by the same `redistribute`, which refers to every part that is there. So a
+warm-up changes what has to be copied at the end, and nothing else.
 
 Source: design, section 9; invariants 2 and 12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +20,9 @@ from typing import Protocol
 from dbsp.store import CheckpointId, CommitReport, TraceSpec
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState
-from dbsp.trace.slicing import HashRange, Slices, gather_slices
+from dbsp.trace.slicing import HashRange, Part, Slices, Warm, gather_slices, plan_slices
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import Arrangement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +37,11 @@ class VersionView:
 class Redistributable(Protocol):
     """A database that can be read as of a version, and given one."""
 
+    @property
+    def chunk_bytes_max(self) -> int:
+        """How large its chunks may be, about."""
+        ...
+
     def read_version(self, version: int) -> AbstractContextManager[VersionView]:
         """The traces of a version."""
         ...
@@ -38,8 +49,34 @@ class Redistributable(Protocol):
     def adopt(
         self, version: int, checkpoint: CheckpointId, make: Callable[[ChunkStore], Mapping[int, SpineState]]
     ) -> CommitReport:
-        """Make `version` out of states that `make` builds in the given chunk store; repeating it does nothing."""
+        """Make `version` out of states that `make` builds in the given chunk store; repeating it does nothing.
+
+        Warm chunks that the version does not refer to are gone afterwards.
+        """
         ...
+
+    def warm_chunks(self) -> Warm:
+        """The parts that were taken in ahead of a version, by their keys."""
+        ...
+
+    def take_warm(self, epoch: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
+        """Keep the rows of these parts as chunks that no version refers to, in one transaction of `epoch`; the bytes written.
+
+        `opened` says that steps run on this database in this epoch: their chunks and these never get the same number.
+        """
+        ...
+
+
+_View = tuple[Redistributable, VersionView, Sequence[HashRange]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmReport:
+    """One piece of a warm-up: bytes it copied, bytes of slices that are still not there, bytes of slices in all."""
+
+    copied_bytes: int
+    missing_bytes: int
+    slices_bytes: int
 
 
 def redistribute(
@@ -58,20 +95,65 @@ def redistribute(
             (database, stack.enter_context(database.read_version(version - 1)), ranges) for database, ranges in sources
         ]
 
+        warm = target.warm_chunks()
+
         def make(chunks: ChunkStore) -> Mapping[int, SpineState]:
-            return {trace.id: _one(trace, views, chunks, target) for trace in traces}
+            return {
+                trace.id: gather_slices(_slices(trace, views, target), trace.arrangement, chunks, warm)
+                for trace in traces
+            }
 
         return target.adopt(version, checkpoint, make)
 
 
-def _one(
-    trace: TraceSpec,
-    views: Sequence[tuple[Redistributable, VersionView, Sequence[HashRange]]],
-    chunks: ChunkStore,
+def warm_up(
+    sources: Sequence[tuple[Redistributable, Sequence[HashRange]]],
     target: Redistributable,
-) -> SpineState:
+    version: int,
+    epoch: int,
+    traces: Sequence[TraceSpec],
+    bytes_max: int,
+    opened: bool,
+) -> WarmReport:
+    """Copy about `bytes_max` bytes of the parts of these slices of `version` that the target has not yet.
+
+    `opened`: steps run on the target too.
+    **Cost** that of planning the slices (per chunk reference), and of what is copied.
+    """
+    with ExitStack() as stack:
+        views = [
+            (database, stack.enter_context(database.read_version(version)), ranges) for database, ranges in sources
+        ]
+        warm, chosen = target.warm_chunks(), list[tuple[bytes, Batch]]()
+        seen = set[bytes]()
+        copied = missing = total = 0
+        for trace in traces:
+            slices = _slices(trace, views, target)
+            for part in _parts(slices, trace.arrangement, target.chunk_bytes_max):
+                key, size = part.key(), part.nbytes
+                total += size
+                if key in warm or key in seen:
+                    continue
+                if chosen and copied + size > bytes_max:
+                    missing += size
+                    continue
+                chosen.append((key, part.rows(slices, trace.arrangement)))
+                seen.add(key)
+                copied += size
+        if chosen:
+            copied = target.take_warm(epoch, opened, chosen)
+    return WarmReport(copied_bytes=copied, missing_bytes=missing, slices_bytes=total)
+
+
+def _parts(slices: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: int) -> Iterator[Part]:
+    """What a target must copy of one trace."""
+    for run in plan_slices(slices, arrangement, chunk_bytes_max):
+        yield from (item for item in run if isinstance(item, Part))
+
+
+def _slices(trace: TraceSpec, views: Sequence[_View], target: Redistributable) -> list[Slices]:
     """One trace's slices of all sources, side by side."""
-    slices = [
+    return [
         Slices(
             state=view.traces.get(trace.id, SpineState()),
             ranges=ranges,
@@ -80,4 +162,3 @@ def _one(
         )
         for database, view, ranges in views
     ]
-    return gather_slices(slices, trace.arrangement, chunks)

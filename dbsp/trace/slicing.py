@@ -7,8 +7,10 @@ runs of different workers are laid side by side in hash order and nothing is mer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from types import MappingProxyType
 
 import numpy as np
 
@@ -22,6 +24,10 @@ from dbsp.zset.schema import Arrangement
 HashRange = tuple[int, int]
 """Key hashes from the first (included) to the second (excluded, at most 2**64)."""
 
+Warm = Mapping[bytes, Sequence[ChunkRef]]
+"""What a target has of earlier versions' slices: the key of a part, and the chunks that hold it."""
+
+NOTHING_WARM: Warm = MappingProxyType({})
 _HASH_MAX = (1 << 64) - 1
 
 
@@ -58,6 +64,51 @@ class Slices:
         return [(run, cursor) for run, cursor in found if cursor.chunk < len(run)]
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows `start` to `stop` of a chunk of source number `source`."""
+
+    source: int
+    ref: ChunkRef
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of these rows, about."""
+        return self.ref.nbytes * (self.stop - self.start) // max(1, self.ref.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Pieces that follow each other in hash order and are stored together in the target.
+
+    A large piece stands alone, so that what lies before it in its run does not decide how it is stored: a slice of the next
+    version of a trace shares the parts of all chunks that are still there.
+    """
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all pieces, about."""
+        return sum(piece.nbytes for piece in self.pieces)
+
+    def key(self) -> bytes:
+        """What the part is made of, in 16 bytes: chunks never change and their numbers are not used twice in a source."""
+        words = [(piece.source, piece.ref.id, piece.start, piece.stop) for piece in self.pieces]
+        return blake2b(np.array(words, "<u8").tobytes(), digest_size=16).digest()
+
+    def rows(self, sources: Sequence[Slices], arrangement: Arrangement) -> Batch:
+        """The rows, in order; views of the sources' chunks where it is one piece."""
+        return end_to_end([_rows(piece, sources, arrangement) for piece in self.pieces], arrangement)
+
+
+def _rows(piece: Piece, sources: Sequence[Slices], arrangement: Arrangement) -> Batch:
+    chunk = sources[piece.source].chunks.get(piece.ref, arrangement)
+    return chunk if piece.stop - piece.start == len(chunk) else chunk.slice(piece.start, piece.stop)
+
+
 def slice_shards(
     state: SpineState,
     ranges: Sequence[HashRange],
@@ -70,71 +121,101 @@ def slice_shards(
     return gather_slices([Slices(state=state, ranges=ranges, chunks=source, shared=shared)], arrangement, target)
 
 
-def gather_slices(sources: Sequence[Slices], arrangement: Arrangement, target: ChunkStore) -> SpineState:
+def gather_slices(
+    sources: Sequence[Slices], arrangement: Arrangement, target: ChunkStore, warm: Warm = NOTHING_WARM
+) -> SpineState:
     """One state of slices whose hash ranges do not overlap: run n is everybody's n-th newest run, in hash order.
 
+    **Law** the rows, runs and bounds of chunks do not depend on `warm`: it only saves copying what the target has already.
     **Cost**: whole chunks are copied (when `shared`: only referred to); chunks at an edge are read and cut; small pieces
     that follow each other are joined, also those of different sources.
+    """
+    entries: list[StoredBatch] = []
+    for run in plan_slices(sources, arrangement, target.chunk_bytes_max):
+        refs: list[ChunkRef] = []
+        for item in run:
+            if isinstance(item, ChunkRef):
+                refs.append(item)
+                continue
+            there = warm.get(item.key()) if warm else None
+            refs += there if there is not None else store(item.rows(sources, arrangement), target)
+        if refs:
+            entries.append(StoredBatch.of(refs))
+    return SpineState(entries=tuple(entries))
+
+
+def plan_slices(
+    sources: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: int
+) -> Iterator[list[ChunkRef | Part]]:
+    """The runs of `gather_slices`, oldest first: chunks to refer to, and parts to copy.
+
+    **Cost**: reads the chunks at the edges of the ranges, and nothing of those that are taken whole.
     """
     runs = [source.runs() for source in sources]
     depth = max(map(len, runs), default=0)
     pieces = sorted((low, high, n) for n, source in enumerate(sources) for low, high in joined_ranges(source.ranges))
-    entries: list[StoredBatch] = []
     for level in range(depth, 0, -1):
-        packer = _Packer(arrangement, target)
+        packer = _Packer(sources, arrangement, chunk_bytes_max)
         for low, high, n in pieces:
             if level <= len(runs[n]):
-                packer.take(sources[n], *runs[n][-level], (low, high))
-        gathered = packer.finish()
-        if len(gathered):
-            entries.append(gathered)
-    return SpineState(entries=tuple(entries))
+                packer.take(n, *runs[n][-level], (low, high))
+        yield packer.finish()
 
 
 class _Packer:
-    """Builds one run out of whole chunks and pieces of chunks, keeping neighbouring pieces together."""
+    """Plans one run out of whole chunks and pieces of chunks, keeping small neighbouring pieces together."""
 
-    def __init__(self, arrangement: Arrangement, target: ChunkStore) -> None:
+    def __init__(self, sources: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: int) -> None:
         """Nothing taken yet."""
-        self._arrangement, self._target = arrangement, target
-        self._refs: list[ChunkRef] = []
-        self._loose: list[Batch] = []
+        self._sources, self._arrangement = sources, arrangement
+        self._large, self._enough = chunk_bytes_max // 4, chunk_bytes_max // 2
+        self._items: list[ChunkRef | Part] = []
+        self._loose: list[Piece] = []
         self._loose_bytes = 0
 
-    def take(self, source: Slices, run: StoredBatch, cursor: Cursor, wanted: HashRange) -> None:
+    def take(self, source: int, run: StoredBatch, cursor: Cursor, wanted: HashRange) -> None:
         """Add the wanted rows of a run, from a position on; ranges come in order."""
         low, high = wanted
         begin = int(run.last.searchsorted(np.uint64(low), "left"))
         end = len(run) if high > _HASH_MAX else int(run.first.searchsorted(np.uint64(high), "left"))
+        shared = self._sources[source].shared
         for index in range(max(begin, cursor.chunk), end):
             ref, row = run.ref(index), cursor.row if index == cursor.chunk else 0
-            if source.shared and row == 0 and low <= ref.first and ref.last < high:
+            whole = low <= ref.first and ref.last < high
+            if shared and row == 0 and whole:
                 self._flush()
-                self._refs.append(ref)
+                self._items.append(ref)
+            elif whole:
+                self._add(Piece(source, ref, row, ref.rows))
             else:
-                self._take_piece(source.chunks.get(ref, self._arrangement), row, wanted)
+                self._add_edge(source, ref, row, wanted)
 
-    def _take_piece(self, chunk: Batch, row: int, wanted: HashRange) -> None:
-        """Add the wanted rows of one chunk, from `row` on."""
+    def _add_edge(self, source: int, ref: ChunkRef, row: int, wanted: HashRange) -> None:
+        """Add the wanted rows of a chunk at an edge, from `row` on."""
         low, high = wanted
-        hashes = chunk.words[0]
+        hashes = self._sources[source].chunks.get(ref, self._arrangement).words[0]
         start = max(row, int(hashes.searchsorted(np.uint64(low), "left")))
-        stop = len(chunk) if high > _HASH_MAX else int(hashes.searchsorted(np.uint64(high), "left"))
-        if start >= stop:
-            return
-        part = chunk.slice(start, stop)
-        self._loose.append(part)
-        self._loose_bytes += part.nbytes
-        if self._loose_bytes >= self._target.chunk_bytes_max // 2:
+        stop = ref.rows if high > _HASH_MAX else int(hashes.searchsorted(np.uint64(high), "left"))
+        if start < stop:
+            self._add(Piece(source, ref, start, stop))
+
+    def _add(self, piece: Piece) -> None:
+        """Add a piece behind those collected, or alone if it is large."""
+        size = piece.nbytes
+        if size >= self._large:
+            self._flush()
+        self._loose.append(piece)
+        self._loose_bytes += size
+        if size >= self._large or self._loose_bytes >= self._enough:
             self._flush()
 
     def _flush(self) -> None:
-        """Store the pieces collected."""
+        """What was collected is one part."""
         if self._loose:
-            self._refs += store(end_to_end(self._loose, self._arrangement), self._target)
+            self._items.append(Part(tuple(self._loose)))
             self._loose, self._loose_bytes = [], 0
 
-    def finish(self) -> StoredBatch:
+    def finish(self) -> list[ChunkRef | Part]:
         """The run."""
         self._flush()
-        return StoredBatch.of(self._refs)
+        return self._items
