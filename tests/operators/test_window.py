@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cmp_to_key
 from typing import Any
 
@@ -241,6 +242,38 @@ def test_several_functions_share_a_pass(
         *over(Frame(kind="rows", preceding=1, following=2)),
     ]
     check(calls, order, first, history, bits)
+
+
+frames = st.one_of(
+    st.builds(Frame, kind=st.sampled_from(["rows", "range"]), preceding=st.integers(0, 4), following=st.integers(0, 4)),
+    st.sampled_from([Frame(kind="rows", preceding=-1, following=4), Frame(kind="rows", preceding=4, following=-2)]),
+)
+single = st.one_of(
+    st.tuples(st.sampled_from(["lag", "lead"]), st.integers(1, 4)).map(
+        lambda drawn: WindowCall(name="v", function=drawn[0], column="x", offset=drawn[1])
+    ),
+    frames.map(lambda frame: WindowCall(name="v", function="sum", column="x", frame=frame)),
+    st.sampled_from([FUNCTIONS["row_number"], FUNCTIONS["rank"], FUNCTIONS["last_value"]]),
+)
+
+
+@settings(pace, max_examples=300)
+@given(first=many, history=changes, bits=hashes, by=items, calls=st.lists(single, min_size=2, max_size=4))
+def test_functions_that_look_to_different_sides_and_so_far_are_right_beside_each_other(
+    first: list[Any], history: list[Any], bits: int | None, by: Any, calls: list[WindowCall]
+) -> None:
+    calls = [replace(call, name=f"v{number}") for number, call in enumerate(calls)]
+    check(calls, [("t", by[1], by[2])], first, history, bits)
+
+
+def test_a_row_that_one_function_touches_has_all_its_values_right() -> None:
+    """Its other functions look away from the change, behind what the first one reads."""
+    rows = [("a", None, t, float(t)) for t in range(10)]
+    calls = [
+        WindowCall(name="v", function="lag", column="x", offset=2),
+        WindowCall(name="w", function="lead", column="x", offset=2),
+    ]
+    check(calls, [("t", False, False)], rows, [[(4, rows[0], 1)]], None)
 
 
 def test_nan_is_shown_as_the_driver_shows_it() -> None:

@@ -162,23 +162,38 @@ class Window(Operator):
         )  # fmt: skip
 
     def _extent(self, spine: Spine, partitions: Batch, part: I64, codes: U64) -> tuple[U64, U64]:
-        """How far the stretch of each changed position goes, at the least.
+        """How far the stretch of each changed position goes, at the least: to the outermost rows that see the change,
+        and from them as far as any function of theirs looks.
 
         To look at the rows before the change is enough: outside the outermost changes of a stretch they are the same.
         """
-        reach = max(call.range_reach for call in self.calls)
-        low, high = around(codes, reach, reach)
-        rows = max(call.rows_reach for call in self.calls)
-        if rows:
-            key_hash, keys = partitions.words[0][part], partitions.take(part)
-            first, last = np.full(len(codes), FIRST), np.full(len(codes), LAST)
-            before, behind = around(codes, 1, 1)
-            back = Positions(key_hash=key_hash, first=first, last=before, backward=True)
-            ahead = Positions(key_hash=key_hash, first=behind, last=last, backward=False)
-            low = np.minimum(low, spine.reach(back, rows, keys))
-            high = np.maximum(high, spine.reach(ahead, rows, keys))
+        rows, span = self._sight("rows"), self._sight("range")
+        low, high = self._beyond(spine, partitions, part, (codes, codes), rows[::-1], span[::-1])
+        low, high = self._beyond(spine, partitions, part, (low, high), rows, span)
         if any(call.function in SHIFTING for call in self.calls):
             high[:] = LAST
+        return low, high
+
+    def _sight(self, kind: str) -> tuple[int, int]:
+        """How far before and behind itself a row looks for any of its functions."""
+        seen = [call.sees(kind) for call in self.calls]
+        return max(before for before, _ in seen), max(behind for _, behind in seen)
+
+    def _beyond(
+        self, spine: Spine, partitions: Batch, part: I64, between: tuple[U64, U64], rows: tuple[int, int],
+        span: tuple[int, int],
+    ) -> tuple[U64, U64]:  # fmt: skip
+        """So many rows, or so much of the order, before the first position and behind the second."""
+        key_hash = partitions.words[0][part]
+        low, high = around(between[0], span[0], 0)[0], around(between[1], 0, span[1])[1]
+        if rows[0]:
+            first, last = np.full(len(low), FIRST), around(between[0], 1, 0)[0]
+            asked = Positions(key_hash=key_hash, first=first, last=last, backward=True)
+            low = np.minimum(low, spine.reach(asked, rows[0], partitions.take(part)))
+        if rows[1]:
+            first, last = around(between[1], 0, 1)[1], np.full(len(high), LAST)
+            asked = Positions(key_hash=key_hash, first=first, last=last, backward=False)
+            high = np.maximum(high, spine.reach(asked, rows[1], partitions.take(part)))
         return low, high
 
     def _before(self, spine: Spine, stretches: _Stretches) -> I64:

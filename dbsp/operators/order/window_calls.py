@@ -50,22 +50,18 @@ class WindowCall:
         over = f" over {self.frame}" if self.frame is not None else ""
         return f"{self.name} = {self.function}({', '.join(values)}){over}"
 
-    @property
-    def rows_reach(self) -> int:
-        """How many places around a changed row must be read."""
-        if self.function in NEIGHBOURS:
-            return self.offset
-        return (self.frame.reach or 0) if self.frame is not None and self.frame.kind == "rows" else 0
-
-    @property
-    def range_reach(self) -> int:
-        """How far around a changed row, by the order column, must be read."""
-        return (self.frame.reach or 0) if self.frame is not None and self.frame.kind == "range" else 0
+    def sees(self, kind: str) -> tuple[int, int]:
+        """How far before and behind its own row it looks, in "rows" or "range"."""
+        if self.function in NEIGHBOURS and kind == "rows":
+            return (self.offset, 0) if self.function == "lag" else (0, self.offset)
+        if self.frame is None or self.frame.kind != kind:
+            return (0, 0)
+        return max(self.frame.preceding or 0, 0), max(self.frame.following or 0, 0)
 
     @property
     def whole(self) -> bool:
         """Whether any change touches the whole partition."""
-        return self.function in WHOLE or (self.frame is not None and self.frame.reach is None)
+        return self.function in WHOLE or (self.frame is not None and not self.frame.bounded)
 
     def values(self, places: Places, schema: Schema) -> tuple[pa.Array, Mask | None]:
         """The column, and which places have a value that does not fit its type."""

@@ -44,11 +44,9 @@ class Frame:
         return f"{self.kind} " + " ".join(f"{'unbounded' if end is None else end} {side}" for end, side in ends)
 
     @property
-    def reach(self) -> int | None:
-        """How far from a changed row one must look to have all frames that hold it; None: the whole partition."""
-        if self.preceding is None or self.following is None:
-            return None
-        return max(0, self.preceding, self.following, self.preceding + self.following)
+    def bounded(self) -> bool:
+        """Whether it ends on both sides."""
+        return self.preceding is not None and self.following is not None
 
 
 @dataclass(frozen=True, kw_only=True)

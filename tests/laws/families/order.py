@@ -91,6 +91,16 @@ def shifted(
     )
 
 
+def beside(r: Relation, before: int, behind: int, partition: tuple[str, ...], order: list[Item]) -> Relation:
+    seen = r.stream.window(partition, by(order)).select("b", a=dbsp.lead("a", behind), f=dbsp.lag("f", before))
+    window = over(partition, sql(order))
+    return Relation(
+        seen,
+        f"select b, lead(a, {behind}) {window} as a, lag(f, {before}) {window} as f from ({r.sql})",
+        (*r.operators, "lag_and_lead"),
+    )
+
+
 def edge(r: Relation, last: bool, partition: tuple[str, ...], order: list[Item]) -> Relation:
     function = "last_value" if last else "first_value"
     frame = "rows between unbounded preceding and unbounded following"
@@ -157,6 +167,7 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
             lambda r, value, *rest: shifted(r, *value[:1], rest[0], value[1], *rest[1:]),
             inner, values, st.integers(0, 3), st.booleans(), partitions, orders,
         ),
+        st.builds(beside, inner, st.integers(0, 3), st.integers(0, 3), partitions, orders),
         st.builds(edge, inner, st.booleans(), partitions, orders),
         st.builds(rolled, inner, st.just("rows"), frames(rows=True), partitions, orders),
         st.builds(rolled, inner, st.just("range"), frames(rows=False), partitions, orders),
