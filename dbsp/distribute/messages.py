@@ -1,0 +1,249 @@
+"""What distributors say: to each other, to the operators downstream, and what they are told.
+
+A row is known by its key hash and a number under which the host finds it; a state is a value that no distributor looks into.
+In every message with keys and a state, the state counts for these keys alone, whatever else it holds: one collection can be
+sent to several workers. Messages between two workers arrive in the order in which they were sent; between different pairs
+any order may be. Every message between workers carries the version of its sender's layout.
+
+The arrays of a message are never written to again. Messages hold arrays, so they are compared by `shown`, not by `==`.
+
+Source: the seeds `icadd` (Interrogate, Collect, Acquire, Drop, Done) and `redistribute` (SHUTDOWN, SCALEUP, FINAL,
+REDISTRIBUTE); design record 0015.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dbsp.distribute.keys import Keys, Numbers
+from dbsp.layout import Layout
+
+State: TypeAlias = Any
+"""The operators' state of some keys: made and read by the host, never by a distributor."""
+
+# Between workers.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """Rows on their way to whoever has, or will have, their state."""
+
+    version: int
+    keys: Keys
+    rows: Numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Acquire:
+    """The state of these keys, given away by `owner`; its keys lie above those of `owner`'s earlier ones."""
+
+    version: int
+    owner: int
+    keys: Keys
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Done:
+    """The worker has no more state to give."""
+
+    version: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shutdown:
+    """To an owner that leaves: from now on the sender stores what it has for you, until it knows your sets."""
+
+    version: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScaleUp:
+    """To an owner that stays and loses a part of its keys to `layout`: as `Shutdown`."""
+
+    version: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sets:
+    """An owner's answer: keys that it still serves, keys that are on hold."""
+
+    version: int
+    whitelist: Keys
+    hold: Keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Final:
+    """The sender has sent its last row of these keys to the old owner."""
+
+    version: int
+    keys: Keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Redistribute:
+    """The state of keys on hold, to be passed on, and the keys that are on hold from now on."""
+
+    version: int
+    keys: Keys
+    state: State
+    following: Keys
+
+
+Message: TypeAlias = Rows | Acquire | Done | Shutdown | ScaleUp | Sets | Final | Redistribute
+
+# What a distributor is told.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Local:
+    """Rows from upstream on this worker."""
+
+    keys: Keys
+    rows: Numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Received:
+    """A message of another worker's distributor of the same region."""
+
+    sender: int
+    message: Message
+    region: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Begin:
+    """Begin a migration to `layout`; `pace` keys at once without further command, or (0) as commanded."""
+
+    layout: Layout
+    pace: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Enter:
+    """Leave the first phase, in which keys are found out, for the one in which they move (only for pace 0)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Move:
+    """Move the next keys, at most `budget` of them, in hash order."""
+
+    budget: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cancel:
+    """Migrate back, as a new version; told to all workers between two steps."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AddKeys:
+    """An operator's answer to `Interrogate`: keys it holds state for; operators reached twice may answer twice."""
+
+    keys: Keys
+    region: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Interrogated:
+    """All operators have answered `Interrogate`."""
+
+    region: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Collected:
+    """All operators have answered `Collect`: their state of these keys."""
+
+    keys: Keys
+    state: State
+    region: int = 0
+
+
+# What a distributor wants done: rows and messages on their way, and orders to the operators downstream.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pass:
+    """These rows go downstream here."""
+
+    keys: Keys
+    rows: Numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Send:
+    """A message to another worker's distributor of the same region."""
+
+    to: int
+    message: Message
+    region: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Interrogate:
+    """Let every operator of the region say which keys it holds state for."""
+
+    region: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Collect:
+    """Let every operator of the region hand out its state of these keys; they see no more rows of them."""
+
+    keys: Keys
+    region: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Take:
+    """Let every operator of the region take over its state of these keys."""
+
+    keys: Keys
+    state: State
+    region: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Drop:
+    """Let every operator of the region forget its state of these keys."""
+
+    keys: Keys
+    region: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Finished:
+    """Here the migration is over: the layout of this version holds."""
+
+    version: int
+
+
+Downstream: TypeAlias = Interrogate | Collect | Take | Drop
+Event: TypeAlias = Local | Received | Begin | Enter | Move | Cancel | AddKeys | Interrogated | Collected | Downstream
+"""What a distributor is told. What another region's distributor sent downstream ends here: it is discarded."""
+Out: TypeAlias = Pass | Send | Finished | Downstream
+
+
+def shown(message: object) -> Any:
+    """A message as plain values, for tests and people.
+
+    >>> shown(Final(version=2, keys=np.array([4], np.uint64)))
+    ('Final', {'version': 2, 'keys': [4]})
+    """
+    if isinstance(message, np.ndarray):
+        return message.tolist()
+    if isinstance(message, Layout) or not hasattr(type(message), "__dataclass_fields__"):
+        return message
+    values = {field.name: shown(getattr(message, field.name)) for field in fields(message)}  # type: ignore[arg-type]
+    return type(message).__name__, {name: value for name, value in values.items() if name != "region" or value}

@@ -1,0 +1,51 @@
+"""The hot strategies by name, and the layouts that a migration runs under.
+
+Left out: `warmup`, which copies shards, not keys, and needs no distributor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dbsp.distribute.icadd import IcaddDistributor
+from dbsp.distribute.redistribute import RedistributeDistributor
+from dbsp.errors import ConfigError
+from dbsp.layout import Layout
+
+ICADD, REDISTRIBUTE = "icadd", "redistribute"
+STRATEGIES = (ICADD, REDISTRIBUTE)
+
+AnyDistributor = IcaddDistributor | RedistributeDistributor
+
+
+def distributor(strategy: str, worker: int, layout: Layout, region: int = 0) -> AnyDistributor:
+    """A worker's distributor while nothing moves."""
+    match strategy:
+        case "icadd":
+            return IcaddDistributor(worker=worker, old=layout, region=region)
+        case "redistribute":
+            return RedistributeDistributor(worker=worker, old=layout, region=region)
+        case _:
+            raise ConfigError(f"no such strategy: strategy={strategy}", f"choose one of {', '.join(STRATEGIES)}")
+
+
+def joint(old: Layout, new: Layout) -> Layout:
+    """The layout of a manifest during a migration: all workers of both, shards as they are to be.
+
+    Where a single key is, only the distributors' states say; `owners` says who will own it.
+
+    >>> from dbsp.layout import initial, rescaled
+    >>> two = initial(2, shards=4)
+    >>> joint(two, rescaled(two, 3, step=9)).workers, joint(two, rescaled(two, 1, step=9)).workers
+    ((0, 1, 2), (0, 1))
+    """
+    places = {worker: (host, first) for layout in (new, old) for worker, host, first in _places(layout)}
+    workers = tuple(sorted(places))
+    return replace(
+        new, workers=workers, hosts=tuple(places[worker][0] for worker in workers),
+        first_steps=tuple(places[worker][1] for worker in workers),
+    )  # fmt: skip
+
+
+def _places(layout: Layout) -> list[tuple[int, str, int]]:
+    return list(zip(layout.workers, layout.hosts, layout.first_steps, strict=True))
