@@ -13,13 +13,14 @@ default. Units stand in the names. An unknown section or key is refused, with th
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
     [layout]      shards | dynamic_k
     [http]        enabled, host, port, token, max_body_bytes
-    [query]       memory_mb_max, timeout_s, threads, rows_max
+    [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max
     [log]         path
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ INPUT_KINDS = ("embedded", "kafka")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
 FORMATS = ("json", "arrow")
 MEBIBYTE = 1 << 20
+A_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,10 @@ class SparkSection:
     master: str = "local[2]"
     conf: Mapping[str, str] = field(default_factory=dict)
     worker_silence_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        """Refuse a silence that every task would break."""
+        _at_least("spark.worker_silence_s", self.worker_silence_s, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +156,7 @@ class StepSection:
     def __post_init__(self) -> None:
         """Refuse limits that would stop the pipeline."""
         self.limits()
+        _at_least("step.failures_max", self.failures_max, 0)
 
     def limits(self) -> StepLimits:
         """The limits as the cutter wants them."""
@@ -186,16 +193,28 @@ class HttpSection:
             )
         if not 0 <= self.port <= 65535:  # noqa: PLR2004 - the highest port there is
             raise ConfigError(f"not a port: http.port={self.port}")
+        _at_least("http.max_body_bytes", self.max_body_bytes, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySection:
-    """Bounds of one ad-hoc query."""
+    """Bounds of one ad-hoc query, and how many run at a time; more wait, for as long as one may take, then are refused."""
 
     memory_mb_max: int = 512
     timeout_s: float = 10.0
     threads: int = 1
     rows_max: int = 1_000_000
+    result_mb_max: int = 128
+    at_once_max: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse bounds under which no query can run."""
+        _at_least("query.memory_mb_max", self.memory_mb_max, 16)
+        _at_least("query.timeout_s", self.timeout_s, 0.1)
+        if self.timeout_s > A_DAY_S:
+            raise ConfigError(f"too large: query.timeout_s={self.timeout_s} most={A_DAY_S}")
+        for name in ("threads", "rows_max", "result_mb_max", "at_once_max"):
+            _at_least(f"query.{name}", getattr(self, name), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,5 +374,7 @@ def _one_of(name: str, value: str, known: Sequence[str]) -> None:
 
 
 def _at_least(name: str, value: float, least: float) -> None:
+    if math.isnan(value):
+        raise ConfigError(f"not a number: {name}={value}")
     if value < least:
         raise ConfigError(f"too small: {name}={value} least={least}")

@@ -4,7 +4,8 @@ A fresh DuckDB in memory gets the views it needs as tables and is then closed up
 Python variables, no settings. Before that the statement itself is checked on DuckDB's own parse of it: exactly one, a
 SELECT, reading only views and a few harmless table functions (others take raw addresses or SQL as text).
 
-Left out: history. A query sees all its views as of one step.
+Left out: history (a query sees all its views as of one step), and the process that this runs in, which the system keeps
+from taking more memory or time than DuckDB counts (`query_process`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class QueryLimits:
     timeout_s: float = 10.0
     threads: int = 1
     rows_max: int = 1_000_000
+    result_mb_max: int = 128
 
 
 def views_of(sql: str, views: Sequence[str]) -> tuple[str, ...]:
@@ -92,7 +94,7 @@ def run_query(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> 
             raise CapacityError(
                 f"the query needs too much memory: memory_mb_max={limits.memory_mb_max}", hint
             ) from None
-        except duckdb.Error as error:
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise ConfigError(f"the query failed: {' '.join(str(error).split())}") from None
         finally:
             timer.cancel()
@@ -112,12 +114,16 @@ def repeat_by_weight(table: pa.Table) -> pa.Table:
 
 def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -> pa.Table:
     reader = connection.sql(sql).to_arrow_reader(65_536)
-    batches, rows = [], 0
+    batches, rows, size = [], 0, 0
     for batch in reader:
         rows += batch.num_rows
         if rows > limits.rows_max:
             hint = "add a LIMIT, or raise `rows_max` in [query]"
             raise CapacityError(f"the query gives too many rows: rows_max={limits.rows_max}", hint)
+        size += batch.nbytes
+        if size > limits.result_mb_max << 20:
+            hint = "ask for less, or raise `result_mb_max` in [query]"
+            raise CapacityError(f"the query's result is too large: result_mb_max={limits.result_mb_max}", hint)
         batches.append(batch)
     return pa.Table.from_batches(batches, schema=reader.schema)
 

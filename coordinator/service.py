@@ -25,7 +25,8 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.events_log import EventsLog
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.metrics import Metrics
-from dbsp.coordinator.query import QueryLimits, run_query, views_of
+from dbsp.coordinator.query import QueryLimits
+from dbsp.coordinator.query_process import Queries
 from dbsp.coordinator.shell import SETTLED, Shell
 from dbsp.coordinator.site import close_site
 from dbsp.coordinator.status import Board, Snapshot
@@ -133,6 +134,7 @@ class Service:
         self._finish: p.Finish | None = None
         self._closed = False
         self._kept_views: dict[str, ViewRows] = {}
+        self._queries = Queries(at_once_max=config.query.at_once_max)
 
     def __enter__(self) -> Self:
         """Start; a service that does not is closed before the error goes on."""
@@ -205,6 +207,7 @@ class Service:
         if self._closed:
             return
         self._closed = True
+        self._queries.close()
         parts = self.built.parts
         for part in (parts.inputs, parts.steps, parts.control, self._log):
             part.close()
@@ -335,15 +338,20 @@ class Service:
 
     def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
         """(step, result) of one read-only statement over the views, all as of that step."""
-        names = views_of(sql, self.views())
-        found = self.read_views(names, timeout_s)
         section = self.config.query
         limits = QueryLimits(
             memory_mb_max=section.memory_mb_max, timeout_s=section.timeout_s, threads=section.threads,
-            rows_max=section.rows_max,
+            rows_max=section.rows_max, result_mb_max=section.result_mb_max,
         )  # fmt: skip
-        step = found[0].step if found else self.snapshot.step
-        return step, run_query(sql, {rows.view: rows.table for rows in found}, limits)
+        steps: list[int] = []
+
+        def read(names: Sequence[str]) -> dict[str, pa.Table]:
+            found = self.read_views(names, timeout_s)
+            steps.extend(rows.step for rows in found)
+            return {rows.view: rows.table for rows in found}
+
+        found = self._queries.ask(sql, self.views(), read, limits)
+        return steps[0] if steps else self.snapshot.step, found
 
     # --- decisions ----------------------------------------------------------------------------------------------
 

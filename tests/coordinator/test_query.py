@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import resource
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from dbsp.coordinator import query_process
 from dbsp.coordinator.query import QueryLimits, run_query, views_of
-from dbsp.errors import CapacityError, ConfigError
+from dbsp.coordinator.query_process import Queries
+from dbsp.errors import CapacityError, ConfigError, UnavailableError
 
 VIEW = pa.table({"name": ["a", "b", "c"], "n": [1, 2, 3], "weight": pa.array([1, 2, -1], pa.int64())})
 TABLES = {"late": VIEW, "other": VIEW}
@@ -120,3 +125,86 @@ def test_memory_is_bounded() -> None:
 def test_rows_are_bounded() -> None:
     with pytest.raises(CapacityError, match="rows_max"):
         ask("SELECT * FROM range(100000)", rows_max=10)
+
+
+# --- the process that they run in -----------------------------------------------------------------------------------
+
+JOINED = "SELECT length(repeat('x', 1000000000) || repeat('y', 2000000000)) AS n"
+
+
+@pytest.fixture(scope="module")
+def queries() -> Iterator[Queries]:
+    with Queries(at_once_max=1) as found:
+        yield found
+
+
+def ask_process(queries: Queries, sql: str, **limits: float) -> list[dict[str, object]]:
+    found = queries.ask(sql, ("late", "other"), read, QueryLimits(**limits))  # type: ignore[arg-type]
+    return list(found.to_pylist())
+
+
+def read(names: Sequence[str]) -> dict[str, pa.Table]:
+    return {name: TABLES[name] for name in names}
+
+
+def test_a_process_answers_as_this_one(queries: Queries) -> None:
+    sql = "SELECT a.name, a.n + b.n AS n FROM late a JOIN other b USING (name) ORDER BY ALL"
+    assert ask_process(queries, sql) == ask(sql)
+    assert ask_process(queries, "VALUES (1)") == [{"col0": 1}]
+
+
+def test_a_process_refuses_as_this_one(queries: Queries) -> None:
+    for sql in ("SELECT * FROM nothing", "SELECT nothing FROM late", "SELECT 1; SELECT 2"):
+        with pytest.raises(ConfigError) as here:
+            ask(sql)
+        with pytest.raises(ConfigError) as there:
+            ask_process(queries, sql)
+        assert str(there.value) == str(here.value)
+
+
+def test_memory_that_duckdb_does_not_count_is_bounded(queries: Queries) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    with pytest.raises(CapacityError, match="memory_mb_max=64"):
+        ask_process(queries, JOINED, memory_mb_max=64)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(before, 1 << 20)  # KiB
+    assert ask_process(queries, "SELECT 1 AS n") == [{"n": 1}]
+
+
+def test_a_call_that_no_interrupt_reaches_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_process, "KILL_AFTER_S", 0.0)
+    hung = "import sys, time; print('{}', flush=True); sys.stdin.readline(); time.sleep(600)"
+    with (
+        Queries(command=[sys.executable, "-c", hung]) as queries,
+        pytest.raises(CapacityError, match=r"timeout_s=0\.2"),
+    ):
+        ask_process(queries, "SELECT 1", timeout_s=0.2)
+
+
+def test_a_process_that_dies_is_replaced(queries: Queries) -> None:
+    assert ask_process(queries, "SELECT 1 AS n") == [{"n": 1}]
+    assert queries._idle is not None
+    queries._idle._process.kill()
+    queries._idle._process.wait()
+    assert ask_process(queries, "SELECT 1 AS n") == [{"n": 1}]
+
+
+def test_a_result_is_bounded(queries: Queries) -> None:
+    with pytest.raises(CapacityError, match="result_mb_max=1"):
+        ask_process(queries, "SELECT repeat('x', 100000) FROM range(100)", result_mb_max=1)
+
+
+def test_queries_beyond_those_at_once_are_refused(queries: Queries) -> None:
+    def asks_again(names: Sequence[str]) -> dict[str, pa.Table]:
+        with pytest.raises(UnavailableError, match="too many queries"):
+            ask_process(queries, "SELECT 1", timeout_s=0.1)
+        return read(names)
+
+    assert queries.ask("FROM late", ("late",), asks_again, QueryLimits()).num_rows
+
+
+def test_no_process_is_an_error_with_its_story() -> None:
+    with (
+        Queries(command=[sys.executable, "-c", "raise SystemExit('broken')"]) as queries,
+        pytest.raises(UnavailableError, match="exit=1 broken"),
+    ):
+        ask_process(queries, "SELECT 1")

@@ -1,0 +1,168 @@
+"""The process in which queries run: `python -m dbsp.coordinator.query_child`, fed by `query_process`.
+
+DuckDB bounds its own buffers and looks at an interrupt between vectors, but one call of one function is neither: two strings
+of a gigabyte joined cost gigabytes and no timer stops it. So statements run here, where the system bounds what a process may
+take: memory by `RLIMIT_DATA`, time by the parent's kill and, should the parent be gone, by `RLIMIT_CPU`.
+
+Protocol, on standard input and output; a header is one line of JSON:
+
+    parent  {"sql", "views", "limits"}        child  {"reads": [view, …]} or {"error": {…}}
+    parent  {"bytes"} + one Arrow stream per  child  {"done": true} + one Arrow stream, or {"error": {…}}
+            view that is read
+
+Then the next query; the end of the input ends the process.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from dbsp.coordinator.query import QueryLimits, run_query, views_of
+from dbsp.errors import CapacityError, DbspError
+
+READY = {"ready": True}
+GRACE_CPU_S = 5
+OWN_BYTES_MAX = 256 << 20
+COPIES_OF_A_VIEW = 3
+
+
+def main() -> None:
+    """Answer queries until the input ends."""
+    pa.set_cpu_count(1)
+    own_bytes = _data_bytes() + OWN_BYTES_MAX
+    serve(sys.stdin.buffer, sys.stdout.buffer, lambda limits, view_bytes: bounded(limits, own_bytes, view_bytes))
+
+
+def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], None]) -> None:
+    """Answer queries until the input ends; `bound(limits, bytes of the views)` is called before each runs."""
+    put(sink, READY)
+    while line := source.readline():
+        asked = json.loads(line)
+        limits = QueryLimits(**asked["limits"])
+        try:
+            bound(limits, 0)
+            names = views_of(asked["sql"], asked["views"])
+        except DbspError as error:
+            put(sink, failure(error))
+            continue
+        put(sink, {"reads": list(names)})
+        given = json.loads(source.readline() or "{}")
+        if not given:
+            return
+        bound(limits, given["bytes"])
+        tables = {name: get_table(source) for name in names}
+        _answer(sink, asked["sql"], tables, limits)
+
+
+def _answer(sink: BinaryIO, sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> None:
+    try:
+        found = run_query(sql, tables, limits)
+    except DbspError as error:
+        put(sink, failure(error))
+    except MemoryError:
+        put(sink, failure(too_much_memory(limits)))
+    else:
+        put(sink, {"done": True})
+        put_table(sink, found)
+        sink.flush()
+
+
+def too_much_memory(limits: QueryLimits) -> CapacityError:
+    """The error of a query that reached the system's bound."""
+    return CapacityError(
+        f"the query needs too much memory: memory_mb_max={limits.memory_mb_max}",
+        "ask for less, or raise `memory_mb_max` in [query]",
+    )
+
+
+def bounded(limits: QueryLimits, own_bytes: int, view_bytes: int) -> None:
+    """Let this process take its own memory, the views, the query's, and no more; and the query's time of a processor."""
+    bytes_max = own_bytes + COPIES_OF_A_VIEW * view_bytes + (limits.memory_mb_max << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    cpu_s = ceil(used + limits.timeout_s * limits.threads) + GRACE_CPU_S
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def _data_bytes() -> int:
+    """What `RLIMIT_DATA` counts of this process; 0 where the system does not say (there the limit is not kept either)."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return 0
+    (line,) = [line for line in status.splitlines() if line.startswith("VmData:")]
+    return int(line.split()[1]) << 10
+
+
+# --- the wire -------------------------------------------------------------------------------------------------------
+
+
+def failure(error: DbspError) -> dict[str, Any]:
+    """An error as a header."""
+    return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+
+
+def put(sink: BinaryIO, header: Mapping[str, Any]) -> None:
+    """Write a header."""
+    sink.write(json.dumps(header).encode() + b"\n")
+    sink.flush()
+
+
+def put_table(sink: BinaryIO, table: pa.Table) -> None:
+    """Write a table."""
+    with pa.ipc.new_stream(pa.PythonFile(Kept(sink), mode="w"), table.schema) as writer:
+        writer.write_table(table)
+
+
+def get_table(source: BinaryIO) -> pa.Table:
+    """Read a table."""
+    with pa.ipc.open_stream(pa.PythonFile(Kept(source), mode="r")) as reader:
+        return reader.read_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file that Arrow cannot close: another stream follows in it."""
+
+    file: BinaryIO
+    closed: bool = False
+
+    def read(self, count: int = -1) -> bytes:
+        """Read."""
+        return self.file.read(count)
+
+    def write(self, data: bytes) -> int:
+        """Write."""
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        """Flush."""
+        self.file.flush()
+
+    def readable(self) -> bool:
+        """For Arrow."""
+        return True
+
+    def writable(self) -> bool:
+        """For Arrow."""
+        return True
+
+    def seekable(self) -> bool:
+        """Never."""
+        return False
+
+    def close(self) -> None:
+        """Stay open."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Queries in a process of their own, so that no statement can take the coordinator's memory or time, or end it.
+
+A process is started for the first query and kept for the next one; it is killed when a query of it reaches a bound, breaks
+off, or does not answer `KILL_AFTER_S` after its time. At most `at_once_max` queries run at a time; more wait, then are refused
+and to be sent again. `query_child` is the other side.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, BinaryIO, Self, TypeAlias, cast
+
+import pyarrow as pa
+
+from dbsp.coordinator.exits import error_of
+from dbsp.coordinator.query import QueryLimits
+from dbsp.coordinator.query_child import get_table, put, put_table, too_much_memory
+from dbsp.errors import CapacityError, ConfigError, DbspError, UnavailableError
+
+START_S = 60.0
+KILL_AFTER_S = 2.0
+STORY_BYTES_MAX = 2000
+COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query_child"]
+
+Read: TypeAlias = Callable[[Sequence[str]], Mapping[str, pa.Table]]
+
+
+class Queries:
+    """Runs queries, each in a process that serves one at a time."""
+
+    def __init__(self, *, at_once_max: int = 2, command: Sequence[str] = COMMAND) -> None:
+        """Nothing is started before the first query."""
+        self._command = list(command)
+        self._places = threading.Semaphore(at_once_max)
+        self._lock = threading.Lock()
+        self._idle: _Process | None = None
+        self._closed = False
+
+    def ask(self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits) -> pa.Table:
+        """The statement's result; `read(names)` gives the views that it reads.
+
+        **Errors** `ConfigError` for a statement that is refused or wrong; `CapacityError` names the bound that was reached;
+        `UnavailableError` while too many run.
+        """
+        if not self._places.acquire(timeout=limits.timeout_s):
+            raise UnavailableError("too many queries run at once", "ask again, or raise `at_once_max` in [query]")
+        try:
+            process = self._take()
+            try:
+                found = process.ask(sql, views, read, limits)
+            except ConfigError:
+                self._give_back(process)
+                raise
+            except BaseException:
+                process.close()
+                raise
+            self._give_back(process)
+            return found
+        finally:
+            self._places.release()
+
+    def close(self) -> None:
+        """End the process that waits; one that works is ended when its query is."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, None
+        if idle is not None:
+            idle.close()
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _take(self) -> _Process:
+        with self._lock:
+            found, self._idle = self._idle, None
+        if found is not None and found.alive:
+            return found
+        if found is not None:
+            found.close()
+        return _Process(self._command)
+
+    def _give_back(self, process: _Process) -> None:
+        with self._lock:
+            if self._idle is None and not self._closed:
+                self._idle = process
+                return
+        process.close()
+
+
+class _Process:
+    """One process that answers queries."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start it; an interrupt at the terminal is not for it."""
+        self._story = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._story, process_group=0
+        )
+        self._late = False
+        with self._killed_after(START_S):
+            started = self._out.readline()
+        if not started:
+            story = self._ended()
+            self.close()
+            raise UnavailableError(f"no process for queries could be started: {story}", "ask again")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still answer."""
+        return self._process.poll() is None
+
+    @property
+    def _in(self) -> BinaryIO:
+        return cast(BinaryIO, self._process.stdin)
+
+    @property
+    def _out(self) -> BinaryIO:
+        return cast(BinaryIO, self._process.stdout)
+
+    def ask(self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits) -> pa.Table:
+        """One query."""
+        with self._bounded(limits):
+            put(self._in, {"sql": sql, "views": list(views), "limits": asdict(limits)})
+            names = self._answer()["reads"]
+        tables = read(names)
+        with self._bounded(limits):
+            put(self._in, {"bytes": sum(table.nbytes for table in tables.values())})
+            for name in names:
+                put_table(self._in, tables[name])
+            self._in.flush()
+            self._answer()
+            return get_table(self._out)
+
+    @contextmanager
+    def _bounded(self, limits: QueryLimits) -> Iterator[None]:
+        """Talk to it, and kill it when its time is over."""
+        try:
+            with self._killed_after(limits.timeout_s + KILL_AFTER_S):
+                yield
+        except (OSError, pa.ArrowException, ValueError) as error:
+            raise self._broken_off(limits) from error
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._out.readline()
+        if not line:
+            raise BrokenPipeError("the process for queries ended")
+        found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            raise error_of(**found["error"])
+        return found
+
+    def _broken_off(self, limits: QueryLimits) -> DbspError:
+        """Why it does not answer: killed because its time was over, or ended by the system at its bound of memory."""
+        story = self._ended()
+        if self._late:
+            hint = "ask for less, or raise `timeout_s` in [query]"
+            return CapacityError(f"the query took too long: timeout_s={limits.timeout_s}", hint)
+        error = too_much_memory(limits)
+        return CapacityError(f"{error.message} ({story})", error.hint)
+
+    def _ended(self) -> str:
+        """The process's end, in its last words."""
+        self._process.kill()
+        code = self._process.wait()
+        self._story.seek(0)
+        words = self._story.read()[-STORY_BYTES_MAX:].decode(errors="replace").split("\n")
+        return " ".join([f"exit={code}", *[word.strip() for word in words if word.strip()][-1:]])
+
+    @contextmanager
+    def _killed_after(self, seconds: float) -> Iterator[None]:
+        timer = threading.Timer(seconds, self._kill_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _kill_late(self) -> None:
+        self._late = True
+        self._process.kill()
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        for file in (self._process.stdin, self._process.stdout, self._story):
+            with suppress(OSError):  # what could not be written to a process that is gone
+                cast(BinaryIO, file).close()
+
+
+__all__ = ["Queries"]
