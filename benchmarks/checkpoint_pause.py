@@ -8,7 +8,6 @@ process one worker; with `--spark` two workers, where the copy is a chain of sma
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 import tempfile
@@ -131,7 +130,7 @@ def measure(workers: int, make_runtime: Callable[[Work], Runtime]) -> dict[str, 
 
 def main() -> None:
     """Measure, print, keep."""
-    parser = argparse.ArgumentParser()
+    parser = report.parser(__doc__)
     parser.add_argument("--spark", action="store_true")
     if parser.parse_args().spark:
         report.keep("checkpoint_pause_spark", measure(2, spark_runtime))

@@ -339,7 +339,7 @@ def _closed(bench: Bench, rows: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser(__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=SIZES)
     parser.add_argument("--load-rows", type=int, default=LOAD_ROWS)
     parser.add_argument("--operators", nargs="+", default=[""])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks import report
 from dbsp.zset import kernels
 from dbsp.zset.arrays import bytes_view
 from dbsp.zset.batch import Batch, arrange, concat, merge
@@ -94,6 +95,8 @@ def batch_cases(rng: np.random.Generator) -> Iterator[tuple[str, Callable[[], An
 
 def main() -> None:
     """Print both tables."""
+    report.parser(__doc__).parse_args()
+    figures: dict[str, object] = {}
     compile_module.compile_all()
     rng = np.random.default_rng(1)
     print(f"{'kernel':<44}{'ms':>10}{'numpy ms':>10}{'ratio':>8}")
@@ -101,9 +104,11 @@ def main() -> None:
         ours = best_ms(partial(getattr(kernels, kernel), *arguments))
         theirs = best_ms(partial(getattr(reference, kernel), *arguments), 3)
         print(f"{name:<44}{ours:>10.3f}{theirs:>10.3f}{theirs / ours:>8.1f}")
+        figures[f"{name}: ratio to numpy"] = round(theirs / ours, 1)
     print(f"\n{'batch':<44}{'ms':>10}")
     for name, run in batch_cases(rng):
         print(f"{name:<44}{best_ms(run):>10.3f}")
+    report.keep("kernels", figures)
 
 
 if __name__ == "__main__":

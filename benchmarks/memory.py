@@ -14,7 +14,6 @@ run that ends in it kept its state in less memory than the state takes. Both are
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -219,7 +218,7 @@ def ratios(figures: dict[str, object], limit_mb: int) -> dict[str, object]:
 
 def main() -> None:
     """Measure, print, keep."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = report.parser(__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--limit-mb", type=int, default=LIMIT_MB)
     parser.add_argument("--workload", nargs="+", choices=sorted(WORKLOADS), default=sorted(WORKLOADS))

@@ -61,6 +61,7 @@ def measure(stream: dbsp.Stream, chains: int) -> tuple[float, float, int]:
 
 def main() -> None:
     """Measure, print, keep."""
+    report.parser(__doc__).parse_args()
     figures: dict[str, object] = {}
     for name, stream in (("paths", paths()), ("components", components())):
         small, large = (measure(stream, chains) for chains in CHAINS)

@@ -15,7 +15,6 @@ second batch on, so that the start of the JVM and of the query is left out.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 import time
@@ -205,7 +204,7 @@ def stateless_side(spark: SparkSession, box: Path, rows: int, steps: list[int]) 
 
 def main() -> None:
     """Measure, print, keep."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = report.parser(__doc__)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of every workload")
     parser.add_argument("--both", action="store_true", help="only the join with state on both sides")
     arguments = parser.parse_args()
@@ -218,7 +217,8 @@ def main() -> None:
         if not arguments.both:
             figures |= stateless_side(spark, box, arguments.rows, steps)
         figures |= with_state_on_both_sides(spark, box, arguments.rows, steps)
-        report.keep("structured_streaming", figures)
+        wanted = {name: report.at_least(10.0) for name in figures if name.startswith("ratio_ours")}
+        report.keep("structured_streaming", figures, wanted)
     finally:
         spark.stop()
         shutil.rmtree(box, ignore_errors=True)

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 
+from benchmarks import report
 from dbsp.operators.operator import StepContext
 from dbsp.operators.order.window import Window
 from dbsp.operators.order.window_calls import WindowCall
@@ -104,20 +105,25 @@ class Bench:
         return float(np.median(times)) * 1000, float(np.mean(given))
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Print a line per function, groups and size."""
-    sizes = (1_000_000, 3_000_000, 10_000_000) if "--large" in arguments else (300_000, 1_000_000)
+    parser = report.parser(__doc__)
+    parser.add_argument("--large", action="store_true", help="up to 10 M rows")
+    sizes = (1_000_000, 3_000_000, 10_000_000) if parser.parse_args(arguments).large else (300_000, 1_000_000)
+    figures: dict[str, object] = {}
     for groups in (1, 1000):
         for rows in sizes:
             bench = Bench(rows, groups)
             for name, (call, newest) in CALLS.items():
                 ms, given = bench.step_ms(call, newest)
+                figures[f"{name}, {groups} partitions, {rows} rows: ms"] = round(ms, 2)
                 print(
                     f"{rows:>12,} rows {groups:>6,} partitions  {name:<32}{ms:8.1f} ms {given:8.0f} rows out",
                     flush=True,
                 )
+    report.keep("windows", figures)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,28 +1,34 @@
 """Nexmark from memory, in process, one worker: events a second of CPU for each query, its changes produced in every step.
 
 `python -m benchmarks.nexmark [--events 1000000] [--steps 100000 10000] [--queries q4 q9] [--append-only]
-[--profile]`. Beside each figure the
-Rust crate's on such a core (10 ms of event time between events; it produces no output and parses nothing) and the ratio. The
-circuits materialize nothing beyond what their operators keep. Every answer is compared with DuckDB's.
+[--profile [FILE]] [--peers duckdb] [--spacing-us 10000] [--runs 1]`. Beside each figure the Rust crate's on such a core (10 ms of
+event time between events; it produces no output and parses nothing) and the ratio; twice the crate is the target in steps
+of 100 k, as much as the crate in steps of 10 k and for queries without state. The circuits materialize nothing beyond what
+their operators keep. Every answer is compared with DuckDB's, on the events that warm up.
+
+`--peers duckdb` runs the query in DuckDB again after every step over all events so far, on one thread, as we have one worker,
+and compares the processor seconds of all steps, and those of the last three tenths of the steps, where the history is long.
+
+`--profile` prints the plan of each query with its figures and what the time of each node went into; with a file name it also
+writes that as a flame graph for speedscope.app (`benchmarks.profiling`).
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
-from collections import Counter
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 
 import dbsp
-from benchmarks import report
+from benchmarks import profiling, report
 from benchmarks.nexmark.generator import Generator, Tables
 from benchmarks.nexmark.queries import QUERIES, SIDE_KEYS
 from benchmarks.nexmark.tables import APPEND_ONLY, COLUMNS, SWITCH
+from benchmarks.peers import duck
 
 SIDE = pa.table({"key": range(SIDE_KEYS), "value": [f"value {number}" for number in range(SIDE_KEYS)]})
 WARM_EVENTS = 200_000
@@ -40,74 +46,120 @@ RUST = {
 }  # fmt: skip
 
 
-def run_query(name: str, steps: list[Tables], compare: bool) -> tuple[float, int, str]:
-    """CPU seconds to play all steps, the rows of state before the last one, and the plan with its figures."""
+WANTED = {100_000: 2.0, 10_000: 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What playing all steps took: processor seconds of each, rows of state at the end, and the plan with its figures."""
+
+    seconds: list[float]
+    state_rows: int
+    plan: str
+
+    @property
+    def whole_s(self) -> float:
+        """All steps."""
+        return sum(self.seconds)
+
+
+def run_query(name: str, steps: list[Tables], compare: bool) -> Played:
+    """Play all steps."""
     circuit = dbsp.circuit(name, {"v": QUERIES[name].build()}, materialize=compare)
     tables = {table.name for table in circuit.tables}
+    seconds = []
     with dbsp.open(circuit, workers=1) as run:
         if "side" in tables:
             run.push("side", SIDE)
-        started = time.process_time()
         for step in steps:
+            started = time.process_time()
             for table in tables & COLUMNS.keys():
                 run.push(table, step[table])
             run.step()
             run.forget_outputs()
-        seconds = time.process_time() - started
+            seconds.append(time.process_time() - started)
         if compare:
-            check(name, steps, run.view("v").to_arrow())
+            _, expected = duck.recomputed([whole(steps)], QUERIES[name].sql, 1, {"side": SIDE})
+            duck.check(name, run.view("v").to_arrow(), expected)
         state = sum(total.state_rows for total in run.totals.by_node.values())
-        return seconds, state, run.explain()
+        return Played(seconds, state, run.explain())
 
 
-def check(name: str, steps: list[Tables], found: pa.Table) -> None:
-    """Stop if the answer is not DuckDB's."""
-    with duckdb.connect() as connection:
-        for table in COLUMNS:
-            connection.register(table, pa.concat_tables([step[table] for step in steps]))
-        connection.register("side", SIDE)
-        expected = connection.sql(QUERIES[name].sql).to_arrow_table()
-    if rows(found) != rows(expected):
-        raise SystemExit(f"{name}: the answer is not DuckDB's: rows={found.num_rows} expected={expected.num_rows}")
+def whole(steps: list[Tables]) -> Tables:
+    """All steps as one."""
+    return {table: pa.concat_tables([step[table] for step in steps]) for table in COLUMNS}
 
 
-def rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
-    """The rows, each as often as it is there."""
-    return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+@dataclass(slots=True)
+class Figures:
+    """What is kept of a run, and what it should be."""
+
+    kept: dict[str, object]
+    targets: dict[str, report.Target]
+
+    def add(self, name: str, step: int, ours: Played, events: int) -> str:
+        """One query: its speed, its state, and the crate's."""
+        speed, key = events / ours.whole_s, f"{name}_events_per_cpu_s_in_steps_of_{step}"
+        self.kept[key] = round(speed)
+        self.kept[f"{name}_state_rows_in_steps_of_{step}"] = ours.state_rows
+        rust = RUST.get(step, {}).get(name)
+        if rust is not None:
+            self.targets[key] = report.at_least(rust * (WANTED[step] if QUERIES[name].stateful else 1.0))
+        ratio = f"{speed / rust:6.2f} times the crate" if rust else ""
+        return f"{speed:>12,.0f} events a CPU second  {ours.state_rows:>12,} rows of state  {ratio}"
+
+    def add_duckdb(self, name: str, step: int, ours: Played, seconds: list[float]) -> str:
+        """DuckDB's time for the same by ours: of all steps, and of the last ones."""
+        last = max(len(seconds) * 3 // 10, 1)
+        ratios = {
+            f"{name}_duckdb_by_ours_in_steps_of_{step}": sum(seconds) / ours.whole_s,
+            f"{name}_duckdb_by_ours_in_last_steps_of_{step}": sum(seconds[-last:]) / sum(ours.seconds[-last:]),
+        }
+        self.kept |= {key: round(ratio, 3) for key, ratio in ratios.items()}
+        if QUERIES[name].stateful:
+            self.targets[f"{name}_duckdb_by_ours_in_last_steps_of_{step}"] = report.at_least(1.0)
+        return "DuckDB's time by ours: all steps {:.2f}, last steps {:.2f}".format(*ratios.values())
 
 
 def main() -> None:
     """Measure, print, keep."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = report.parser(__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, nargs="+", default=[100_000, 10_000])
     parser.add_argument("--queries", nargs="+", default=list(QUERIES))
-    parser.add_argument("--profile", action="store_true", help="print the plan of each query with its figures")
+    parser.add_argument("--runs", type=int, default=1, help="the median of so many runs")
+    parser.add_argument("--spacing-us", type=int, default=10_000, help="event time between two events")
+    parser.add_argument("--peers", nargs="*", choices=["duckdb"], default=[])
+    parser.add_argument("--profile", nargs="?", const="", metavar="FILE", help="where the time of each query goes")
     parser.add_argument("--append-only", action="store_true", help="declare the tables append-only")
     arguments = parser.parse_args()
     if arguments.append_only != APPEND_ONLY:
         again = os.environ | {SWITCH: "1" if arguments.append_only else "0"}
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.nexmark", *sys.argv[1:]], again)
-    figures: dict[str, object] = {"events": arguments.events, "spacing_us": Generator().spacing_us}
-    figures["append_only"] = APPEND_ONLY
-    warm = list(Generator(seed=1).batches(WARM_EVENTS, 100_000))
+    kept: dict[str, object] = {"events": arguments.events, "spacing_us": arguments.spacing_us}
+    figures = Figures(kept | {"append_only": APPEND_ONLY}, {})
+    profile = profiling.Profile() if arguments.profile is not None else None
+    warm = list(Generator(seed=1, spacing_us=arguments.spacing_us).batches(WARM_EVENTS, 100_000))
     for step in arguments.steps:
-        steps = list(Generator().batches(arguments.events, step))
+        steps = list(Generator(spacing_us=arguments.spacing_us).batches(arguments.events, step))
         for name in arguments.queries:
             run_query(name, warm, compare=True)
-            seconds, state, plan = run_query(name, steps, compare=False)
-            speed = arguments.events / seconds
-            figures[f"{name}_events_per_cpu_s_in_steps_of_{step}"] = round(speed)
-            figures[f"{name}_state_rows_in_steps_of_{step}"] = state
-            rust = RUST.get(step, {}).get(name)
-            ratio = f"{speed / rust:6.2f} times the crate" if rust else ""
-            print(
-                f"{name:>5}  steps of {step:>7,}  {speed:>12,.0f} events a CPU second  {state:>12,} rows of state  {ratio}",
-                flush=True,
+            found = sorted(
+                (run_query(name, steps, compare=False) for _ in range(arguments.runs)), key=lambda each: each.whole_s
             )
-            if arguments.profile:
-                print(plan)
-    report.keep("nexmark", figures)
+            ours = found[len(found) // 2]
+            print(f"{name:>5}  steps of {step:>7,}  {figures.add(name, step, ours, arguments.events)}", flush=True)
+            if "duckdb" in arguments.peers:
+                seconds, _ = duck.recomputed(steps, QUERIES[name].sql, 1, {"side": SIDE})
+                print(f"{name:>5}  {figures.add_duckdb(name, step, ours, seconds)}", flush=True)
+            if profile is not None:
+                print(ours.plan)
+                with profile.recording(f"{name}, steps of {step:,}"):
+                    run_query(name, steps, compare=False)
+                print(profile.table(), flush=True)
+    if profile is not None and arguments.profile:
+        profile.write(Path(arguments.profile))
+    report.keep("nexmark", figures.kept, figures.targets)
 
 
 if __name__ == "__main__":

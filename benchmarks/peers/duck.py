@@ -1,0 +1,72 @@
+"""DuckDB, in this process: the whole query again after every batch, or an upsert per batch.
+
+All that came so far is registered as one Arrow table that DuckDB scans where it lies: no time goes into inserting. (Inserted into
+tables of its own the queries of Nexmark took as long.) The result is fetched as Arrow. Seconds are of the processor, as ours,
+so that a busy machine and different numbers of threads compare.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+Tables = Mapping[str, pa.Table]
+
+
+def connect(threads: int) -> duckdb.DuckDBPyConnection:
+    """A database in memory that never looks at the network."""
+    options: dict[str, Any] = {"threads": threads}
+    options |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    return duckdb.connect(config=options)
+
+
+def recomputed(
+    steps: Sequence[Tables], sql: str, threads: int, always: Tables | None = None
+) -> tuple[list[float], pa.Table]:
+    """Processor seconds of the query after each step, over all steps so far; the last answer.
+
+    `always` are tables that are there before the first step.
+    """
+    seconds, answer = [], pa.table({})
+    with closing(connect(threads)) as connection:
+        for name, rows in (always or {}).items():
+            connection.register(name, rows)
+        for last in range(1, len(steps) + 1):
+            started = time.process_time()
+            for name in steps[0]:
+                connection.register(name, pa.concat_tables([step[name] for step in steps[:last]]))
+            answer = connection.sql(sql).to_arrow_table()
+            seconds.append(time.process_time() - started)
+    return seconds, answer
+
+
+def upserted(batches: Iterable[pa.Table], threads: int) -> tuple[list[float], pa.Table]:
+    """Count per key `k`, kept in a table with a primary key: processor seconds of each batch; the counts."""
+    seconds = []
+    with closing(connect(threads)) as connection:
+        connection.execute("create table counts (k bigint primary key, n bigint)")
+        for batch in batches:
+            started = time.process_time()
+            connection.register("batch", batch)
+            connection.execute(
+                "insert into counts select k, count(*) from batch group by k on conflict do update set n = n + excluded.n"
+            )
+            seconds.append(time.process_time() - started)
+        return seconds, connection.sql("select * from counts").to_arrow_table()
+
+
+def rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """The rows, each as often as it is there."""
+    return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def check(name: str, found: pa.Table, expected: pa.Table) -> None:
+    """Stop the benchmark if two answers differ: figures of a wrong one mean nothing."""
+    if rows(found) != rows(expected):
+        raise SystemExit(f"{name}: the answers differ: rows={found.num_rows} expected={expected.num_rows}")
