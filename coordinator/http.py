@@ -2,7 +2,7 @@
 
 Every answer is JSON (`{"error": {"code", "message", "hint"}}` for a refusal) unless Arrow is asked for. On loopback without a
 token only requests for a loopback host name and without a foreign `Origin` are answered, so that a web page cannot reach the
-service through its visitor's browser. `/openapi.json` describes all of it.
+service through its visitor's browser. `/openapi.json` describes all of it, `/docs` shows it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from typing import Any
 import pyarrow as pa
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
 
 from dbsp.coordinator.config import LOOPBACK
+from dbsp.coordinator.docs_page import docs_page
 from dbsp.coordinator.service import Service, ViewRows
 from dbsp.errors import CapacityError, ConfigError, DbspError
 from dbsp.io import Position, Producer
@@ -39,10 +42,23 @@ STATUS = {
 RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
 BAD_ROWS_SHOWN_MAX = 20
 EXACT_MAX = 1 << 53
+PUSH_BODY = {
+    "required": True,
+    "content": {
+        "application/json": {"schema": {}, "example": '{"insert": {"id": 1}}'},
+        ARROW: {"schema": {"type": "string", "format": "binary"}},
+    },
+}
+PUSH_HEADERS = [
+    {"name": name, "in": "header", "required": False, "schema": {"type": kind}}
+    for name, kind in ((PRODUCER_HEADER, "string"), (SEQUENCE_HEADER, "integer"))
+]
 
 
 class RescaleBody(BaseModel):
     """How many workers to go on with; `dry_run` only says what would move."""
+
+    model_config = {"extra": "forbid"}
 
     workers: int = Field(ge=1)
     dry_run: bool = False
@@ -51,17 +67,23 @@ class RescaleBody(BaseModel):
 class QueryBody(BaseModel):
     """One SELECT over the views."""
 
+    model_config = {"extra": "forbid"}
+
     sql: str
 
 
 class SkipBody(BaseModel):
     """`step`: the one that is meant; an earlier decision about it is answered again."""
 
+    model_config = {"extra": "forbid"}
+
     step: int | None = Field(default=None, ge=0)
 
 
 class StopBody(BaseModel):
     """`now`: without a last checkpoint."""
+
+    model_config = {"extra": "forbid"}
 
     now: bool = False
 
@@ -70,7 +92,10 @@ def make_app(service: Service) -> FastAPI:
     """The application that answers for a service."""
     app = FastAPI(title="dbsp", version=VERSION, docs_url=None, redoc_url=None)
     app.add_exception_handler(DbspError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_wrong_request)
+    app.add_exception_handler(HTTPException, _on_no_address)
     app.middleware("http")(_guard(service))
+    _add_docs(app)
     _add_figures(app, service)
     _add_rows(app, service)
     _add_views(app, service)
@@ -88,7 +113,12 @@ def _guard(service: Service) -> Callable[[Request, Callable[[Request], Awaitable
         refusal = _refusal(request, token)
         if refusal is not None:
             return refusal
-        return await following(request)
+        try:
+            return await following(request)
+        except Exception as error:  # noqa: BLE001 - a bug of ours is answered as one, and the service goes on
+            service.note_bug(f"{request.method} {request.url.path}", error)
+            message = f"a bug: {type(error).__name__}: {error}"
+            return _refuse(500, "internal", message, "report it; the log of the service has its story")
 
     return guard
 
@@ -121,6 +151,33 @@ async def _on_error(_request: Request, error: Exception) -> Response:
     return _refuse(status, found.code, found.message, found.hint)
 
 
+async def _on_wrong_request(_request: Request, error: Exception) -> Response:
+    """A body or a parameter that does not fit: which, and why."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for nothing else
+    found = error.errors()[0]
+    place = ".".join(str(part) for part in found["loc"] if part not in ("body", "query", "path"))
+    where = f": {place}" if place and found["type"] != "json_invalid" else ""
+    reason = str(found["msg"]).lower() if found["type"] != "json_invalid" else "not JSON"
+    return _refuse(422, "config", f"the request is wrong{where}: {reason}", "see /docs")
+
+
+async def _on_no_address(request: Request, error: Exception) -> Response:
+    """Nothing is there, or not by this method."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for nothing else
+    what = "no such address" if error.status_code == 404 else str(error.detail).lower()  # noqa: PLR2004 - HTTP's own
+    return _refuse(error.status_code, "config", f"{what}: {request.method} {request.url.path}", "see /docs")
+
+
+def _add_docs(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    def home() -> Response:
+        return RedirectResponse("/docs")
+
+    @app.get("/docs", include_in_schema=False)
+    def docs(request: Request) -> Response:
+        return HTMLResponse(docs_page(app.openapi(), str(request.base_url).rstrip("/")))
+
+
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
@@ -151,7 +208,11 @@ def _add_figures(app: FastAPI, service: Service) -> None:
 
 
 def _add_rows(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/tables/{table}/rows", summary="Push rows (JSON or Arrow IPC); answered when they are durable")
+    @app.post(
+        "/v1/tables/{table}/rows",
+        summary="Push rows (JSON or Arrow IPC); answered when they are durable",
+        openapi_extra={"requestBody": PUSH_BODY, "parameters": PUSH_HEADERS},
+    )
     async def push(
         table: str, request: Request, partition: int = 0, wait: bool = False, timeout_s: float = 60.0
     ) -> JSONResponse:

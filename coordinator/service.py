@@ -7,6 +7,7 @@ rows are durable, with their position; `wait_until_processed(position)` returns 
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict, dataclass
@@ -417,6 +418,10 @@ class Service:
         raise ConfigError(
             f"there is nothing to skip:{wanted} {story}", "`coordinator status` names the rows when there is"
         )
+
+    def note_bug(self, where: str, error: BaseException) -> None:
+        """Put the story of an error that nobody foresaw into the log."""
+        self._log.noted("bug", {"where": where, "error": "".join(traceback.format_exception(error))})
 
     def explain(self) -> str:
         """The plan, and what every node did since this process started."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -456,6 +458,50 @@ def test_http_decisions(client: httpx.Client) -> None:
 )
 def test_http_refusals(client: httpx.Client, method: str, path: str, body: Any, status: int) -> None:
     assert client.request(method, path, json=body).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status", "message"),
+    [
+        ("GET", "/nothing", None, 404, "no such address: GET /nothing"),
+        ("GET", "/v1/checkpoint", None, 405, "method not allowed: GET /v1/checkpoint"),
+        ("POST", "/v1/rescale", b'{"workers": "two"}', 422, "workers: input should be a valid integer"),
+        ("POST", "/v1/rescale", b'{"workers": 2, "dryrun": true}', 422, "dryrun: extra inputs are not permitted"),
+        ("POST", "/v1/query", b"{", 422, "the request is wrong: not JSON"),
+        ("GET", "/v1/views/large?limit=-1", None, 422, "limit: input should be greater than or equal to 0"),
+    ],
+)
+def test_every_refusal_has_one_form(
+    client: httpx.Client, method: str, path: str, content: bytes | None, status: int, message: str
+) -> None:
+    answer = client.request(method, path, content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert message in error["message"]
+    assert set(error) == {"code", "message", "hint"}
+
+
+def test_a_bug_is_answered_and_logged(service: Service, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "status", lambda: {}["nothing"])
+    answer = client.get("/v1/status")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    log = (service.config.data_dir / "coordinator.log").read_text()
+    assert "Traceback" in log
+    assert "GET /v1/status" in log
+
+
+def test_the_page_shows_every_address_and_loads_nothing(client: httpx.Client) -> None:
+    answer = client.get("/", follow_redirects=True)
+    assert answer.url.path == "/docs"
+    assert answer.headers["content-type"].startswith("text/html")
+    paths = client.get("/openapi.json").json()["paths"]
+    assert len(paths) > 10
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            assert f"<b>{method.upper()}</b> {path}</h2>" in answer.text
+            assert html.escape(operation["summary"]) in answer.text
+    assert "Dbsp-Producer" in answer.text
+    assert not re.search(r"<script|<link|src=|url\(|@import", answer.text)
 
 
 def test_http_names_of_other_hosts_and_pages_are_refused(client: httpx.Client) -> None:
