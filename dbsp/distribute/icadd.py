@@ -11,7 +11,8 @@ Deviations from the seed, each with a test that fails without it (tests/distribu
 
 - a row of a higher version passes only where its sender is the key's old owner; else this worker's own rules apply. As the
   seed has it, a worker that is late passes a row that the old owner, which has the state, never saw;
-- a key that belongs to this worker before and after always passes; the seed's rule 3 would send it to this worker for ever;
+- a key that belongs to this worker before and after always passes; the seed's rule 3 sends a row of it from
+  another worker on to this worker itself;
 - a row that its key's old owner sent is one that it gave back only if it is of this migration's version; one that was under
   way since the migration before says nothing about where the state is (found by the simulator);
 - a state that comes again is not taken again.

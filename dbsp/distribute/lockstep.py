@@ -52,14 +52,19 @@ class Host(Protocol):
 
 
 def work_off(distributor: D, host: Host, events: Iterable[Event]) -> tuple[D, list[Send], list[Finished]]:
-    """Handle events in order, each with all the answers of the operators; what is to be sent, and whether it is over."""
+    """Handle events in order, each with all the answers of the operators; what is to be sent, and whether it is over.
+
+    **Errors** `InternalError` for a message to oneself: there is no link for it.
+    """
     sends: list[Send] = []
     over: list[Finished] = []
     for event in events:
         distributor, wanted = distributor.handle(event)
         for out in wanted:
             match out:
-                case Send():
+                case Send(to=to):
+                    if to == distributor.worker:
+                        raise InternalError(f"a distributor sends to itself: worker={to} message={out.message}")
                     sends.append(out)
                 case Pass(keys=keys, rows=rows):
                     host.passed(keys, rows)

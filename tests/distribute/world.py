@@ -10,6 +10,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -82,9 +83,7 @@ class Counting:
         """Do what the distributor says."""
         match order:
             case Interrogate():
-                held = sorted(self.state)
-                half = len(held) // 2  # two operators, the second reached on two paths
-                return [AddKeys(keys=keys_of(some)) for some in (held[:half], held, held[half:])] + [Interrogated()]
+                return [self.some_keys(0), self.some_keys(1), Interrogated()]
             case Collect(keys=keys):
                 return [Collected(keys=keys, state={key: self.state[key] for key in keys.tolist()})]
             case Take(keys=keys, state=state):
@@ -97,6 +96,10 @@ class Counting:
                 for key in keys.tolist():
                     del self.state[key]
         return []
+
+    def some_keys(self, operator: int) -> AddKeys:
+        """What one of two operators answers: each has the state of one half of the hashes."""
+        return AddKeys(keys=keys_of(sorted(key for key in self.state if key >> 63 == operator)))
 
     def passed(self, keys: Keys, rows: Numbers) -> None:
         """Count rows."""
@@ -145,12 +148,13 @@ class Interleaved:
         self.truth = Truth()
         self.parts: dict[int, Distributor] = {}
         self.links: dict[tuple[int, int], deque[Message]] = {}
-        self.orders: dict[int, deque[Downstream]] = {}
+        self.orders: dict[int, deque[Any]] = {}
         self.commands: dict[int, Event] = {}
         self.over: dict[int, int] = {}
         self.pool = key_pool(self.rng, self.keys)
         self.fed: list[int] = []
         self.trail: list[str] = []
+        self.speed: dict[Any, float] = {}  # some links are slow for the whole run
         for worker in self.layout.workers:
             self._join(worker, self.layout)
 
@@ -202,7 +206,10 @@ class Interleaved:
             choices = [("command", worker) for worker in sorted(self.commands)]
         if not choices:
             return
-        kind, place = self.rng.choice(choices)
+        weights = [
+            self.speed.setdefault(c, self.rng.choice((1.0, 1.0, 0.02))) if c[0] == "link" else 1.0 for c in choices
+        ]
+        kind, place = self.rng.choices(choices, weights)[0]
         self.trail.append(f"{kind}{place}")
         match kind:
             case "rows":
@@ -213,19 +220,34 @@ class Interleaved:
             case "command":
                 self._tell(place, self.commands.pop(place))
             case "order":
-                for answer in self.truth.operators[place].ordered(self.orders[place].popleft()):
-                    self._tell(place, answer)
+                self._answer(place)
             case "link":
                 message = self.links[place].popleft()
                 if not isinstance(message, Rows) and self.rng.random() < self.repeat:
                     self.links[place].append(message)
                 self._tell(place[1], Received(sender=place[0], message=message))
 
+    def _answer(self, worker: int) -> None:
+        """The operators answer; `Interrogate` reaches them one by one, the second on two paths, and rows pass between."""
+        operators = self.truth.operators[worker]
+        match self.orders[worker].popleft():
+            case Interrogate():
+                self.orders[worker].extendleft([Interrogated(), 1, 1, 0])
+            case int(operator):
+                self._tell(worker, operators.some_keys(operator))
+            case Interrogated() as end:
+                self._tell(worker, end)
+            case order:
+                for answer in operators.ordered(order):
+                    self._tell(worker, answer)
+
     def _tell(self, worker: int, event: Event) -> None:
         self.parts[worker], wanted = self.parts[worker].handle(event)
         for out in wanted:
             match out:
                 case Send(to=to, message=message):
+                    if to == worker:
+                        raise Broken(f"a worker has no link to itself: worker={worker}")
                     self.links.setdefault((worker, to), deque()).append(message)
                 case Pass(keys=keys, rows=rows):
                     self.truth.operators[worker].passed(keys, rows)
