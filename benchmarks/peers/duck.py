@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -33,14 +33,27 @@ def recomputed(
 
     `always` are tables that are there before the first step.
     """
+    return asked(so_far(steps), sql, threads, always)
+
+
+def so_far(steps: Sequence[Tables]) -> Iterator[Tables]:
+    """What the tables hold after each step of insertions; nothing is copied."""
+    for last in range(1, len(steps) + 1):
+        yield {name: pa.concat_tables([step[name] for step in steps[:last]]) for name in steps[0]}
+
+
+def asked(
+    states: Iterable[Tables], sql: str, threads: int, always: Tables | None = None
+) -> tuple[list[float], pa.Table]:
+    """Processor seconds of the query over each of these contents of the tables; the last answer."""
     seconds, answer = [], pa.table({})
     with closing(connect(threads)) as connection:
         for name, rows in (always or {}).items():
             connection.register(name, rows)
-        for last in range(1, len(steps) + 1):
+        for state in states:
             started = time.process_time()
-            for name in steps[0]:
-                connection.register(name, pa.concat_tables([step[name] for step in steps[:last]]))
+            for name, rows in state.items():
+                connection.register(name, rows)
             answer = connection.sql(sql).to_arrow_table()
             seconds.append(time.process_time() - started)
     return seconds, answer
@@ -59,6 +72,19 @@ def upserted(batches: Iterable[pa.Table], threads: int) -> tuple[list[float], pa
             )
             seconds.append(time.process_time() - started)
         return seconds, connection.sql("select * from counts").to_arrow_table()
+
+
+def upsert_latencies(keys: int, changes: Sequence[int]) -> list[float]:
+    """Seconds of the clock for each changed key in a table of counts of so many keys, on one thread."""
+    seconds = []
+    with closing(connect(1)) as connection:
+        connection.execute(f"create table counts as select range as k, 1::bigint as n from range({keys})")
+        connection.execute("create unique index of_k on counts (k)")
+        for key in changes:
+            started = time.perf_counter()
+            connection.execute("insert into counts values (?, 1) on conflict (k) do update set n = n + 1", [key])
+            seconds.append(time.perf_counter() - started)
+    return seconds
 
 
 def rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
