@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.expr.build import Expr
-from dbsp.operators.groups.distinct_part import DistinctPart
+from dbsp.expr.expression import Call, ColumnRef, Literal
 from dbsp.operators.groups.measures import Valid
 from dbsp.operators.groups.sums import Counted
 from dbsp.zset.schema import INT64, Column
@@ -44,8 +44,8 @@ class CountDistinct:
         return Column(name, INT64, nullable=False)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """A part that knows the values."""
-        asked.part(DistinctPart(name=call.name, values=asked.row_form(call, present=True)))
+        """A part that knows the values, shared with all distinct counts of the column."""
+        asked.distinct(call)
 
     def sql(self, arguments: Sequence[str]) -> str:
         """As SQL writes it."""
@@ -55,6 +55,22 @@ class CountDistinct:
 def values_of(asked: Asked, column: str) -> Valid | None:
     """The measure that counts a column's values: the rows, if none is null."""
     return Valid(column) if asked.rows[column].nullable else None
+
+
+def apart(aggregate: Aggregate) -> Aggregate:
+    """A resolved distinct count of a column where a condition holds, as a count of the column with that filter.
+
+    So that all such counts of one column are kept together. Only of a plain column, which cannot fail where the condition
+    does not hold.
+    """
+    match aggregate:
+        case Aggregate(
+            kind=CountDistinct(),
+            arguments=(Call(function, (condition, ColumnRef() as column, Literal(value=None))),),
+            condition=None,
+        ) if function.name == "case":
+            return replace(aggregate, arguments=(column,), condition=condition)
+    return aggregate
 
 
 def count(argument: str | Expr | None = None) -> Aggregate:
@@ -73,6 +89,7 @@ def count(argument: str | Expr | None = None) -> Aggregate:
 def count_distinct(argument: str | Expr) -> Aggregate:
     """Number of different values that are not null; int64, never null.
 
-    **State** the different values of each group. **Cost** one look-up per changed value.
+    **State** the different values of each group, once for all distinct counts of a column under different filters. **Cost**
+    one look-up per changed value.
     """
     return Aggregate(CountDistinct(), (argument_of(argument),))

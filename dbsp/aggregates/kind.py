@@ -8,12 +8,14 @@ DuckDB is asked. A kind is one module of `dbsp.aggregates` with all of this and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import Protocol
 
 import pyarrow as pa
 
 from dbsp.expr.functions import UserFunction
+from dbsp.operators.groups.distinct_part import DistinctPart
 from dbsp.operators.groups.float_part import FloatCall, FloatForm, FloatPart
 from dbsp.operators.groups.linear_part import Finish, LinearCall, LinearForm, LinearPart, Measure
 from dbsp.operators.groups.part import Part
@@ -112,6 +114,7 @@ class Asked:
     _floats: dict[str, int] = field(default_factory=dict)
     _float_calls: list[FloatCall] = field(default_factory=list)
     _variances: dict[str, list[VarianceCall]] = field(default_factory=dict)
+    _distinct: dict[RowForm, list[AggregateCall]] = field(default_factory=dict)
     _others: list[Part] = field(default_factory=list)
 
     def linear(self, name: str, measures: Sequence[Measure | None], finish: Finish) -> None:
@@ -126,6 +129,10 @@ class Asked:
     def float_variance(self, call: VarianceCall, column: str) -> None:
         """An exact variance of floats."""
         self._variances.setdefault(column, []).append(call)
+
+    def distinct(self, call: AggregateCall) -> None:
+        """A distinct count of a column, perhaps under a filter."""
+        self._distinct.setdefault(replace(self.row_form(call, present=True), where=None), []).append(call)
 
     def part(self, part: Part) -> None:
         """A part of its own."""
@@ -150,4 +157,10 @@ class Asked:
             others.append(FloatPart(bins=bins, calls=tuple(self._float_calls)))
         for column, variances in self._variances.items():
             others.append(VariancePart(bins=VarianceForm(keys=self.keys, column=column), calls=tuple(variances)))
-        return LinearPart(rows=form, calls=calls), (*others, *self._others)
+        return LinearPart(rows=form, calls=calls), (*others, *self._others, *starmap(_distinct, self._distinct.items()))
+
+
+def _distinct(values: RowForm, calls: Sequence[AggregateCall]) -> DistinctPart:
+    """The distinct counts of one column."""
+    names, filters = tuple(call.name for call in calls), tuple(call.where for call in calls)
+    return DistinctPart(counts=names, values=values, filters=filters)

@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from dbsp.aggregates.aggregate import Aggregate
+from dbsp.aggregates.counts import apart
 from dbsp.aggregates.kind import AggregateCall
 from dbsp.algebra.final import Final
 from dbsp.algebra.group_by import GroupBy
@@ -237,6 +238,7 @@ class Group:
         schema = self.stream.schema
         resolved = {name: _aggregate(name, aggregate).resolved(schema) for name, aggregate in aggregates.items()}
         outputs = [a.kind.result(name, a.described(schema)) for name, a in resolved.items()]
+        resolved = {name: apart(aggregate) for name, aggregate in resolved.items()}
         columns = Schema((*(schema[key] for key in self.keys), *outputs))
         computed = _computed(resolved, schema)
         below = self.stream

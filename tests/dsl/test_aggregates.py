@@ -229,3 +229,23 @@ def test_a_plan_with_every_aggregate_travels() -> None:
     assert [node.operator == other.operator for node, other in zip(made.nodes, again.nodes, strict=True)] == [
         True
     ] * len(made.nodes)
+
+
+def test_distinct_counts_of_one_column_share_their_values() -> None:
+    """Under `where` and as a choice; not those of an argument that may fail where its condition does not hold."""
+    view = t.group_by("k").aggregate(
+        all=dbsp.count_distinct("x"),
+        some=dbsp.count_distinct("x").where(dbsp.col("b")),
+        chosen=dbsp.count_distinct(dbsp.when(dbsp.col("f") > 0, x).otherwise(None)),
+        apart=dbsp.count_distinct(10 // x).where(x != 0),
+    )
+    made = plan(dbsp.circuit("c", {"v": view}))
+    (node,) = (node for node in made.nodes if str(node.operator).startswith("group by"))
+    assert [trace.arrangement.weights for trace in node.traces] == [1, 3, 3, 1, 1]
+    with dbsp.open(dbsp.circuit("c", {"v": view}), workers=2) as run:
+        rows = [{"k": "a", "x": 5, "b": True, "f": 1.0}, {"k": "a", "x": 0, "b": None, "f": 2.0}]
+        run.push("t", rows)
+        assert run.step()["v"].to_rows() == [(("a", 2, 1, 2, 1), 1)]
+        run.delete("t", rows[:1])
+        run.push("t", [{"k": "a", "x": 0, "b": True, "f": -1.0}])
+        assert dict(run.step()["v"].to_rows())["a", 1, 1, 1, 0] == 1

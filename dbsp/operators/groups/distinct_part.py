@@ -1,10 +1,10 @@
-"""Count distinct: how many different values a group has.
+"""Count distinct: how many different values a group has, perhaps several times under filters.
 
 **Law** count_distinct is the count of distinct: a value enters when its weight becomes positive and leaves when it no
 longer is; the number of values is then linear.
 
-**State** per group the different values with their weights, found by (group, value) without reading the group; and per
-group the count.
+**State** per group the different values, with their weights under each filter, found by (group, value) without reading the
+group; and per group the counts. Counts of one column under several filters share these two traces.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from dbsp.operators.groups.distinct_form import DistinctForm
 from dbsp.operators.groups.linear_part import as_queries, checked_sum
 from dbsp.operators.groups.part import Values, group_of
 from dbsp.operators.groups.row_form import RowForm
@@ -26,32 +27,37 @@ from dbsp.zset.schema import INT64, Arrangement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistinctPart:
-    """The number of different values that are not null."""
+    """For each name the number of different values that are not null, under the filter of the same place."""
 
-    name: str
+    counts: tuple[str, ...]
     values: RowForm
+    filters: tuple[str | None, ...] = (None,)
 
     def __str__(self) -> str:
-        """The aggregate."""
-        return f"{self.name} = count_distinct({self.values.columns[0].name})"
+        """The aggregates."""
+        column = self.values.columns[0].name
+        pairs = zip(self.counts, self.filters, strict=True)
+        return ", ".join(f"{name} = count_distinct({column}{f' where {f}' if f else ''})" for name, f in pairs)
 
-    def form(self) -> RowForm:
-        """Keys and value."""
-        return self.values
+    def form(self) -> RowForm | DistinctForm:
+        """Keys and value; one count shares its form with whatever else reads these rows."""
+        if len(self.filters) == 1:
+            return replace(self.values, where=self.filters[0])
+        return DistinctForm(values=self.values, filters=self.filters)
 
     def names(self) -> tuple[str, ...]:
-        """The aggregate's name."""
-        return (self.name,)
+        """The aggregates' names."""
+        return self.counts
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The values of each group; the number of values of each group."""
+        """The values of each group; the numbers of values of each group."""
         keys = self.values.keys
-        return self.values.arrangement(), Arrangement(schema=keys, key=keys.names)
+        return self.form().arrangement(), Arrangement(schema=keys, key=keys.names, weights=len(self.filters))
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """The number before and after the change."""
+        """The numbers before and after the change."""
         old = state.spine(1).sums(as_queries(groups, self.arrangements()[1]))
-        change = np.zeros((len(groups), 1), np.int64)
+        change = np.zeros((len(groups), len(self.filters)), np.int64)
         if len(delta):
             weight = state.spine(0).sums(delta)
             entered = (checked_sum(weight, delta.weights) > 0).astype(np.int64) - (weight > 0)
@@ -62,10 +68,10 @@ class DistinctPart:
 
     def _append_counts(self, state: State, groups: Batch, change: npt.NDArray[np.int64]) -> None:
         """Keep the new numbers."""
-        moved = change[:, 0] != 0
+        moved = change.any(axis=1)
         if moved.any():
             counts = replace(groups, weights=change, row_hash=None, arrangement=self.arrangements()[1])
             state.append(1, counts.filter(moved))
 
     def _count(self, counts: npt.NDArray[np.int64]) -> Values:
-        return Values(columns=(from_values(np.ascontiguousarray(counts[:, 0]), INT64),))
+        return Values(columns=tuple(from_values(np.ascontiguousarray(column), INT64) for column in counts.T))

@@ -180,6 +180,24 @@ def pivoted(r: Relation) -> Relation:
     )
 
 
+def distinct_filtered(r: Relation) -> Relation:
+    """Distinct counts of one column under filters, which are kept together; an argument that nothing shares stays apart."""
+    a, f = dbsp.col("a"), dbsp.col("f")
+    stream = r.stream.group_by("b").aggregate(
+        n=dbsp.count_distinct("a"),
+        low=dbsp.count_distinct("a").where(f < 1),
+        some=dbsp.count_distinct(dbsp.when(f.is_not_null(), a).otherwise(None)),
+        f=dbsp.max("f"),
+    )
+    number = dbsp.col("n") * 100 + dbsp.col("low") * 10 + dbsp.col("some")
+    return Relation(
+        stream.select("b", a=number, f="f"),
+        "select b, count(distinct a) * 100 + count(distinct a) filter (where f < 1) * 10"
+        f" + count(distinct a) filter (where f is not null) as a, max(f) as f from ({r.sql}) group by b",
+        (*r.operators, "distinct filtered"),
+    )
+
+
 def squares(rows: pa.Table) -> list[Any]:
     values = rows["a"].fill_null(0).to_numpy() % 1000
     return [values * values, np.asarray(rows["a"].is_valid()).astype(np.int64)]
@@ -229,6 +247,7 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(joined_texts, inner),
         st.builds(having, inner, st.integers(0, 2)),
         st.builds(pivoted, inner),
+        st.builds(distinct_filtered, inner),
     ]
     return [
         st.builds(grouped, inner),
