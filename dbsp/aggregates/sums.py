@@ -16,7 +16,7 @@ from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_number
 from dbsp.operators.groups.limbs import limbs_of
 from dbsp.operators.groups.measures import Limbs
 from dbsp.operators.groups.sums import Averaged, Summed
-from dbsp.zset.schema import FLOAT64, INT64, Column
+from dbsp.zset.schema import DURATION, FLOAT64, INT64, Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,9 @@ class Sum:
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """Of integers an int64, of floats a float64, of decimals one of 38 digits."""
+        """Of integers an int64, of floats a float64, of decimals one of 38 digits, of durations a duration."""
+        if arguments[0].type == DURATION:
+            return Column(name, DURATION)
         type_ = number("sum", arguments[0])
         if is_decimal(type_):
             return Column(name, pa.decimal128(DECIMAL_DIGITS, type_.scale))
@@ -75,7 +77,9 @@ class Avg:
 def number(function: str, argument: Argument) -> pa.DataType:
     """The argument's type, if it is that of a number."""
     if not is_number(argument.type):
-        hint = f"write dbsp.{function}({argument.written}.cast(dbsp.INT64))"
+        written = argument.written
+        seconds = f"write dbsp.{function}({written} / dbsp.seconds(1)) for so many seconds"
+        hint = seconds if argument.type == DURATION else f"write dbsp.{function}({written}.cast(dbsp.INT64))"
         raise CircuitError(f"{function} is for numbers: argument={argument.text} type={argument.type}", hint)
     return argument.type
 
@@ -86,7 +90,8 @@ def scale_of(type_: pa.DataType) -> int:
 
 
 def sum(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.sum)
-    """Sum of the values: int64 of integers, float64 of floats, decimal(38, s) of decimals; null if there is none.
+    """Sum of the values: int64 of integers, float64 of floats, decimal(38, s) of decimals, a duration of durations;
+    null if there is none.
 
     **Errors** a sum that does not fit its type fails the group's row by the error policy.
     """

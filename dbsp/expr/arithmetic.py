@@ -175,10 +175,14 @@ def _fit_product(operands: Operands) -> tuple[Expression, ...]:
     numbers = _fit_numbers(operands)
     if numbers is not None:
         return numbers
-    if DURATION in operands.types:
-        args, (left, right) = _known(operands)
-        if {left, right} == {DURATION, INT64}:
-            return args
+    args, (left, right) = _known(operands)
+    if DURATION in (left, right) and all(type_ == DURATION or is_integer(type_) for type_ in (left, right)):
+        sides = tuple(
+            arg if source == DURATION else to_type(arg, source, INT64)
+            for arg, source in zip(args, (left, right), strict=True)
+        )
+        if left != right:
+            return sides
     raise operands.refuse(cast_hint(operands))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 from typing import Any
 
@@ -25,6 +26,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a quantile that is no number": (lambda: dbsp.quantile_disc("x", "0.5"), "a quantile is a number"),
     "a fine quantile": (lambda: dbsp.quantile_cont("x", 0.12345678901), "at most 9 decimal places"),
     "the median of a text": (lambda: t.aggregate(a=dbsp.median("s")), "quantile_cont is for numbers"),
+    "the mean of spans": (lambda: t.aggregate(a=dbsp.avg(dbsp.lit(dt.timedelta(1)))), "write dbsp.avg.*/ dbsp.seconds\\(1\\)"),
     "the variance of a text": (lambda: t.aggregate(a=dbsp.stddev("s")), "stddev_samp is for numbers"),
     "bool_and of a number": (lambda: t.aggregate(a=dbsp.bool_and("x")), 'bool_and is for conditions.*col\\("x"\\) != 0'),
     "bit_or of a float": (lambda: t.aggregate(a=dbsp.bit_or("f")), "bit_or is for integers"),
@@ -249,3 +251,28 @@ def test_distinct_counts_of_one_column_share_their_values() -> None:
         run.delete("t", rows[:1])
         run.push("t", [{"k": "a", "x": 0, "b": True, "f": -1.0}])
         assert dict(run.step()["v"].to_rows())["a", 1, 1, 1, 0] == 1
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_spans_of_time_add_up(workers: int) -> None:
+    """Their sum is a span, in groups as in frames; one that does not fit fails its group until it does."""
+    spans = dbsp.table("spans", {"k": dbsp.INT64, "n": dbsp.INT32, "d": dbsp.DURATION})
+    d, n = dbsp.col("d"), dbsp.col("n")
+    sums = spans.group_by("k").aggregate(total=dbsp.sum("d"), hours=dbsp.avg(d / dbsp.hours(1)))
+    frames = spans.window(partition_by="k", order_by="n").select("n", sum=dbsp.rolling(dbsp.sum("d"), rows=1))
+    products = spans.select(x=n * dbsp.days(1), y=dbsp.days(1) * n, z=d * 2)
+    circuit = dbsp.circuit("c", {"sums": sums, "frames": frames, "products": products})
+    hour, century = dt.timedelta(hours=1), dt.timedelta(days=36525)
+    with dbsp.open(circuit, workers=workers) as run:
+        run.push("spans", [{"k": 1, "n": i, "d": i * hour if i else None} for i in range(4)])
+        run.step()
+        assert run.view("sums").to_rows() == [((1, 6 * hour, 2.0), 1)]
+        assert run.view("frames").to_rows() == [((0, None), 1), ((1, hour), 1), ((2, 3 * hour), 1), ((3, 5 * hour), 1)]
+        assert ((dt.timedelta(3), dt.timedelta(3), 6 * hour), 1) in run.view("products").to_rows()
+        run.delete("spans", [{"k": 1, "n": 3, "d": 3 * hour}])
+        run.push("spans", [{"k": 2, "n": 0, "d": 2000 * century}] * 2)
+        run.step()
+        assert run.view("sums").to_rows() == [((1, 3 * hour, 1.5), 1)]
+        run.delete("spans", [{"k": 2, "n": 0, "d": 2000 * century}])
+        run.step()
+        assert run.view("sums").to_rows()[1] == ((2, 2000 * century, 2000 * century / hour), 1)

@@ -1,0 +1,96 @@
+"""Visitors of a site: their visits, how far they come, and what brought them."""
+
+from __future__ import annotations
+
+import dbsp
+from dbsp import col
+from examples.queries.gallery import query
+
+pages = dbsp.table(
+    "pages",
+    {"id": dbsp.INT64, "visitor": dbsp.STRING, "page": dbsp.STRING, "ts": dbsp.TIMESTAMP},
+    primary_key="id",
+)
+clicks = dbsp.table("clicks", {"visitor": dbsp.STRING, "kind": dbsp.STRING, "ts": dbsp.TIMESTAMP})
+adverts = dbsp.table("adverts", {"visitor": dbsp.STRING, "channel": dbsp.STRING, "ts": dbsp.TIMESTAMP})
+orders = dbsp.table(
+    "orders",
+    {"id": dbsp.INT64, "visitor": dbsp.STRING, "ts": dbsp.TIMESTAMP, "euros": dbsp.INT64},
+    primary_key="id",
+)
+
+
+@query("""
+    with
+      marked as (
+        select *, ts - lag(ts) over w <= interval 30 minutes as goes_on
+        from pages window w as (partition by visitor order by ts, id)),
+      numbered as (
+        select *, count(*) filter (goes_on is not true)
+                  over (partition by visitor order by ts, id rows unbounded preceding) as visit
+        from marked)
+    select visitor, min(ts) as began, max(ts) as ended, count(*) as pages,
+           arg_min(page, (ts, id)) as entry, arg_max(page, (ts, id)) as exit, max(ts) - min(ts) as lasted
+    from numbered group by visitor, visit
+""")
+def visits() -> dbsp.Stream:
+    """What are the visits, divided by half an hour of silence: how long, how many pages, from which to which?"""
+    order = ["ts", "id"]
+    visits = pages.session("ts", dbsp.minutes(30), partition_by="visitor").group_by("visitor", "window_start")
+    seen = visits.aggregate(
+        began=dbsp.min("ts"),
+        ended=dbsp.max("ts"),
+        pages=dbsp.count(),
+        entry=dbsp.first("page", order_by=order),
+        exit=dbsp.last("page", order_by=order),
+    )
+    return seen.drop("window_start").with_columns(lasted=col("ended") - col("began"))
+
+
+@query("""
+    with
+      viewed as (select * from clicks where kind = 'view'),
+      filled as (
+        select * from clicks c where kind = 'cart'
+        and exists (from viewed v where v.visitor = c.visitor and v.ts between c.ts - interval 1 day and c.ts)),
+      bought as (
+        select * from clicks c where kind = 'buy'
+        and exists (from filled f where f.visitor = c.visitor and f.ts between c.ts - interval 1 day and c.ts))
+    select step, count(distinct visitor) as visitors from (
+      select '1 view' as step, visitor from viewed
+      union all select '2 cart', visitor from filled
+      union all select '3 buy', visitor from bought)
+    group by step
+""")
+def funnel() -> dbsp.Stream:
+    """How many viewed something, filled a cart within a day of that, and bought within a day of that?"""
+
+    def after(kind: str, before: dbsp.Stream) -> dbsp.Stream:
+        later = clicks.filter(col("kind") == kind)
+        return later.interval_join(before, on="ts", by="visitor", lower=-dbsp.days(1), upper=dbsp.days(0), how="semi")
+
+    viewed = clicks.filter(col("kind") == "view")
+    filled = after("cart", viewed)
+    bought = after("buy", filled)
+    steps = [
+        stream.select("visitor", step=dbsp.lit(step))
+        for step, stream in {"1 view": viewed, "2 cart": filled, "3 buy": bought}.items()
+    ]
+    return steps[0].union(*steps[1:]).group_by("step").aggregate(visitors=dbsp.count_distinct("visitor"))
+
+
+@query("""
+    with told as (
+      select o.euros, (
+        select channel from adverts a
+        where a.visitor = o.visitor and a.ts between o.ts - interval 7 days and o.ts
+        order by a.ts desc, channel limit 1) as channel
+      from orders o)
+    select coalesce(channel, 'direct') as channel, count(*) as orders, sum(euros)::bigint as euros
+    from told group by 1
+""")
+def last_touch() -> dbsp.Stream:
+    """Which channel brought which sales, if an order is owed to the last advert of the week before it?"""
+    told = orders.asof_join(adverts, on="ts", by="visitor", tolerance=dbsp.days(7))
+    by_channel = told.group_by(channel=dbsp.coalesce(col("channel"), "direct"))
+    return by_channel.aggregate(orders=dbsp.count(), euros=dbsp.sum("euros"))
