@@ -29,7 +29,8 @@ from dbsp.runtime.spark.failures import Failure, worst
 from dbsp.runtime.spark.jobs import JobThread
 from dbsp.runtime.spark.placement import ground_rdd, live_hosts
 from dbsp.runtime.spark.shared import PackedWork, pack
-from dbsp.runtime.spark.step_job import StepTask, step_rdd
+from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property
+from dbsp.runtime.spark.steps_ahead import StepsAhead
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import Batch, concat, consolidate
 
@@ -46,14 +47,14 @@ class _Stage:
     """What all steps in one layout share."""
 
     layout: Layout
-    ground: RDD[int]
     broadcast: Broadcast[Layout]
+    steps: StepsAhead
 
 
 class SparkRuntime:
     """Runs all workers as Spark tasks; implements `dbsp.runtime.runtime.Runtime`.
 
-    **State** the epoch; per layout a ground RDD and a broadcast. Nothing a restart would miss.
+    **State** the epoch; per layout a ground RDD, a broadcast and the job of the step to come. Nothing a restart would miss.
     **Cost** a step is one Spark job of `plan.segments` stages.
     **Errors** a `DbspError` of a task comes back as itself; a lost JVM, executor or worker is an `UnavailableError`.
     """
@@ -119,7 +120,7 @@ class SparkRuntime:
     def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
         """Run the step as one job, and a job more per round of a recursion."""
         started = time.perf_counter()
-        results = self._jobs.run(f"step {record.step}", lambda: self._step_rdd(record, layout).collect())
+        results = self._jobs.run(f"step {record.step}", lambda: self._step(record, layout))
         reports = sorted(_successes(results, WorkerReport), key=lambda report: report.worker)
         if [report.worker for report in reports] != list(layout.workers):
             raise UnavailableError(f"a step ended without all reports: step={record.step} reports={len(reports)}")
@@ -142,10 +143,10 @@ class SparkRuntime:
         owner = find_process(self._spark.process.pid)
         return replace(self.work, keepers=self.work.keepers.below(owner))
 
-    def _step_rdd(self, record: StepRecord, layout: Layout) -> RDD[Any]:
-        stage = self._stage_of(layout)
-        task = StepTask(work=self._packed, layout=stage.broadcast, record=record, epoch=self.epoch)
-        return step_rdd(stage.ground, task, len(layout.workers), self.work.plan)
+    def _step(self, record: StepRecord, layout: Layout) -> list[Any]:
+        """Tell the jobs of this thread which step it is, and run them."""
+        self._context.setLocalProperty(ORDER, as_property(record, self.epoch))
+        return self._stage_of(layout).steps.run(record.step)
 
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
         """Pin every worker."""
@@ -212,6 +213,8 @@ class SparkRuntime:
         self._copier.end(self._copy_jobs.cancel)
         self._copy_jobs.close()
         self._jobs.close()
+        if self._stage is not None:
+            self._stage.steps.close()
         self._ahead_jobs.close()
         if self._near is not None and self._near.keepers is not None:
             self._near.keepers.close()
@@ -263,8 +266,12 @@ class SparkRuntime:
         stage = self._stage
         if stage is None or (stage.layout is not layout and stage.layout != layout):
             if stage is not None:
+                stage.steps.close()
                 stage.broadcast.unpersist()
-            stage = _Stage(layout=layout, ground=self._ground(layout.hosts), broadcast=self._context.broadcast(layout))
+            broadcast = self._context.broadcast(layout)
+            task = StepTask(work=self._packed, layout=broadcast)
+            steps = StepsAhead(self._ground(layout.hosts), task, len(layout.workers), self.work.plan)
+            stage = _Stage(layout=layout, broadcast=broadcast, steps=steps)
             self._stage = stage
         return stage
 

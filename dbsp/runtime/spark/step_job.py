@@ -6,16 +6,21 @@ A step with a recursion is several jobs: the driver must know, at the end of eac
 job that only looks at the parcels of a round leaves their shuffle files behind, and the next job starts from these.
 
 A record of an exchange is (slot of the destination in `layout.workers`, parcel as bytes). Spark may run any task again at
-any time; the tasks are `dbsp.runtime.tasks`, which allow it. The closure of a job holds the step record and no more: work
-and layout are broadcast.
+any time; the tasks are `dbsp.runtime.tasks`, which allow it. A job is the same for all steps of a layout, so that it can be
+built before its step is known: work and layout are broadcast, and the record comes as a local property, which Spark hands
+to every task of a job, a repeated one too.
 """
 
 from __future__ import annotations
 
+import base64
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
 
 from dbsp.errors import CapacityError, DbspError, InternalError
 from dbsp.exchange import Parcel, from_bytes, least_of, least_round, to_bytes
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.core.rdd import RDD
 
 PARCEL_BYTES_MAX = 1 << 30
+ORDER = "dbsp.step"
+"""The local property that holds a job's step."""
 
 Record = tuple[int, bytes]
 Result = WorkerReport | Failure
@@ -41,16 +48,24 @@ Result = WorkerReport | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTask:
-    """What every task of one step is given; small, because it is pickled into each stage."""
+    """What the tasks of all steps of a layout are given; small, because it is pickled into each stage."""
 
     work: Broadcast[PackedWork]
     layout: Broadcast[Layout]
-    record: StepRecord
-    epoch: int
 
     def order(self) -> tasks.StepOrder:
-        """The order that the segments take."""
-        return tasks.StepOrder(record=self.record, epoch=self.epoch, layout=self.layout.value)
+        """The order that the segments take: the job's, as `as_property` wrote it."""
+        context = TaskContext.get()
+        told = context.getLocalProperty(ORDER) if context is not None else None
+        if told is None:
+            raise InternalError("a task of a step was not told which")
+        record, epoch = pickle.loads(base64.b64decode(told))  # noqa: S301  (made by this project's driver)
+        return tasks.StepOrder(record=record, epoch=epoch, layout=self.layout.value)
+
+
+def as_property(record: StepRecord, epoch: int) -> str:
+    """A step as the local property of its jobs."""
+    return base64.b64encode(pickle.dumps((record, epoch))).decode()
 
 
 def slot(key: int) -> int:
@@ -58,24 +73,27 @@ def slot(key: int) -> int:
     return key
 
 
-def step_rdd(ground: RDD[int], task: StepTask, workers: int, plan: Plan) -> RDD[Result]:
+def step_rdd(ground: RDD[int], task: StepTask, workers: int, plan: Plan, step: int) -> RDD[Result]:
     """The last job of one step, not yet run; its elements are one report or failure per worker.
 
-    **Errors** what went wrong in a round of a loop, which is run here.
+    Only where the plan has loops does it matter which step it is: their rounds are run here.
+    **Errors** what went wrong in a round of a loop.
     """
     if plan.segments == 1:
         return ground.mapPartitionsWithIndex(partial(only_segment, task))
     records: RDD[Record] = ground.mapPartitionsWithIndex(partial(first_segment, task))
     for segment in range(1, plan.segments):
         arrived = records.partitionBy(workers, slot)
-        arrived, turn = _loops(arrived, task, workers, plan, segment - 1)
+        arrived, turn = _loops(arrived, task, workers, plan, segment - 1, step)
         if segment == plan.segments - 1:
             return arrived.mapPartitionsWithIndex(partial(last_segment, task, segment, turn))
         records = arrived.mapPartitionsWithIndex(partial(middle_segment, task, segment, turn))
     raise InternalError(f"a plan without a last segment: segments={plan.segments}")
 
 
-def _loops(arrived: RDD[Record], task: StepTask, workers: int, plan: Plan, depth: int) -> tuple[RDD[Record], int]:
+def _loops(
+    arrived: RDD[Record], task: StepTask, workers: int, plan: Plan, depth: int, step: int
+) -> tuple[RDD[Record], int]:
     """Run the loops behind a segment, a job per round; what arrives behind them, and how many turns there were."""
     turn = 0
     place = first_place(plan, depth, _least(arrived)) if plan.loops_after(depth) else None
@@ -83,7 +101,7 @@ def _loops(arrived: RDD[Record], task: StepTask, workers: int, plan: Plan, depth
         records: RDD[Record] = arrived.mapPartitionsWithIndex(partial(loop_segment, task, place))
         arrived = records.partitionBy(workers, slot)
         least = _least(arrived) if ends_round(plan, place) else None
-        turn, place = place.turn + 1, next_place(plan, place, least, task.record.step)
+        turn, place = place.turn + 1, next_place(plan, place, least, step)
     return arrived, turn
 
 
