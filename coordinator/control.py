@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dbsp.coordinator.cutting import NOWHERE, Positions
+from dbsp.coordinator.protocol import COLD
 from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
@@ -56,6 +57,7 @@ class Ledger:
     saved: Mapping[int, Saved] = field(default_factory=dict)
     epoch: int = 0
     rescale: int | None = None
+    strategy: str = COLD
 
     @property
     def published(self) -> int:
@@ -125,14 +127,16 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
         raise DataError(f"a version was published that was never intended: version={version}")
     kept = {number: saved for number, saved in ledger.saved.items() if number == version - 1 and saved.published}
     saved = {**kept, version: replace(ledger.saved[version], published=True)}
-    return replace(ledger, saved=saved, rescale=None if ends_rescale else ledger.rescale)
+    layout = ledger.layouts.get(saved[version].checkpoint.layout_version)
+    met = ends_rescale and layout is not None and ledger.rescale == len(layout.workers)
+    return wish_rescale(replace(ledger, saved=saved), None) if met else replace(ledger, saved=saved)
 
 
 def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
     """All workers opened `version`: no other one can be opened any more, this one is complete, and so is a rescale to it."""
     saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
-    rescale = None if ledger.rescale == len(layout.workers) else ledger.rescale
-    return replace(ledger, saved=saved, rescale=rescale)
+    ledger = replace(ledger, saved=saved)
+    return wish_rescale(ledger, None) if ledger.rescale == len(layout.workers) else ledger
 
 
 def log_layout(ledger: Ledger, layout: Layout, members: Iterable[int], forming: Iterable[int]) -> Ledger:
@@ -151,9 +155,9 @@ def settle_members(ledger: Ledger, members: Iterable[int], forming: Iterable[int
     return replace(ledger, members=frozenset(members), forming=frozenset(forming))
 
 
-def wish_rescale(ledger: Ledger, workers: int | None) -> Ledger:
+def wish_rescale(ledger: Ledger, workers: int | None, strategy: str = COLD) -> Ledger:
     """Note, or take back, the wish for another worker count."""
-    return replace(ledger, rescale=workers)
+    return replace(ledger, rescale=workers, strategy=strategy)
 
 
 # --- keepers --------------------------------------------------------------------------------------------------------
@@ -253,6 +257,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "fingerprint": ledger.fingerprint,
         "epoch": ledger.epoch,
         "rescale": ledger.rescale,
+        "strategy": ledger.strategy,
         "nodes": [list(pair) for pair in ledger.nodes],
         "members": sorted(ledger.members),
         "forming": sorted(ledger.forming),
@@ -270,6 +275,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         fingerprint=found["fingerprint"],
         epoch=found["epoch"],
         rescale=found["rescale"],
+        strategy=found.get("strategy", COLD),
         nodes=tuple((label, token) for label, token in found["nodes"]),
         members=frozenset(found["members"]),
         forming=frozenset(found["forming"]),

@@ -19,9 +19,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dbsp.coordinator import protocol as p
+from dbsp.coordinator import rescaling
 from dbsp.coordinator.recovery import choose, story
-from dbsp.errors import ConfigError, DbspError, InternalError
-from dbsp.layout import rescaled
+from dbsp.coordinator.rescaling import checkpoint_id, empty_checkpoint, impossible
+from dbsp.errors import InternalError
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
 
@@ -40,12 +41,15 @@ def step(state: p.State, event: p.Event) -> Answer:
         case p.Stopped() | p.Broken():
             return state, ()
     match event:
-        case p.CheckpointAsked() | p.PauseAsked() | p.ResumeAsked() | p.RescaleAsked() | p.StopAsked() | p.SkipAsked():
+        case (
+            p.CheckpointAsked() | p.PauseAsked() | p.ResumeAsked() | p.RescaleAsked() | p.CancelAsked()
+            | p.StopAsked() | p.SkipAsked()
+        ):  # fmt: skip
             return _request(state, event)
         case p.Failed():
             return _failed(state, event)
-        case p.CopyEnded():
-            return _copy_ended(state, event)
+        case p.CopyEnded() | p.WarmEnded():
+            return _news(state, event)
     return _answer(state, event)
 
 
@@ -62,13 +66,13 @@ def _answer(state: p.State, event: p.Event) -> Answer:
             return _running(state, event)
         case p.Checkpointing() | p.Stopping():
             return _checkpointing(state, event)
-        case p.Rescaling():
+        case p.Rescaling() | p.WarmingUp() | p.Cancelling():
             return _rescaling(state, event)
         case p.Paused():
             return _paused(state, event)
         case p.Halted():
             return _halted(state, event)
-    raise _impossible(state, event)
+    raise impossible(state, event)
 
 
 # --- requests and failures ------------------------------------------------------------------------------------------
@@ -87,9 +91,12 @@ def _request(state: p.State, event: p.Request) -> Answer:
             wants = replace(wants, pause=True)
         case p.ResumeAsked():
             wants = replace(wants, pause=False)
-        case p.RescaleAsked(workers=workers):
-            wants = replace(wants, rescale=workers)
-            facts = replace(facts, rescale_error=None)
+        case p.RescaleAsked():
+            facts = rescaling.asked(facts, event)
+            wants = facts.wants
+        case p.CancelAsked():
+            running = facts.warming is not None or wants.rescale is not None
+            wants = replace(wants, cancel=running and not isinstance(state, p.Rescaling))
         case p.StopAsked(now=now):
             wants = replace(wants, stop=True)
             if now:
@@ -119,11 +126,12 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
 
     Rows that fail would fail again at every replay: that is no failure in a row, the replay ends before their step.
     """
-    facts = _without_copy(state.facts)
-    if event.halt is not None and not isinstance(state, p.Rescaling):
+    facts = rescaling.without_warming(_without_copy(state.facts))
+    moving = isinstance(state, p.Rescaling | p.WarmingUp)
+    if event.halt is not None and not moving:
         halted = replace(facts, halt=event.halt)
         return p.Recovering(facts=halted, awaits="backoff"), (p.BackOff(failures=facts.failures),)
-    if event.code in FATAL and not isinstance(state, p.Rescaling):
+    if event.code in FATAL and not moving:
         return _broken(facts, event.code, event.message)
     if event.code == "fenced":
         return _broken(facts, event.code, event.message)
@@ -131,9 +139,8 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
     facts = replace(facts, failures=failures, failed_step=facts.next_step)
     if failures > facts.failures_max:
         return _broken(facts, event.code, f"{event.message} failures_in_a_row={failures}")
-    if isinstance(state, p.Rescaling) and facts.wants.rescale is not None:
-        wants = replace(facts.wants, rescale=None)
-        facts = replace(facts, wants=wants, rescale_error=event.message)
+    if moving and facts.wants.rescale is not None:
+        facts = replace(rescaling.without_wish(facts), rescale_error=event.message)
         return p.Recovering(facts=facts, awaits="forgotten"), (p.ForgetRescale(),)
     return p.Recovering(facts=facts, awaits="backoff"), (p.BackOff(failures=failures),)
 
@@ -156,7 +163,7 @@ def _starting(state: p.Starting, event: p.Event) -> Answer:
     match event:
         case p.Begin():
             return _recover(state.facts)
-    raise _impossible(state, event)
+    raise impossible(state, event)
 
 
 def _recover(facts: p.Facts) -> Answer:
@@ -174,7 +181,7 @@ def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911
         case "claimed", p.Claimed(epoch=epoch):
             facts = replace(facts, epoch=epoch)
             if facts.forming:
-                command = p.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=_empty_checkpoint(facts))
+                command = p.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=empty_checkpoint(facts))
                 return p.Recovering(facts=facts, awaits="created"), (command,)
             return _fence(facts)
         case "created", p.Created():
@@ -190,17 +197,12 @@ def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911
             return _read_steps(replace(facts, members=members, forming=frozenset()))
         case "steps", p.StepsRead(records=records):
             return _replay(facts, records)
-    raise _impossible(state, event)
+    raise impossible(state, event)
 
 
 def _fence(facts: p.Facts) -> Answer:
     command = p.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.members)))
     return p.Recovering(facts=facts, awaits="fenced"), (command,)
-
-
-def _empty_checkpoint(facts: p.Facts) -> CheckpointId:
-    """The id of version 0: the same in every epoch, so that a worker made by an earlier try fits."""
-    return CheckpointId(run=facts.run, epoch=0, step=0, layout_version=0, fingerprint=facts.fingerprint)
 
 
 def _choose(facts: p.Facts, event: p.Held) -> Answer:
@@ -220,12 +222,11 @@ def _choose(facts: p.Facts, event: p.Held) -> Answer:
 
 def _opened(facts: p.Facts, event: p.Opened) -> Answer:
     """Every other version is discarded now, so workers outside the layout are named by none."""
-    wants = facts.wants
-    if wants.rescale == len(event.layout.workers):
-        wants = replace(wants, rescale=None)
+    if facts.wants.rescale == len(event.layout.workers):
+        facts = rescaling.without_wish(facts)
     facts = replace(
         facts, version=event.version, layout=event.layout, checkpoint_step=event.checkpoint.step,
-        next_step=event.checkpoint.step, wants=wants, published=max(facts.published, event.version),
+        next_step=event.checkpoint.step, published=max(facts.published, event.version),
     )  # fmt: skip
     gone = facts.members - set(event.layout.workers)
     facts = replace(facts, forming=facts.forming | gone)
@@ -259,14 +260,15 @@ def _replaying(state: p.Replaying, event: p.Event) -> Answer:
             if facts.wants.stop:
                 return p.Stopped(facts=facts), (p.Finish(code=None, message="stopped while replaying"),)
             return _replay(facts, state.records[1:])
-    raise _impossible(state, event)
+    raise impossible(state, event)
 
 
 # --- steps ----------------------------------------------------------------------------------------------------------
 
 
 def _run(facts: p.Facts, record: StepRecord, *, replay: bool) -> p.RunStep:
-    quiet = facts.wants == p.Wants()
+    wants = replace(facts.wants, checkpoint=False) if rescaling.reads_older(facts) else facts.wants
+    quiet = wants == p.Wants()
     return p.RunStep(
         record=record, layout=facts.layout, epoch=facts.epoch, replay=replay, may_cut_ahead=quiet and not replay
     )
@@ -278,17 +280,27 @@ def _advanced(facts: p.Facts, done: int) -> p.Facts:
     return replace(facts, next_step=done + 1, failures=failures)
 
 
-def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:
+def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:  # noqa: PLR0911 - the gravest wish first
     """All workers stand at `next_step`: end the checkpoint in flight, meet the requests, else take the next step."""
-    wants, copying = facts.wants, facts.copying
+    copying = facts.copying
     if copying is not None and copying.ended:
         return _end_copy(facts, copying, ahead)
-    if wants.stop or wants.rescale is not None:
+    if facts.wants.stop and facts.warming is None:
         return _at_rest(facts, ahead)
-    if wants.checkpoint and copying is None:
+    if facts.warming is not None and facts.warming.code == "fenced":
+        return _broken(facts, facts.warming.code, facts.warming.message)
+    match rescaling.between_steps(facts, ahead):
+        case rescaling.Rest(facts=facts):
+            return _at_rest(facts, ahead)
+        case rescaling.GoOn(facts=facts):
+            wants = facts.wants
+        case answer:
+            return answer
+    if wants.checkpoint and copying is None and not rescaling.reads_older(facts):
         if facts.next_step != facts.checkpoint_step:
             return _checkpoint(facts, ahead)
-        facts = replace(facts, wants=replace(wants, checkpoint=False))
+        wants = replace(wants, checkpoint=False)
+        facts = replace(facts, wants=wants)
     if wants.pause:
         return p.Paused(facts=facts, ahead=ahead), (p.Wait(for_input=False),)
     if ahead is not None:
@@ -303,9 +315,13 @@ def _at_rest(facts: p.Facts, ahead: StepRecord | None) -> Answer:
         return _between(facts, facts.copying, "copied", ahead), (p.AwaitCopy(version=facts.copying.version),)
     if facts.next_step != facts.checkpoint_step:
         return _checkpoint(facts, ahead)
-    if facts.wants.rescale is None or facts.wants.stop:
+    if facts.wants.stop:
         return p.Stopped(facts=facts), (p.Finish(code=None, message="stopped"),)
-    return _rescale(facts, facts.wants.rescale)
+    if facts.warming is not None:
+        return rescaling.switch(facts, facts.warming)
+    if facts.wants.rescale is not None:
+        return rescaling.begin_cold(facts, facts.wants.rescale)
+    raise InternalError(f"all is at rest, and nobody asked for it: facts={facts}")
 
 
 def _running(state: p.Running, event: p.Event) -> Answer:
@@ -321,16 +337,16 @@ def _running(state: p.Running, event: p.Event) -> Answer:
             return _between_steps(facts, None)
         case p.StepDone(step=number, ahead=ahead) if state.record is not None and number == state.record.step:
             if ahead is not None and ahead.step != number + 1:
-                raise _impossible(state, event)
+                raise impossible(state, event)
             return _between_steps(_advanced(facts, number), ahead)
-    raise _impossible(state, event)
+    raise impossible(state, event)
 
 
 def _paused(state: p.Paused, event: p.Event) -> Answer:
     match event:
         case p.Woken():
             return state, (p.Wait(for_input=False),)
-    raise _impossible(state, event)
+    raise impossible(state, event)
 
 
 # --- rows that fail ---------------------------------------------------------------------------------------------------
@@ -355,7 +371,7 @@ def _halted(state: p.Halted, event: p.Event) -> Answer:
             return state, (p.Wait(for_input=False),)
         case "logged", p.Decided(record=record) if record.step == state.records[0].step:
             return _replay(state.facts, (record, *state.records[1:]))
-    raise _impossible(state, event)
+    raise impossible(state, event)
 
 
 # --- checkpoints ----------------------------------------------------------------------------------------------------
@@ -363,7 +379,7 @@ def _halted(state: p.Halted, event: p.Event) -> Answer:
 
 def _checkpoint(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     """All outputs below `next_step` are durable (a finished step says so), so its state may become a version."""
-    copying = p.Copy(version=facts.version + 1, checkpoint=_checkpoint_id(facts, facts.layout.version))
+    copying = p.Copy(version=facts.version + 1, checkpoint=checkpoint_id(facts, facts.layout.version))
     command = p.PinVersion(version=copying.version, checkpoint=copying.checkpoint, layout=facts.layout)
     return _between(facts, copying, "pinned", ahead), (command,)
 
@@ -376,11 +392,13 @@ def _between(facts: p.Facts, copying: p.Copy, awaits: str, ahead: StepRecord | N
     return p.Checkpointing(facts=facts, version=version, checkpoint=checkpoint, awaits=awaits, ahead=ahead)
 
 
-def _copy_ended(state: p.State, event: p.CopyEnded) -> Answer:
+def _news(state: p.State, event: p.News) -> Answer:
     """Note the news; it is acted on between two steps. Of a copy that a rollback has forgotten there is no news."""
     facts = state.facts
     copying = facts.copying
-    if copying is not None and copying.version == event.version:
+    if isinstance(event, p.WarmEnded):
+        state = replace(state, facts=rescaling.note_ended(facts, event))
+    elif copying is not None and copying.version == event.version:
         ended = replace(copying, ended=True, code=event.code, message=event.message)
         state = replace(state, facts=replace(facts, copying=ended))
     match state:
@@ -397,13 +415,6 @@ def _end_copy(facts: p.Facts, copying: p.Copy, ahead: StepRecord | None) -> Answ
     return _between(facts, copying, "published", ahead), (command,)
 
 
-def _checkpoint_id(facts: p.Facts, layout_version: int) -> CheckpointId:
-    return CheckpointId(
-        run=facts.run, epoch=facts.epoch, step=facts.next_step, layout_version=layout_version,
-        fingerprint=facts.fingerprint,
-    )  # fmt: skip
-
-
 def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answer:
     facts = state.facts
     ahead = state.ahead if isinstance(state, p.Checkpointing) else None
@@ -416,7 +427,7 @@ def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answe
             return _end_copy(facts, p.Copy(version=version, checkpoint=state.checkpoint), ahead)
         case "published", p.Published(version=version) if version == state.version:
             return _between_steps(_published(facts, state.version, state.checkpoint), ahead)
-    raise _impossible(state, event)
+    raise impossible(state, event)
 
 
 def _published(facts: p.Facts, version: int, checkpoint: CheckpointId) -> p.Facts:
@@ -425,65 +436,24 @@ def _published(facts: p.Facts, version: int, checkpoint: CheckpointId) -> p.Fact
     )  # fmt: skip
 
 
-# --- cold rescale ---------------------------------------------------------------------------------------------------
+# --- rescale --------------------------------------------------------------------------------------------------------
 
 
-def _rescale(facts: p.Facts, workers: int) -> Answer:
-    """At a published checkpoint: log the new layout, slice, publish, and open it under a new epoch."""
-    if workers == len(facts.layout.workers):
-        facts = replace(facts, wants=replace(facts.wants, rescale=None))
-        return p.Recovering(facts=facts, awaits="forgotten"), (p.ForgetRescale(),)
-    try:
-        new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0])
-    except ConfigError as error:
-        wants = replace(facts.wants, rescale=None)
-        facts = replace(facts, wants=wants, rescale_error=str(error))
-        return p.Recovering(facts=facts, awaits="forgotten"), (p.ForgetRescale(),)
-    new = replace(new, version=max(facts.layouts) + 1)
-    facts = replace(facts, layouts={**facts.layouts, new.version: new})
-    joining = frozenset(new.workers) - facts.members
-    members = facts.members | joining
-    state = p.Rescaling(
-        facts=replace(facts, members=members, forming=facts.forming | joining), version=facts.version + 1,
-        checkpoint=_checkpoint_id(facts, new.version), new=new, awaits="logged",
-    )  # fmt: skip
-    command = p.LogLayout(layout=new, members=tuple(sorted(members)), forming=tuple(sorted(state.facts.forming)))
-    return state, (command,)
-
-
-def _rescaling(state: p.Rescaling, event: p.Event) -> Answer:
-    """A joining worker starts from nothing: what an older incarnation may have left there is deleted first."""
-    facts = state.facts
-    match state.awaits, event:
-        case "logged", p.LayoutLogged(layout=layout) if layout == state.new:
-            joining = tuple(sorted(facts.forming))
-            if not joining:
-                return _slice(state)
-            members = tuple(sorted(facts.members))
-            return replace(state, awaits="discarded"), (
-                p.DiscardWorkers(workers=joining, members=members, forming=joining),
-            )
-        case "discarded", p.Discarded():
-            command = p.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=_empty_checkpoint(facts))
-            return replace(state, awaits="created"), (command,)
-        case "created", p.Created():
-            fence = p.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.forming)))
-            return replace(state, awaits="fenced"), (fence,)
-        case "fenced", p.Fenced():
-            return _slice(state)
-        case "redistributed", p.Redistributed(version=version) if version == state.version:
-            publish = p.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=True)
-            return replace(state, awaits="published"), (publish,)
-        case "published", p.Published(version=version) if version == state.version:
-            facts = replace(facts, published=version, failures=0, wants=replace(facts.wants, rescale=None))
+def _rescaling(state: p.Rescaling | p.WarmingUp | p.Cancelling, event: p.Event) -> Answer:
+    """What to do next is said by `rescaling`."""
+    match state:
+        case p.Rescaling():
+            found: Answer | rescaling.GoOn | rescaling.Anew | None = rescaling.rescaling(state, event)
+        case p.WarmingUp():
+            found = rescaling.warming_up(state, event)
+        case p.Cancelling():
+            found = rescaling.cancelling(state, event)
+    match found:
+        case None:
+            raise impossible(state, event)
+        case rescaling.GoOn(facts=facts, ahead=ahead):
+            return _between_steps(facts, ahead)
+        case rescaling.Anew(facts=facts):
             return _recover(facts)
-    raise _impossible(state, event)
-
-
-def _slice(state: p.Rescaling) -> Answer:
-    command = p.Redistribute(version=state.version, checkpoint=state.checkpoint, old=state.facts.layout, new=state.new)
-    return replace(state, awaits="redistributed"), (command,)
-
-
-def _impossible(state: p.State, event: p.Event) -> DbspError:
-    return InternalError(f"an event that cannot happen here: state={state} event={event}")
+        case answer:
+            return answer

@@ -1,7 +1,7 @@
 """The values that pass between the machine and the shell: states, events, commands.
 
 Every command but `Wait` and `Finish` is answered by exactly one event: the one named in its docstring, or `Failed`.
-`CopyEnded` answers nothing: it is news, told between two commands as requests are.
+`CopyEnded` and `WarmEnded` answer nothing: they are news, told between two commands as requests are.
 Requests come at any time and are answered by what the state becomes. All are frozen values without behaviour.
 """
 
@@ -14,15 +14,20 @@ from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId, VersionInfo
 
+COLD, WARMUP = "cold", "warmup"
+"""How state gets to its new owners: while no step runs, or copied ahead of time while steps go on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wants:
-    """Requests that were made and not yet met."""
+    """Requests that were made and not yet met; `strategy` is that of the `rescale`, `cancel` takes one back."""
 
     checkpoint: bool = False
     pause: bool = False
     stop: bool = False
     rescale: int | None = None
+    strategy: str = COLD
+    cancel: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +72,35 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Warming:
+    """A rescale whose state is copied while steps go on, in rounds: in each, what the new owners lack of one published version.
+
+    `version` was cut before step `step`; `lag_bytes` is what they lacked of it when round `round` began. `ended`: all is there,
+    or (`code`) the round failed. `awaited` is the first version that was cut after the round. `ready`: what is left is little
+    enough to be copied between two steps.
+    """
+
+    new: Layout
+    round: int = 0
+    version: int = 0
+    step: int = 0
+    ended: bool = False
+    lag_bytes: int = 0
+    code: str | None = None
+    message: str = ""
+    awaited: int | None = None
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What the coordinator knows.
 
     `members` are the workers that may have a database; of them `forming` may have none yet. `version` is the opened one,
     `checkpoint_step` the step it was taken at, `next_step` the next to run. `published` is the greatest version ever
     acknowledged to anybody. `rescale_error` says why the last rescale was given up. `halt` is the step that nothing but a
-    decision lets go on. `copying` is the one checkpoint in flight.
+    decision lets go on. `copying` is the one checkpoint in flight, `warming` the rescale whose state is copied beside the steps;
+    it is over when no more than `acceptable_recovery_lag` bytes are missing.
     """
 
     run: str
@@ -94,6 +121,8 @@ class Facts:
     rescale_error: str | None = None
     halt: Halt | None = None
     copying: Copy | None = None
+    warming: Warming | None = None
+    acceptable_recovery_lag: int = 16 << 20
 
 
 # --- states ---------------------------------------------------------------------------------------------------------
@@ -148,13 +177,34 @@ class Checkpointing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescaling:
-    """The opened version is being sliced into `version` of layout `new`."""
+    """The opened version is being sliced into `version` of layout `new`; `warm`: most of it was copied ahead."""
 
     facts: Facts
     version: int
     checkpoint: CheckpointId
     new: Layout
     awaits: str
+    warm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmingUp:
+    """Between two steps: databases are made for a warm-up ("logged", "discarded", "created", "fenced"), or a round begins
+    ("begun").
+    """
+
+    facts: Facts
+    awaits: str
+    ahead: StepRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelling:
+    """Between two steps: what a warm-up has made is taken away ("cooled", "discarded", "forgotten")."""
+
+    facts: Facts
+    awaits: str
+    ahead: StepRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +251,8 @@ class Broken:
 
 
 State = (
-    Starting | Recovering | Replaying | Running | Checkpointing | Rescaling | Paused | Halted | Stopping | Stopped | Broken
+    Starting | Recovering | Replaying | Running | Checkpointing | Rescaling | WarmingUp | Cancelling | Paused | Halted
+    | Stopping | Stopped | Broken
 )  # fmt: skip
 
 
@@ -318,6 +369,28 @@ class Redistributed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WarmBegun:
+    """A round of a warm-up copies beside the steps."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmEnded:
+    """News, at any time: the new owners have all of the round's version, and lacked `lag_bytes` of it; or (`code`) it failed."""
+
+    round: int
+    lag_bytes: int = 0
+    code: str | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cooled:
+    """No round goes on, and no worker keeps anything that was copied ahead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
     """The ledger no longer holds a wish to rescale."""
 
@@ -363,6 +436,12 @@ class RescaleAsked:
     """Go on with `workers` workers; the ledger holds the wish already."""
 
     workers: int
+    strategy: str = COLD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelAsked:
+    """Take back a rescale that has not come to its switch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,10 +458,11 @@ class SkipAsked:
     step: int
 
 
-Request = CheckpointAsked | PauseAsked | ResumeAsked | RescaleAsked | StopAsked | SkipAsked
+Request = CheckpointAsked | PauseAsked | ResumeAsked | RescaleAsked | CancelAsked | StopAsked | SkipAsked
+News = CopyEnded | WarmEnded
 Event = (
     Begin | Claimed | Created | Fenced | Held | Opened | Discarded | StepsRead | Recorded | StepDone | Pinned | Copied
-    | CopyEnded | Published | LayoutLogged | Redistributed | Forgotten | Decided | Woken | Failed | Request
+    | News | Published | LayoutLogged | Redistributed | WarmBegun | Cooled | Forgotten | Decided | Woken | Failed | Request
 )  # fmt: skip
 
 
@@ -508,6 +588,23 @@ class Redistribute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """Begin to copy what the workers of `new` lack of `version`; `WarmEnded` is told at its end. → `WarmBegun`."""
+
+    round: int
+    version: int
+    old: Layout
+    new: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndWarmUp:
+    """End the round under way; `workers` forget what was copied ahead. → `Cooled`."""
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRescale:
     """Take the wish to rescale out of the ledger. → `Forgotten`."""
 
@@ -545,6 +642,6 @@ class Finish:
 
 Command = (
     ClaimEpoch | CreateWorkers | FenceWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
-    | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | Redistribute | ForgetRescale | LogDecision | Wait
-    | BackOff | Finish
+    | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | Redistribute | WarmUp | EndWarmUp | ForgetRescale
+    | LogDecision | Wait | BackOff | Finish
 )  # fmt: skip

@@ -57,10 +57,11 @@ class Shell:
         self._checkpoint_at = parts.clock.monotonic_s()
         self.hands.woken = self._wake.set
 
-    def begin_with_rescale(self, workers: int) -> None:
+    def begin_with_rescale(self, workers: int, strategy: str = p.COLD) -> None:
         """Before `run`: rescale as soon as the pipeline has recovered."""
         facts = self._state.facts
-        self._state = p.Starting(facts=replace(facts, wants=replace(facts.wants, rescale=workers)))
+        wants = replace(facts.wants, rescale=workers, strategy=strategy)
+        self._state = p.Starting(facts=replace(facts, wants=wants))
 
     # --- from other threads -------------------------------------------------------------------------------------
 
@@ -133,11 +134,14 @@ class Shell:
         self._answer_asks()
         return command
 
-    def _next_request(self) -> p.Request | p.CopyEnded | None:
-        """News of the checkpoint in flight; else the next request of a user, or of the checkpoint interval."""
+    def _next_request(self) -> p.Request | p.News | None:
+        """News of what is copied beside the steps; else the next request of a user, or of the checkpoint interval."""
         copying = self._state.facts.copying
         if copying is not None and not copying.ended and (news := self.hands.copy_news(copying.version)) is not None:
             return news
+        warming = self._state.facts.warming
+        if warming is not None and not warming.ended and (told := self.hands.warm_news(warming.round)) is not None:
+            return told
         while self._inbox:
             item = self._inbox.popleft()
             if isinstance(item, _Watch):

@@ -19,8 +19,8 @@ from dbsp.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.runtime import loops, tasks
-from dbsp.runtime.copying import Copier
-from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
+from dbsp.runtime.copying import Copier, WarmRound
+from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.skips import merged
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import concat, consolidate
@@ -36,6 +36,7 @@ class InProcessRuntime:
     encode_parcels: bool = True
     epoch: int = 0
     _copier: Copier = field(default_factory=Copier)
+    _warmer: Copier = field(default_factory=Copier)
 
     def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
         """Make version 0 where it is absent."""
@@ -44,7 +45,7 @@ class InProcessRuntime:
 
     def fence(self, epoch: int, workers: Sequence[int]) -> None:
         """Raise the epoch of every worker; a copy under way is ended."""
-        self._copier.end()
+        self._end_copies()
         for worker in workers:
             self.work.site.database(worker).raise_epoch(epoch)
         self.epoch = epoch
@@ -129,6 +130,28 @@ class InProcessRuntime:
         shards = max(old.shards, new.shards)
         return MoveReport(shards_moved=moved_shards(old, new), shards=shards, bytes_moved=moved, bytes_total=total)
 
+    def warm(
+        self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
+    ) -> Future[Mapping[int, WarmProgress]]:
+        """Copy for every new owner in a thread, a piece each in turn."""
+        epoch, sums = self.epoch, WarmRound(told)
+
+        def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:
+            return sums.take({worker: tasks.warm(self.work, worker, version, epoch, old, new) for worker in workers})
+
+        return self._warmer.start(new.workers, piece, at_once)
+
+    def cool(self, workers: Sequence[int]) -> None:
+        """End a warm-up; these workers forget what they have of it."""
+        self._warmer.end()
+        for worker in workers:
+            tasks.cool(self.work, worker, self.epoch)
+
+    def _end_copies(self) -> None:
+        """Nothing is copied beside the steps any more."""
+        self._copier.end()
+        self._warmer.end()
+
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """All workers' rows of a view, consolidated."""
         spec = tasks.materialized_view(self.work.plan, view)
@@ -142,7 +165,7 @@ class InProcessRuntime:
 
     def close(self) -> None:
         """End a copy under way; the site's files close with their process."""
-        self._copier.end()
+        self._end_copies()
         if self.work.keepers is not None:
             self.work.keepers.close()
 

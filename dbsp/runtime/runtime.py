@@ -7,7 +7,7 @@ because a Spark task builds it again in its own process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -77,12 +77,22 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReport:
-    """What a redistribution moved: shards and bytes that changed owner, out of all."""
+    """What a redistribution moved: shards and bytes that changed owner, out of all; `bytes_ahead` of them beside the steps."""
 
     shards_moved: int
     shards: int
     bytes_moved: int
     bytes_total: int
+    bytes_ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmProgress:
+    """How far a round of a warm-up has come: bytes copied in it, bytes still missing, bytes of the slices in all."""
+
+    copied_bytes: int
+    missing_bytes: int
+    slices_bytes: int
 
 
 class Runtime(Protocol):
@@ -124,7 +134,24 @@ class Runtime(Protocol):
         ...
 
     def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
-        """From the opened version (= version - 1, layout `old`) make `version` on every worker of `new`, by slicing alone."""
+        """From the opened version (= version - 1, layout `old`) make `version` on every worker of `new`, by slicing alone.
+
+        What was copied ahead by `warm` is not copied again; the version is the same.
+        """
+        ...
+
+    def warm(
+        self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
+    ) -> Future[Mapping[int, WarmProgress]]:
+        """Begin to copy, beside the steps, what the workers of `new` lack of their slices of `version`; `told` hears how far.
+
+        `at_once` workers copy at a time. The version must stay openable until the future ends. `fence`, `cool` and `close` end
+        it; what was copied stays until `cool`, `open` or `redistribute`.
+        """
+        ...
+
+    def cool(self, workers: Sequence[int]) -> None:
+        """End what `warm` has begun, and let these workers forget what they have of it."""
         ...
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:

@@ -22,7 +22,6 @@ from dbsp.logs import DELETE, Changes, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.runtime import ahead, parts
-from dbsp.runtime.copying import PIECE_BYTES
 from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.parked import after_loops, flush
 from dbsp.runtime.runtime import Site, WorkerReport
@@ -30,9 +29,12 @@ from dbsp.skips import skipped_nodes
 from dbsp.step import Arrived, SegmentResult, run_segment
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 from dbsp.timing import LATE
-from dbsp.trace.redistribute import redistribute
+from dbsp.trace.redistribute import WarmReport, redistribute, warm_up
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.schema import Schema
+
+PIECE_BYTES = 16 << 20
+"""How much one piece of a copy beside the steps takes, about."""
 
 _PARTITION_SHIFT = 44
 
@@ -316,10 +318,27 @@ def take_over(
     **Cost** bytes copied in are those that move; what stays is referred to.
     """
     target = work.site.database(worker, checkpoint)
+    return redistribute(_givers(work, worker, old, new), target, version, checkpoint, work.plan.all_traces())
+
+
+def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: Layout) -> WarmReport:
+    """Copy a piece of what the worker will take over, from a version that all givers hold, into no version of its own."""
+    target, givers = work.site.database(worker), _givers(work, worker, old, new)
+    return warm_up(
+        givers, target, version, epoch, work.plan.all_traces(), bytes_max=PIECE_BYTES, opened=worker in old.workers
+    )
+
+
+def cool(work: Work, worker: int, epoch: int) -> None:
+    """Forget what was copied ahead."""
+    work.site.database(worker).forget_warm(epoch)
+
+
+def _givers(work: Work, worker: int, old: Layout, new: Layout) -> list[tuple[Database, list[tuple[int, int]]]]:
+    """Whose databases a worker takes which ranges of."""
     wanted = new.ranges_of(worker)
     taken = [(giver, shared_ranges(wanted, old.ranges_of(giver))) for giver in old.workers]
-    sources = [(work.site.database(giver), ranges) for giver, ranges in taken if ranges]
-    return redistribute(sources, target, version, checkpoint, work.plan.all_traces())
+    return [(work.site.database(giver), ranges) for giver, ranges in taken if ranges]
 
 
 def shared_ranges(left: Sequence[tuple[int, int]], right: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

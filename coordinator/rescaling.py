@@ -1,0 +1,338 @@
+"""What the coordinator decides about a change of the layout: cold, or warmed up; part of the machine, and as pure.
+
+**Cold**: at a published checkpoint log the new layout, make the joining workers, slice, publish, and open under a new epoch.
+
+**Warm-up**: the same slicing, but most of its bytes are copied beside the steps before it. Databases of joining workers are made
+at the beginning; then a round copies what the new owners lack of the last published version, a checkpoint is taken, the next
+round copies what has changed since, and so on, until a round has found no more than `acceptable_recovery_lag` bytes missing.
+Then comes the switch: a cold rescale that finds nearly everything there. Until its last version is published a crash or an
+error anywhere finds the old layout.
+
+Invariants kept here: a layout is logged before it is used; while a round reads a version, no second newer one is begun, so that
+the one it reads is openable all the time (12); nothing that is copied ahead is part of any version before the switch (3); a
+rollback, a stop, a cancel and another wish each end a warm-up; what it has made is taken away by the same commands that take
+away a worker who left.
+
+Source: design section 9; "KIP-441: smooth scaling out"; design record 0014.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dbsp.coordinator import protocol as p
+from dbsp.errors import ConfigError, InternalError
+from dbsp.layout import Layout, rescaled
+from dbsp.logs import StepRecord
+from dbsp.store import CheckpointId
+
+Answer = tuple[p.State, tuple[p.Command, ...]]
+
+CANCELLED = "it was cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoOn:
+    """Nothing of a rescale is to be done now: go on between two steps."""
+
+    facts: p.Facts
+    ahead: StepRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """What comes next needs a published checkpoint of all that was done."""
+
+    facts: p.Facts
+    ahead: StepRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anew:
+    """The new layout is published: open it under a new epoch."""
+
+    facts: p.Facts
+
+
+# --- cold, and the switch -------------------------------------------------------------------------------------------
+
+
+def begin_cold(facts: p.Facts, workers: int) -> Answer:
+    """At a published checkpoint: log the new layout."""
+    new = _target(facts, workers)
+    if not isinstance(new, Layout):
+        facts = replace(without_wish(facts), rescale_error=new)
+        return p.Recovering(facts=facts, awaits="forgotten"), (p.ForgetRescale(),)
+    facts = _joined(facts, new)
+    return _log(p.Rescaling(
+        facts=facts, version=facts.version + 1, checkpoint=checkpoint_id(facts, new.version), new=new, awaits="logged",
+    ))  # fmt: skip
+
+
+def switch(facts: p.Facts, warming: p.Warming) -> Answer:
+    """At a published checkpoint: log the layout as it begins here, and slice."""
+    steps = dict(zip(facts.layout.workers, facts.layout.first_steps, strict=True))
+    firsts = tuple(steps.get(worker, facts.next_step) for worker in warming.new.workers)
+    new = replace(warming.new, first_steps=firsts)
+    facts = replace(facts, layouts={**facts.layouts, new.version: new})
+    return _log(p.Rescaling(
+        facts=facts, version=facts.version + 1, checkpoint=checkpoint_id(facts, new.version), new=new, awaits="logged",
+        warm=True,
+    ))  # fmt: skip
+
+
+def _log(state: p.Rescaling) -> Answer:
+    facts = state.facts
+    command = p.LogLayout(layout=state.new, members=tuple(sorted(facts.members)), forming=tuple(sorted(facts.forming)))
+    return state, (command,)
+
+
+def rescaling(state: p.Rescaling, event: p.Event) -> Answer | Anew | None:
+    """A joining worker starts from nothing: what an older incarnation may have left there is deleted first."""
+    facts = state.facts
+    match state.awaits, event:
+        case "logged", p.LayoutLogged(layout=layout) if layout == state.new:
+            if state.warm or not facts.forming:
+                return _slice(state)
+            return replace(state, awaits="discarded"), (_discard_joining(facts),)
+        case "discarded", p.Discarded():
+            return replace(state, awaits="created"), (_create_joining(facts),)
+        case "created", p.Created():
+            return replace(state, awaits="fenced"), (_fence_joining(facts),)
+        case "fenced", p.Fenced():
+            return _slice(state)
+        case "redistributed", p.Redistributed(version=version) if version == state.version:
+            publish = p.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=True)
+            return replace(state, awaits="published"), (publish,)
+        case "published", p.Published(version=version) if version == state.version:
+            met = facts.wants.rescale == len(state.new.workers)
+            facts = without_wish(facts) if met else facts
+            return Anew(facts=replace(facts, published=version, failures=0, warming=None))
+    return None
+
+
+def _slice(state: p.Rescaling) -> Answer:
+    command = p.Redistribute(version=state.version, checkpoint=state.checkpoint, old=state.facts.layout, new=state.new)
+    return replace(state, awaits="redistributed"), (command,)
+
+
+# --- warm-up --------------------------------------------------------------------------------------------------------
+
+
+def between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer | GoOn | Rest:
+    """What a rescale wants between these two steps."""
+    wants, warming = facts.wants, facts.warming
+    if wants.cancel:
+        return _cancel(facts, ahead)
+    if warming is not None and (wants.stop or wants.rescale is not None or warming.code is not None):
+        return _cancel(facts, ahead)
+    if wants.rescale is not None and wants.strategy == p.COLD:
+        return Rest(facts=facts, ahead=ahead)
+    if wants.rescale is not None:
+        # making the joining workers fences them, and that would end the copy of a checkpoint in flight
+        return GoOn(facts=facts, ahead=ahead) if facts.copying is not None else _prepare(facts, wants.rescale, ahead)
+    return _go_on(facts, warming, ahead) if warming is not None else GoOn(facts=facts, ahead=ahead)
+
+
+def _prepare(facts: p.Facts, workers: int, ahead: StepRecord | None) -> Answer:
+    """Log the layout that is to come, so that a crash finds whose databases to take away."""
+    new = _target(facts, workers)
+    facts = without_wish(facts)
+    if not isinstance(new, Layout):
+        return _forget(replace(facts, rescale_error=new), ahead)
+    facts = replace(_joined(facts, new), warming=p.Warming(new=new))
+    command = p.LogLayout(layout=new, members=tuple(sorted(facts.members)), forming=tuple(sorted(facts.forming)))
+    return p.WarmingUp(facts=facts, awaits="logged", ahead=ahead), (command,)
+
+
+def warming_up(state: p.WarmingUp, event: p.Event) -> Answer | GoOn | None:
+    """Make the joining workers, then begin the first round; or a later one has begun."""
+    facts, warming = state.facts, state.facts.warming
+    if warming is None:
+        return None
+    match state.awaits, event:
+        case "logged", p.LayoutLogged(layout=layout) if layout == warming.new:
+            if not facts.forming:
+                return _begin_round(facts, warming, state.ahead)
+            return replace(state, awaits="discarded"), (_discard_joining(facts),)
+        case "discarded", p.Discarded():
+            return replace(state, awaits="created"), (_create_joining(facts),)
+        case "created", p.Created():
+            return replace(state, awaits="fenced"), (_fence_joining(facts),)
+        case "fenced", p.Fenced():
+            return _begin_round(facts, warming, state.ahead)
+        case "begun", p.WarmBegun(round=number) if number == warming.round:
+            return GoOn(facts=facts, ahead=state.ahead)
+    return None
+
+
+def _begin_round(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answer:
+    """Copy what the new owners lack of the newest published version."""
+    warming = p.Warming(
+        new=warming.new, round=warming.round + 1, version=facts.version, step=facts.checkpoint_step,
+    )  # fmt: skip
+    command = p.WarmUp(round=warming.round, version=warming.version, old=facts.layout, new=warming.new)
+    return p.WarmingUp(facts=replace(facts, warming=warming), awaits="begun", ahead=ahead), (command,)
+
+
+def note_ended(facts: p.Facts, event: p.WarmEnded) -> p.Facts:
+    """The news of a round; of one that is past there is none."""
+    warming = facts.warming
+    if warming is None or warming.round != event.round or warming.ended:
+        return facts
+    ended = replace(warming, ended=True, lag_bytes=event.lag_bytes, code=event.code, message=event.message)
+    return replace(facts, warming=ended)
+
+
+def _go_on(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answer | GoOn | Rest:
+    """After a round: the switch, if the lag was little; else a checkpoint of now, and a round on it."""
+    if not warming.ended:
+        return GoOn(facts=facts, ahead=ahead)
+    if warming.ready or _caught_up(facts, warming):
+        return Rest(facts=replace(facts, warming=replace(warming, ready=True)), ahead=ahead)
+    if facts.version >= (warming.awaited or facts.version + 1) or facts.next_step == facts.checkpoint_step:
+        return _begin_round(facts, warming, ahead)
+    if warming.awaited is None:
+        awaited = facts.version + (1 if facts.copying is None else 2)
+        wants = replace(facts.wants, checkpoint=True)
+        facts = replace(facts, warming=replace(warming, awaited=awaited), wants=wants)
+    return GoOn(facts=facts, ahead=ahead)
+
+
+def _caught_up(facts: p.Facts, warming: p.Warming) -> bool:
+    """Whether the switch has little to copy.
+
+    The first round says nothing of that: its version may be old. What the second one lacked came up while the first was under
+    way, and the second, being shorter, has left less.
+    """
+    if facts.next_step == warming.step:
+        return True
+    return warming.round > 1 and warming.lag_bytes <= facts.acceptable_recovery_lag
+
+
+def reads_older(facts: p.Facts) -> bool:
+    """Whether a round reads the version before the opened one: the next checkpoint would delete it."""
+    warming = facts.warming
+    return warming is not None and not warming.ended and warming.version < facts.version
+
+
+# --- taking it back -------------------------------------------------------------------------------------------------
+
+
+def _cancel(facts: p.Facts, ahead: StepRecord | None) -> Answer:
+    """End the round, and take away what was made."""
+    if facts.warming is None:
+        return _forget(facts, ahead)
+    command = p.EndWarmUp(workers=facts.layout.workers)
+    return p.Cancelling(facts=facts, awaits="cooled", ahead=ahead), (command,)
+
+
+def cancelling(state: p.Cancelling, event: p.Event) -> Answer | GoOn | None:
+    """Until the ledger knows nothing of it any more; a newer wish stays there."""
+    facts, warming = state.facts, state.facts.warming
+    match state.awaits, event:
+        case "cooled", p.Cooled() if warming is not None and _only_stops(facts, warming):
+            return GoOn(facts=without_warming(facts), ahead=state.ahead)
+        case "cooled", p.Cooled() if warming is not None:
+            joining = tuple(sorted(facts.members - set(facts.layout.workers)))
+            command = p.DiscardWorkers(workers=joining, members=facts.layout.workers)
+            return replace(state, awaits="discarded"), (command,)
+        case "discarded", p.Discarded() if warming is not None:
+            facts = replace(facts, members=frozenset(facts.layout.workers), forming=frozenset(), warming=None)
+            if facts.wants.rescale is not None and not facts.wants.cancel:
+                return GoOn(facts=facts, ahead=state.ahead)
+            failed = warming.message if warming.code is not None else None
+            return _forget(replace(facts, rescale_error=failed), state.ahead)
+        case "forgotten", p.Forgotten():
+            if facts.wants.cancel:
+                facts = replace(without_wish(facts), rescale_error=facts.rescale_error or CANCELLED)
+            return GoOn(facts=replace(facts, wants=replace(facts.wants, cancel=False)), ahead=state.ahead)
+    return None
+
+
+def _only_stops(facts: p.Facts, warming: p.Warming) -> bool:
+    """Whether the next start will begin the warm-up anew, and take away what there is of it."""
+    return facts.wants.stop and not facts.wants.cancel and warming.code is None
+
+
+def _forget(facts: p.Facts, ahead: StepRecord | None) -> Answer:
+    return p.Cancelling(facts=facts, awaits="forgotten", ahead=ahead), (p.ForgetRescale(),)
+
+
+def without_warming(facts: p.Facts) -> p.Facts:
+    """A rollback ends a warm-up; the wish for it stands again, unless there is another."""
+    warming = facts.warming
+    if warming is None:
+        return facts
+    facts = replace(facts, warming=None)
+    if facts.wants.rescale is not None:
+        return facts
+    return replace(facts, wants=replace(facts.wants, rescale=len(warming.new.workers), strategy=p.WARMUP))
+
+
+# --- what all of them need ------------------------------------------------------------------------------------------
+
+
+def asked(facts: p.Facts, event: p.RescaleAsked) -> p.Facts:
+    """Note a wish; one that is being met already is none."""
+    warming = facts.warming
+    facts = replace(facts, rescale_error=None)
+    if warming is not None and event.strategy == p.WARMUP and len(warming.new.workers) == event.workers:
+        return replace(facts, wants=replace(facts.wants, rescale=None, strategy=p.COLD, cancel=False))
+    return replace(facts, wants=replace(facts.wants, rescale=event.workers, strategy=event.strategy, cancel=False))
+
+
+def without_wish(facts: p.Facts) -> p.Facts:
+    """No other number of workers is wished for."""
+    return replace(facts, wants=replace(facts.wants, rescale=None, strategy=p.COLD))
+
+
+def checkpoint_id(facts: p.Facts, layout_version: int) -> CheckpointId:
+    """The id of a checkpoint that is taken now."""
+    return CheckpointId(
+        run=facts.run, epoch=facts.epoch, step=facts.next_step, layout_version=layout_version,
+        fingerprint=facts.fingerprint,
+    )  # fmt: skip
+
+
+def empty_checkpoint(facts: p.Facts) -> CheckpointId:
+    """The id of version 0: the same in every epoch, so that a worker made by an earlier try fits."""
+    return CheckpointId(run=facts.run, epoch=0, step=0, layout_version=0, fingerprint=facts.fingerprint)
+
+
+def _target(facts: p.Facts, workers: int) -> Layout | str | None:
+    """The layout to come; None if it is the one in use, the reason if there cannot be such a one."""
+    if workers == len(facts.layout.workers):
+        return None
+    try:
+        new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0])
+    except ConfigError as error:
+        return str(error)
+    return replace(new, version=max(facts.layouts) + 1)
+
+
+def _joined(facts: p.Facts, new: Layout) -> p.Facts:
+    """The facts with the new layout, and the workers that join by it as members that may have no database yet."""
+    joining = frozenset(new.workers) - facts.members
+    return replace(
+        facts, layouts={**facts.layouts, new.version: new}, members=facts.members | joining,
+        forming=facts.forming | joining,
+    )  # fmt: skip
+
+
+def _discard_joining(facts: p.Facts) -> p.Command:
+    joining = tuple(sorted(facts.forming))
+    return p.DiscardWorkers(workers=joining, members=tuple(sorted(facts.members)), forming=joining)
+
+
+def _create_joining(facts: p.Facts) -> p.Command:
+    return p.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=empty_checkpoint(facts))
+
+
+def _fence_joining(facts: p.Facts) -> p.Command:
+    return p.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.forming)))
+
+
+def impossible(state: p.State, event: p.Event) -> InternalError:
+    """What a function of the machine says to an event that its state cannot meet."""
+    return InternalError(f"an event that cannot happen here: state={state} event={event}")

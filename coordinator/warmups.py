@@ -1,0 +1,108 @@
+"""What the hands know of a warm-up: the round under way, how it ended, how far the whole has come.
+
+Told of progress by the thread that copies; read by any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.clock import Clock
+from dbsp.errors import DbspError
+from dbsp.runtime.runtime import WarmProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleProgress:
+    """A warm-up as users see it.
+
+    `lag_bytes` is what the new owners lack of the version that round `round` copies, `copied_bytes` what they took in all rounds,
+    `slices_bytes` what they own of it in all. `expected_s` is how long the round takes yet, if it goes on as it did.
+    """
+
+    workers: int
+    workers_before: int
+    round: int
+    copied_bytes: int
+    lag_bytes: int
+    slices_bytes: int
+    seconds: float
+    expected_s: float | None
+
+
+class WarmUps:
+    """The round under way, and the sums over those before it."""
+
+    def __init__(self, clock: Clock) -> None:
+        """None is under way."""
+        self._clock = clock
+        self._future: Future[Mapping[int, WarmProgress]] | None = None
+        self._shown: RescaleProgress | None = None
+        self._round = 0
+        self._before = 0
+        self._since_s = self._round_since_s = 0.0
+
+    @property
+    def shown(self) -> RescaleProgress | None:
+        """How far it is; None when there is no warm-up."""
+        return self._shown
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes copied in all rounds."""
+        shown = self._shown
+        return shown.copied_bytes if shown is not None else 0
+
+    def begin(self, command: p.WarmUp) -> Callable[[WarmProgress], None]:
+        """A round begins; who is to be told of its progress."""
+        now = self._clock.monotonic_s()
+        if self._shown is None:
+            self._since_s = now
+        self._round, self._round_since_s, self._before = command.round, now, self.copied_bytes
+        first = RescaleProgress(
+            workers=len(command.new.workers), workers_before=len(command.old.workers), round=command.round,
+            copied_bytes=self._before, lag_bytes=0, slices_bytes=0, seconds=now - self._since_s, expected_s=None,
+        )  # fmt: skip
+        self._shown = first
+        return lambda progress: self._tell(first, progress)
+
+    def _tell(self, first: RescaleProgress, progress: WarmProgress) -> None:
+        """On the copying thread."""
+        if self._shown is None or self._shown.round != first.round:
+            return
+        now = self._clock.monotonic_s()
+        rate = progress.copied_bytes / max(now - self._round_since_s, 1e-6)
+        self._shown = replace(
+            first, copied_bytes=first.copied_bytes + progress.copied_bytes, lag_bytes=progress.missing_bytes,
+            slices_bytes=progress.slices_bytes, seconds=now - self._since_s,
+            expected_s=progress.missing_bytes / rate if rate > 0 else None,
+        )  # fmt: skip
+
+    def going(self, future: Future[Mapping[int, WarmProgress]]) -> None:
+        """The round that was begun."""
+        self._future = future
+
+    def forget(self) -> None:
+        """There is no warm-up any more."""
+        self._future, self._shown = None, None
+
+    def news(self, number: int) -> p.WarmEnded | None:
+        """How a round has ended; None while it goes on, and of another round."""
+        if self._future is None or self._round != number or not self._future.done():
+            return None
+        try:
+            reports = self._future.result()
+        except DbspError as error:
+            return p.WarmEnded(round=number, code=error.code, message=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
+            return p.WarmEnded(round=number, code="internal", message=f"{type(error).__name__}: {error}")
+        return p.WarmEnded(round=number, lag_bytes=sum(report.copied_bytes for report in reports.values()))
+
+    def round_fields(self, news: p.WarmEnded) -> dict[str, Any]:
+        """What the event log says of a round that ended."""
+        seconds = self._clock.monotonic_s() - self._round_since_s
+        return {"round": news.round, "lag_bytes": news.lag_bytes, "seconds": round(seconds, 6)}
