@@ -62,3 +62,35 @@ class Coverage:
             *(f"  never met: {state} <- {event}" for state, event in missing),
         ]
         return "\n".join(lines)
+
+
+ANSWERS_NOTHING = {
+    "Starting": "the shell begins before it hands anything in",
+    "Stopped": "the end",
+    "Broken": "the end",
+}
+NO_COPY = "a copy is in flight only while steps are taken or it is waited for"
+NOTHING_UNDER_WAY = "no command is under way that could fail"
+NO_EPOCH = "what is done here does not ask for the epoch"
+
+
+def unreachable(state: str, event: str) -> str | None:
+    """Why a pair that the machine answers cannot happen with these hands; None if it can."""
+    if state in ANSWERS_NOTHING and not (state == "Starting" and event == "Begin"):
+        return ANSWERS_NOTHING[state]
+    if event == "Failed(halt)" and state not in ("Running.step", "Replaying"):
+        return "rows fail in steps"
+    copies = ("Running.", "Paused", "Checkpointing.copied", "Stopping.copied")
+    if event.startswith("CopyEnded") and not state.startswith(copies):
+        return NO_COPY
+    if event in ("Failed", "Failed(fenced)") and state in ("Paused", "Halted.decision", "Recovering.backoff"):
+        return NOTHING_UNDER_WAY
+    asks_not = ("Running.input", "Recovering.created", "Recovering.held", "Recovering.steps", "Rescaling.created")
+    if event == "Failed(fenced)" and state in asks_not:
+        return NO_EPOCH
+    return None
+
+
+def reachable(answered: Iterable[Pair]) -> set[Pair]:
+    """The pairs that can happen, of those the machine answers."""
+    return {(state, event) for state, event in answered if unreachable(state, event) is None}

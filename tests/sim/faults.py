@@ -33,6 +33,7 @@ class Faults:
     rescale: float = 0.02
     workers_max: int = 5
     copy_speed: float = 0.3
+    arrive: float = 0.4
 
 
 NONE = Faults(ask=0.1)
@@ -45,13 +46,18 @@ def drawn(random: Random) -> Faults:
     """The mix of a seed: some kinds off, the others up to three times as frequent as usual; a copy may be slow or fast."""
     changes: dict[str, float] = {}
     for each in fields(USUAL):
-        if each.name in ("workers_max", "copy_speed", "ask"):
+        if each.name in ("workers_max", "copy_speed", "ask", "arrive"):
             continue
         rate = getattr(USUAL, each.name)
         changes[each.name] = 0.0 if random.random() < 0.25 else min(1.0, rate * random.choice([0.3, 1.0, 1.0, 3.0]))
     found = replace(USUAL, **changes)  # type: ignore[arg-type]
     workers = 64 if random.random() < 0.03 else 5
-    return replace(found, workers_max=workers, copy_speed=random.choice([0.03, 0.3, 0.3, 0.9]))
+    return replace(
+        found,
+        workers_max=workers,
+        copy_speed=random.choice([0.03, 0.3, 0.3, 0.9]),
+        arrive=random.choice([0.05, 0.4, 0.4]),
+    )
 
 
 @dataclass(slots=True)

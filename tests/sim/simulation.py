@@ -21,7 +21,7 @@ from dbsp.coordinator.control import wish_rescale
 from dbsp.coordinator.cutting import StepLimits, advance
 from dbsp.coordinator.hands import Hands, ShellSettings
 from dbsp.coordinator.machine import step
-from dbsp.errors import CapacityError, FencedError, UnavailableError
+from dbsp.errors import CapacityError, DbspError, FencedError, UnavailableError
 from tests.coordinator import fakes
 from tests.sim.coverage import Coverage
 from tests.sim.faults import NONE, WRITES, Faults, Fired, drawn
@@ -188,18 +188,23 @@ class Simulation:
             except FencedError:
                 return None
             return p.RescaleAsked(workers=workers)
-        draw = (draw - self.rates.rescale) / max(self.rates.ask, 1e-9)
-        if draw < 0.35:
-            return p.CheckpointAsked()
-        if draw < 0.45:
-            return p.PauseAsked()
-        if draw < 0.9:
-            return p.ResumeAsked()
-        if draw < 0.92:
-            return p.SkipAsked(step=self.random.randint(0, 9))
-        if draw < 0.93:
-            return p.StopAsked(now=True)
-        return p.StopAsked() if draw < 1.0 else None
+        draw = (draw - self.rates.rescale) / max(self._asks(), 1e-9)
+        if draw >= 1.0:
+            return None
+        kinds = p.CheckpointAsked(), p.PauseAsked(), p.ResumeAsked(), p.SkipAsked(step=self.random.randint(0, 9))
+        every = (*kinds, p.StopAsked(now=True), p.StopAsked())
+        weights = (1, 1, 2, 1, 1, 2) if self._is_rare() else (30, 10, 48, 4, 2, 6)
+        return self.random.choices(every, weights)[0]
+
+    def _is_rare(self) -> bool:
+        """States that are seldom and short: users ask more often there, so that every wish meets every state."""
+        state = self.main.state if self.main is not None else None
+        forgets = isinstance(state, p.Recovering) and state.awaits in ("forgotten", "created")
+        idle = isinstance(state, p.Running) and state.awaits in ("input", "record")
+        return forgets or idle or isinstance(state, p.Rescaling | p.Stopping | p.Checkpointing | p.Halted)
+
+    def _asks(self) -> float:
+        return 3 * self.rates.ask if self._is_rare() else self.rates.ask
 
     def news(self, coordinator: Coordinator) -> p.CopyEnded | None:
         """What the shell would be told of the checkpoint in flight."""
@@ -217,7 +222,7 @@ class Simulation:
 
     def arrive(self) -> None:
         """Rows come in, the wall clock jumps, stragglers go on."""
-        if self.random.random() < 0.4:
+        if self.random.random() < self.rates.arrive:
             self.world.grow(self.random.choice(sorted(self.world.ends)), self.random.randint(1, 20))
         if self.random.random() < self.rates.clock:
             self.fired.note("clock")
@@ -259,7 +264,11 @@ class Simulation:
         halted = isinstance(coordinator.state, p.Halted) and (self.quiet or self.random.random() < 0.2)
         if asked is None and halted:
             asked = self.skip(coordinator.state)  # type: ignore[arg-type]
-        due = for_input and coordinator.hands.step_is_due()
+        try:
+            due = for_input and coordinator.hands.step_is_due()
+        except DbspError as error:
+            coordinator.decide(p.Failed(code=error.code, message=str(error)))
+            return
         spurious = not self.quiet and self.random.random() < 0.05
         if asked is not None or due or spurious:
             coordinator.decide(asked or p.Woken())
