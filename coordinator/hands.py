@@ -20,6 +20,7 @@ from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.control import Control, Ledger, Saved
 from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, StepLimits, advance, backlog, begin, cut
 from dbsp.coordinator.status import Board, StepIndex
+from dbsp.coordinator.warmups import WarmUps
 from dbsp.errors import DataError, DbspError, InternalError, RowsError
 from dbsp.logs import InputLog, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
@@ -40,6 +41,7 @@ class ShellSettings:
     back_off_s: float = 0.2
     back_off_s_max: float = 10.0
     failures_max: int = 5
+    max_warmup_replicas: int = 2
 
 
 def unlocated(_record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:
@@ -114,6 +116,7 @@ class Hands:
         self._floors: list[tuple[float, Saved]] = []
         self._epoch = 0
         self._copying: _Copying | None = None
+        self.warming = WarmUps(parts.clock)
 
     @property
     def runtime(self) -> Runtime:
@@ -180,6 +183,8 @@ class Hands:
                 return p.LayoutLogged(layout=layout)
             case p.Redistribute():
                 return self._redistribute(command)
+            case p.WarmUp() | p.EndWarmUp():
+                return self._warm(command)
             case p.LogDecision(epoch=epoch, step=number, command=decision):
                 record = self._parts.steps.decide(epoch, number, decision)
                 self._observer.noted("decision", {"step": number, "command": decision})
@@ -197,6 +202,7 @@ class Hands:
         match command:
             case p.ClaimEpoch():
                 self._waiting_since, self._copying = None, None
+                self.warming.forget()
                 if self._epoch:  # a rollback: whoever was replaced meanwhile ends here, and takes nothing back
                     self._change(lambda ledger: ledger)
                 epoch = self._parts.steps.claim()
@@ -399,13 +405,40 @@ class Hands:
         self._parts.steps.trim(old[-1].checkpoint.step)
         self._parts.inputs.trim(old[-1].positions)
 
+    def _warm(self, command: p.WarmUp | p.EndWarmUp) -> p.Event:
+        """Begin a round, or take a warm-up back."""
+        match command:
+            case p.WarmUp():
+                told = self.warming.begin(command)
+                future = self.runtime.warm(
+                    command.version, command.old, command.new, told, self._settings.max_warmup_replicas
+                )
+                self.warming.going(future)
+                future.add_done_callback(lambda _: self.woken())
+                return p.WarmBegun(round=command.round)
+            case p.EndWarmUp(workers=workers):
+                self.runtime.cool(workers)
+                self._observer.noted("warmup-ended", {"copied_bytes": self.warming.copied_bytes})
+                self.warming.forget()
+                return p.Cooled()
+
+    def warm_news(self, number: int) -> p.WarmEnded | None:
+        """How a round of a warm-up has ended; None while it goes on."""
+        news = self.warming.news(number)
+        if news is not None and news.code is None:
+            self._observer.noted("warmup", self.warming.round_fields(news))
+        return news
+
     def _redistribute(self, command: p.Redistribute) -> p.Event:
         self._intend(command.version, command.checkpoint)
-        self.moved = self.runtime.redistribute(command.version, command.checkpoint, command.old, command.new)
+        ahead = self.warming.copied_bytes
+        moved = self.runtime.redistribute(command.version, command.checkpoint, command.old, command.new)
+        self.moved = replace(moved, bytes_moved=moved.bytes_moved + ahead, bytes_ahead=ahead)
+        self.warming.forget()
         fields = {
             "workers": len(command.new.workers), "workers_before": len(command.old.workers),
             "shards_moved": self.moved.shards_moved, "shards": self.moved.shards,
-            "bytes_moved": self.moved.bytes_moved, "bytes_total": self.moved.bytes_total,
+            "bytes_moved": self.moved.bytes_moved, "bytes_total": self.moved.bytes_total, "bytes_ahead": ahead,
         }  # fmt: skip
         self._observer.noted("rescale", fields)
         return p.Redistributed(version=command.version)

@@ -25,7 +25,7 @@ from dbsp.coordinator.status import Board
 from dbsp.errors import DataError, DbspError, FencedError, InternalError, RowsError, UnavailableError
 from dbsp.layout import Layout, initial, moved_shards
 from dbsp.logs import Changes, Range, StepRecord
-from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
+from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.skips import skipped_nodes
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 
@@ -80,6 +80,7 @@ class FakeDatabase:
     state: frozenset[Row] = frozenset()
     next_step: int = 0
     pins: dict[int, tuple[CheckpointId, frozenset[Row]]] = field(default_factory=dict)
+    warm: frozenset[Row] = frozenset()
 
     def check(self, epoch: int) -> None:
         """Refuse an older epoch."""
@@ -106,7 +107,7 @@ class World:
     steps_floor: int = 0
     epoch: int = 0
     control: MemoryControl = field(default_factory=MemoryControl)
-    copies: list[FakeCopy] = field(default_factory=list)
+    copies: list[FakeCopy | FakeWarm] = field(default_factory=list)
     point: Callable[[str], None] = lambda _name: None
     straggle: Callable[[], bool] = lambda: False
     stragglers: list[Callable[[], object]] = field(default_factory=list)
@@ -236,14 +237,14 @@ class FakeControl:
         pass
 
 
-class CopyFuture(Future[Mapping[int, CommitReport]]):
+class CopyFuture(Future[Mapping[int, Any]]):
     """Whoever waits for the copy drives it."""
 
-    def __init__(self, copy: FakeCopy) -> None:
+    def __init__(self, copy: FakeCopy | FakeWarm) -> None:
         super().__init__()
         self._copy = copy
 
-    def result(self, timeout: float | None = None) -> Mapping[int, CommitReport]:
+    def result(self, timeout: float | None = None) -> Mapping[int, Any]:
         while not self.done():
             self._copy.advance()
         return super().result(timeout)
@@ -289,6 +290,49 @@ class FakeCopy:
         self.reports[worker] = CommitReport(version=self.version, chunks_written=1, bytes_written=1, state_bytes=1)
 
 
+class FakeWarm:
+    """A round of a warm-up: the rows that new owners lack of a version, one giver and one taker after the other."""
+
+    def __init__(self, world: World, version: int, epoch: int, old: Layout, new: Layout) -> None:
+        self.world, self.version, self.epoch, self.new = world, version, epoch, new
+        self.waiting = [(giver, taker) for taker in new.workers for giver in old.workers]
+        self.reports = {taker: WarmProgress(copied_bytes=0, missing_bytes=0, slices_bytes=0) for taker in new.workers}
+        self.future = CopyFuture(self)
+        self.busy = False
+
+    def advance(self) -> None:
+        """The next pair; an error ends the round."""
+        if self.future.done() or self.busy:
+            return
+        (giver, taker), self.busy = self.waiting.pop(0), True
+        try:
+            self.world.point(f"before warm {taker}")
+            self._take(giver, taker)
+            self.world.point(f"after warm {taker}")
+        except Exception as error:  # noqa: BLE001 - as the copier's thread does
+            self.future.set_exception(error)
+            return
+        finally:
+            self.busy = False
+        if not self.waiting:
+            self.future.set_result(self.reports)
+
+    def _take(self, giver: int, taker: int) -> None:
+        databases = self.world.databases
+        for worker in (giver, taker):
+            if worker not in databases:
+                raise DataError(f"no database: worker={worker}")
+        databases[taker].check(self.epoch)
+        if databases[giver].epoch > self.epoch:
+            raise FencedError(f"fenced: epoch={self.epoch}")
+        must(self.version in databases[giver].versions, "12: the version that a round reads is openable")
+        rows = databases[giver].versions[self.version][1]
+        lacked = frozenset(row for row in rows if owner(self.new, row) == taker) - databases[taker].warm
+        databases[taker].warm |= lacked
+        done = self.reports[taker]
+        self.reports[taker] = replace(done, copied_bytes=done.copied_bytes + len(lacked))
+
+
 @dataclass(slots=True)
 class FakeRuntime:
     """Runs steps on the world's databases."""
@@ -329,7 +373,7 @@ class FakeRuntime:
             checkpoint, state = database.versions[version]
             database.versions = {version: (checkpoint, state)}
             database.opened, database.state, database.next_step = version, state, checkpoint.step
-            database.pins = {}
+            database.pins, database.warm = {}, frozenset()
             found.add(checkpoint)
         (only,) = found
         return only
@@ -414,11 +458,28 @@ class FakeRuntime:
             database = self._database(worker)
             database.check(checkpoint.epoch)
             mine = frozenset(row for row in rows if owner(new, row) == worker)
+            must(database.warm <= mine, "3: what was copied ahead is part of what cold slicing gives")
+            database.warm = frozenset()
             kept = {v: found for v, found in database.versions.items() if v == version - 1}
             database.versions = {**kept, version: (checkpoint, mine)}
             self.world.point(f"after redistribute {worker}")
         moved = moved_shards(old, new)
         return MoveReport(shards_moved=moved, shards=new.shards, bytes_moved=moved, bytes_total=new.shards)
+
+    def warm(
+        self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
+    ) -> Future[Mapping[int, WarmProgress]]:
+        round_ = FakeWarm(self.world, version, self.epoch, old, new)
+        self.world.copies.append(round_)
+        return round_.future
+
+    def cool(self, workers: Sequence[int]) -> None:
+        self.world.copies = [copy for copy in self.world.copies if not isinstance(copy, FakeWarm)]
+        for worker in workers:
+            self.world.point(f"cool {worker}")
+            database = self._database(worker)
+            database.check(self.epoch)
+            database.warm = frozenset()
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         rows = sorted(frozenset().union(*(self._database(w).state for w in layout.workers)))

@@ -167,10 +167,14 @@ class Simulation:
         """New hands on the world."""
         return fakes.hands(self.world, self.clock, self.settings)
 
+    def facts(self) -> p.Facts:
+        """What an incarnation starts from; how much lag a warm-up accepts, in rows here, is the seed's."""
+        return replace(fakes.facts(self.world), acceptable_recovery_lag=(1, 10, 1000)[self.seed % 3])
+
     def start(self) -> Coordinator:
         """A new incarnation."""
         made = Coordinator(
-            hands=self.make_hands(), state=p.Starting(facts=fakes.facts(self.world)), coverage=self.coverage
+            hands=self.make_hands(), state=p.Starting(facts=self.facts()), coverage=self.coverage
         )
         self.main = made
         made.decide(p.Begin())
@@ -183,11 +187,12 @@ class Simulation:
             workers = self.random.randint(1, self.rates.workers_max)
             if self.random.random() < 0.05:
                 workers = 5000  # more than there can be
+            strategy = self.random.choice([p.COLD, p.WARMUP])
             try:
-                self.world.control.change(epoch, lambda ledger: wish_rescale(ledger, workers))
+                self.world.control.change(epoch, lambda ledger: wish_rescale(ledger, workers, strategy))
             except FencedError:
                 return None
-            return p.RescaleAsked(workers=workers)
+            return p.RescaleAsked(workers=workers, strategy=strategy)
         draw = (draw - self.rates.rescale) / max(self._asks(), 1e-9)
         if draw >= 1.0:
             return None
@@ -206,12 +211,15 @@ class Simulation:
     def _asks(self) -> float:
         return 3 * self.rates.ask if self._is_rare() else self.rates.ask
 
-    def news(self, coordinator: Coordinator) -> p.CopyEnded | None:
-        """What the shell would be told of the checkpoint in flight."""
-        copying = coordinator.state.facts.copying
-        if copying is None or copying.ended:
-            return None
-        return coordinator.hands.copy_news(copying.version)
+    def news(self, coordinator: Coordinator) -> p.News | None:
+        """What the shell would be told of what is copied beside the steps."""
+        copying, warming = coordinator.state.facts.copying, coordinator.state.facts.warming
+        told: p.News | None = None
+        if copying is not None and not copying.ended:
+            told = coordinator.hands.copy_news(copying.version)
+        if told is None and warming is not None and not warming.ended:
+            told = coordinator.hands.warm_news(warming.round)
+        return told
 
     def skip(self, state: p.Halted) -> p.Request:
         """The user decides, sometimes about a step that is long past."""
@@ -258,7 +266,7 @@ class Simulation:
 
     def _wait(self, coordinator: Coordinator, for_input: bool) -> None:
         self.clock.now_s += 0.01
-        asked: p.Request | p.CopyEnded | None = self.news(coordinator)
+        asked: p.Request | p.News | None = self.news(coordinator)
         if asked is None and not self.quiet:
             asked = self.request(coordinator.state.facts.epoch)
         halted = isinstance(coordinator.state, p.Halted) and (self.quiet or self.random.random() < 0.2)
