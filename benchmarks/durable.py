@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import dbsp
-from dbsp.coordinator.config import InputSection
+from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.io import EmbeddedInputLog, Push
 from dbsp.layout import initial
@@ -25,20 +27,34 @@ class DurablePipeline:
     """One circuit, opened at version 0; `push`, `step` and `commit`."""
 
     def __init__(
-        self, folder: Path, circuit: dbsp.Circuit, workers: int, make_runtime: Callable[[Work], Runtime]
+        self,
+        folder: Path,
+        circuit: dbsp.Circuit,
+        workers: int,
+        make_runtime: Callable[[Work], Runtime],
+        source: InputSection | None = None,
+        target: OutputSection | None = None,
+        name: str = "benchmark",
     ) -> None:
-        """Make everything that is durable, and open it."""
+        """Make everything that is durable, and open it; input and output are embedded logs unless others are named."""
         self.folder = folder
         self.plan = make_plan(circuit)
         self.layout = initial(workers)
-        self.inputs = EmbeddedInputLog(folder, self.plan.tables, partitions=workers, create=True)
-        site = ConfiguredSite(
-            data_dir=folder, pipeline="benchmark", tables=self.plan.tables, input=InputSection(partitions=workers)
-        )
-        self.runtime = make_runtime(Work(site=site, plan=self.plan, run="benchmark"))
+        self.site = ConfiguredSite(
+            data_dir=folder, pipeline=name, tables=self.plan.tables,
+            input=source or InputSection(partitions=workers), output=target or OutputSection(),
+        )  # fmt: skip
+        if self.site.input.kind == "embedded":
+            self.inputs: Any = EmbeddedInputLog(folder, self.plan.tables, partitions=workers, create=True)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.inputs = self.site.open_input()
+        self._make_runtime = make_runtime
+        self.runtime = make_runtime(Work(site=self.site, plan=self.plan, run="benchmark"))
         self.table = self.plan.tables[0]
-        self._next_step = self.version = 0
-        self._done = dict.fromkeys(self.inputs.ends(), 0)
+        self._next_step, self.version, self._epoch = 0, 0, 1
+        self._records: list[StepRecord] = []
+        self._done: dict[tuple[str, int], int] = dict.fromkeys(self.inputs.ends(), 0)
         first = CheckpointId(
             run="benchmark", epoch=1, step=0, layout_version=self.layout.version, fingerprint=self.plan.fingerprint
         )
@@ -57,17 +73,19 @@ class DurablePipeline:
             operations = np.full(len(part), INSERT, dtype=np.int8)
             self.inputs.append(table.name, Push(batch=part, operations=operations), partition=partition)
 
-    def step(self) -> StepReport:
-        """Take everything pushed as one step."""
-        ends = self.inputs.ends()
+    def step(self, ends: Mapping[tuple[str, int], int] | None = None) -> StepReport:
+        """Take everything pushed, or what lies below `ends`, as one step."""
+        ends = self.inputs.ends() if ends is None else ends
         ranges = tuple(
             Range(table=table, partition=partition, first=self._done.get((table, partition), 0), last=end)
             for (table, partition), end in sorted(ends.items())
             if end > self._done.get((table, partition), 0)
         )
         record = StepRecord(
-            epoch=1, step=self._next_step, layout_version=self.layout.version, ranges=ranges, clock_us=0, engine="benchmark"
+            epoch=self._epoch, step=self._next_step, layout_version=self.layout.version, ranges=ranges, clock_us=0,
+            engine="benchmark",
         )  # fmt: skip
+        self._records.append(record)
         report = self.runtime.run_step(record, self.layout)
         self._next_step += 1
         self._done.update(ends)
@@ -77,11 +95,26 @@ class DurablePipeline:
         """Make the state durable as the next version, and drop the input rows below it."""
         self.version += 1
         checkpoint = CheckpointId(
-            run="benchmark", epoch=1, step=self._next_step, layout_version=self.layout.version,
+            run="benchmark", epoch=self._epoch, step=self._next_step, layout_version=self.layout.version,
             fingerprint=self.plan.fingerprint,
         )  # fmt: skip
         self.runtime.commit(self.version, checkpoint, self.layout)
         self.inputs.trim(self._done)
+        self._records.clear()
+
+    def recover(self) -> tuple[float, float]:
+        """As after the end of the process: (seconds to open the version, seconds to replay the steps since)."""
+        self.runtime.close()
+        close_site(self.folder)
+        started = time.perf_counter()
+        self.runtime = self._make_runtime(Work(site=self.site, plan=self.plan, run="benchmark"))
+        self.runtime.fence(self._epoch + 1, self.layout.workers)
+        self._epoch += 1
+        self.runtime.open(self.version, self._epoch, self.layout)
+        opened = time.perf_counter()
+        for record in self._records:
+            self.runtime.run_step(record, self.layout)
+        return opened - started, time.perf_counter() - opened
 
     def close(self) -> None:
         """Close files and the runtime."""

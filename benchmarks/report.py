@@ -26,6 +26,7 @@ HISTORY = Path(__file__).parent / "history"
 HISTORY_SWITCH, SUMMARY_SWITCH = "BENCHMARKS_HISTORY", "BENCHMARKS_SUMMARY"
 RUNS = 3
 BUSY_SHARE = 0.10
+TARGETS = "targets"
 TICKS = os.sysconf("SC_CLK_TCK")
 WIDTH = 58
 
@@ -119,7 +120,10 @@ def keep(name: str, figures: Mapping[str, object], targets: Mapping[str, Target]
         return
     HISTORY.mkdir(exist_ok=True)
     at = {"at": time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())}
-    line = {**at, **machine(), "others_share": round(others, 3), **figures}
+    line: dict[str, object] = {**at, **machine(), "others_share": round(others, 3), **figures}
+    judged = {key: [wanted[key].value, wanted[key].at_most] for key in figures if key in wanted}
+    if judged:
+        line[TARGETS] = judged
     with (HISTORY / f"{name}.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
 

@@ -32,24 +32,8 @@ from benchmarks import report
 from benchmarks.count_per_key import KEYS, ROWS
 from benchmarks.durable import DurablePipeline
 from benchmarks.join_sum import CATEGORIES, ITEMS
+from benchmarks.peers import spark_sql
 from dbsp.runtime.inprocess import InProcessRuntime
-
-STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-
-def session() -> SparkSession:
-    """A local session with the RocksDB state store."""
-    return (
-        SparkSession.builder.master("local[2]")
-        .appName("structured streaming")
-        .config("spark.sql.streaming.stateStore.providerClass", STORE)
-        .config("spark.sql.shuffle.partitions", 2)
-        .config("spark.driver.memory", "4g")
-        .config("spark.ui.enabled", False)
-        .config("spark.ui.showConsoleProgress", False)
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
 
 
 def write_batches(folder: Path, columns: dict[str, np.ndarray], rows: int, step_rows: int) -> None:
@@ -210,8 +194,7 @@ def main() -> None:
     arguments = parser.parse_args()
     steps = [size for size in (100_000, 1_000_000) if 2 * size <= arguments.rows]
     box = Path(tempfile.mkdtemp(prefix="structured-streaming-"))
-    spark = session()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = spark_sql.session(2)
     try:
         figures: dict[str, object] = {"rows": arguments.rows}
         if not arguments.both:

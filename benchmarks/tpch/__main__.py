@@ -3,7 +3,7 @@
 `python -m benchmarks.tpch [--scale 0.1] [--pairs 5] [--queries q1 q18] [--load-rows 100000] [--spark]`. A refresh inserts a
 thousandth of the orders with their line items and deletes as many old ones. DuckDB, on one thread, answers the query over the
 whole tables after each refresh; with `--spark` Spark SQL does too, `local[1]`, from Parquet files, warm, by the clock, start-up
-excluded. Processor seconds for ours and DuckDB; the answers are compared.
+excluded. Processor seconds for ours and DuckDB, the clock for both where Spark is compared; the answers are compared.
 
 Beside the time of a refresh stands that of the first load, which goes through steps of `--load-rows` rows.
 """
@@ -56,10 +56,11 @@ def states(first: Tables, refreshes: list[tuple[Tables, Tables]]) -> Iterator[Ta
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Processor seconds of the first load and of each refresh; the last answer, if it was read."""
+    """Processor seconds of the first load and of each refresh, these by the clock too; the last answer."""
 
     load_s: float
     refresh_s: list[float]
+    refresh_clock_s: list[float]
     answer: pa.Table
 
 
@@ -76,16 +77,17 @@ def ours(name: str, data: Data, load_rows: int) -> Played:
                 run.step()
                 run.forget_outputs()
         load_s = time.process_time() - started
-        seconds = []
+        seconds, by_clock = [], []
         for came, gone in data.refreshes:
-            started = time.process_time()
+            started, clock = time.process_time(), time.perf_counter()
             for table in came.keys() & used:
                 run.push(table, came[table])
                 run.delete(table, gone[table])
             run.step()
             run.forget_outputs()
             seconds.append(time.process_time() - started)
-        return Played(load_s, seconds, run.view("v").to_arrow())
+            by_clock.append(time.perf_counter() - clock)
+        return Played(load_s, seconds, by_clock, run.view("v").to_arrow())
 
 
 def main() -> None:
@@ -115,7 +117,8 @@ def main() -> None:
         text = f"{name:>4}  load {mine.load_s:7.2f} s  refresh {1000 * refresh:8.1f} ms  DuckDB {1000 * again:8.1f} ms"
         if name in spark_ms:
             figures[f"{name}_spark_sql_ms"] = round(spark_ms[name], 1)
-            figures[f"{name}_spark_sql_by_our_refresh"] = round(spark_ms[name] / (1000 * refresh), 2)
+            ratio = spark_ms[name] / (1000 * statistics.median(mine.refresh_clock_s))
+            figures[f"{name}_spark_sql_by_our_refresh"] = round(ratio, 2)
             targets[f"{name}_spark_sql_by_our_refresh"] = report.at_least(1.0)
             text += f"  Spark SQL {spark_ms[name]:8.1f} ms"
         print(text, flush=True)

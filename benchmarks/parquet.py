@@ -1,0 +1,231 @@
+"""Nexmark from Parquet to Parquet, exactly once, checkpoints on: ours on Spark beside Structured Streaming with RocksDB.
+
+`python -m benchmarks.parquet [--events 1000000] [--step 100000] [--queries q3 best q17 q20] [--workers 2]`. Both read a Parquet
+file per table and batch, keep their state durable (Structured Streaming commits its state store after every batch, so ours
+commits a version after every step; `--steps-per-version` sets how often), and write the changed rows as Parquet files.
+Both on `local[2]` with two workers and two shuffle partitions, ours first, in sessions of their own. Events a second by
+the clock, without start-up and without the first batch; ours includes the durable log of its input. Afterwards both
+outputs are folded to the last answer and compared with DuckDB's.
+
+Ours is driven step by step by this process, as the coordinator does, without its HTTP service. Structured Streaming can say
+q3 and q20 (joins of streams, whose state is never dropped), q17, and the first half of q4 (`best`: highest bid in time per
+auction); it refuses q4, q15 and q16, and q9, q18 and q19 have no equal there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+import dbsp
+from benchmarks import report
+from benchmarks.durable import DurablePipeline
+from benchmarks.nexmark.generator import Generator, Tables
+from benchmarks.nexmark.queries import QUERIES, bids_in_time
+from benchmarks.nexmark.tables import COLUMNS
+from benchmarks.peers import duck, spark_sql
+from dbsp.coordinator.config import OutputSection
+from dbsp.runtime.spark.runtime import SparkRuntime
+from dbsp.runtime.spark.session import SparkSettings, start
+
+WANTED = 10.0
+BANDS = ((None, 10_000), (10_000, 1_000_000), (1_000_000, None))
+Streams = dict[str, DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query in the three languages; `keys` are the columns by which later rows of Spark's output replace earlier ones."""
+
+    ours: Callable[[], dbsp.Stream]
+    sql: str
+    spark: Callable[[Streams], DataFrame]
+    keys: tuple[str, ...] = ()
+
+
+def _q3(of: Streams) -> DataFrame:
+    local = of["person"].where(sql.col("state").isin("OR", "ID", "CA")).select("id", "name", "city", "state")
+    sold = of["auction"].where("category = 10").select(sql.col("id").alias("auction"), "seller")
+    return sold.join(local, sold["seller"] == local["id"]).select(
+        "name", "city", "state", sql.col("auction").alias("id")
+    )
+
+
+def _best(of: Streams) -> DataFrame:
+    auction = of["auction"].select("id", "category", sql.col("ts").alias("begins"), "expires")
+    bid = of["bid"].select("auction", "price", "ts")
+    joined = auction.join(bid, auction["id"] == bid["auction"]).where("ts between begins and expires")
+    return joined.groupBy("id", "category").agg(sql.max("price").alias("final"))
+
+
+def _q17(of: Streams) -> DataFrame:
+    price = sql.col("price")
+    low, middle, high = price < 10_000, (price >= 10_000) & (price < 1_000_000), price >= 1_000_000
+    day = sql.date_format("ts", "yyyy-MM-dd").alias("day")
+    counts = [sql.count(sql.when(band, 1)) for band in (low, middle, high)]
+    found = (sql.count("*"), *counts, sql.min(price), sql.max(price), sql.sum(price))
+    return of["bid"].groupBy("auction", day).agg(*found, sql.expr("sum(price) div count(*)"))
+
+
+def _q20(of: Streams) -> DataFrame:
+    auction = of["auction"].where("category = 10")
+    renamed = auction.select(*(sql.col(name).alias(f"a_{name}") for name in COLUMNS["auction"]))
+    rest = [f"a_{name}" for name in COLUMNS["auction"] if name != "id"]
+    return of["bid"].join(renamed, sql.col("auction") == sql.col("a_id")).select(*COLUMNS["bid"], *rest)
+
+
+ALL = {
+    "q3": Query(ours=QUERIES["q3"].build, sql=QUERIES["q3"].sql, spark=_q3),
+    "best": Query(
+        ours=lambda: bids_in_time().group_by("id", "category").aggregate(final=dbsp.max("price")),
+        sql="select id, category, max(price) from auction a join bid b on a.id = b.auction where b.ts between a.ts and"
+        " a.expires group by id, category",
+        spark=_best,
+        keys=("id", "category"),
+    ),
+    "q17": Query(ours=QUERIES["q17"].build, sql=QUERIES["q17"].sql, spark=_q17, keys=("auction", "day")),
+    "q20": Query(ours=QUERIES["q20"].build, sql=QUERIES["q20"].sql, spark=_q20),
+}
+
+
+def write(steps: list[Tables], folder: Path) -> None:
+    """A file per table and batch."""
+    for name in COLUMNS:
+        (folder / name).mkdir(parents=True)
+        for number, step in enumerate(steps):
+            pq.write_table(step[name], folder / name / f"{number:05d}.parquet", coerce_timestamps="us")
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where the input is, and what both sides are given."""
+
+    box: Path
+    steps: list[Tables]
+    workers: int
+    steps_per_version: int
+
+    @property
+    def events(self) -> int:
+        """Events of all batches but the first."""
+        return sum(table.num_rows for step in self.steps[1:] for table in step.values())
+
+    def ours(self, name: str) -> float:
+        """Events a second of ours; the answer is checked."""
+        circuit = dbsp.circuit(name, {"v": ALL[name].ours()}, materialize=False)
+        tables = [table.name for table in circuit.tables]
+        spark = start(SparkSettings(master=f"local[{self.workers}]", app_name="benchmark"))
+        out = self.box / f"ours-{name}-out"
+        pipeline = DurablePipeline(
+            self.box / f"ours-{name}", circuit, self.workers, lambda work: SparkRuntime(work, spark=spark),
+            target=OutputSection(kind="files", format="parquet", directory=str(out)),
+        )  # fmt: skip
+        try:
+            seconds = 0.0
+            for number in range(len(self.steps)):
+                started = time.perf_counter()
+                for table in tables:
+                    pipeline.push(pq.read_table(self.box / "in" / table / f"{number:05d}.parquet"), table)
+                pipeline.step()
+                if (number + 1) % self.steps_per_version == 0:
+                    pipeline.commit()
+                seconds += time.perf_counter() - started if number else 0.0
+        finally:
+            pipeline.close()
+            spark.stop()
+        files = sorted((out / "v").glob("*.parquet"))
+        changes = pa.concat_tables([pq.read_table(file) for file in files])
+        names = ", ".join(f'"{column}"' for column in changes.column_names if column not in ("weight", "step"))
+        again = f"select {names}, sum(weight) from changes group by all having sum(weight) <> 0"
+        _, rows = duck.asked([{"changes": changes}], again, 1)
+        duck.check(f"ours, {name}", rows.select(range(rows.num_columns - 1)), self.expected(name))
+        return self.events / seconds
+
+    def theirs(self, name: str, spark: SparkSession) -> float:
+        """Events a second of Structured Streaming; the answer is checked."""
+        out = self.box / f"theirs-{name}-out"
+        of = {}
+        for table in COLUMNS:
+            path = str(self.box / "in" / table)
+            schema = spark.read.parquet(path).schema
+            of[table] = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(path)
+        query = ALL[name]
+        writer = query.spark(of).writeStream.outputMode("update" if query.keys else "append")
+
+        def store(batch: DataFrame, number: int) -> None:
+            batch.write.mode("overwrite").parquet(str(out / f"batch-{number:05d}"))
+
+        options = {"checkpointLocation": str(self.box / f"theirs-{name}.checkpoint")}
+        running = writer.foreachBatch(store).options(**options).trigger(availableNow=True).start()
+        running.awaitTermination()
+        progress: list[Any] = [each for each in running.recentProgress if each["numInputRows"]]
+        parts = []
+        for number, folder in enumerate(sorted(out.glob("batch-*"))):
+            rows = pq.read_table(folder)
+            parts.append(rows.append_column("batch", pa.array([number] * rows.num_rows, pa.int64())))
+        folded = "select * exclude (batch) from parts"
+        if query.keys:
+            folded += f" qualify row_number() over (partition by {', '.join(query.keys)} order by batch desc) = 1"
+        _, found = duck.asked([{"parts": pa.concat_tables(parts)}], folded, 1)
+        duck.check(f"Structured Streaming, {name}", plain(found), self.expected(name))
+        seconds = sum(each["durationMs"]["triggerExecution"] for each in progress[1:]) / 1000
+        return self.events / seconds
+
+    def expected(self, name: str) -> pa.Table:
+        """DuckDB's answer."""
+        return plain(duck.recomputed([_whole(self.steps)], ALL[name].sql, 1)[1])
+
+
+def _whole(steps: list[Tables]) -> Tables:
+    return {table: pa.concat_tables([step[table] for step in steps]) for table in COLUMNS}
+
+
+def plain(rows: pa.Table) -> pa.Table:
+    """Times without zones: Spark's are of UTC."""
+    types = [pa.timestamp("us") if pa.types.is_timestamp(type_) else type_ for type_ in rows.schema.types]
+    return rows.cast(pa.schema(list(zip(rows.column_names, types, strict=True))))
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = report.parser(__doc__)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--step", type=int, default=100_000)
+    parser.add_argument("--queries", nargs="+", choices=list(ALL), default=list(ALL))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--steps-per-version", type=int, default=1)
+    arguments = parser.parse_args()
+    figures: dict[str, object] = {"events": arguments.events, "step": arguments.step}
+    targets = {}
+    box = Path(tempfile.mkdtemp(prefix="parquet-"))
+    try:
+        steps = list(Generator().batches(arguments.events, arguments.step))
+        write(steps, box / "in")
+        bench = Bench(box, steps, arguments.workers, arguments.steps_per_version)
+        speeds = {name: bench.ours(name) for name in arguments.queries}
+        spark = spark_sql.session(arguments.workers)
+        for name, mine in speeds.items():
+            theirs = bench.theirs(name, spark)
+            figures[f"{name}_events_per_s"] = round(mine)
+            figures[f"{name}_structured_streaming_events_per_s"] = round(theirs)
+            figures[f"{name}_ratio_to_structured_streaming"] = mine / theirs
+            targets[f"{name}_ratio_to_structured_streaming"] = report.at_least(WANTED)
+            print(f"{name:>5}  ours {mine:>12,.0f}  Structured Streaming {theirs:>12,.0f} events a second", flush=True)
+        spark.stop()
+    finally:
+        shutil.rmtree(box, ignore_errors=True)
+    report.keep("parquet", figures, targets)
+
+
+if __name__ == "__main__":
+    main()
