@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dbsp.aggregates import Aggregate
 from dbsp.aggregates.counts import Count
@@ -19,6 +19,7 @@ from dbsp.durations import micros
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, unwrap
 from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.expr.other_names import WINDOW, NotAValue, no_attribute
 from dbsp.operators.order.window_calls import AGGREGATES
 from dbsp.operators.order.window_places import Frame
 
@@ -27,8 +28,20 @@ NOTHING = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowFunction:
+class WindowFunction(NotAValue):
     """A function over a window, not yet bound to a stream; made by `dbsp.lag` and its like."""
+
+    KIND: ClassVar[str] = "a window function"
+    PLACE: ClassVar[str] = (
+        'name it, .window(partition_by="k", order_by="at").with_columns(n=dbsp.row_number()), and compute with its column'
+        " after that"
+    )
+
+    if not TYPE_CHECKING:  # for the type checker an unknown method is an error
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Only to say what others' methods are called here."""
+            raise no_attribute("a window function", type(self), name, WINDOW)
 
     function: str
     argument: Expression | None = None

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dbsp.aggregates.kind import Argument, Kind
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, column_name, lit, unwrap, when
+from dbsp.expr.build import BEFORE, Expr, column_name, lit, unwrap, when
 from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.names import missing_column
+from dbsp.expr.other_names import AGGREGATE, NotAValue, no_attribute
 from dbsp.zset.schema import BOOL, OrderBy, Schema
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(NotAValue):
     """A function over the rows of a group. Made by `dbsp.sum` and its like; `where` narrows it."""
 
     kind: Kind
     arguments: tuple[Expression, ...] = ()
     order: tuple[OrderBy, ...] = ()
     condition: Expression | None = None
+
+    KIND: ClassVar[str] = "an aggregate"
+    PLACE: ClassVar[str] = (
+        'name it, .group_by("k").aggregate(n=dbsp.count()), and compute with its column after that: dbsp.col("n") > 1;'
+        " beside each row it is .window(…).with_columns(n=dbsp.rolling(dbsp.count(), rows=(None, None)))"
+    )
+
+    if not TYPE_CHECKING:  # for the type checker an unknown method is an error
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Only to say what others' methods are called here."""
+            raise no_attribute("an aggregate", type(self), name, AGGREGATE)
 
     def where(self, condition: Expr) -> Aggregate:
         """Over the rows for which the condition is true alone: SQL's `filter (where …)`.
@@ -92,7 +105,7 @@ def order_of(what: str, order_by: Any, needed: bool) -> tuple[OrderBy, ...]:
     """The ordering columns of an aggregate, as a user may write them."""
     with located(user_line()):
         listed: Sequence[Any] = [order_by] if isinstance(order_by, str | OrderBy | Expr) else list(order_by or ())
-        order = tuple(item if isinstance(item, OrderBy) else OrderBy(column_name(item)) for item in listed)
+        order = tuple(item if isinstance(item, OrderBy) else OrderBy(column_name(item, BEFORE)) for item in listed)
         if needed and not order:
             raise CircuitError(
                 f"{what} needs an order: rows have none of their own", f'such as {what}("x", order_by="at")'

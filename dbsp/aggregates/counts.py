@@ -74,7 +74,7 @@ def apart(aggregate: Aggregate) -> Aggregate:
 
 
 def count(argument: str | Expr | None = None) -> Aggregate:
-    """Number of rows, or of values that are not null; int64, never null.
+    """Number of rows, or of values that are not null; int64, never null. `count("*")` is `count()`, as in SQL.
 
     **Example**
 
@@ -83,7 +83,8 @@ def count(argument: str | Expr | None = None) -> Aggregate:
     >>> print(t.group_by("k").aggregate(n=dbsp.count()).schema)
     (k: string, n: int64 not null)
     """
-    return Aggregate(Count(), () if argument is None else (argument_of(argument),))
+    every = argument is None or (isinstance(argument, str) and argument == "*")
+    return Aggregate(Count(), () if every else (argument_of(argument),))
 
 
 def count_distinct(argument: str | Expr) -> Aggregate:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from dbsp.circuit.source_lines import located, user_line
-from dbsp.expr.build import Expr, column_name
+from dbsp.expr.build import BEFORE, Expr, column_name
 from dbsp.zset.schema import OrderBy
 
 
 def _column(column: Any) -> str:
     with located(user_line()):
-        return column_name(column)
+        return column_name(column, BEFORE)
 
 
 def asc(column: str | Expr, nulls_first: bool = False) -> OrderBy:

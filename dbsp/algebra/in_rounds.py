@@ -38,6 +38,14 @@ CAN = (
     "a recursion can hold select, with_columns, filter, explode, inner joins, union, distinct, min and max, and difference,"
     " semi and anti joins against a stream that does not depend on it"
 )
+RESULT = (
+    "aggregate the recursion's result (its rows are a set: a column with the path keeps equal ones apart), or, where it depends"
+    " on itself and need not end, write out as many rounds as are wanted, each a join and a group_by"
+)
+INSTEAD = dict.fromkeys(
+    ("arg_min", "arg_max", "first", "last"),
+    "keep the min or max inside, and find the row that has it by a join after the recursion",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +167,8 @@ def check(node: Node, varies: Sequence[bool]) -> None:
         case GroupBy():
             for call in node.aggregates:
                 if call.function not in ("min", "max"):
-                    raise CircuitError(f"{call.function} cannot stand inside a recursion: aggregate={call}{line}", CAN)
+                    hint = f"{INSTEAD.get(call.function, RESULT)}; {CAN}"
+                    raise CircuitError(f"{call.function} cannot stand inside a recursion: aggregate={call}{line}", hint)
         case _:
             hint = f"{CAN}; apply it before the recursion, or to its result"
             raise CircuitError(f"{_kind(node)} cannot stand inside a recursion: node={node}{line}", hint)

@@ -8,7 +8,7 @@ has no truth value. Streams take an `Expr`, resolve what it carries against thei
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from dbsp.expr.methods.moments import Moments
 from dbsp.expr.methods.numbers import Numbers
 from dbsp.expr.methods.texts import Texts
 from dbsp.expr.now import NOW
+from dbsp.expr.other_names import EXPRESSION, NotAValue, no_attribute
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt
 
@@ -47,6 +48,12 @@ class Expr(Numbers, Texts, Moments, Lists):
     def __repr__(self) -> str:
         """The expression as text."""
         return str(self._expression)
+
+    if not TYPE_CHECKING:  # for the type checker an unknown method is an error
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Only to say what others' methods are called here."""
+            raise no_attribute("an expression", type(self), name, EXPRESSION)
 
     def __bool__(self) -> NoReturn:
         """Refused: `and`, `or`, `not` and chained comparisons would silently drop a part."""
@@ -220,15 +227,20 @@ class When:
         return Expr(Call(conditional.CASE, (*self._cases, unwrap(value))))
 
 
-def column_name(column: Any) -> str:
-    """The name of a column given as text or as a bare column expression."""
+_MISSING: Any = object()
+BEFORE = "add it as a column before: .with_columns(x=…), then name x here"
+"""The cure where only names of columns can stand."""
+
+
+def column_name(column: Any, hint: str | None = None) -> str:
+    """The name of a column given as text or as a bare column expression; `hint` says what to write for other expressions."""
     if isinstance(column, str):
         return column
     if isinstance(column, Expr):
         expression = unwrap(column)
         if isinstance(expression, ColumnRef):
             return expression.name
-        raise CircuitError(f"an expression needs a name: expression={expression}", f"write name={expression}")
+        raise CircuitError(f"an expression needs a name: expression={expression}", hint or f"write name={expression}")
     raise CircuitError(f"not a column: got={column!r}", "give column names, or name=expression")
 
 
@@ -242,6 +254,8 @@ def unwrap(value: Any) -> Expression:
         if isinstance(value, When):
             hint = "end it with .otherwise(value), or .otherwise(None) for null"
             raise CircuitError("a when() without otherwise()", hint)
+        if isinstance(value, NotAValue):
+            raise CircuitError(f"{value.KIND} is not a value of a row", value.PLACE)
         check_constant(value)
     return Literal(value)
 
@@ -280,7 +294,7 @@ def lit(value: Any, type_: pa.DataType | None = None) -> Expr:
     return Expr(literal)
 
 
-def when(condition: Any, value: Any) -> When:
+def when(condition: Any, value: Any = _MISSING) -> When:
     """The first value whose condition is true; a null condition counts as not true.
 
     **Example**
@@ -289,6 +303,10 @@ def when(condition: Any, value: Any) -> When:
     >>> dbsp.when(dbsp.col("visib") < 3, "low").when(dbsp.col("visib") < 8, "fair").otherwise("good")
     case((visib < 3), "low", (visib < 8), "fair", "good")
     """
+    if value is _MISSING:
+        with located(user_line()):
+            hint = "write dbsp.when(condition, value).when(…, …).otherwise(other)"
+            raise CircuitError(f"a when() without a value: condition={condition}", hint)
     return When((unwrap(condition), unwrap(value)))
 
 

@@ -15,11 +15,23 @@ from dbsp.expr.expression import Call, Expression, Function, Literal, Operands
 from dbsp.zset.schema import TIMESTAMP
 
 HINT = 'write a filter that compares a timestamp with it, such as dbsp.col("at") > dbsp.now() - dbsp.hours(1)'
+VALUE = (
+    "a value that moves with the clock would change every row at every step: keep the timestamp, and compare it in a filter,"
+    ' such as dbsp.col("at") > dbsp.now() - dbsp.hours(1), or take the difference when you read'
+)
+PARTS = (
+    "put what does not look at now() into a filter of its own; for one condition or another, union two filters that exclude"
+    " each other"
+)
+SHIFTED = (
+    'move the column instead: for today day = dbsp.col("at").truncate("day"), then'
+    " (day <= dbsp.now()) & (dbsp.now() < day + dbsp.days(1))"
+)
 _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
 def _refuse(operands: Operands) -> tuple[Expression, ...]:  # noqa: ARG001 (one signature for all functions)
-    raise CircuitError("now() stands in filters alone", HINT)
+    raise CircuitError("now() stands in filters alone", VALUE)
 
 
 def _never(*_: object) -> object:
@@ -47,7 +59,9 @@ def has_now(expression: Expression) -> bool:
 def span_of(condition: Expression) -> Span:
     """What a comparison with `now()` means for a row."""
     if not isinstance(condition, Call) or condition.function.name not in _TURNED:
-        raise CircuitError(f"now() in a condition that is no comparison: condition={condition}", HINT)
+        equal = isinstance(condition, Call) and condition.function.name in ("equal", "not_equal")
+        hint = SHIFTED if equal else f"{HINT}; {PARTS}"
+        raise CircuitError(f"now() in a condition that is no comparison of order: condition={condition}", hint)
     name, (left, right) = condition.function.name, condition.args
     if has_now(left) and has_now(right):
         raise CircuitError(f"now() on both sides: condition={condition}", HINT)
@@ -78,4 +92,4 @@ def _shift(expression: Expression, condition: Expression) -> int:
         case Call(function=function, args=(Literal(value=datetime.timedelta() as span), second)):
             if function.name == "add":
                 return _shift(second, condition) + micros(span)
-    raise CircuitError(f"now() plus or minus a constant is wanted here: condition={condition}", HINT)
+    raise CircuitError(f"now() plus or minus a constant is wanted here: condition={condition}", SHIFTED)

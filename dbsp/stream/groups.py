@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dbsp.aggregates.aggregate import Aggregate
 from dbsp.aggregates.counts import apart
@@ -18,6 +18,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, column_name, lit
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column, nearest
+from dbsp.expr.other_names import GROUP, no_attribute
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import INT64, Schema
 
@@ -57,7 +58,7 @@ class Groups(Handle):
                 raise missing_column(name, stream.schema)
         return stream, names
 
-    def aggregate(self, **aggregates: Aggregate) -> Stream:
+    def aggregate(self, *unnamed: Any, **aggregates: Aggregate) -> Stream:
         """Aggregates over all rows: exactly one row, also while there are no rows (counts 0, all others null).
 
         **Law** as SQL's aggregate without `group by`. The row is there from the first step on.
@@ -78,7 +79,7 @@ class Groups(Handle):
         [((0, None), -1), ((1, 7), 1)]
         [((0, None), 1)]
         """
-        return Group(self._made(self.node), ()).aggregate(emit="update", **aggregates)
+        return Group(self._made(self.node), ()).aggregate(*unnamed, emit="update", **aggregates)
 
     def rollup(self, *keys: str | Expr, grouping: str | None = None) -> GroupSets:
         """Groups by all keys, by all but the last, and so on down to one group of all rows, as SQL's `rollup`.
@@ -150,7 +151,13 @@ class Group:
     stream: Stream
     keys: tuple[str, ...]
 
-    def aggregate(self, *, emit: str = "update", **aggregates: Aggregate) -> Stream:
+    if not TYPE_CHECKING:  # for the type checker an unknown method is an error
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Only to say what others' methods are called here."""
+            raise no_attribute("a Group", type(self), name, GROUP)
+
+    def aggregate(self, *unnamed: Any, emit: str = "update", **aggregates: Aggregate) -> Stream:
         """One row per group: the keys, then the aggregates under their names; all kept in one pass over the rows.
 
         **Law** counts, sums, means, variances and what else is a sum are linear in the group's rows: constant work per row. The
@@ -181,6 +188,8 @@ class Group:
         """
         source = user_line()
         with located(source):
+            if unnamed:
+                raise CircuitError(f"an aggregate needs a name: got={unnamed[0]!r}", "such as n=dbsp.count()")
             if emit not in EMITS:
                 raise CircuitError(f"no such way to emit: emit={emit!r}", nearest(str(emit), EMITS))
             node = self._node(aggregates, source)

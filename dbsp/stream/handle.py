@@ -11,9 +11,10 @@ from dbsp.circuit.explain import explain_node
 from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, col, column_name, unwrap
+from dbsp.expr.build import BEFORE, Expr, col, column_name, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.names import missing_column, nearest
+from dbsp.expr.other_names import STREAM, no_attribute
 from dbsp.zset.schema import Column, OrderBy, Schema
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ class Handle:
         return col(name)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Only to say how a column is written."""
-        known = name != "node" and not name.startswith("_") and name in self.columns
-        hint = f'; write stream["{name}"] or dbsp.col("{name}") for the column' if known else ""
-        raise AttributeError(f"a Stream has no attribute {name!r}{hint}")
+        """Only to say how a column is written, and what others' methods are called here."""
+        if name != "node" and not name.startswith("_") and name in self.columns:
+            hint = f'write stream["{name}"] or dbsp.col("{name}") for the column'
+            raise AttributeError(f"a Stream has no attribute {name!r}; {hint}")
+        raise no_attribute("a Stream", type(self), name, STREAM)
 
     def __repr__(self) -> str:
         """Kind and schema."""
@@ -85,6 +87,9 @@ def _column_or_value(value: Any, schema: Schema) -> Expression:
     """Text means a column; everything else an expression or a constant."""
     if not isinstance(value, str):
         return unwrap(value)
+    if value == "*" and value not in schema:
+        hint = "write .with_columns(x=…) for all columns and some more, .drop(…) for all but some"
+        raise CircuitError("a selection names its columns: got='*'", hint)
     if value not in schema:
         hint = f'{nearest(value, schema.names)}; for the text itself write dbsp.lit("{value}")'
         raise CircuitError(f'no such column: column="{value}"', hint)
@@ -93,7 +98,7 @@ def _column_or_value(value: Any, schema: Schema) -> Expression:
 
 def order_of(item: Any) -> OrderBy:
     """An ordering column as a user may write it."""
-    return item if isinstance(item, OrderBy) else OrderBy(column_name(item))
+    return item if isinstance(item, OrderBy) else OrderBy(column_name(item, BEFORE))
 
 
 def check_streams(what: str, others: Iterable[Any]) -> None:

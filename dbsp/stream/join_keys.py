@@ -29,6 +29,7 @@ On = str | Sequence[str] | Mapping[str, str] | None
 Names = str | Sequence[str] | None
 Pairs = tuple[tuple[int, str, str], ...]
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
+ON = 'write on="k" or on={"left": "right"} for what is equal, and where=condition for the rest, with columns as after the join'
 CUT: Mapping[str, tuple[int, ...]] = {"left": (1,), "right": (0,), "full": (), "semi": (0, 1), "anti": (1,)}
 """Which sides' rows are in the answer only with a partner."""
 
@@ -147,7 +148,8 @@ def _cut_down(
 def _names(names: Names) -> tuple[str, ...]:
     if names is None:
         return ()
-    return (column_name(names),) if isinstance(names, str | Expr) else tuple(map(column_name, names))
+    listed = (names,) if isinstance(names, str | Expr) else names
+    return tuple(column_name(name, ON) for name in listed)
 
 
 def keys_of(on: On, left_on: Names = None, right_on: Names = None) -> tuple[tuple[str, ...], tuple[str, ...]]:

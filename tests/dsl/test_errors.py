@@ -36,7 +36,8 @@ MISTAKES = {
     ),
     't.rename("name")': 'rename takes a dict: got=\'name\' at=circuit.py:LINE; such as .rename({"old": "new"})',
     't.top_k(3, by=dbsp.desc(col("id") + 1))': (
-        "an expression needs a name: expression=(id + 1) at=circuit.py:LINE; write name=(id + 1)"
+        "an expression needs a name: expression=(id + 1) at=circuit.py:LINE; "
+        "add it as a column before: .with_columns(x=…), then name x here"
     ),
     'dbsp.table("x", ["x"])': (
         'not a schema: got=[\'x\'] at=circuit.py:LINE; write one such as {"id": dbsp.INT64, "name": dbsp.STRING}'
@@ -128,6 +129,47 @@ MISTAKES = {
     ),
     't.select(col("delay") * 2)': (
         "an expression needs a name: expression=(delay * 2) at=circuit.py:LINE; write name=(delay * 2)"
+    ),
+    "t.limit(3)": 'top_k needs an order at=circuit.py:LINE; such as dbsp.desc("x"); ties are broken by all columns',
+    't.limit(3, by="id", partition_by=col("at").truncate("day"))': (
+        'an expression needs a name: expression=at.truncate("day") at=circuit.py:LINE; '
+        "add it as a column before: .with_columns(x=…), then name x here"
+    ),
+    't.join(u, col("name") == col("name_right"))': (
+        "an expression needs a name: expression=(name == name_right) at=circuit.py:LINE; "
+        'write on="k" or on={"left": "right"} for what is equal, and where=condition for the rest, with columns as after the join'
+    ),
+    't.select("*")': (
+        "a selection names its columns: got='*' at=circuit.py:LINE; "
+        "write .with_columns(x=…) for all columns and some more, .drop(…) for all but some"
+    ),
+    't.select(x=dbsp.when(col("id") > 1).otherwise(2))': (
+        "a when() without a value: condition=(id > 1) at=circuit.py:LINE; "
+        "write dbsp.when(condition, value).when(…, …).otherwise(other)"
+    ),
+    "t.with_columns(n=dbsp.row_number())": (
+        "a window function is not a value of a row at=circuit.py:LINE; "
+        'name it, .window(partition_by="k", order_by="at").with_columns(n=dbsp.row_number()), '
+        "and compute with its column after that"
+    ),
+    't.group_by("name").aggregate(mean=dbsp.sum("delay") / dbsp.count())': (
+        "an aggregate is not a value to compute with at=circuit.py:LINE; "
+        'name it, .group_by("k").aggregate(n=dbsp.count()), and compute with its column after that: dbsp.col("n") > 1; '
+        "beside each row it is .window(…).with_columns(n=dbsp.rolling(dbsp.count(), rows=(None, None)))"
+    ),
+    't.group_by("name").aggregate(dbsp.count())': (
+        "an aggregate needs a name: got=Aggregate(kind=Count(), arguments=(), order=(), condition=None) at=circuit.py:LINE; "
+        "such as n=dbsp.count()"
+    ),
+    't.select(age=dbsp.now() - col("at"))': (
+        "now() stands in filters alone at=circuit.py:LINE; "
+        "a value that moves with the clock would change every row at every step: keep the timestamp, and compare it in a "
+        'filter, such as dbsp.col("at") > dbsp.now() - dbsp.hours(1), or take the difference when you read'
+    ),
+    't.filter(col("at") >= dbsp.now().truncate("day"))': (
+        'now() plus or minus a constant is wanted here: condition=(at >= now().truncate("day")) at=circuit.py:LINE; '
+        'move the column instead: for today day = dbsp.col("at").truncate("day"), then '
+        "(day <= dbsp.now()) & (dbsp.now() < day + dbsp.days(1))"
     ),
     't.rename({"nam": "x"})': 'no such column: column="nam" at=circuit.py:LINE; did you mean "name"?',
     't.rename({"name": "delay"})': ("repeated column name: columns=['delay'] at=circuit.py:LINE; rename one of them"),
@@ -225,3 +267,26 @@ def test_the_line_is_that_of_a_statement_inside_a_function() -> None:
 
     with pytest.raises(CircuitError, match=rf"at={__file__}:{build.__code__.co_firstlineno + 4}"):
         build()
+
+
+t = dbsp.table("t", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "hint"),
+    [
+        (t, "where", "write .filter(condition)"),
+        (t, "fliter", 'did you mean "filter"?'),
+        (t, "x", 'write stream["x"] or dbsp.col("x") for the column'),
+        (t.group_by("x"), "agg", "write .aggregate("),
+        (t["x"], "alias", "write name=expression"),
+        (t["x"], "isin", "write .is_in("),
+        (dbsp.sum("x"), "filter", "write .where("),
+        (dbsp.row_number(), "over", "write .window("),
+    ],
+)
+def test_what_others_call_it_is_answered_with_what_it_is_here(what: object, name: str, hint: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(what, name)
+    assert hint in str(caught.value)
+    assert not hasattr(what, "__array__")

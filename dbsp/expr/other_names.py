@@ -1,0 +1,106 @@
+"""What other libraries and SQL call things: the answer to a method that is not there, and to an aggregate used as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NoReturn
+
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import CircuitError
+from dbsp.expr.names import nearest
+
+_GROUPED = 'write .group_by("k").aggregate(n=dbsp.count(), total=dbsp.sum("x")), or .aggregate(…) alone for all rows'
+_ORDERED = 'a kept table has no order: .limit(10, by=dbsp.desc("x")) has the first rows; sort what you read'
+_READ = 'put it into a circuit, dbsp.circuit("c", {"v": stream}), and read run.view("v") after a step'
+_NEXT = 'write .window(partition_by="k", order_by="at").with_columns(before=dbsp.lag("x"))'
+_NAMED = "write name=expression in select, with_columns, group_by or aggregate"
+_ONCE = 'write .distinct(), or .limit(1, by="at", partition_by="k") for one row per key'
+_AFTER = 'write .filter(dbsp.col("n") > 1) after the aggregate or the window'
+
+STREAM: Mapping[str, str] = {
+    **dict.fromkeys(("where", "query"), "write .filter(condition)"),
+    **dict.fromkeys(("agg", "count", "sum", "min", "max", "mean", "avg", "groupby", "groupBy", "count_distinct"), _GROUPED),
+    **dict.fromkeys(("sort", "sort_by", "sort_values", "order_by", "orderBy", "head", "top", "take", "tail"), _ORDERED),
+    **dict.fromkeys(("unique", "drop_duplicates", "dropDuplicates", "dedup", "deduplicate"), _ONCE),
+    **dict.fromkeys(("union_all", "unionAll", "unionByName", "concat", "append"), "write .union(other)"),
+    **dict.fromkeys(("minus", "subtract", "except_all"), "write .except_(other), with all=True for SQL's except all"),
+    **dict.fromkeys(("with_column", "withColumn", "withColumns", "assign", "mutate"), "write .with_columns(name=expression)"),
+    **dict.fromkeys(("merge", "inner_join", "left_join"), 'write .join(other, on="k", how="left")'),
+    **dict.fromkeys(("having", "qualify"), _AFTER),
+    **dict.fromkeys(("fillna", "fill_null", "fill_nulls"), 'write .with_columns(x=dbsp.col("x").fill_null(0))'),
+    **dict.fromkeys(("dropna", "drop_nulls"), 'write .filter(dbsp.col("x").is_not_null())'),
+    **dict.fromkeys(("over", "lag", "lead", "shift", "diff", "rolling", "row_number"), _NEXT),
+    **dict.fromkeys(("apply", "map_rows"), "write .map(function, schema={…})"),
+    **dict.fromkeys(("unnest", "flatten"), 'write .explode("list")'),
+    **dict.fromkeys(("show", "collect", "to_pandas", "to_arrow", "to_pylist", "to_rows", "execute", "run"), _READ),
+    "pivot": 'write .group_by("k").pivot("kind", ["a", "b"], n=dbsp.count())',
+    "recursive": "write dbsp.recursive(start, body)",
+}  # fmt: skip
+GROUP: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("agg", "count", "size", "sum", "min", "max", "mean", "avg", "median", "first", "last"),
+        'write .aggregate(n=dbsp.count(), total=dbsp.sum("x"))',
+    ),
+    **dict.fromkeys(("head", "top", "limit", "top_k"), 'write stream.limit(1, by="at", partition_by="k")'),
+    **dict.fromkeys(("apply", "map_groups"), "write .aggregate(x=dbsp.fold_aggregate(…)) for a function of a group's rows"),
+    **dict.fromkeys(("having", "filter"), _AFTER),
+}  # fmt: skip
+EXPRESSION: Mapping[str, str] = {
+    **dict.fromkeys(("alias", "as_", "name", "label"), _NAMED),
+    **dict.fromkeys(("isin", "in_", "isInCollection"), "write .is_in([1, 2])"),
+    **dict.fromkeys(("isnull", "isna", "isNull"), "write .is_null()"),
+    **dict.fromkeys(("notnull", "notna", "isNotNull", "is_not_na"), "write .is_not_null()"),
+    **dict.fromkeys(("dt", "str", "list", "arr"), 'its methods stand on the expression itself, such as dbsp.col("at").hour()'),
+    **dict.fromkeys(("astype", "to_type"), "write .cast(dbsp.INT64)"),
+    **dict.fromkeys(
+        ("sum", "count", "min", "max", "mean", "avg", "median", "std", "n_unique", "first", "last"),
+        'aggregates are functions: .group_by("k").aggregate(total=dbsp.sum("x"))',
+    ),
+    **dict.fromkeys(("over", "shift", "lag", "lead", "diff", "cum_sum", "cumsum", "rank", "rolling_sum"), _NEXT),
+    **dict.fromkeys(("then",), "write dbsp.when(condition, value).otherwise(other)"),
+    **dict.fromkeys(("fillna", "coalesce", "ifnull"), "write .fill_null(0), or dbsp.coalesce(a, b)"),
+    **dict.fromkeys(("startswith",), "write .starts_with(text)"),
+    **dict.fromkeys(("endswith",), "write .ends_with(text)"),
+    **dict.fromkeys(("apply", "map"), "write .map(function, schema={…}) on the stream"),
+    **dict.fromkeys(("len", "size"), "write .length() of a text, .list_length() of a list"),
+    **dict.fromkeys(("date",), "write .cast(dbsp.DATE)"),
+    **dict.fromkeys(("total_seconds", "seconds"), "write (a - b) / dbsp.seconds(1)"),
+    **dict.fromkeys(("desc", "asc"), 'write dbsp.desc("x") where an order is asked for'),
+}  # fmt: skip
+
+AGGREGATE: Mapping[str, str] = {
+    **dict.fromkeys(("filter", "filter_where"), "write .where(condition)"),
+    **dict.fromkeys(("alias", "as_", "name"), _NAMED),
+    "over": 'write .window(partition_by="k", order_by="at").with_columns(s=dbsp.rolling(dbsp.sum("x"), rows=3))',
+}
+WINDOW: Mapping[str, str] = {
+    "over": 'write .window(partition_by="k", order_by="at").with_columns(n=dbsp.row_number())',
+    **dict.fromkeys(("alias", "as_", "name"), "write name=… in the window's with_columns"),
+}
+
+
+def no_attribute(what: str, owner: type, name: str, others: Mapping[str, str]) -> AttributeError:
+    """The error for a method that is not there: what to write instead, or the methods nearest to it."""
+    if name.startswith("_"):
+        return AttributeError(f"{what} has no attribute {name!r}")
+    known = [other for other in dir(owner) if not other.startswith("_")]
+    near = nearest(name, known)
+    hint = others.get(name, near if near.startswith("did you mean") else "")
+    return AttributeError(f"{what} has no attribute {name!r}" + (f"; {hint}" if hint else ""))
+
+
+class NotAValue:
+    """What looks like a value of a row and is none: an aggregate, a window function. `PLACE` says where it belongs."""
+
+    __slots__ = ()
+
+    KIND: ClassVar[str]
+    PLACE: ClassVar[str]
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        with located(user_line()):
+            raise CircuitError(f"{self.KIND} is not a value to compute with", self.PLACE)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = _refuse
+    __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __and__ = __or__ = __invert__ = __neg__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
