@@ -8,6 +8,7 @@ after the point, rounded half away from zero); `//` and `%` are for integers and
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -238,16 +239,26 @@ def _one(name: str, compute: Callable[..., pa.Array], text: str = "") -> Functio
     return Function(name=name, fit=_fit_number, result=_same, compute=compute, text=text)
 
 
-def _two(name: str, fit: Any, result: Any, compute: Any, symbol: str) -> Function:
-    return Function(name=name, fit=fit, result=result, compute=compute, text=f"({{0}} {symbol} {{1}})")
+def _two(name: str, fit: Any, result: Any, compute: Any, symbol: str, fails: Any = None) -> Function:
+    return Function(name=name, fit=fit, result=result, compute=compute, text=f"({{0}} {symbol} {{1}})", fails=fails)
+
+
+def _by_zero(left: Any, right: Any) -> Any:
+    """Where something is divided by zero and does not fail before: a wide decimal may not fit when it is shifted."""
+    zero: Any = 0
+    if is_decimal(left.type):
+        zero = Decimal(0)
+        if left.type.precision - left.type.scale > DECIMAL_DIGITS - _divide_type(left.type, right.type).scale:
+            return pa.scalar(False)
+    return pc.and_(pc.equal(right, pa.scalar(zero, right.type)), pc.is_valid(left))
 
 
 ADD = _two("add", _fit_sum, _add_type, _wide(_add, _add_type), "+")
 SUBTRACT = _two("subtract", _fit_sum, _subtract_type, _wide(_subtract, _subtract_type), "-")
 MULTIPLY = _two("multiply", _fit_product, _multiply_type, _wide(pc.multiply_checked, _multiply_type), "*")
-DIVIDE = _two("divide", _fit_quotient, _divide_type, _divide, "/")
-FLOOR_DIVIDE = _two("floor_divide", _fit_integers, _same, _floor_divide, "//")
-MODULO = _two("modulo", _fit_integers, _same, _modulo, "%")
+DIVIDE = _two("divide", _fit_quotient, _divide_type, _divide, "/", _by_zero)
+FLOOR_DIVIDE = _two("floor_divide", _fit_integers, _same, _floor_divide, "//", _by_zero)
+MODULO = _two("modulo", _fit_integers, _same, _modulo, "%", _by_zero)
 NEGATE = _one("negate", pc.negate_checked, "-{0}")
 ABS = _one("abs", pc.abs_checked)
 ROUND = _one("round", _rounded)

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, Subset, branch_values, broadcast
-from dbsp.expr.halving import computed
+from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, branch_values, broadcast
 from dbsp.expr.logic import scatter
+from dbsp.expr.outcomes import outcomes
 from dbsp.expr.types import typed
 from dbsp.zset.schema import BOOL
 
@@ -89,7 +89,7 @@ def _first_by_need(call: Call, rows: Rows) -> pa.Array:
 def _try_by_row(call: Call, rows: Rows) -> pa.Array:
     """Null on the rows where the argument fails."""
     (arg,) = call.args
-    values, _ = computed(lambda positions: arg.evaluate(Subset(rows, pa.array(positions))), len(rows))
+    values, _ = outcomes(arg, rows)
     return values
 
 

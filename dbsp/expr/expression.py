@@ -165,7 +165,8 @@ class Function:
     `lazy`, where
     given, computes row by need when `compute` failed on some row. `nulls`: the result may be null if "any" argument
     may, "never", "always", if "all" may, or by
-    the rule of "case" and "cast".
+    the rule of "case" and "cast". `fails` tells rows that are sure to fail, all of them with one and the same error; it
+    saves finding each by itself.
     """
 
     name: str
@@ -175,6 +176,7 @@ class Function:
     lazy: Callable[[Call, Rows], pa.Array] | None = None
     nulls: str = "any"
     text: str = ""
+    fails: Callable[..., Datum] | None = None
 
     def __eq__(self, other: object) -> bool:
         """One function has one name."""
@@ -235,13 +237,14 @@ class Call:
     def datum(self, rows: Rows) -> Datum:
         """The values: an array, or a scalar where no column is read."""
         try:
-            return self._compute([arg.datum(rows) for arg in self.args])
+            return self.compute([arg.datum(rows) for arg in self.args])
         except ROW_ERRORS:
             if self.function.lazy is None:
                 raise
             return self.function.lazy(self, rows)
 
-    def _compute(self, data: list[Datum]) -> Datum:
+    def compute(self, data: list[Datum]) -> Datum:
+        """The function over these values of the arguments, as the type that it promises."""
         constant = all(isinstance(datum, pa.Scalar) for datum in data)
         if constant:
             data = [broadcast(datum, 1) for datum in data]
@@ -254,7 +257,7 @@ class Call:
     def evaluate(self, rows: Rows) -> pa.Array:
         """One value per row; raises one of `ROW_ERRORS` when a row fails."""
         if len(rows) == 0:
-            empty = self._compute([pa.array([], self._type_of(arg, rows)) for arg in self.args])
+            empty = self.compute([pa.array([], self._type_of(arg, rows)) for arg in self.args])
             return empty.slice(0, 0)
         return broadcast(self.datum(rows), len(rows))
 

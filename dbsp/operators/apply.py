@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.expr.expression import ROW_ERRORS, ColumnRef, Expression, Rows, Subset
-from dbsp.expr.halving import computed
+from dbsp.expr.outcomes import outcomes
 from dbsp.horizon import Horizon, bound_of
 from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext
@@ -113,7 +113,7 @@ class _Flow:
         try:
             return expression.evaluate(rows), {}
         except ROW_ERRORS:
-            return computed(lambda positions: expression.evaluate(Subset(rows, pa.array(positions))), len(rows))
+            return outcomes(expression, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

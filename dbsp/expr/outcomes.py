@@ -1,0 +1,118 @@
+"""Computing an expression where some rows fail: which, why, and what the others give.
+
+Inside one call the rows whose arguments failed are set aside, then those of which the function knows that they fail
+(division by zero), and the call itself is halved over the rest (`dbsp.expr.halving`), over the different values where it has one
+argument. So what is computed again for a failing row is at most one kernel, not the expression. A call that computes by need
+(`when`, `coalesce`, `and`) is halved as a whole.
+
+**Law** values and reasons are those of each row evaluated alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Rows, Subset, broadcast
+from dbsp.expr.halving import Positions, computed
+from dbsp.expr.types import is_float
+
+Reasons = dict[int, str]
+Data = list[Any]  # one array or scalar per argument
+
+
+def outcomes(expression: Expression, rows: Rows) -> tuple[pa.Array, Reasons]:
+    """The values, null where a row failed, and the reasons by row.
+
+    **Cost** one evaluation if no row fails; else one per level of the expression, and about 2 log2(rows) of the failing call
+    per failing row that it does not know, or per different value that fails.
+    """
+    values, reasons = _outcomes(expression, rows)
+    return broadcast(values, len(rows)), reasons
+
+
+def _outcomes(expression: Expression, rows: Rows) -> tuple[Any, Reasons]:
+    """As `outcomes`; a value that reads no column stays a scalar."""
+    try:
+        return expression.datum(rows), {}
+    except ROW_ERRORS:
+        if not isinstance(expression, Call):
+            raise
+    if expression.function.lazy is not None:
+        return computed(lambda at: expression.evaluate(Subset(rows, pa.array(at))), len(rows))
+    data, reasons = [], Reasons()
+    for arg in expression.args:
+        values, failed = _outcomes(arg, rows)
+        data.append(values if isinstance(values, pa.Scalar) else broadcast(values, len(rows)))
+        reasons = failed | reasons
+    return _over_the_rest(expression, data, reasons, len(rows))
+
+
+def _over_the_rest(call: Call, data: Data, reasons: Reasons, rows: int) -> tuple[pa.Array, Reasons]:
+    """The call over the rows whose arguments are there; nulls for the others."""
+    reasons = _sure_failures(call, data, rows) | reasons
+    if not reasons:
+        return _halved(call, data, rows)
+    failed = np.zeros(rows, np.bool_)
+    failed[list(reasons)] = True
+    rest = np.flatnonzero(~failed)
+    found, failures = _halved(call, _taken(data, pa.array(rest)), len(rest))
+    places = np.zeros(rows, np.int64)
+    places[rest] = np.arange(len(rest))
+    spread = found.take(pa.array(places, mask=failed))
+    return spread, reasons | {int(rest[row]): reason for row, reason in failures.items()}
+
+
+def _sure_failures(call: Call, data: Data, rows: int) -> Reasons:
+    """The rows that the function tells beforehand: the first of them says why all of them fail."""
+    if call.function.fails is None:
+        return {}
+    mask = broadcast(call.function.fails(*data, *call.options), rows).fill_null(False)
+    suspects = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+    if not len(suspects):
+        return {}
+    _, reasons = _halved(call, _taken(data, pa.array(suspects[:1])), 1)
+    return dict.fromkeys(suspects.tolist(), reasons[0]) if reasons else {}
+
+
+def _halved(call: Call, data: Data, rows: int) -> tuple[pa.Array, Reasons]:
+    """The call, halved where it fails; each different value of a single argument once, where different values differ.
+
+    Not so for floats: -0.0 equals 0.0.
+    """
+    arrays = [values for values in data if not isinstance(values, pa.Scalar)]
+    if len(arrays) == 1 and not (pa.types.is_nested(arrays[0].type) or is_float(arrays[0].type)):
+        coded = arrays[0].dictionary_encode(null_encoding="encode")
+        distinct = [values if isinstance(values, pa.Scalar) else coded.dictionary for values in data]
+        found, reasons = _pieces(call, distinct, len(coded.dictionary))
+        return found.take(coded.indices), _spread(coded.indices, reasons)
+    return _pieces(call, data, rows)
+
+
+def _spread(codes: pa.Array, reasons: Reasons) -> Reasons:
+    """The reasons of values as those of the rows that have them."""
+    if not reasons:
+        return {}
+    found = codes.to_numpy()
+    rows = np.flatnonzero(np.isin(found, list(reasons)))
+    return {row: reasons[code] for row, code in zip(rows.tolist(), found[rows].tolist(), strict=True)}
+
+
+def _pieces(call: Call, data: Data, rows: int) -> tuple[pa.Array, Reasons]:
+    def compute(positions: Positions) -> pa.Array:
+        if not len(positions):
+            return call.compute(
+                [broadcast(values, 0) if isinstance(values, pa.Scalar) else values[:0] for values in data]
+            )
+        low, count = int(positions[0]), len(positions)
+        part = [values if isinstance(values, pa.Scalar) else values.slice(low, count) for values in data]
+        return broadcast(call.compute(part), count)
+
+    return computed(compute, rows)
+
+
+def _taken(data: Data, positions: pa.Array) -> Data:
+    """Some rows of the arguments."""
+    return [values if isinstance(values, pa.Scalar) else values.take(positions) for values in data]
