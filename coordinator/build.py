@@ -109,11 +109,13 @@ def make_runtime(config: Config, work: Work) -> Runtime:
 
 def facts_of(ledger: Ledger, config: Config) -> p.Facts:
     """What the machine starts from."""
-    newest = max(ledger.layouts)
+    saved = ledger.saved.get(ledger.published)
+    used = saved.checkpoint.layout_version if saved is not None else min(ledger.layouts)
     return p.Facts(
-        run=ledger.run, fingerprint=ledger.fingerprint, layouts=ledger.layouts, layout=ledger.layouts[newest],
+        run=ledger.run, fingerprint=ledger.fingerprint, layouts=ledger.layouts, layout=ledger.layouts[used],
         members=ledger.members, forming=ledger.forming, published=ledger.published, epoch=ledger.epoch,
-        failures_max=config.step.failures_max, wants=p.Wants(rescale=ledger.rescale),
+        failures_max=config.step.failures_max, wants=p.Wants(rescale=ledger.rescale, strategy=ledger.strategy),
+        acceptable_recovery_lag=config.layout.acceptable_recovery_lag,
     )  # fmt: skip
 
 
@@ -123,6 +125,7 @@ def shell_settings(config: Config) -> ShellSettings:
         limits=config.step.limits(), checkpoint_interval_s=config.checkpoint.interval_s,
         retention_s=config.checkpoint.retention_s,
         poll_s=0.02 if config.input.kind == "embedded" else 0.1, failures_max=config.step.failures_max,
+        max_warmup_replicas=config.layout.max_warmup_replicas,
     )  # fmt: skip
 
 

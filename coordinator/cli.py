@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,13 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from dbsp.coordinator.config import load_config
+from dbsp.coordinator.config import STRATEGIES, load_config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.exits import error_of, exit_code
 from dbsp.coordinator.listen import read_address
+from dbsp.coordinator.progress import rescale_text
 from dbsp.coordinator.serve import guarded
+from dbsp.coordinator.warmups import RescaleProgress
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION
 
@@ -40,6 +44,7 @@ Exit codes: 0 done, 2 wrong arguments or statement, 3 data, 4 the service is not
 gave up, 5 a limit, 6 fenced, 70 a bug.
 """
 CONNECT_TIMEOUT_S = 5.0
+BAR_INTERVAL_S = 0.5
 PIPE_WIDTH = 10_000
 
 
@@ -125,6 +130,8 @@ def status(client: Client) -> None:
         f" {found['lag_rows']:,} waiting",
         f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",
     ]
+    if found["rescale"]:
+        lines.append(rescale_text(RescaleProgress(**found["rescale"])))
     if found["halt"]:
         lines += _halt_lines(found["halt"])
     elif found["last_error"]:
@@ -190,15 +197,50 @@ def resume(client: Client) -> None:
 
 
 @command.command()
-@click.argument("workers", type=click.IntRange(min=1))
+@click.argument("workers", type=click.IntRange(min=1), required=False)
 @click.option("--dry-run", is_flag=True, help="Only say what would move.")
+@click.option(
+    "--strategy", type=click.Choice(STRATEGIES), help="cold: steps stop; warmup: state is copied beside them."
+)
+@click.option("--cancel", is_flag=True, help="Take back the one that warms up.")
 @click.pass_obj
-def rescale(client: Client, workers: int, dry_run: bool) -> None:
+def rescale(client: Client, workers: int | None, dry_run: bool, strategy: str | None, cancel: bool) -> None:
     """Go on with WORKERS workers."""
+    if cancel == (workers is not None):
+        raise ConfigError("a rescale needs a number of workers, or --cancel", "coordinator rescale 3")
+    if cancel:
+        client.show(found := client.ask("DELETE", "/v1/rescale"), f"cancelled: {found['workers']} workers go on")
+        return
     at_rest = f"start it, or rescale and start it: `dbsp-coordinator {client.pipeline} --rescale {workers}`"
-    with _patience(f"rescaling to {workers} workers"):
-        found = client.ask("POST", "/v1/rescale", at_rest=at_rest, json={"workers": workers, "dry_run": dry_run})
+    body = {"workers": workers, "dry_run": dry_run, "strategy": strategy}
+    with _RescaleBar(client, f"rescaling to {workers} workers"):
+        found = client.ask("POST", "/v1/rescale", at_rest=at_rest, json=body)
     client.show(found, _rescale_text(found))
+
+
+class _RescaleBar:
+    """A spinner on a terminal, and the figures of a warm-up while there is one."""
+
+    def __init__(self, client: Client, text: str) -> None:
+        self._client, self._text, self._over = client, text, threading.Event()
+        self._status = Console(stderr=True).status(text)
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> None:
+        self._status.start()
+        if self._status.console.is_terminal:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._status.stop()
+
+    def _look(self) -> None:
+        with suppress(DbspError):
+            while not self._over.wait(BAR_INTERVAL_S):
+                found = self._client.ask("GET", "/v1/status")["rescale"]
+                shown = rescale_text(RescaleProgress(**found)) if found else ""
+                self._status.update(shown or self._text)
 
 
 def _rescale_text(found: dict[str, Any]) -> str:

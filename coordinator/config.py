@@ -11,7 +11,7 @@ default. Units stand in the names. An unknown section or key is refused, with th
                   retention_steps
     [checkpoint]  interval_s, retention_s
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
-    [layout]      shards | dynamic_k
+    [layout]      shards | dynamic_k, strategy = "cold" | "warmup", acceptable_recovery_lag, max_warmup_replicas
     [http]        enabled, host, port, token, max_body_bytes
     [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max
     [log]         path
@@ -36,6 +36,7 @@ ENVIRONMENT_PREFIX = "DBSP_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 RUNTIMES = ("spark", "local")
 INPUT_KINDS = ("embedded", "kafka")
+STRATEGIES = ("cold", "warmup")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
 FORMATS = ("json", "arrow")
 MEBIBYTE = 1 << 20
@@ -168,10 +169,23 @@ class StepSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutSection:
-    """Fixed sharding when `shards` is given, else dynamic with `dynamic_k`; of a new pipeline only."""
+    """Fixed sharding when `shards` is given, else dynamic with `dynamic_k`; of a new pipeline only.
+
+    `strategy` is how a rescale moves state unless it says otherwise: `cold` stops the steps, `warmup` copies it beside them
+    first, on `max_warmup_replicas` workers at a time, until at most `acceptable_recovery_lag` bytes are missing.
+    """
 
     shards: int | None = None
     dynamic_k: float = 0.1
+    strategy: str = "cold"
+    acceptable_recovery_lag: int = 16 * MEBIBYTE
+    max_warmup_replicas: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse a strategy that does not exist, and limits with which nothing would ever move."""
+        _one_of("layout.strategy", self.strategy, STRATEGIES)
+        _at_least("layout.acceptable_recovery_lag", self.acceptable_recovery_lag, 0)
+        _at_least("layout.max_warmup_replicas", self.max_warmup_replicas, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -314,6 +314,7 @@ class Hands:
                 rows_out=now.rows_out + sum(worker.rows_out for worker in report.workers),
                 dead=now.dead + sum(worker.dead for worker in report.workers),
                 state_bytes=sum(worker.state_bytes for worker in report.workers), processed=self.done,
+                rescale=self.warming.shown,
             )
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from fastapi import FastAPI, Query, Request, Response
@@ -56,12 +56,13 @@ PUSH_HEADERS = [
 
 
 class RescaleBody(BaseModel):
-    """How many workers to go on with; `dry_run` only says what would move."""
+    """How many workers to go on with; `dry_run` only says what would move. `strategy` as in the settings' [layout]."""
 
     model_config = {"extra": "forbid"}
 
     workers: int = Field(ge=1)
     dry_run: bool = False
+    strategy: Literal["cold", "warmup"] | None = None
 
 
 class QueryBody(BaseModel):
@@ -373,10 +374,15 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
         planned = service.plan_rescale(body.workers)
         shown = {**asdict(planned), "share": planned.share, "done": False}
         if not body.dry_run:
-            moved = service.rescale(body.workers)
+            moved = service.rescale(body.workers, strategy=body.strategy)
             shown |= {"done": True, "layout_version": service.layout().version}
             shown |= asdict(moved) if moved is not None else {"bytes_moved": 0, "bytes_total": 0}
         return JSONResponse(shown)
+
+    @app.delete("/v1/rescale", summary="Take back a rescale that warms up; answered when nothing of it is left")
+    def cancel() -> JSONResponse:
+        service.cancel_rescale()
+        return JSONResponse({"cancelled": True, "workers": len(service.layout().workers)})
 
     @app.post("/v1/skip", summary="Go on without the rows that ended a step under the error policy stop")
     def skip(body: SkipBody | None = None) -> JSONResponse:

@@ -53,6 +53,9 @@ class Metrics:
                 ("input_lag_rows", "Input rows that wait"),
                 ("state_bytes", "Bytes of state of all workers"),
                 ("running", "1 while steps are taken"),
+                ("rescale_round", "Round of a warm-up; 0 when there is none"),
+                ("rescale_copied_bytes", "Bytes that new owners have copied ahead in this warm-up"),
+                ("rescale_lag_bytes", "Bytes of the round's version that new owners lack"),
             )
         }
 
@@ -93,6 +96,9 @@ class Metrics:
             "step": now.step, "epoch": now.epoch, "version": now.version, "input_lag_rows": now.lag_rows,
             "workers": len(now.layout.workers) if now.layout else 0, "state_bytes": now.state_bytes,
             "running": int(now.state == "Running"),
+            "rescale_round": now.rescale.round if now.rescale else 0,
+            "rescale_copied_bytes": now.rescale.copied_bytes if now.rescale else 0,
+            "rescale_lag_bytes": now.rescale.lag_bytes if now.rescale else 0,
         }  # fmt: skip
         for name, value in values.items():
             self._gauges[name].set(value)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.status import Snapshot
+from dbsp.coordinator.warmups import RescaleProgress
 
 PLAIN_INTERVAL_S = 10.0
 RATE_WINDOW_S = 2.0
@@ -54,11 +55,29 @@ def line(now: Snapshot, rate: float) -> str:
         parts.append(f"{now.last_report.seconds * 1000:,.0f} ms a step")
     parts.append(f"lag {now.lag_rows:,} rows")
     parts.append(f"checkpoint {now.version}")
+    if now.rescale is not None:
+        parts.append(rescale_text(now.rescale))
     if now.dead:
         parts.append(f"{now.dead:,} dead letters")
     if now.rollbacks:
         parts.append(f"{now.rollbacks} rollbacks")
     return "  ".join(parts)
+
+
+def rescale_text(rescale: RescaleProgress) -> str:
+    """How far a warm-up is, and how long its round takes yet.
+
+    **Example**
+
+    >>> rescale_text(RescaleProgress(workers=3, workers_before=2, round=1, copied_bytes=30_000_000, lag_bytes=10_000_000,
+    ...     slices_bytes=90_000_000, seconds=3.0, expected_s=1.0))
+    '2 -> 3 workers: round 1, 30 MB copied, 10 MB to go, 1 s'
+    """
+    known = "" if rescale.expected_s is None else f", {rescale.expected_s:,.0f} s"
+    return (
+        f"{rescale.workers_before} -> {rescale.workers} workers: round {rescale.round},"
+        f" {rescale.copied_bytes / 1e6:,.0f} MB copied, {rescale.lag_bytes / 1e6:,.0f} MB to go{known}"
+    )
 
 
 class Progress:

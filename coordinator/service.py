@@ -22,7 +22,7 @@ from dbsp.coordinator import control as ledgers
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.admission import refuse_overload
 from dbsp.coordinator.build import Built, build
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.config import STRATEGIES, Config
 from dbsp.coordinator.events_log import EventsLog
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.metrics import Metrics
@@ -436,34 +436,66 @@ class Service:
             shards_moved=moved_shards(layout, new),
         )  # fmt: skip
 
-    def rescale(self, workers: int, timeout_s: float | None = None) -> MoveReport | None:
-        """Go on with `workers` workers, cold; returns when a checkpoint in the new layout is published.
+    def rescale(
+        self, workers: int, timeout_s: float | None = None, *, strategy: str | None = None
+    ) -> MoveReport | None:
+        """Go on with `workers` workers; returns when a checkpoint in the new layout is published.
 
-        The wish is durable before anything moves, so a crash resumes it. None if there were so many workers already.
+        `strategy`: "cold" stops the steps until all state is moved; "warmup" moves most of it beside them (None: as the settings
+        say). The wish is durable before anything moves, so a crash resumes it. None if there were so many workers already.
+
+        **Errors** `UnavailableError` if it was given up: an error, `cancel_rescale`, or another count that was asked for since.
         """
-        if self.plan_rescale(workers).workers_before == workers:
+        strategy = strategy or self.config.layout.strategy
+        if strategy not in STRATEGIES:
+            raise ConfigError(f"no such strategy: strategy={strategy}", f"known: {', '.join(STRATEGIES)}")
+        if self.plan_rescale(workers).workers_before == workers and self.snapshot.rescale is None:
             return None
         refuse_halted(self.snapshot.halt)
-        self.wish_rescale(workers)
+        self.wish_rescale(workers, strategy)
 
         def met(state: p.State) -> bool | None:
             _refuse_in(state)
             facts = state.facts
-            if not isinstance(state, SETTLED) or facts.wants.rescale is not None:
+            if not isinstance(state, SETTLED) or facts.wants.rescale is not None or facts.warming is not None:
                 return None
             if facts.rescale_error is not None:
                 raise UnavailableError(f"the rescale was given up: {facts.rescale_error}", "the old layout goes on")
+            if len(facts.layout.workers) != workers:
+                raise UnavailableError(f"another rescale took its place: workers={len(facts.layout.workers)}")
             return True
 
-        self._result(lambda: self._shell.submit(p.RescaleAsked(workers=workers), met), timeout_s)
+        asked = p.RescaleAsked(workers=workers, strategy=strategy)
+        self._result(lambda: self._shell.submit(asked, met), timeout_s)
         return self._shell.hands.moved
 
-    def wish_rescale(self, workers: int) -> None:
+    def cancel_rescale(self, timeout_s: float | None = None) -> None:
+        """Take back a rescale that has not come to its switch; returns when nothing of it is left.
+
+        **Errors** `ConfigError` if none is under way; `UnavailableError` if it is too late.
+        """
+        begun: list[bool] = []
+
+        def met(state: p.State) -> bool | None:
+            _refuse_in(state)
+            facts = state.facts
+            if isinstance(state, p.Rescaling):
+                raise UnavailableError("the rescale cannot be taken back any more", "wait for it, then rescale back")
+            if facts.wants.cancel or isinstance(state, p.Cancelling):
+                begun.append(True)
+                return None
+            if not begun:
+                raise ConfigError(f"no rescale is under way: workers={len(facts.layout.workers)}")
+            return True if isinstance(state, SETTLED) else None
+
+        self._result(lambda: self._shell.submit(p.CancelAsked(), met), timeout_s)
+
+    def wish_rescale(self, workers: int, strategy: str = p.COLD) -> None:
         """Note the wish durably; before `start`, the service begins with it."""
         epoch = self.snapshot.epoch if self._thread is not None else None
-        self.built.parts.control.change(epoch, lambda ledger: ledgers.wish_rescale(ledger, workers))
+        self.built.parts.control.change(epoch, lambda ledger: ledgers.wish_rescale(ledger, workers, strategy))
         if self._thread is None:
-            self._shell.begin_with_rescale(workers)
+            self._shell.begin_with_rescale(workers, strategy)
 
     def layout(self) -> Layout:
         """The layout in use."""
@@ -486,7 +518,12 @@ class Service:
             ],
             "tables": sorted(self._tables), "views": sorted(self.views()), "last_error": now.last_error,
             "fingerprint": self.built.plan.fingerprint, "halt": _halt_as_json(now.halt),
+            "rescale": self._rescale_as_json(),
         }  # fmt: skip
+
+    def _rescale_as_json(self) -> dict[str, Any] | None:
+        shown = self._shell.hands.warming.shown
+        return None if shown is None else asdict(shown)
 
     def layout_status(self) -> dict[str, Any]:
         """The layout as JSON values."""

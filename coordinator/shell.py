@@ -170,6 +170,8 @@ class Shell:
             if request is not None:
                 return request
             self._answer_asks()
+            if (shown := self.hands.warming.shown) is not self.board.now.rescale:
+                self.board.post(replace(self.board.now, rescale=shown))
             if for_input:
                 try:
                     if self.hands.step_is_due():
@@ -228,7 +230,7 @@ class Shell:
                 self.board.now, state=name, epoch=facts.epoch, step=facts.next_step, version=facts.version,
                 checkpoint_step=facts.checkpoint_step, layout=facts.layout, processed=self.hands.done,
                 replaying=isinstance(self._state, p.Replaying),
-                halt=facts.halt if isinstance(self._state, p.Halted) else None,
+                halt=facts.halt if isinstance(self._state, p.Halted) else None, rescale=self.hands.warming.shown,
             )
         )  # fmt: skip
 

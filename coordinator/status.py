@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from dbsp.coordinator.cutting import Positions
 from dbsp.coordinator.protocol import Halt
+from dbsp.coordinator.warmups import RescaleProgress
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
@@ -24,7 +25,7 @@ STEPS_REMEMBERED_MAX = 100_000
 class Snapshot:
     """The service as of the last event. `step` is the next step; `lag_rows` waited when it was taken.
 
-    `halt` says which rows of that step fail, when nothing goes on before somebody decides.
+    `halt` says which rows of that step fail, when nothing goes on before somebody decides. `rescale` is how far a warm-up is.
     """
 
     state: str = "Starting"
@@ -47,6 +48,7 @@ class Snapshot:
     halt: Halt | None = None
     last_report: StepReport | None = field(default=None, compare=False)
     ended: bool = False
+    rescale: RescaleProgress | None = None
 
 
 class Board:

@@ -22,8 +22,8 @@ from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.processes import find_process
 from dbsp.runtime import tasks
-from dbsp.runtime.copying import Copier
-from dbsp.runtime.runtime import MoveReport, StepReport, WorkerReport
+from dbsp.runtime.copying import Copier, WarmRound
+from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.runtime.spark import control_job, session
 from dbsp.runtime.spark.failures import Failure, worst
 from dbsp.runtime.spark.jobs import JobThread
@@ -78,8 +78,9 @@ class SparkRuntime:
         self._jobs = self._job_thread("steps", idle_s=_IDLE_S, idle=self._keep_warm)
         self._copy_jobs = self._job_thread("copies")
         self._ahead_jobs = self._job_thread("ahead")
+        self._warm_jobs = self._job_thread("warm-ups")
         self._near = self._beside()
-        self._copier = Copier()
+        self._copier, self._warmer = Copier(), Copier()
 
     @property
     def _context(self) -> SparkContext:
@@ -99,7 +100,7 @@ class SparkRuntime:
 
     def fence(self, epoch: int, workers: Sequence[int]) -> None:
         """Raise the epoch of every worker; a copy under way is ended."""
-        self._copier.end(self._copy_jobs.cancel)
+        self._end_copies()
         self._control("fence", workers, control_job.fence, epoch)
         self.epoch = epoch
 
@@ -177,6 +178,28 @@ class SparkRuntime:
             bytes_total=sum(report.state_bytes for report in taken),
         )
 
+    def warm(
+        self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
+    ) -> Future[Mapping[int, WarmProgress]]:
+        """Copy for every new owner in small jobs beside those of the steps, in a pool of their own."""
+        epoch, sums, hosts = self.epoch, WarmRound(told), dict(zip(new.workers, new.hosts, strict=True))
+
+        def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:
+            at, arguments = tuple(hosts[worker] for worker in workers), (version, epoch, old, new)
+            return sums.take(self._control_at("warm up", workers, at, tasks.warm, arguments, self._warm_jobs))
+
+        return self._warmer.start(new.workers, piece, at_once)
+
+    def cool(self, workers: Sequence[int]) -> None:
+        """End a warm-up; these workers forget what they have of it."""
+        self._warmer.end(self._warm_jobs.cancel)
+        self._control("cool", workers, tasks.cool, self.epoch)
+
+    def _end_copies(self) -> None:
+        """Nothing is copied beside the steps any more."""
+        self._copier.end(self._copy_jobs.cancel)
+        self._warmer.end(self._warm_jobs.cancel)
+
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """All workers' rows of a view, consolidated."""
         spec = tasks.materialized_view(self.work.plan, view)
@@ -210,8 +233,9 @@ class SparkRuntime:
 
     def close(self) -> None:
         """End a copy under way, stop the jobs, and Spark if this runtime started it."""
-        self._copier.end(self._copy_jobs.cancel)
+        self._end_copies()
         self._copy_jobs.close()
+        self._warm_jobs.close()
         self._jobs.close()
         if self._stage is not None:
             self._stage.steps.close()
