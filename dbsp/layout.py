@@ -10,7 +10,8 @@ Source: "Scale in and out" of the distributed DBSP design; design section 9. No 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +28,8 @@ class Layout:
 
     **Shape** `owners[i]` is the worker that owns shard i of `len(owners)`, a power of two. `workers` are sorted numbers,
     not necessarily 0..W-1. `first_steps[j]` is the first step of the layout version that brought `workers[j]` in.
+    `offered` are (host, weight) pairs: where a rescale puts new workers, and how much of the state a host should have; empty:
+    wherever the first worker is.
     """
 
     version: int
@@ -35,6 +38,7 @@ class Layout:
     hosts: tuple[str, ...]
     first_steps: tuple[int, ...]
     dynamic_k: float | None = None
+    offered: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a layout that breaks invariant 2 or names a worker nobody knows."""
@@ -45,6 +49,7 @@ class Layout:
             raise ConfigError(f"a shard belongs to an unknown worker: workers={list(self.workers)}")
         if not (len(self.workers) == len(self.hosts) == len(self.first_steps)):
             raise ConfigError("workers, hosts and first steps must have one entry each")
+        check_hosts(self.offered)
 
     @property
     def shards(self) -> int:
@@ -92,8 +97,25 @@ class Layout:
         return [partition for partition in range(partitions) if partition % count == slot]
 
 
-def initial(workers: int, *, shards: int | None = None, dynamic_k: float | None = 0.1, host: str = "") -> Layout:
-    """The first layout: contiguous runs of shards, as even as whole shards allow.
+def check_hosts(offered: Sequence[tuple[str, float]]) -> None:
+    """Refuse a host that is named twice or weighs nothing."""
+    names = [name for name, _ in offered]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"a host is named twice: hosts={names}", "name each host once in [layout] hosts")
+    for name, weight in offered:
+        if not 0 < weight < float("inf"):
+            raise ConfigError(f"a host must weigh more than nothing: host={name} weight={weight}")
+
+
+def initial(
+    workers: int,
+    *,
+    shards: int | None = None,
+    dynamic_k: float | None = 0.1,
+    host: str = "",
+    hosts: Sequence[tuple[str, float]] = (),
+) -> Layout:
+    """The first layout: contiguous runs of shards, as even as whole shards and the weights of `hosts` allow.
 
     **Example**
 
@@ -101,18 +123,66 @@ def initial(workers: int, *, shards: int | None = None, dynamic_k: float | None 
     (0, 0, 0, 1, 1, 1, 2, 2)
     >>> initial(3).shards
     32
+    >>> two = initial(2, shards=8, hosts=[("small", 1.0), ("large", 1.5)])
+    >>> two.hosts, two.owners
+    (('large', 'small'), (0, 0, 0, 0, 0, 1, 1, 1))
     """
     _check_count(workers)
     count = shards if shards is not None else dynamic_shards(workers, dynamic_k or 0.1)
     if workers > count:
         raise ConfigError(f"more workers than shards: workers={workers} shards={count}", "raise `shards` in [layout]")
-    sizes = _even_sizes(count, workers)
-    owners = tuple(worker for worker, size in enumerate(sizes) for _ in range(size))
     numbers = tuple(range(workers))
+    places = placed({}, numbers, tuple(hosts), host)
+    sizes = quotas(count, [places[worker] for worker in numbers], hosts)
+    owners = tuple(worker for worker, size in zip(numbers, sizes, strict=True) for _ in range(size))
     return Layout(
-        version=0, owners=owners, workers=numbers, hosts=(host,) * workers, first_steps=(0,) * workers,
-        dynamic_k=None if shards is not None else dynamic_k,
+        version=0, owners=owners, workers=numbers, hosts=tuple(places[worker] for worker in numbers),
+        first_steps=(0,) * workers, dynamic_k=None if shards is not None else dynamic_k, offered=tuple(hosts),
     )  # fmt: skip
+
+
+def placed(
+    known: Mapping[int, str], joining: Sequence[int], offered: Sequence[tuple[str, float]], host: str = ""
+) -> dict[int, str]:
+    """The host of every worker: those known stay, each one that joins goes where most weight is left for a worker.
+
+    >>> placed({}, range(4), [("a", 1.0), ("b", 3.0)])
+    {0: 'b', 1: 'b', 2: 'a', 3: 'b'}
+    """
+    places = dict(known)
+    for worker in joining:
+        if not offered:
+            places[worker] = host
+            continue
+        there = {name: sum(place == name for place in places.values()) for name, _ in offered}
+        best = max(offered, key=lambda pair: (pair[1] / (there[pair[0]] + 1), -there[pair[0]]))
+        places[worker] = best[0]
+    return places
+
+
+def quotas(shards: int, hosts: Sequence[str], offered: Sequence[tuple[str, float]]) -> list[int]:
+    """How many shards each worker should own, given its host: even, or such that hosts have what they weigh.
+
+    **Law** the sum is `shards`; every quota is within one of its exact share, and at least one.
+
+    >>> quotas(16, ["a", "b", "b"], []), quotas(16, ["a", "b", "b"], [("a", 1.0), ("b", 3.0)])
+    ([6, 5, 5], [4, 6, 6])
+    """
+    weights = dict(offered)
+    if len(set(weights.values())) < 2:  # noqa: PLR2004 - hosts that weigh the same
+        return _even_sizes(shards, len(hosts))
+    least = min(weights.values())
+    each = [weights.get(host, least) / hosts.count(host) for host in hosts]
+    exact = [shards * weight / sum(each) for weight in each]
+    sizes = [int(share) for share in exact]
+    ranked = sorted(range(len(hosts)), key=lambda at: (sizes[at] - exact[at], at))
+    for at in ranked[: shards - sum(sizes)]:
+        sizes[at] += 1
+    for at in range(len(sizes)):
+        if sizes[at] == 0:
+            sizes[at], richest = 1, max(range(len(sizes)), key=sizes.__getitem__)
+            sizes[richest] -= 1
+    return sizes
 
 
 def dynamic_shards(workers: int, k: float) -> int:
@@ -132,6 +202,7 @@ def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
 
     **Law** every surviving worker keeps as many of its shards as an even division allows; going from W to W+1 moves
     about 1/(W+1) of them. New workers take the lowest free numbers; leaving ones are the highest. Same input, same layout.
+    With hosts of different weights the shares follow `quotas`, and no more moves than they need.
     **Errors** `ConfigError` when there would be more workers than shards (fixed sharding).
     """
     _check_count(workers)
@@ -144,21 +215,45 @@ def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
     kept = base.workers[:workers]
     new = _lowest_free(kept, workers - len(kept))
     numbers = tuple(sorted((*kept, *new)))
-    owners = _reassign(base.owners, numbers)
     known = dict(zip(base.workers, zip(base.hosts, base.first_steps, strict=True), strict=True))
-    places = [known.get(worker, (host, step)) if worker in kept else (host, step) for worker in numbers]
+    places = placed({worker: known[worker][0] for worker in kept}, sorted(new), base.offered, host)
+    hosts = tuple(places[worker] for worker in numbers)
     return replace(
-        base, version=old.version + 1, owners=owners, workers=numbers,
-        hosts=tuple(place[0] for place in places), first_steps=tuple(place[1] for place in places),
+        base, version=old.version + 1, workers=numbers, hosts=hosts,
+        owners=_reassign(base.owners, numbers, quotas(base.shards, hosts, base.offered)),
+        first_steps=tuple(known[worker][1] if worker in kept else step for worker in numbers),
     )  # fmt: skip
 
 
 def moved_shards(old: Layout, new: Layout) -> int:
     """How many shards of the finer of the two layouts change their owner."""
+    return sum(moves(old, new).values())
+
+
+def moves(old: Layout, new: Layout) -> dict[tuple[int, int], int]:
+    """How many shards of the finer of the two layouts go from one worker to another.
+
+    >>> moves(initial(1, shards=4), rescaled(initial(1, shards=4), 2, step=0))
+    {(0, 1): 2}
+    """
     count = max(old.shards, new.shards)
     before = np.repeat(np.asarray(old.owners), count // old.shards)
     after = np.repeat(np.asarray(new.owners), count // new.shards)
-    return int(np.count_nonzero(before != after))
+    found = Counter(zip(before.tolist(), after.tolist(), strict=True))
+    return {pair: shards for pair, shards in sorted(found.items()) if pair[0] != pair[1]}
+
+
+def least_moved(old: Layout, new: Layout) -> float:
+    """The part of all shards that has to move at least: what the leavers had and what the new shares lack.
+
+    >>> two = initial(2, shards=64)
+    >>> least_moved(two, rescaled(two, 3, step=0))
+    0.328125
+    """
+    count = max(old.shards, new.shards)
+    held = {worker: shards * (count // old.shards) for worker, shards in old.shard_counts().items()}
+    wanted = {worker: shards * (count // new.shards) for worker, shards in new.shard_counts().items()}
+    return sum(max(0, shards - held.get(worker, 0)) for worker, shards in wanted.items()) / count
 
 
 def _check_count(workers: int) -> None:
@@ -189,15 +284,16 @@ def _resized(layout: Layout, workers: int) -> Layout:
     return replace(layout, owners=owners)
 
 
-def _reassign(owners: tuple[int, ...], workers: tuple[int, ...]) -> tuple[int, ...]:
+def _reassign(owners: tuple[int, ...], workers: tuple[int, ...], sizes: Sequence[int]) -> tuple[int, ...]:
     """Give shards without a living owner, and the surplus of those with too many, to those with too few.
 
-    The larger quotas go to the workers that own most, so that nothing moves that need not.
+    Of quotas that differ by one at most, the larger go to the workers that own most, so that nothing moves that need not.
     """
     held = {worker: [shard for shard, owner in enumerate(owners) if owner == worker] for worker in workers}
-    sizes = _even_sizes(len(owners), len(workers))
-    ranked = sorted(workers, key=lambda worker: (-len(held[worker]), worker))
-    quota = dict(zip(ranked, sizes, strict=True))
+    quota = dict(zip(workers, sizes, strict=True))
+    if max(sizes) - min(sizes) <= 1:
+        ranked = sorted(workers, key=lambda worker: (-len(held[worker]), worker))
+        quota = dict(zip(ranked, sorted(sizes, reverse=True), strict=True))
     loose = [shard for shard, owner in enumerate(owners) if owner not in held]
     for worker in workers:
         loose.extend(held[worker][quota[worker] :])

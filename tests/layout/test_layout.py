@@ -1,12 +1,15 @@
 """Layouts: invariant 2, balance, minimal movement, stability, convergence (design section 9)."""
 
+from collections import Counter
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.errors import ConfigError
-from dbsp.layout import Layout, dynamic_shards, initial, moved_shards, rescaled
+from dbsp.layout import Layout, dynamic_shards, initial, least_moved, moved_shards, moves, quotas, rescaled
 
 counts = st.integers(1, 24)
 walks = st.lists(counts, min_size=1, max_size=6)
@@ -84,3 +87,73 @@ def test_refusals_name_the_setting() -> None:
         initial(2, shards=12)
     with pytest.raises(ConfigError, match="dynamic_k"):
         initial(2, dynamic_k=1.5)
+
+
+names = st.lists(st.sampled_from("abcde"), min_size=1, max_size=5, unique=True)
+offers = st.builds(
+    lambda found, weights: tuple(zip(found, weights, strict=False)),
+    names,
+    st.lists(st.sampled_from([0.5, 1.0, 2.0, 8.0]), min_size=5, max_size=5),
+)
+
+
+@given(counts, walks, st.floats(0.02, 0.9))
+def test_no_share_is_off_by_more_than_k(first: int, rest: list[int], k: float) -> None:
+    for layout in walk(first, rest, dynamic_k=k):
+        even = layout.shards / len(layout.workers)
+        assert all(abs(shards - even) / even <= k for shards in layout.shard_counts().values())
+
+
+@given(counts, walks, offers, st.booleans())
+def test_nothing_moves_that_need_not(first: int, rest: list[int], offered: object, dynamic: bool) -> None:
+    """Fixed sharding: what moves is what somebody lacks. Dynamic: halving may have to bring neighbours together first."""
+    kind = {"dynamic_k": 0.1} if dynamic else {"shards": 256}
+    for old, new in pairwise(walk(first, rest, hosts=offered, **kind)):
+        least = round(least_moved(old, new) * max(old.shards, new.shards))
+        moved = moved_shards(old, new)
+        assert moved == sum(moves(old, new).values())
+        if new.shards >= old.shards:
+            assert moved == least
+        else:
+            assert moved >= least
+
+
+@given(counts, walks, offers)
+def test_shares_follow_the_weights_of_the_hosts(
+    first: int, rest: list[int], offered: tuple[tuple[str, float], ...]
+) -> None:
+    weights = dict(offered)
+    for layout in walk(first, rest, hosts=offered, shards=256):
+        assert set(layout.hosts) <= set(weights)
+        sizes = [layout.shard_counts()[worker] for worker in layout.workers]
+        assert Counter(sizes) == Counter(quotas(256, layout.hosts, offered))
+        if len(set(weights.values())) > 1:
+            used = {
+                host: sum(s for s, h in zip(sizes, layout.hosts, strict=True) if h == host) for host in layout.hosts
+            }
+            total = sum(weights[host] for host in used)
+            for host, shards in used.items():
+                slack = layout.hosts.count(host) + len(sizes)
+                assert abs(shards - 256 * weights[host] / total) <= slack
+
+
+@given(counts, counts, offers)
+def test_a_worker_never_changes_its_host(first: int, second: int, offered: object) -> None:
+    old = initial(first, hosts=offered)
+    new = rescaled(old, second, step=3)
+    before, after = (dict(zip(each.workers, each.hosts, strict=True)) for each in (old, new))
+    assert all(before[worker] == after[worker] for worker in set(before) & set(after))
+
+
+@given(counts, walks, offers)
+def test_going_on_to_the_same_count_changes_nothing(first: int, rest: list[int], offered: object) -> None:
+    """Convergence: a layout that is as it should be stays, however it came about."""
+    last = walk(first, rest, hosts=offered, shards=256)[-1]
+    again = rescaled(last, len(last.workers), step=9)
+    assert (again.owners, again.workers, again.hosts) == (last.owners, last.workers, last.hosts)
+
+
+@pytest.mark.parametrize("hosts", [[("a", 1.0), ("a", 2.0)], [("a", 0.0)], [("a", -1.0)]])
+def test_wrong_hosts_are_refused(hosts: list[tuple[str, float]]) -> None:
+    with pytest.raises(ConfigError, match="host"):
+        initial(2, hosts=hosts)
