@@ -15,7 +15,7 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,9 @@ def _common(distributor: AnyDistributor) -> dict[str, Any]:
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
-    return {field.name: getattr(layout, field.name) for field in fields(layout)}
+    """A layout's fields, without those that are as they are by default."""
+    values = ((field.name, field.default, getattr(layout, field.name)) for field in fields(layout))
+    return {name: value for name, default, value in values if default is MISSING or value != default}
 
 
 def decode(data: bytes) -> AnyDistributor:
@@ -143,4 +145,8 @@ def _to_common(head: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_layout(found: Mapping[str, Any]) -> Layout:
-    return Layout(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+    return Layout(**{name: _tuples(value) for name, value in found.items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -30,17 +30,17 @@ def migrating(strategy: str, **more: Any) -> Any:
 
 
 LAYOUTS = (
-    b'"new":{"dynamic_k":null,"first_steps":[0,7],"hosts":["",""],"owners":[0,1],"version":1,"workers":[0,1]},'
-    b'"old":{"dynamic_k":null,"first_steps":[0],"hosts":[""],"owners":[0,0],"version":0,"workers":[0]},"pace":0,'
+    b'"new":{"first_steps":[0,7],"hosts":["",""],"owners":[0,1],"version":1,"workers":[0,1]},'
+    b'"old":{"first_steps":[0],"hosts":[""],"owners":[0,0],"version":0,"workers":[0]},"pace":0,'
 )
 GOLDEN = {
-    "icadd": bytes.fromhex("4442535044495300010001004d01000002000000000000007222c03700000000")
+    "icadd": bytes.fromhex("4442535044495300010001002b0100000200000000000000cea1410700000000")
     + b'{"finished":[],"finished_version":-1,"given":false,"known":true,'
     + LAYOUTS
     + b'"phase":2,"region":0,"sets":[2],"taken":[-1,[]],"worker":0}'
     + bytes.fromhex("000000000000008000000000000000c0"),
-    "redistribute": bytes.fromhex("444253504449530001000200b80100000400000000000000b8ea1c2000000000")
-    + b'{"draining":[0],"given_version":-1,"giving":{"heard":[0,1],"layout":{"dynamic_k":null,"first_steps":[0,7],'
+    "redistribute": bytes.fromhex("444253504449530001000200850100000400000000000000808b91bf00000000")
+    + b'{"draining":[0],"given_version":-1,"giving":{"heard":[0,1],"layout":{"first_steps":[0,7],'
     + b'"hosts":["",""],"owners":[0,1],"version":1,"workers":[0,1]},"told":true},'
     + LAYOUTS
     + b'"region":0,"sets":[2,2],"taken":[-1,[]],"worker":0}'
