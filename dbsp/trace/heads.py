@@ -10,17 +10,17 @@ than k trusted rows have a positive sum, m doubles for those keys alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError
 from dbsp.trace.rows import empty
-from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.batch import Batch, concat, merge, rearrange
 from dbsp.zset.equality import equal_rows
 from dbsp.zset.hashing import hash_decides
-from dbsp.zset.kernels import equal_ranges, expand_ranges
+from dbsp.zset.kernels import equal_ranges, expand_ranges, lower_bounds
 from dbsp.zset.schema import Arrangement
 
 U64 = npt.NDArray[np.uint64]
@@ -66,6 +66,7 @@ class _Trusted:
     rows: Batch
     key: I64
     truncated: Mask
+    limit: U64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,25 +83,57 @@ def first_rows(
     sources: Sequence[Source], arrangement: Arrangement, key_hash: U64, k: int, keys: Batch | None
 ) -> tuple[I64, Batch]:
     """See `Spine.heads`."""
+    return _first_rows(sources, arrangement, key_hash, k, keys, None)[0]
+
+
+def first_rows_twice(
+    sources: Sequence[Source], arrangement: Arrangement, key_hash: U64, k: int, keys: Batch | None, delta: Batch
+) -> tuple[tuple[I64, Batch], tuple[I64, Batch]]:
+    """See `Spine.heads_twice`."""
+    before, after = _first_rows(sources, arrangement, key_hash, k, keys, delta)
+    return before, after
+
+
+def _first_rows(
+    sources: Sequence[Source],
+    arrangement: Arrangement,
+    key_hash: U64,
+    k: int,
+    keys: Batch | None,
+    delta: Batch | None,
+) -> list[tuple[I64, Batch]]:
+    """The first rows in the runs and, with a delta, those in the runs and the delta, of every key; both from one reading."""
+    sides = 1 if delta is None else 2
     if len(key_hash) == 0:
-        return np.empty(0, np.int64), empty(arrangement)
+        return [(np.empty(0, np.int64), empty(arrangement))] * sides
     starts = np.flatnonzero(np.concatenate([[True], key_hash[1:] != key_hash[:-1]]))
     ends = np.append(starts[1:], len(key_hash))
     asked = _Queries(hashes=key_hash[starts], low=starts, high=ends, keys=keys)
     active = np.arange(len(starts))
     rows_max = max(_FIRST_ROWS_MIN, 2 * k)
-    found: list[Batch] = []
-    found_key: list[I64] = []
+    found: list[tuple[list[Batch], list[I64]]] = [([], []) for _ in range(sides)]
     while len(active):
-        known = _round(sources, arrangement, asked.hashes[active], rows_max)
-        ready = ~known.truncated | _satisfied(known, arrangement, asked, active, k)
-        of_ready = np.flatnonzero(ready[known.key])
-        if len(of_ready):
-            found.append(known.rows.take(of_ready, words=True))
-            found_key.append(active[known.key[of_ready]])
+        known = [_round(sources, arrangement, asked.hashes[active], rows_max)]
+        if delta is not None:
+            known.append(_with_delta(known[0], delta, asked.hashes[active], arrangement))
+        ready = ~known[0].truncated
+        if not ready.all():
+            ready |= np.logical_and.reduce([_satisfied(side, arrangement, asked, active, k) for side in known])
+        for (rows, key), side in zip(found, known, strict=True):
+            of_ready = np.flatnonzero(ready[side.key])
+            if len(of_ready):
+                rows.append(_some(side.rows, of_ready))
+                key.append(active[side.key[of_ready]])
         active = active[~ready]
         rows_max *= 4
-    return _in_query_order(found, found_key, asked, arrangement)
+    return [_in_query_order(rows, key, asked, arrangement) for rows, key in found]
+
+
+def _some(rows: Batch, positions: I64) -> Batch:
+    """The rows at these ascending positions, still arranged."""
+    return (
+        rows if len(positions) == len(rows) else replace(rows.take(positions, words=True), arrangement=rows.arrangement)
+    )
 
 
 def _round(sources: Sequence[Source], arrangement: Arrangement, hashes: U64, rows_max: int) -> _Trusted:
@@ -111,13 +144,43 @@ def _round(sources: Sequence[Source], arrangement: Arrangement, hashes: U64, row
     for source in sources:
         parts += _take_first(source, hashes, rows_max, truncated, limit)
     if not parts:
-        return _Trusted(rows=empty(arrangement), key=np.empty(0, np.int64), truncated=truncated)
-    rows = arrange(concat(parts), arrangement)
+        rows = replace(empty(arrangement), arrangement=arrangement)
+        return _Trusted(rows=rows, key=np.empty(0, np.int64), truncated=truncated, limit=limit)
+    rows = _added_up(parts, arrangement)
+    key, complete = _complete(rows, hashes, truncated, limit)
+    return _Trusted(rows=_some(rows, complete), key=key[complete], truncated=truncated, limit=limit)
+
+
+def _added_up(parts: Sequence[Batch], arrangement: Arrangement) -> Batch:
+    """Rows of sorted runs, of which each part is a stretch, consolidated."""
+    return rearrange(concat(parts, words=True), arrangement)
+
+
+def _complete(rows: Batch, hashes: U64, truncated: Mask, limit: U64) -> tuple[I64, I64]:
+    """The key of each row, and the rows that are known completely."""
     if rows.key_hash is None or rows.order_code is None:
         raise InternalError("arranged rows carry their words")
-    key = hashes.searchsorted(rows.key_hash).astype(np.int64)
-    complete = np.flatnonzero(~truncated[key] | (rows.order_code < limit[key]))
-    return _Trusted(rows=rows.take(complete, words=True), key=key[complete], truncated=truncated)
+    key = lower_bounds(rows.key_hash, hashes)
+    if not truncated.any():
+        return key, np.arange(len(rows))
+    return key, np.flatnonzero(~truncated[key] | (rows.order_code < limit[key]))
+
+
+def _with_delta(known: _Trusted, delta: Batch, hashes: U64, arrangement: Arrangement) -> _Trusted:
+    """What the rows are after a change: complete for the same keys, up to the same order code."""
+    if delta.key_hash is None:
+        raise InternalError("a delta is arranged as the trace is")
+    asked = delta
+    if len(hashes) and len(delta):
+        at = np.minimum(lower_bounds(delta.key_hash, hashes), len(hashes) - 1)
+        asked = _some(delta, np.flatnonzero(hashes[at] == delta.key_hash))
+    if len(asked):
+        _, complete = _complete(asked, hashes, known.truncated, known.limit)
+        asked = _some(asked, complete)
+    rows = merge(known.rows, replace(asked, arrangement=arrangement))
+    if rows.key_hash is None:
+        raise InternalError("arranged rows carry their words")
+    return replace(known, rows=rows, key=lower_bounds(rows.key_hash, hashes))
 
 
 def _take_first(source: Source, hashes: U64, rows_max: int, truncated: Mask, limit: U64) -> Iterator[Batch]:
@@ -141,7 +204,7 @@ def _take_first(source: Source, hashes: U64, rows_max: int, truncated: Mask, lim
             continue
         taken[begin:end] += use
         last_code[begin + some] = chunk.order_code[low[some] + use[some] - 1]
-        yield chunk.take(expand_ranges(low[some], low[some] + use[some])[1])
+        yield chunk.take(expand_ranges(low[some], low[some] + use[some])[1], words=True)
     truncated |= cut
     limit[cut] = np.minimum(limit[cut], last_code[cut])
 
@@ -182,6 +245,8 @@ def _in_query_order(
     if not found:
         return np.empty(0, np.int64), empty(arrangement)
     rows, key = concat(found, words=True), np.concatenate(found_key)
+    if len(found) == 1 and asked.high[-1] == len(asked.hashes):
+        return key, rows
     order = np.argsort(key, kind="stable")
     key = key[order]
     queries = len(asked.hashes)

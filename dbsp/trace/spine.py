@@ -27,7 +27,7 @@ import numpy.typing as npt
 from dbsp.errors import InternalError
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.floor import Floor, above
-from dbsp.trace.heads import Source, first_rows
+from dbsp.trace.heads import Source, first_rows, first_rows_twice
 from dbsp.trace.manifest import NBYTES, Entry, PendingMerge, SpineState, StoredBatch
 from dbsp.trace.merging import advance, read_all, store
 from dbsp.trace.neighbours import Positions, reach
@@ -385,3 +385,14 @@ class Spine:
         if not self.arrangement.order:
             raise InternalError("heads needs a trace with an order")
         return first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys)
+
+    def heads_twice(
+        self, key_hash: U64, k: int, keys: Batch | None, delta: Batch
+    ) -> tuple[tuple[I64, Batch], tuple[I64, Batch]]:
+        """`heads` of this trace, and of it with `delta`, a batch arranged as it is, all of whose keys are asked for.
+
+        **Cost**: the trace is read once; a second time for the keys alone whose first rows the delta takes away.
+        """
+        if not self.arrangement.order:
+            raise InternalError("heads needs a trace with an order")
+        return first_rows_twice(tuple(self._sources()), self.arrangement, key_hash, k, keys, delta)

@@ -34,7 +34,7 @@ from dbsp.zset.kernels import WordColumns
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import Arrangement, Column, Schema
 
-__all__ = ["Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "merge"]
+__all__ = ["Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "merge", "rearrange"]
 
 Words = NDArray[np.uint64]
 
@@ -332,6 +332,18 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     row_hash = None if arrangement.key_is_row else hash_columns(rest, n)
     sorted_key, sorted_code, sorted_row, order = kernels.sort_words(hash_columns(key, n), code, row_hash)
     return _finish(batch.columns, batch.weights, order, (sorted_key, sorted_code, sorted_row), arrangement)
+
+
+def rearrange(batch: Batch, arrangement: Arrangement) -> Batch:
+    """`arrange` for a loose batch that carries its words for this arrangement: nothing is hashed again.
+
+    **Cost** one bucket sort, one gather of the columns.
+    """
+    if not len(batch):
+        return arrange(batch, arrangement)
+    _check(batch, arrangement)
+    *words, order = kernels.sort_words(*batch.words)
+    return _finish(batch.columns, batch.weights, order, (words[0], words[1], words[2]), arrangement)
 
 
 def merge(left: Batch, right: Batch) -> Batch:

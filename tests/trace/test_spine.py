@@ -154,6 +154,35 @@ def test_heads_hold_the_first_rows(
             check_head(got, {row: weight for row, weight in model.items() if row[0] == key}, k)
 
 
+@PACE
+@given(STEPS, BITS, CHUNK_BYTES, FUEL, st.integers(1, 6), ROWS)
+def test_heads_twice_are_the_heads_before_and_after(
+    steps: list[list[tuple[Row, int]]],
+    bits: int | None,
+    chunk_bytes: int,
+    fuel: int | None,
+    k: int,
+    change: list[tuple[Row, int]],
+) -> None:
+    """Both sides as `heads` gives them, whatever the change adds to the first rows or takes of them."""
+    with hash_bits(bits):
+        chunks = MemoryChunks(chunk_bytes)
+        state, model = grown(ORDERED, steps, chunks, fuel)
+        delta = arranged(ORDERED, change)
+        keys, key_hash = queries([row[0] for row, _ in change] or [0])
+        batch = Batch.from_rows(SCHEMA, [(key, 0, "") for key in keys])
+        after = dict(model)
+        for row, weight in change:
+            after[row] = after.get(row, 0) + weight
+        sides = Spine(ORDERED, state, chunks).heads_twice(key_hash, k, batch, delta)
+        for (found, rows), full in zip(sides, (model, after), strict=True):
+            for query, key in enumerate(keys):
+                got = {
+                    row: w for n, (row, w) in zip(found, rows.to_rows(), strict=True) if n == query and row[0] == key
+                }
+                check_head(got, {row: weight for row, weight in full.items() if row[0] == key and weight}, k)
+
+
 def check_head(got: dict[Row, int], full: dict[Row, int], k: int) -> None:
     def place(row: Row) -> tuple[bool, int]:
         return (row[1] is None, row[1] or 0)

@@ -17,16 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import InternalError
+from dbsp.operators.fronts import settled
 from dbsp.operators.groups.part import Positions, Values, of_same_keys
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
 from dbsp.trace.spine import Spine
-from dbsp.zset.arrays import from_values, is_bytes, is_decimal
+from dbsp.zset.arrays import is_bytes, is_decimal
 from dbsp.zset.batch import Batch, arrange, concat
-from dbsp.zset.order import sort_rows
-from dbsp.zset.schema import INT64, Arrangement, Column, OrderBy, Schema
-
-_GROUP = "__group__"
+from dbsp.zset.schema import Arrangement, OrderBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +57,14 @@ class FirstPart:
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
         """The first row before and after the change."""
         spine = state.spine(0)
-        old = first_rows(spine, groups, self.order)
         if not len(delta):
-            values = Values(columns=(value_of(old, groups, self.gives),))
+            values = Values(columns=(value_of(first_rows(spine, groups, self.order), groups, self.gives),))
             return values, values
-        new = first_rows(spine.with_batch(delta), groups, self.order)
+        if groups.key_hash is None:
+            raise InternalError("groups are arranged")
+        (found, rows), (found_after, rows_after) = spine.heads_twice(groups.key_hash, 1, groups, delta)
+        old = _first(*of_same_keys(groups, found, rows, words=True), self.order)
+        new = _first(*of_same_keys(groups, found_after, rows_after, words=True), self.order)
         state.append(0, self._moved(old[1], new[1]) if self.appends else delta)
         return (
             Values(columns=(value_of(old, groups, self.gives),)),
@@ -79,14 +80,15 @@ class FirstPart:
 
 def first_rows(spine: Spine, groups: Batch, order: tuple[OrderBy, ...]) -> tuple[Positions, Batch]:
     """The groups that have rows of positive weight, and the first such row of each, in a trace sorted by `order[0]`."""
-    group, found = front(spine, groups, 1)
-    positive = np.flatnonzero(found.weight > 0)
-    group, found = group[positive], found.take(positive)
-    if not in_code_order(found, order):
-        sequence = sorted_within(group, found, order)
-        group, found = group[sequence], found.take(sequence)
-    first = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]])) if len(group) else group
-    return group[first], found.take(first)
+    return _first(*front(spine, groups, 1), order)
+
+
+def _first(group: Positions, found: Batch, order: tuple[OrderBy, ...]) -> tuple[Positions, Batch]:
+    """The first row of positive weight of each group, of rows in order of (group, order code)."""
+    sequence = settled(group, found, order, np.flatnonzero(found.weight > 0))
+    of = group[sequence]
+    first = np.flatnonzero(np.concatenate([[True], of[1:] != of[:-1]])) if len(of) else of
+    return of[first], found.take(sequence[first])
 
 
 def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives: str) -> pa.Array:
@@ -107,7 +109,7 @@ def front(spine: Spine, groups: Batch, k: int) -> tuple[Positions, Batch]:
     """The first rows of each group, complete up to some order code, at least `k` of positive weight if there are so many."""
     if groups.key_hash is None:
         raise InternalError("groups are arranged")
-    return of_same_keys(groups, *spine.heads(groups.key_hash, k, groups))
+    return of_same_keys(groups, *spine.heads(groups.key_hash, k, groups), words=True)
 
 
 def in_code_order(rows: Batch, order: tuple[OrderBy, ...]) -> bool:
@@ -115,10 +117,3 @@ def in_code_order(rows: Batch, order: tuple[OrderBy, ...]) -> bool:
     values = [name for name in rows.schema.names if name.startswith("__value__")]
     array = rows.column(order[0].column)
     return len(order) == len(values) == 1 and array.null_count == 0 and not (is_bytes(array) or is_decimal(array))
-
-
-def sorted_within(group: Positions, rows: Batch, order: tuple[OrderBy, ...]) -> Positions:
-    """The exact order of rows within their groups: by `order`, then by all columns."""
-    schema = Schema((Column(_GROUP, INT64, nullable=False), *rows.schema.columns))
-    numbered = Batch(schema=schema, columns=(from_values(group, INT64), *rows.columns), weights=rows.weights)
-    return sort_rows(numbered, (OrderBy(_GROUP), *order))

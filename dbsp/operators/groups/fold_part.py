@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.operators.groups.first_part import sorted_within
+from dbsp.operators.fronts import sorted_within
 from dbsp.operators.groups.group_rows import rows_of
 from dbsp.operators.groups.part import Positions, Values
 from dbsp.operators.groups.row_form import RowForm

@@ -88,12 +88,12 @@ def same_keys(groups: Batch, group: Positions, rows: Batch) -> Mask | None:
     return equal_columns(keys, group, theirs, np.arange(len(rows)))
 
 
-def of_same_keys(groups: Batch, group: Positions, rows: Batch) -> tuple[Positions, Batch]:
-    """The (group, row) pairs that have one key, out of those with one hash."""
+def of_same_keys(groups: Batch, group: Positions, rows: Batch, *, words: bool = False) -> tuple[Positions, Batch]:
+    """The (group, row) pairs that have one key, out of those with one hash; `words` keeps hashes and order codes."""
     same = same_keys(groups, group, rows)
     if same is None or same.all():
         return group, rows
-    return group[same], rows.take(np.flatnonzero(same))
+    return group[same], rows.take(np.flatnonzero(same), words=words)
 
 
 def group_of(groups: Batch, rows: Batch) -> Positions:

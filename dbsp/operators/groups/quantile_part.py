@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CapacityError
 from dbsp.operators.columns import column_of
-from dbsp.operators.groups.first_part import first_values, front, in_code_order, sorted_within
+from dbsp.operators.fronts import sorted_within
+from dbsp.operators.groups.first_part import first_values, front, in_code_order
 from dbsp.operators.groups.group_rows import rows_of
 from dbsp.operators.groups.linear_part import as_queries, checked_sum
 from dbsp.operators.groups.part import Mask, Positions, Values, group_of

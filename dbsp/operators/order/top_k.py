@@ -11,24 +11,22 @@ places and those before the offset.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
+from dbsp.operators.fronts import settled
 from dbsp.operators.groups.part import of_same_keys
-from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.trace.spine import Spine
+from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.zset.arrays import from_values
-from dbsp.zset.batch import Batch, arrange, concat, consolidate
-from dbsp.zset.kernels import run_starts
-from dbsp.zset.order import sort_rows
-from dbsp.zset.schema import INT64, Arrangement, Column, OrderBy, Schema
+from dbsp.zset.batch import Batch, arrange, concat, rearrange
+from dbsp.zset.hashing import hash_column
+from dbsp.zset.kernels import combine_hashes, run_starts
+from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
 
-_PARTITION = "__partition"
 Positions = npt.NDArray[np.int64]
 
 
@@ -54,6 +52,10 @@ class TopK(Operator):
         """The rows, by partition, then in order."""
         return (Arrangement(schema=self.input, key=self.partition, order=self.order),)
 
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """All rows, unless the first are enough."""
+        return (None if self.appends else Integral(stream=0),)
+
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """Only partitions whose rows change change."""
         return {name: bound for name, bound in common(inputs).items() if name in self.partition}
@@ -70,20 +72,26 @@ class TopK(Operator):
         if len(delta) == 0:
             return Batch.empty(self.schema)
         partitions = self._partitions(delta)
-        spine = state.spine(0)
-        old, new = self._front(spine, partitions), self._front(spine.with_batch(delta), partitions)
+        if partitions.key_hash is None:
+            raise InternalError("partitions are arranged")
+        heads = state.spine(0).heads_twice(partitions.key_hash, self.k + self.offset, partitions, delta)
+        old, new = (self._front(partitions, *side) for side in heads)
         state.append(0, self._moved(old, new) if self.appends else delta)
-        return consolidate(concat([self._first(*old).negate(), self._first(*new)], self.schema))
+        return self._change(self._first(*old), self._first(*new))
 
     def _moved(self, old: tuple[Batch, Positions], new: tuple[Batch, Positions]) -> Batch:
         """The change of the rows in the first places, each as often as it takes a place."""
         end = self.k + self.offset
-        (was, now) = (
-            rows.loose().with_weights(np.minimum(rows.weight, end - before).reshape(-1, 1))
-            for rows, before in (old, new)
+        was, now = (
+            replace(rows, weights=np.minimum(rows.weight, end - before).reshape(-1, 1)) for rows, before in (old, new)
         )
         (arrangement,) = self.arrangements()
-        return arrange(concat([was.negate(), now], self.input), arrangement)
+        return rearrange(concat([was.negate(), now], self.input, words=True), arrangement)
+
+    def _change(self, old: Batch, new: Batch) -> Batch:
+        """What went and what came; rows that stay where they are cancel by their words, without a hash of all columns."""
+        arrangement = Arrangement(schema=self.schema, key=self.partition, order=self.order)
+        return rearrange(concat([old.negate(), new], self.schema, words=True), arrangement).loose()
 
     def _partitions(self, delta: Batch) -> Batch:
         """The partitions that changed, once each."""
@@ -91,42 +99,35 @@ class TopK(Operator):
         keys = delta.project(self.partition).with_weights(np.ones(len(delta), np.int64))
         return arrange(keys, Arrangement(schema=schema, key=self.partition))
 
-    def _front(self, spine: Spine, partitions: Batch) -> tuple[Batch, Positions]:
+    def _front(self, partitions: Batch, query: Positions, found: Batch) -> tuple[Batch, Positions]:
         """The rows that begin in the first places of each partition, and how many places come before each."""
-        if partitions.key_hash is None:
-            raise InternalError("partitions are arranged")
-        query, found = spine.heads(partitions.key_hash, self.k + self.offset, partitions)
-        query, found = of_same_keys(partitions, query, found)
-        positive = np.flatnonzero(found.weight > 0)
-        query, found = query[positive], found.take(positive)
-        order = self._sorted(query, found)
-        query, found = query[order], found.take(order)
-        before = _places_before(query, found.weight)
+        query, found = of_same_keys(partitions, query, found, words=True)
+        order = settled(query, found, self.order, np.flatnonzero(found.weight > 0))
+        before = _places_before(query[order], found.weight[order])
         taken = np.flatnonzero(before < self.k + self.offset)
-        return found.take(taken), before[taken]
+        return found.take(order[taken], words=True), before[taken]
 
     def _first(self, rows: Batch, before: Positions) -> Batch:
         """The places after the offset."""
         first = np.maximum(before, self.offset)
         places = np.minimum(before + rows.weight, self.k + self.offset) - first
         taken = np.flatnonzero(places > 0)
-        return self._output(rows.take(taken), first[taken], places[taken])
-
-    def _sorted(self, query: Positions, found: Batch) -> Positions:
-        """The exact order within each partition."""
-        schema = Schema((Column(_PARTITION, INT64, nullable=False), *self.input.columns))
-        numbered = Batch(schema=schema, columns=(from_values(query, INT64), *found.columns), weights=found.weights)
-        return sort_rows(numbered, (OrderBy(_PARTITION), *self.order))
+        if len(taken) < len(rows):
+            rows = rows.take(taken, words=True)
+        return self._output(rows, first[taken], places[taken])
 
     def _output(self, rows: Batch, before: Positions, places: Positions) -> Batch:
-        """The rows with as many places as they take; with a rank, one row per place."""
+        """The rows with as many places as they take; with a rank, one row per place. Their words go along."""
         if self.rank is None:
-            return Batch(schema=self.schema, columns=rows.columns, weights=places.reshape(-1, 1))
-        source = np.repeat(np.arange(len(rows)), places)
-        first = np.repeat(np.cumsum(places) - places, places)
-        ranks: pa.Array = from_values(before[source] + np.arange(len(source)) - first + 1, INT64)
-        columns = (*rows.take(source).columns, ranks)
-        return Batch(schema=self.schema, columns=columns, weights=np.ones((len(source), 1), np.int64))
+            return replace(rows, schema=self.schema, weights=places.reshape(-1, 1))
+        if len(places) and places.max() > 1:
+            source = np.repeat(np.arange(len(rows)), places)
+            before = before[source] + np.arange(len(source)) - np.repeat(np.cumsum(places) - places, places)
+            rows = rows.take(source, words=True)
+        ranks = from_values(before + 1, INT64)
+        hashed = hash_column(ranks) if rows.row_hash is None else combine_hashes(rows.row_hash, hash_column(ranks))
+        weights = np.ones((len(rows), 1), np.int64)
+        return replace(rows, schema=self.schema, columns=(*rows.columns, ranks), weights=weights, row_hash=hashed)
 
 
 def _places_before(query: Positions, weight: Positions) -> Positions:

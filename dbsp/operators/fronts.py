@@ -1,0 +1,49 @@
+"""The exact order of rows that come in the order of their codes: only rows that tie there are compared by their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import InternalError
+from dbsp.zset.arrays import from_values
+from dbsp.zset.batch import Batch
+from dbsp.zset.order import sort_rows
+from dbsp.zset.schema import INT64, Column, OrderBy, Schema
+
+Positions = npt.NDArray[np.int64]
+
+_GROUP = "__group__"
+
+
+def sorted_within(group: Positions, rows: Batch, order: Sequence[OrderBy]) -> Positions:
+    """The exact order of rows within their groups: by `order`, then by all columns."""
+    schema = Schema((Column(_GROUP, INT64, nullable=False), *rows.schema.columns))
+    numbered = Batch(schema=schema, columns=(from_values(group, INT64), *rows.columns), weights=rows.weights)
+    return sort_rows(numbered, (OrderBy(_GROUP), *order))
+
+
+def settled(group: Positions, rows: Batch, order: Sequence[OrderBy], positions: Positions) -> Positions:
+    """The rows at these positions, in order of (group, order code), put into exact order.
+
+    **Shape** `group` of every row; ascending positions in, the same ones out in another order.
+
+    **Cost** a comparison sort of the rows alone that share group and code with another one.
+    """
+    if rows.order_code is None:
+        raise InternalError("rows of an ordered trace carry their codes")
+    groups, code = group[positions], rows.order_code[positions]
+    tied = (groups[1:] == groups[:-1]) & (code[1:] == code[:-1])
+    if not tied.any():
+        return positions
+    crowded = np.zeros(len(positions), np.bool_)
+    crowded[1:] = tied
+    crowded[:-1] |= tied
+    members = np.flatnonzero(crowded)
+    run = np.concatenate([[0], np.cumsum(~tied)])[members]
+    held = positions[members]
+    exact = positions.copy()
+    exact[members] = held[sorted_within(run, rows.take(held), order)]
+    return exact
