@@ -23,7 +23,7 @@ from dbsp.timing import Signal, Waterline
 from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import Arrangement
+from dbsp.zset.schema import Arrangement, Schema
 
 
 class State(Protocol):
@@ -36,7 +36,7 @@ class State(Protocol):
     def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
         """Add a batch, arranged as the trace is; seen from the next step on; at most once per trace and step.
 
-        Rows below the floor are needed no more from then on.
+        Rows below the floor are needed no more from then on. Where the trace is another node's, that one adds the same batch.
         """
         ...
 
@@ -80,12 +80,42 @@ class StepContext:
         return next((line for line in self.waterlines if line.node == node), None)
 
 
+OUTPUT = -1
+"""The number of an operator's own output, where inputs are counted from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integral:
+    """A trace that is nothing but the sum of all rows of one stream: an input, or the `OUTPUT`.
+
+    Rows with a null in one of the columns `present` are left out; `only` says that the operator has no other use for them.
+    Equal ones are kept once, by the node that asks first, and read by all (design record 0013).
+    """
+
+    stream: int
+    present: tuple[str, ...] = ()
+    only: bool = True
+
+    def left_out(self, schema: Schema) -> frozenset[str]:
+        """The columns whose nulls keep rows out; a column that holds none says nothing."""
+        return frozenset(name for name in self.present if schema[name].nullable)
+
+
 class Shows(Protocol):
     """An operator whose first trace says all about its answer, so that a view of it needs no trace of its own."""
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:
         """The answer, out of the rows of the first trace, arranged."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class AsKept:
+    """A trace that holds the rows of the answer as they are."""
+
+    def shown(self, kept: Batch, error_policy: str) -> Batch:  # noqa: ARG002 (protocol)
+        """These rows."""
+        return kept
 
 
 class Operator(ABC):
@@ -95,6 +125,10 @@ class Operator(ABC):
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """How its traces are arranged, by index; none unless it keeps something."""
+        return ()
+
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """For each trace the stream it is the sum of; None, or nothing, for what is made of several or by the operator."""
         return ()
 
     @abstractmethod
