@@ -1,8 +1,9 @@
-"""Environments of the peers that do not come with the tests: `python -m benchmarks.peers.install [bytewax pathway flink crate]`.
+"""Environments of the peers that do not come with the tests: `python -m benchmarks.peers.install [NAME ...]`.
 
-Each has a folder of its own below `build/peers/`, so none of their packages meet ours. Bytewax, Pathway and PyFlink are fetched by
-pip, the Rust crate by cargo, which compiles some 500 packages for ten minutes or more. What cannot be had is named with its
-reason, and the others are made all the same; `python -m benchmarks.outsiders` leaves it out with that reason.
+The names are bytewax, pathway, flink and crate (the Rust `dbsp` crate). Each has a folder of its own below `build/peers/`, so
+none of their packages meet ours. Bytewax, Pathway and PyFlink are fetched by pip, the crate by cargo, which compiles more
+than 400 packages for ten minutes or more. What cannot be had is named with its reason, and the others are made all the
+same; `python -m benchmarks.outsiders` leaves it out with that reason.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _pip(package: Package) -> str | None:
     if (folder / "made").exists():
         return None
     venv.create(folder, with_pip=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", package.requirement, "pyarrow"]
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", package.requirement, "numpy", "pyarrow"]
     reason = _run(pip)
     if reason is None:
         (folder / "made").touch()
