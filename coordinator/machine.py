@@ -309,6 +309,14 @@ def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:  # noqa:
     return p.Running(facts=facts, awaits="record"), (cut,)
 
 
+def _idle(facts: p.Facts) -> Answer:
+    """Nothing waits to be processed: do what else is to be done (a wish, a copy that ended meanwhile), or wait."""
+    state, commands = _between_steps(facts, None)
+    if any(isinstance(command, p.CutStep) for command in commands):
+        return p.Running(facts=state.facts, awaits="input"), (p.Wait(for_input=True),)
+    return state, commands
+
+
 def _at_rest(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     """Stop and rescale begin at a published checkpoint of all that was done: one in flight is waited for first."""
     if facts.copying is not None:
@@ -328,9 +336,7 @@ def _running(state: p.Running, event: p.Event) -> Answer:
     facts = state.facts
     match event:
         case p.Recorded(record=None) if state.awaits == "record":
-            if facts.wants != p.Wants():
-                return _between_steps(facts, None)
-            return p.Running(facts=facts, awaits="input"), (p.Wait(for_input=True),)
+            return _idle(facts)
         case p.Recorded(record=StepRecord() as record) if state.awaits == "record" and record.step == facts.next_step:
             return p.Running(facts=facts, record=record), (_run(facts, record, replay=False),)
         case p.Woken() if state.awaits == "input":

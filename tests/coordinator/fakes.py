@@ -454,17 +454,27 @@ class FakeRuntime:
     def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
         rows = frozenset().union(*(self._database(w).versions[version - 1][1] for w in old.workers))
         for worker in new.workers:
-            self.world.point(f"before redistribute {worker}")
-            database = self._database(worker)
-            database.check(checkpoint.epoch)
-            mine = frozenset(row for row in rows if owner(new, row) == worker)
-            must(database.warm <= mine, "3: what was copied ahead is part of what cold slicing gives")
-            database.warm = frozenset()
-            kept = {v: found for v, found in database.versions.items() if v == version - 1}
-            database.versions = {**kept, version: (checkpoint, mine)}
-            self.world.point(f"after redistribute {worker}")
+            task = partial(
+                self._adopt, worker, version, checkpoint, frozenset(r for r in rows if owner(new, r) == worker)
+            )
+            try:
+                self.world.point(f"before redistribute {worker}")
+                task()
+                self.world.point(f"after redistribute {worker}")
+            except DbspError:
+                if self.world.straggle():
+                    self.world.stragglers.append(task)
+                raise
         moved = moved_shards(old, new)
         return MoveReport(shards_moved=moved, shards=new.shards, bytes_moved=moved, bytes_total=new.shards)
+
+    def _adopt(self, worker: int, version: int, checkpoint: CheckpointId, mine: frozenset[Row]) -> None:
+        database = self._database(worker)
+        database.check(checkpoint.epoch)
+        must(database.warm <= mine, "3: what was copied ahead is part of what cold slicing gives")
+        database.warm = frozenset()
+        kept = {v: found for v, found in database.versions.items() if v == version - 1}
+        database.versions = {**kept, version: (checkpoint, mine)}
 
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int

@@ -128,13 +128,18 @@ def test_news_wakes_who_waits() -> None:
         assert type(after) is type(state)
 
 
+def test_a_copy_that_ends_while_nothing_is_found_is_published_at_once() -> None:
+    state, commands = play(copying(), p.Woken(), p.CopyEnded(version=3), p.Recorded(record=None))
+    assert names(commands) == ["CutStep", "Publish"]
+
+
 def test_only_one_checkpoint_is_in_flight() -> None:
     state, commands = play(copying(), p.CheckpointAsked())
     assert names(commands) == ["CutStep"]
     state, commands = play(state, p.Recorded(record=None))
-    assert names(commands) == ["CutStep"], "the wish waits"
-    state, commands = play(state, p.Recorded(record=record(5)), p.CopyEnded(version=3), p.StepDone(step=5))
-    assert names(commands) == ["RunStep", "Publish"]
+    assert names(commands) == ["Wait"], "the wish waits"
+    state, commands = play(state, p.Woken(), p.Recorded(record=record(5)), p.CopyEnded(version=3), p.StepDone(step=5))
+    assert names(commands) == ["CutStep", "RunStep", "Publish"]
     state, commands = play(state, p.Published(version=3))
     assert commands == [p.PinVersion(version=4, checkpoint=identity(6, epoch=4), layout=LAYOUT)]
 

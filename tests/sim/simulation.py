@@ -173,9 +173,7 @@ class Simulation:
 
     def start(self) -> Coordinator:
         """A new incarnation."""
-        made = Coordinator(
-            hands=self.make_hands(), state=p.Starting(facts=self.facts()), coverage=self.coverage
-        )
+        made = Coordinator(hands=self.make_hands(), state=p.Starting(facts=self.facts()), coverage=self.coverage)
         self.main = made
         made.decide(p.Begin())
         return made
@@ -370,7 +368,9 @@ class Simulation:
         limit = LIVENESS * (RECOVERY_COMMANDS_USUAL + steps + waiting)
         while coordinator.finished is None:
             done = {place: end for place, end in self.world.ends.items() if end}
-            idle = isinstance(coordinator.command, p.Wait) and coordinator.hands.done == done
+            facts = coordinator.state.facts
+            moves = facts.wants.rescale is not None or facts.warming is not None
+            idle = isinstance(coordinator.command, p.Wait) and coordinator.hands.done == done and not moves
             if idle and not stopping:
                 stopping = True
                 coordinator.decide(p.StopAsked())

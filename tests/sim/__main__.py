@@ -1,0 +1,101 @@
+"""`python -m tests.sim`: run seeds, replay one, or see how a planted bug ends.
+
+python -m tests.sim --seed 17              one seed; the last events, the fault that struck, what went wrong
+python -m tests.sim --seeds 1000           many; figures, coverage of (state, event) pairs
+python -m tests.sim --seconds 600          as many as time allows, from a random first seed
+python -m tests.sim --plant pin-late --seed 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+
+from tests.coordinator import fakes
+from tests.sim.coverage import Coverage, reachable
+from tests.sim.plants import PLANTS
+from tests.sim.simulation import Simulation
+from tests.sim.table import answered
+
+TAIL = 60
+
+
+def command_for(seed: int, turns: int, plant: str | None = None) -> str:
+    """What replays a seed to the same step."""
+    planted = f" --plant {plant}" if plant else ""
+    return f"python -m tests.sim --seed {seed} --turns {turns}{planted}"
+
+
+def run_one(seed: int, turns: int, plant: str | None = None) -> tuple[Simulation, BaseException | None]:
+    """One seed; what went wrong."""
+    simulation = next((each.simulation(seed) for each in PLANTS if each.name == plant), Simulation(seed=seed))
+    try:
+        simulation.live(turns)
+    except (Exception, fakes.ViolationError) as error:  # noqa: BLE001 - told by the caller
+        return simulation, error
+    return simulation, None
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.sim", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--turns", type=int, default=300)
+    parser.add_argument("--plant", choices=[plant.name for plant in PLANTS])
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for plant in PLANTS:
+            if plant.name == given.plant:
+                plant.breaks(patch)
+        if given.seed is not None:
+            return show(given.seed, given.turns, given.plant)
+        return many(given.first, given.seeds, given.seconds, given.turns, given.plant)
+
+
+def show(seed: int, turns: int, plant: str | None) -> int:
+    """Replay one seed."""
+    simulation, error = run_one(seed, turns, plant)
+    print("\n".join(simulation.trace[-TAIL:]))
+    print(f"faults: {simulation.rates}\nfired: {dict(simulation.fired.counts)}")
+    print(f"steps logged: {len(simulation.world.steps)}, turns: {simulation.turns}, points: {simulation.points}")
+    print("nothing went wrong" if error is None else f"{type(error).__name__}: {error}")
+    return 0 if error is None else 1
+
+
+def many(first: int, seeds: int, seconds: float | None, turns: int, plant: str | None) -> int:
+    """Run seeds until one goes wrong, all are done, or time is over."""
+    if seconds is not None:
+        first, seeds = time.time_ns() % 10**9, sys.maxsize
+    coverage, fired, steps, started, done = Coverage(), Counter[str](), 0, time.process_time(), 0
+    wall = time.monotonic()
+    for seed in range(first, first + seeds):
+        if seconds is not None and time.monotonic() - wall > seconds:
+            break
+        simulation, error = run_one(seed, turns, plant)
+        if error is not None:
+            print(f"seed {seed}: {type(error).__name__}: {error}\nreplay it: {command_for(seed, turns, plant)}")
+            return 1
+        done += 1
+        coverage.add(simulation.coverage)
+        fired += simulation.fired.counts
+        steps += simulation.trace.count("step done")
+    spent = time.process_time() - started
+    print(f"{done} seeds from {first}, {steps:,} cluster steps, {steps / spent:,.0f} a second on one core")
+    print(f"faults that fired: {dict(sorted(fired.items()))}")
+    print(coverage.report(reachable(answered())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

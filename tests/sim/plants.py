@@ -1,0 +1,320 @@
+"""Rules of the protocol taken out, one at a time; the simulator must find each within a stated number of seeds.
+
+`TRAPS` says for each which passage of the design names it. `python -m tests.sim --plant NAME` shows how one ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from dbsp.coordinator import control, machine, recovery
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.control import Ledger
+from dbsp.coordinator.hands import Hands
+from dbsp.layout import Layout
+from dbsp.runtime.runtime import MoveReport
+from dbsp.store import CheckpointId, VersionInfo
+from dbsp.timing import Timing
+from tests.coordinator import fakes
+from tests.sim.faults import USUAL, Faults
+from tests.sim.simulation import Simulation
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plant:
+    """A rule, how it is broken, where the design names it, and within how many seeds it is found."""
+
+    rule: str
+    breaks: Callable[[Patch], None]
+    design: str
+    seeds: int
+    faults: Faults | None = None
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return self.breaks.__name__.replace("_", "-")
+
+    def simulation(self, seed: int) -> Simulation:
+        """A seed of the faults under which the rule matters."""
+        return Simulation(seed=seed, faults=self.faults)
+
+
+def no_fence(patch: Patch) -> None:
+    def changed(ledger: Ledger, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
+        return action(ledger)
+
+    patch.setattr(fakes.FakeDatabase, "check", lambda self, epoch: None)
+    patch.setattr(control, "_changed", changed)
+
+
+def same_epoch(patch: Patch) -> None:
+    original = machine._recovering
+
+    def recovering(state: p.Recovering, event: p.Event) -> machine.Answer:
+        if state.awaits == "backoff" and isinstance(event, p.Woken) and state.facts.epoch and not state.facts.forming:
+            return machine._fence(state.facts)
+        return original(state, event)
+
+    patch.setattr(machine, "_recovering", recovering)
+
+
+def take_back(patch: Patch) -> None:
+    original = Hands._recovery
+
+    def claim(self: Hands, command: p.ClaimEpoch) -> p.Event:
+        if isinstance(command, p.ClaimEpoch):
+            self._epoch = 0
+        return original(self, command)
+
+    patch.setattr(Hands, "_recovery", claim)
+
+
+def all_workers_vote(patch: Patch) -> None:
+    def is_held(
+        held: Mapping[int, Sequence[VersionInfo]], layout: Layout, version: int, checkpoint: CheckpointId
+    ) -> bool:
+        return all(any(i.version == version and i.checkpoint == checkpoint for i in infos) for infos in held.values())
+
+    patch.setattr(recovery, "_is_held", is_held)
+
+
+def some_workers_vote(patch: Patch) -> None:
+    def is_held(
+        held: Mapping[int, Sequence[VersionInfo]], layout: Layout, version: int, checkpoint: CheckpointId
+    ) -> bool:
+        return any(info.version == version and info.checkpoint == checkpoint for i in held.values() for info in i)
+
+    patch.setattr(recovery, "_is_held", is_held)
+
+
+def any_checkpoint_id(patch: Patch) -> None:
+    def is_held(
+        held: Mapping[int, Sequence[VersionInfo]], layout: Layout, version: int, checkpoint: CheckpointId
+    ) -> bool:
+        return all(any(info.version == version for info in held.get(worker, ())) for worker in layout.workers)
+
+    patch.setattr(recovery, "_is_held", is_held)
+
+
+def pin_late(patch: Patch) -> None:
+    original = fakes.FakeCopy._land
+
+    def land(self: fakes.FakeCopy, worker: int) -> None:
+        database = self.world.databases[worker]
+        if self.version in database.pins:
+            database.pins[self.version] = (self.checkpoint, database.state)
+        original(self, worker)
+
+    patch.setattr(fakes.FakeCopy, "_land", land)
+
+
+def two_in_flight(patch: Patch) -> None:
+    original = machine._between_steps
+
+    def between_steps(facts: p.Facts, ahead: object) -> object:
+        copying = facts.copying
+        if copying is not None and not copying.ended and facts.wants.checkpoint:
+            return machine._checkpoint(facts, ahead)  # type: ignore[arg-type]
+        return original(facts, ahead)  # type: ignore[arg-type]
+
+    patch.setattr(machine, "_between_steps", between_steps)
+
+
+def publish_early(patch: Patch) -> None:
+    original = Hands._reports
+
+    def reports(self: Hands, version: int) -> object:
+        copying = self._copying
+        if copying is not None and not copying.future.done():
+            return {}
+        return original(self, version)
+
+    patch.setattr(Hands, "copy_news", lambda self, version: p.CopyEnded(version=version))
+    patch.setattr(Hands, "_reports", reports)
+
+
+def forget_a_record(patch: Patch) -> None:
+    crash = fakes.World.crash
+
+    def forgetful(self: fakes.World) -> None:
+        crash(self)
+        del self.steps[-1:]
+
+    patch.setattr(fakes.World, "crash", forgetful)
+
+
+def run_before_the_record(patch: Patch) -> None:
+    original = Hands._cut_step
+
+    def cut_step(self: Hands, number: int, epoch: int, layout_version: int, *, full: bool) -> object:
+        steps = self._parts.steps
+        kept, steps.world.steps = steps.world.steps, [*steps.world.steps]  # type: ignore[attr-defined]
+        try:
+            return original(self, number, epoch, layout_version, full=full)
+        finally:
+            steps.world.steps = kept  # type: ignore[attr-defined]
+
+    patch.setattr(Hands, "_cut_step", cut_step)
+
+
+def decide_in_memory(patch: Patch) -> None:
+    original = fakes.FakeSteps.decide
+
+    def decide(self: fakes.FakeSteps, epoch: int, step: int, command: str) -> object:
+        before = self.world.steps[step]
+        try:
+            return original(self, epoch, step, command)
+        finally:
+            self.world.steps[step] = before
+
+    patch.setattr(fakes.FakeSteps, "decide", decide)
+
+
+def positions_of_the_cut(patch: Patch) -> None:
+    original = Hands._intend
+
+    def intend(self: Hands, version: int, checkpoint: CheckpointId) -> None:
+        self.done = self._cut
+        original(self, version, checkpoint)
+
+    patch.setattr(Hands, "_intend", intend)
+
+
+def intend_late(patch: Patch) -> None:
+    original = Hands._pin
+
+    def pin(self: Hands, command: p.PinVersion) -> p.Event:
+        held: list[tuple[int, CheckpointId]] = []
+        intend = Hands._intend
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Hands, "_intend", lambda self, version, checkpoint: held.append((version, checkpoint)))
+            event = original(self, command)
+        for copy in self.runtime.world.copies:  # type: ignore[attr-defined]
+            while not copy.future.done():
+                copy.advance()
+        for version, checkpoint in held:
+            intend(self, version, checkpoint)
+        return event
+
+    patch.setattr(Hands, "_pin", pin)
+
+
+def trim_too_much(patch: Patch) -> None:
+    original = Hands._trim
+
+    def trim(self: Hands, ledger: Ledger) -> None:
+        original(self, ledger)
+        self._parts.steps.trim(ledger.saved[ledger.published].checkpoint.step + 1)
+
+    patch.setattr(Hands, "_trim", trim)
+
+
+def move_a_shard_twice(patch: Patch) -> None:
+    original = fakes.FakeRuntime.redistribute
+
+    def redistribute(
+        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout
+    ) -> MoveReport:
+        found = original(self, version, checkpoint, old, new)
+        owner, other = new.owners[0], new.workers[-1]
+        if owner != other:
+            rows = self._database(owner).versions[version][1]
+            twice = frozenset(row for row in rows if fakes.row_hash(row) >> (64 - new.shard_bits) == 0)
+            kept = self._database(other).versions[version]
+            self._database(other).versions[version] = (kept[0], kept[1] | twice)
+        return found
+
+    patch.setattr(fakes.FakeRuntime, "redistribute", redistribute)
+
+
+def forget_a_shard(patch: Patch) -> None:
+    original = fakes.FakeRuntime.redistribute
+
+    def redistribute(
+        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout
+    ) -> MoveReport:
+        found = original(self, version, checkpoint, old, new)
+        database = self._database(new.owners[0])
+        identity, rows = database.versions[version]
+        kept = frozenset(row for row in rows if fakes.row_hash(row) >> (64 - new.shard_bits))
+        database.versions[version] = (identity, kept)
+        return found
+
+    patch.setattr(fakes.FakeRuntime, "redistribute", redistribute)
+
+
+def discard_leavers_early(patch: Patch) -> None:
+    original = fakes.FakeRuntime.redistribute
+
+    def redistribute(
+        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout
+    ) -> MoveReport:
+        found = original(self, version, checkpoint, old, new)
+        for worker in set(old.workers) - set(new.workers):
+            self.world.databases.pop(worker, None)
+        return found
+
+    patch.setattr(fakes.FakeRuntime, "redistribute", redistribute)
+
+
+def discard_without_epoch(patch: Patch) -> None:
+    def discard(self: fakes.FakeRuntime, workers: Sequence[int]) -> None:
+        for worker in workers:
+            self.world.point(f"discard {worker}")
+            self.world.databases.pop(worker, None)
+
+    patch.setattr(fakes.FakeRuntime, "discard", discard)
+
+
+def old_layout_goes_on(patch: Patch) -> None:
+    original = machine._opened
+
+    def opened(facts: p.Facts, event: p.Opened) -> machine.Answer:
+        wrong = replace(event, layout=facts.layout) if len(facts.layouts) > 1 else event
+        return original(facts, wrong)
+
+    patch.setattr(machine, "_opened", opened)
+
+
+def clock_as_it_is(patch: Patch) -> None:
+    original = Timing.moment
+
+    def moment(self: Timing, wall_us: int) -> object:
+        return replace(original(self, wall_us), clock_us=wall_us)
+
+    patch.setattr(Timing, "moment", moment)
+
+
+PAUSES = replace(USUAL, crash=0.002, crash_again=0.0, error=0.002, pause=0.02, zombie=0.05, rescale=0.08)
+ERRORS = replace(USUAL, crash=0.0, crash_again=0.0, error=0.03, straggler=1.0, rescale=0.08, pause=0.0, zombie=0.0)
+CRASHES = replace(USUAL, crash=0.03, error=0.0, rescale=0.08, copy_speed=0.9)
+
+PLANTS = (
+    Plant(rule="an older epoch is refused", breaks=no_fence, design="6", seeds=60, faults=PAUSES),
+    Plant(rule="a new epoch at each rollback", breaks=same_epoch, design="8", seeds=60, faults=ERRORS),
+    Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=60, faults=PAUSES),
+    Plant(rule="recovery asks the workers of the version's own layout", breaks=all_workers_vote, design="8", seeds=20),
+    Plant(rule="recovery asks every worker of the layout", breaks=some_workers_vote, design="8", seeds=20),
+    Plant(rule="a version is its checkpoint id", breaks=any_checkpoint_id, design="6", seeds=60, faults=CRASHES),
+    Plant(rule="the cut is pinned", breaks=pin_late, design="6", seeds=20),
+    Plant(rule="at most one checkpoint in flight", breaks=two_in_flight, design="6", seeds=60),
+    Plant(rule="published when all have committed", breaks=publish_early, design="8", seeds=20),
+    Plant(rule="a step record is durable", breaks=forget_a_record, design="7", seeds=20),
+    Plant(rule="the record before the step", breaks=run_before_the_record, design="7", seeds=20),
+    Plant(rule="a decision is logged", breaks=decide_in_memory, design="4", seeds=20),
+    Plant(rule="a checkpoint's positions are those of its steps", breaks=positions_of_the_cut, design="8", seeds=20),
+    Plant(rule="positions before the first commit", breaks=intend_late, design="8", seeds=60),
+    Plant(rule="logs trimmed below the oldest openable version", breaks=trim_too_much, design="7", seeds=20),
+    Plant(rule="a shard moves to one owner", breaks=move_a_shard_twice, design="9", seeds=60),
+    Plant(rule="every shard moves", breaks=forget_a_shard, design="9", seeds=20),
+    Plant(rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=60),
+    Plant(rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, faults=PAUSES),
+    Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20),
+    Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20),
+)
