@@ -5,6 +5,7 @@ A stored fingerprint that is not the circuit's is refused here, with the node th
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,6 +98,10 @@ def make_runtime(config: Config, work: Work) -> Runtime:
         from dbsp.runtime.inprocess import InProcessRuntime  # noqa: PLC0415 - one of two
 
         return InProcessRuntime(replace(work, keepers=ThreadKeepers() if kept else None))
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError(
+            "the Spark runtime needs the package pyspark", "pip install 'dbsp[spark]', or runtime = \"local\""
+        )
     from dbsp.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - Spark is optional
     from dbsp.runtime.spark.session import SparkSettings  # noqa: PLC0415 - as above
 
@@ -111,8 +116,10 @@ def facts_of(ledger: Ledger, config: Config) -> p.Facts:
     """What the machine starts from."""
     saved = ledger.saved.get(ledger.published)
     used = saved.checkpoint.layout_version if saved is not None else min(ledger.layouts)
+    offered = config.layout.offered()
+    layouts = {version: replace(layout, offered=offered) for version, layout in ledger.layouts.items()}
     return p.Facts(
-        run=ledger.run, fingerprint=ledger.fingerprint, layouts=ledger.layouts, layout=ledger.layouts[used],
+        run=ledger.run, fingerprint=ledger.fingerprint, layouts=layouts, layout=layouts[used],
         members=ledger.members, forming=ledger.forming, published=ledger.published, epoch=ledger.epoch,
         failures_max=config.step.failures_max, wants=p.Wants(rescale=ledger.rescale, strategy=ledger.strategy),
         acceptable_recovery_lag=config.layout.acceptable_recovery_lag,
@@ -134,7 +141,9 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
     found = control.load()
     if found is None:
         section = config.layout
-        layout = initial(config.pipeline.workers, shards=section.shards, dynamic_k=section.dynamic_k)
+        layout = initial(
+            config.pipeline.workers, shards=section.shards, dynamic_k=section.dynamic_k, hosts=section.offered()
+        )  # fmt: skip
         return control.begin(new_ledger(fingerprint=plan.fingerprint, nodes=node_tokens(plan.circuit), layout=layout))
     if found.fingerprint != plan.fingerprint:
         raise CircuitError(

@@ -66,6 +66,8 @@ class Client:
             answer = httpx.request(method, url + path, headers=headers, timeout=timeout, trust_env=False, **options)
         except httpx.ConnectError:
             raise _not_running(url, at_rest or self._start_hint()) from None
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise ConfigError(f"not an address: url={url} error={error}", "write --url http://host:port") from None
         except httpx.HTTPError as error:
             raise UnavailableError(f"the service stopped answering: url={url} error={error}") from None
         if answer.is_error:
@@ -292,10 +294,16 @@ def query(client: Client, sql: str) -> None:
 def push(client: Client, table: str, file: Any, producer: str | None, sequence: int | None) -> None:
     """Push rows (JSON lines or an array) from FILE or standard input to TABLE."""
     headers = {"Content-Type": "application/json"}
+    if (producer is None) != (sequence is None):
+        raise ConfigError(
+            "a repeated push is recognised by both", "give --producer and --sequence together, or neither"
+        )
     if producer is not None:
-        headers |= {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence or 0)}
+        headers |= {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence)}
     found = client.ask("POST", f"/v1/tables/{table}/rows", content=file.read(), headers=headers)
     text = f"rows {found['first']:,} to {found['last']:,} of {table} are durable"
+    if found["repeated"]:
+        text += ": they were pushed before, nothing was added"
     if found["bad_rows"]:
         text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"
     client.show(found, text)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,8 +32,10 @@ from dbsp.errors import DbspError
 from dbsp.layout import rescaled
 from dbsp.plan.explain import explain
 from dbsp.version import VERSION
+from dbsp.zset.kernels.compile import compile_all
 
 SHOW_INTERVAL_S = 0.25
+COMPILE_PATIENCE_S = 3.0
 
 EPILOG = """\b
 Examples:
@@ -112,6 +116,7 @@ def run(
     The port is bound first: a second coordinator on the same address ends before it fences the first.
     """
     bound = bind(config.http) if config.http.enabled else None
+    compile_kernels()
     server: Server | None = None
     service: Service | None = None
     try:
@@ -137,13 +142,23 @@ def run(
             service.close()
 
 
+def compile_kernels(patience_s: float = COMPILE_PATIENCE_S) -> None:
+    """Compile what is not compiled yet, before steps would wait for it, and say so if it takes a while."""
+    worker = threading.Thread(target=compile_all, name="dbsp-kernels", daemon=True)
+    worker.start()
+    worker.join(patience_s)
+    if worker.is_alive():
+        click.echo("compiling kernels, once after an installation; this takes some seconds", err=True)
+        worker.join()
+
+
 def _watch(service: Service, progress: bool) -> Any:
     """Wait for the end, drawing meanwhile."""
     console = Console(stderr=True, quiet=not progress)
     told: Halt | None = None
     with Progress(SystemClock(), console) as shown:
         while (finish := service.wait_for_end(SHOW_INTERVAL_S)) is None:
-            shown.show(service.snapshot)
+            shown.show(replace(service.snapshot, lag_rows=service.lag_rows()))
             halt = service.snapshot.halt
             if halt is not None and halt != told:
                 told = halt

@@ -22,6 +22,8 @@ import lmdb
 import pyarrow as pa
 import pytest
 
+from dbsp.coordinator import build as build_module
+from dbsp.coordinator import serve
 from dbsp.coordinator.config import Config, HttpSection, load_config
 from dbsp.coordinator.http import ARROW, make_app
 from dbsp.coordinator.listen import Server, bind, read_address
@@ -621,3 +623,60 @@ def test_a_signal_stops_after_a_checkpoint(folder: Path, number: signal.Signals)
             process.stderr.close()
     with Service(settings(folder)) as service:
         assert service.snapshot.checkpoint_step == service.snapshot.step == 1
+
+
+def test_kernels_are_compiled_before_steps_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow, done = threading.Event(), threading.Event()
+
+    def compile_all() -> None:
+        slow.wait(60)
+        done.set()
+
+    monkeypatch.setattr(serve, "compile_all", compile_all)
+    monkeypatch.setattr(serve.click, "echo", lambda text, err: (print(text), slow.set()))
+    serve.compile_kernels(patience_s=0.01)
+    assert done.is_set()
+    assert "compiling kernels" in capsys.readouterr().out
+
+
+def test_without_spark_the_error_names_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_module.importlib.util, "find_spec", lambda name: None)
+    with (
+        pytest.raises(ConfigError, match=r"pip install 'dbsp\[spark\]'"),
+        Service(settings(folder, "pipeline.runtime=spark")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("module", ["service", "client"])
+def test_without_the_packages_of_the_service_the_command_says_what_to_install(module: str) -> None:
+    absent = "import sys; sys.modules['httpx'] = sys.modules['fastapi'] = None"
+    code = f"{absent}; from dbsp.coordinator import commands; commands.{module}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'dbsp[service]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_push_that_is_repeated_says_so(client: httpx.Client, service: Service) -> None:
+    def push(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "dbsp.coordinator.cli",
+            "--url",
+            str(client.base_url),
+            "push",
+            "orders",
+            *options,
+        ]
+        row = '{"id": 1, "customer": "a", "amount": 1}'
+        return subprocess.run(command, input=row, capture_output=True, text=True, timeout=120, check=False)
+
+    assert "pushed before" not in push("--producer", "me", "--sequence", "1").stdout
+    assert "pushed before, nothing was added" in push("--producer", "me", "--sequence", "1").stdout
+    half = push("--sequence", "2")
+    assert half.returncode == 2
+    assert "--producer and --sequence together" in half.stderr
