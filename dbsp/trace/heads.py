@@ -115,10 +115,11 @@ def _first_rows(
     while len(active):
         known = [_round(sources, arrangement, asked.hashes[active], rows_max)]
         if delta is not None:
-            known.append(_with_delta(known[0], delta, asked.hashes[active], arrangement))
-        ready = ~known[0].truncated
-        if not ready.all():
-            ready |= np.logical_and.reduce([_satisfied(side, arrangement, asked, active, k) for side in known])
+            known.append(_with_delta(known[0], delta, asked.hashes[active], rows_max, arrangement))
+        ready = np.ones(len(active), np.bool_)
+        for side in known:
+            if side.truncated.any():
+                ready &= ~side.truncated | _satisfied(side, arrangement, asked, active, k)
         for (rows, key), side in zip(found, known, strict=True):
             of_ready = np.flatnonzero(ready[side.key])
             if len(of_ready):
@@ -156,31 +157,30 @@ def _added_up(parts: Sequence[Batch], arrangement: Arrangement) -> Batch:
     return rearrange(concat(parts, words=True), arrangement)
 
 
+def _keys(rows: Batch, hashes: U64) -> I64:
+    """Which hash each row has."""
+    if rows.key_hash is None:
+        raise InternalError("arranged rows carry their words")
+    return lower_bounds(rows.key_hash, hashes)
+
+
 def _complete(rows: Batch, hashes: U64, truncated: Mask, limit: U64) -> tuple[I64, I64]:
     """The key of each row, and the rows that are known completely."""
-    if rows.key_hash is None or rows.order_code is None:
-        raise InternalError("arranged rows carry their words")
-    key = lower_bounds(rows.key_hash, hashes)
-    if not truncated.any():
+    key = _keys(rows, hashes)
+    if not truncated.any() or rows.order_code is None:
         return key, np.arange(len(rows))
     return key, np.flatnonzero(~truncated[key] | (rows.order_code < limit[key]))
 
 
-def _with_delta(known: _Trusted, delta: Batch, hashes: U64, arrangement: Arrangement) -> _Trusted:
-    """What the rows are after a change: complete for the same keys, up to the same order code."""
-    if delta.key_hash is None:
-        raise InternalError("a delta is arranged as the trace is")
-    asked = delta
-    if len(hashes) and len(delta):
-        at = np.minimum(lower_bounds(delta.key_hash, hashes), len(hashes) - 1)
-        asked = _some(delta, np.flatnonzero(hashes[at] == delta.key_hash))
-    if len(asked):
-        _, complete = _complete(asked, hashes, known.truncated, known.limit)
-        asked = _some(asked, complete)
-    rows = merge(known.rows, replace(asked, arrangement=arrangement))
-    if rows.key_hash is None:
-        raise InternalError("arranged rows carry their words")
-    return replace(known, rows=rows, key=lower_bounds(rows.key_hash, hashes))
+def _with_delta(known: _Trusted, delta: Batch, hashes: U64, rows_max: int, arrangement: Arrangement) -> _Trusted:
+    """What the rows are after a change, of which as many rows are looked at as of a run."""
+    truncated, limit = known.truncated.copy(), known.limit.copy()
+    changed = list(_take_first(Source.of(delta), hashes, rows_max, truncated, limit)) if len(delta) else []
+    if not changed:
+        return known
+    rows = replace(changed[0], arrangement=arrangement)
+    rows = merge(*(_some(side, _complete(side, hashes, truncated, limit)[1]) for side in (known.rows, rows)))
+    return _Trusted(rows=rows, key=_keys(rows, hashes), truncated=truncated, limit=limit)
 
 
 def _take_first(source: Source, hashes: U64, rows_max: int, truncated: Mask, limit: U64) -> Iterator[Batch]:
