@@ -6,16 +6,18 @@ summed over workers, for every step; and the views are those of the rows that we
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,18 @@ RESCALE_POINTS = [
     *(f"runtime.open:{when}:2" for when in ("before", "after")),
     *(f"runtime.discard:{when}:1" for when in ("before", "after")),
     *(f"steps.claim:{when}:2" for when in ("before", "after")),
+]
+
+
+WARM_POINTS = [
+    *(f"runtime.warm:{when}:{count}" for count in (1, 2) for when in ("before", "after")),
+    "runtime.pin:after:2",
+    "runtime.run_step:after:6",
+    *(f"runtime.redistribute:{when}:1" for when in ("before", "after")),
+    *(f"control.change:after:{count}" for count in (9, 12, 15)),
+    *(f"runtime.open:{when}:2" for when in ("before", "after")),
+    "runtime.discard:after:1",
+    "steps.claim:before:2",
 ]
 
 
@@ -347,6 +361,33 @@ def test_killed_at_every_point_of_a_rescale(tmp_path: Path) -> None:
         finish(run)
 
 
+def test_killed_at_every_point_of_a_warm_up(tmp_path: Path) -> None:
+    """Rows come all the time; whatever was copied ahead when it died, the next start finds the old or the new layout."""
+    with pipeline(tmp_path, seed=3) as run:
+        for number, point in enumerate(WARM_POINTS):
+            run.start(point)
+            if run.push():
+                thread = threading.Thread(target=_ask_for_warmup, args=(run, (3, 1, 4, 2)[number % 4]))
+                thread.start()
+                for _ in range(400):
+                    if not run.push(40):
+                        break
+                else:
+                    run.kill()
+                    raise AssertionError(f"the point was never reached: {point} {run.said()}")
+                thread.join()
+            assert run.wait_dead() == -signal.SIGKILL, f"{point}: {run.said()}"
+        finish(run)
+
+
+def _ask_for_warmup(run: Pipeline, workers: int) -> None:
+    """One after the other until it dies, so that each point is reached."""
+    url = read_address(run.data)["url"]
+    with suppress(httpx.HTTPError):
+        for count in itertools.cycle((workers, workers % 4 + 1)):
+            httpx.post(f"{url}/v1/rescale", json={"workers": count, "strategy": "warmup"}, timeout=60)
+
+
 @pytest.mark.parametrize("seed", [11, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(12, 32))])
 def test_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
     with pipeline(tmp_path, seed) as run:
@@ -356,19 +397,18 @@ def test_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
                 if not run.push():
                     break
             if run.random.random() < 0.4:
-                workers = run.random.randint(1, 4)
-                _ask_in_vain(run, workers)
+                _ask_in_vain(run, run.random.randint(1, 4), run.random.choice(["cold", "warmup"]))
             time.sleep(run.random.random() * 0.3)  # the moment of the kill, not a synchronisation
             if not run.dead():
                 run.kill()
         finish(run)
 
 
-def _ask_in_vain(run: Pipeline, workers: int) -> None:
+def _ask_in_vain(run: Pipeline, workers: int, strategy: str) -> None:
     """Ask for a rescale and do not wait for the answer."""
-    found = read_address(run.data)
+    found, body = read_address(run.data), {"workers": workers, "strategy": strategy}
     try:
-        httpx.post(f"{found['url']}/v1/rescale", json={"workers": workers}, timeout=run.random.random() * 0.3)
+        httpx.post(f"{found['url']}/v1/rescale", json=body, timeout=run.random.random() * 0.3)
     except (httpx.HTTPError, KeyError):
         return
 
