@@ -12,6 +12,7 @@ Needs Java; the broker's jars are fetched once (`tests/kafka/broker.py`).
 
 from __future__ import annotations
 
+import importlib
 import json
 import tempfile
 import time
@@ -34,7 +35,6 @@ from dbsp.io.formats import json_lines
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.zset.batch import Batch
-from tests.kafka.broker import Broker
 
 WANTED = 0.8
 FETCH = 10_000
@@ -77,8 +77,9 @@ def fill(brokers: str, topic: str, events: int) -> int:
 
 def create(brokers: str, topic: str) -> None:
     """A topic of one partition."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": brokers})
-    admin.create_topics([confluent_kafka.admin.NewTopic(topic, 1, 1)])[topic].result(30)
+    module: Any = confluent_kafka.admin
+    admin = module.AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([module.NewTopic(topic, 1, 1)])[topic].result(30)
 
 
 def ours(brokers: str, name: str, rows: int, step: int) -> Speed:
@@ -157,7 +158,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--step", type=int, default=100_000, help="messages of a step")
     arguments = parser.parse_args()
-    broker = Broker().start()
+    broker: Any = importlib.import_module("tests.kafka.broker").Broker().start()
     try:
         rows = fill(broker.brokers, "bids", arguments.events)
         found = {

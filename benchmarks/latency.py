@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help=f"also with {LARGE_ROWS:,} rows")
     arguments = parser.parse_args()
     figures: dict[str, object] = {}
-    targets = {}
+    targets: dict[str, report.Target] = {}
     for rows in (arguments.rows, *([LARGE_ROWS] if arguments.large else [])):
         changes = np.random.default_rng(6).integers(0, rows, arguments.changes + WARM_UP)
         seconds, used = ours(rows, changes)

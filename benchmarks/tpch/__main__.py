@@ -70,9 +70,9 @@ def ours(name: str, data: Data, load_rows: int) -> Played:
     used = {table.name for table in circuit.tables}
     with dbsp.open(circuit, workers=1) as run:
         started = time.process_time()
-        for table in COLUMNS:
-            rows = data.first[table] if table in used else None
-            for at in range(0, rows.num_rows if rows is not None else 0, load_rows):
+        for table in (name for name in COLUMNS if name in used):
+            rows = data.first[table]
+            for at in range(0, rows.num_rows, load_rows):
                 run.push(table, rows.slice(at, load_rows))
                 run.step()
                 run.forget_outputs()
