@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from dbsp.errors import DataError, RowsError
 
+MIGRATE = "migrate "
+"""How commands of another kind begin: see `dbsp.distribute.commands`, which refuses those that it does not know."""
+
 _PREFIX = "skip node="
 
 
@@ -33,6 +36,8 @@ def skipped_nodes(commands: Iterable[str]) -> frozenset[int]:
     """
     found = set()
     for command in commands:
+        if command.startswith(MIGRATE):
+            continue
         number = command.removeprefix(_PREFIX)
         if number == command or not number.isdigit():
             raise DataError(

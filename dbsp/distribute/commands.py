@@ -22,8 +22,8 @@ from dbsp.distribute import messages
 from dbsp.distribute.strategies import STRATEGIES
 from dbsp.errors import DataError
 from dbsp.layout import Layout
+from dbsp.skips import MIGRATE
 
-_PREFIX = "migrate "
 _HINT = "run the version that wrote it"
 
 
@@ -84,7 +84,7 @@ def to_text(command: MigrateCommand) -> str:
             rest = f"move budget={budget}"
         case CancelCommand(version=version):
             rest = f"cancel version={version}"
-    return f"{_PREFIX}strategy={command.strategy} phase={rest}"
+    return f"{MIGRATE}strategy={command.strategy} phase={rest}"
 
 
 def from_text(text: str) -> MigrateCommand:
@@ -97,7 +97,7 @@ def from_text(text: str) -> MigrateCommand:
     """
     for strategy in STRATEGIES:
         for form, make in _FORMS:
-            found = re.fullmatch(f"{_PREFIX}strategy={strategy} {form}", text)
+            found = re.fullmatch(f"{MIGRATE}strategy={strategy} {form}", text)
             if found:
                 return make(strategy, tuple(map(int, found.groups())))
     raise DataError(f"a step record holds an unknown command: command={text!r}", _HINT)
@@ -111,7 +111,7 @@ def migration_of(commands: Iterable[str]) -> MigrateCommand | None:
     >>> migration_of(["skip node=3", "migrate strategy=icadd phase=enter"])
     EnterCommand(strategy='icadd')
     """
-    found = [from_text(command) for command in commands if command.startswith(_PREFIX)]
+    found = [from_text(command) for command in commands if command.startswith(MIGRATE)]
     if len(found) > 1:
         raise DataError(f"a step record holds more than one command to migrate: commands={found}", _HINT)
     return found[0] if found else None

@@ -200,7 +200,10 @@ class IcaddDistributor:
         """To COLLECT: of the keys that were found out, those stay that are not for this worker any more."""
         if self.new is None or self.phase is not Phase.INTERROGATE or not self.known:
             raise InternalError(f"keys move before all are known: worker={self.worker} phase={self.phase.name}")
-        leaving = self.whitelist[owner_of(self.new, self.whitelist) != self.worker]
+        mine = (
+            owner_of(self.old, self.whitelist) == self.worker
+        )  # of keys long gone there may be rows that add up to nothing
+        leaving = self.whitelist[mine & (owner_of(self.new, self.whitelist) != self.worker)]
         here = replace(self, phase=Phase.COLLECT, whitelist=leaving, back=False)
         return here._go_on()
 

@@ -153,7 +153,10 @@ class RedistributeDistributor:
         giving = self.giving
         match event:
             case AddKeys(keys=keys, region=self.region) if giving is not None and not giving.told:
-                leaving = keys[owner_of(giving.layout, keys) != self.worker]
+                mine = (
+                    owner_of(self.old, keys) == self.worker
+                )  # rows that add up to nothing may be left of keys long gone
+                leaving = keys[mine & (owner_of(giving.layout, keys) != self.worker)]
                 return replace(self, giving=replace(giving, whitelist=union(giving.whitelist, leaving))), []
             case Interrogated(region=self.region) if giving is not None and not giving.told:
                 return self._tell(giving)

@@ -18,7 +18,7 @@ from dbsp.errors import DataError, RowsError
 from dbsp.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
-from dbsp.runtime import loops, tasks
+from dbsp.runtime import loops, migrating, tasks
 from dbsp.runtime.copying import Copier, WarmRound
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.skips import merged
@@ -62,30 +62,47 @@ class InProcessRuntime:
         self.epoch = epoch
         return found.pop()
 
-    def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
-        """Run the segments in order, each on every worker, and pass the parcels on."""
+    def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
+        """Run the segments in order, each on every worker, and pass the parcels on.
+
+        With `coming` it is a step of a migration from `layout`, on the workers of both; its record holds the command.
+        """
         started = time.perf_counter()
-        order = tasks.StepOrder(record=record, epoch=self.epoch, layout=layout)
-        results = _on_all(layout, lambda worker: tasks.run_first_segment(self.work, order, worker, self._send))
+        moving = migrating.begin(self.work, record, self.epoch, layout, coming) if coming is not None else None
+        order = tasks.StepOrder(record=record, epoch=self.epoch, layout=layout) if moving is None else moving.order
+        results = self._on_all(
+            order, moving, lambda worker: tasks.run_first_segment(self.work, order, worker, self._send)
+        )
         for segment in range(1, self.work.plan.segments):
-            results, turn = self._loops(order, segment - 1, results)
-            arrived = _deliver(results, layout)
+            results, turn = self._loops(order, segment - 1, results, moving)
+            arrived = _deliver(results, order.layout)
 
             def later(
                 worker: int, segment: int = segment, arrived: Mapping[int, list[Parcel]] = arrived, turn: int = turn
             ) -> Sent:
                 return tasks.run_later_segment(self.work, order, segment, worker, arrived[worker], self._send, turn)
 
-            results = _on_all(layout, later)
+            results = self._on_all(order, moving, later)
         reports = tuple(result for result in results.values() if isinstance(result, WorkerReport))
-        return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=reports)
+        moved = None if moving is None else moving.finish()
+        return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=reports, migration=moved)
+
+    def _on_all(
+        self, order: tasks.StepOrder, moving: migrating.MovingStep | None, run: Callable[[int], Sent]
+    ) -> dict[int, Sent]:
+        """One segment on every worker; in a migration its parcels are dealt by the distributors."""
+        results = _on_all(order.layout, run)
+        sent = {worker: result for worker, result in results.items() if not isinstance(result, WorkerReport)}
+        return {**results, **moving.route(sent)} if moving is not None and sent else results
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
         """Read the step's input in the threads of the keepers, if the work has any."""
         for worker in layout.workers:
             tasks.read_ahead(self.work, worker, record, self.epoch, layout)
 
-    def _loops(self, order: tasks.StepOrder, depth: int, results: dict[int, Sent]) -> tuple[dict[int, Sent], int]:
+    def _loops(
+        self, order: tasks.StepOrder, depth: int, results: dict[int, Sent], moving: migrating.MovingStep | None
+    ) -> tuple[dict[int, Sent], int]:
         """Run the loops behind a segment to their end; the last parcels, and how many turns there were."""
         plan, turn = self.work.plan, 0
         place = loops.first_place(plan, depth, _least(results))
@@ -95,13 +112,18 @@ class InProcessRuntime:
             def one(worker: int, place: loops.LoopPlace = place, arrived: Mapping[int, list[Parcel]] = arrived) -> Sent:
                 return loops.run_loop_segment(self.work, order, place, worker, arrived[worker], self._send)
 
-            results = _on_all(order.layout, one)
+            results = self._on_all(order, moving, one)
             turn, place = place.turn + 1, loops.next_place(plan, place, _least(results), order.record.step)
         return results, turn
 
     def _send(self, parcel: Parcel) -> Parcel:
         """What the destination gets of a parcel."""
         return from_bytes(to_bytes(parcel), self.work.plan) if self.encode_parcels else parcel
+
+    def join(self, workers: Sequence[int], version: int, checkpoint: CheckpointId) -> None:
+        """Workers that joined hold `version` too, empty: a migration fills them key by key."""
+        for worker in workers:
+            self.work.site.database(worker, checkpoint).adopt(version, checkpoint, lambda _: {})
 
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
         """Pin every worker."""

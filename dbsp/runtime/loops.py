@@ -21,8 +21,9 @@ from dbsp.errors import CapacityError, InternalError, RowsError
 from dbsp.exchange import Address, Carried, Parcel, Slot, check_arrival, gather, split
 from dbsp.operators.rounds.rounds import rounds_of
 from dbsp.plan.plan import LoopSpec, Plan
+from dbsp.runtime.moved import moved_over
 from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of
-from dbsp.runtime.tasks import StepOrder, Work
+from dbsp.runtime.tasks import StepOrder, Work, own_rows
 from dbsp.skips import skipped_nodes
 from dbsp.step import Arrived, SegmentResult, run_segment
 from dbsp.store import StepTransaction, TraceSpec
@@ -102,8 +103,9 @@ def run_loop_segment(
     arrived = _arrived(loop, place, parcels, parked)
     behind = place.depth + 1
     database = work.site.database(worker)
-    with database.begin(order.epoch, order.record.step, behind, plan.traces(behind)) as transaction:
-        view = _Turn(transaction=transaction, parked=parked)
+    traces = plan.traces(behind)
+    with database.begin(order.epoch, order.record.step, behind, traces) as transaction:
+        view = _Turn(transaction=moved_over(order.migration, worker, transaction, traces), parked=parked)
         result = _run(order, loop, place, arrived, view)
         view.settle()
         returned = _park(loop, place, result, parked)
@@ -250,7 +252,9 @@ def _parcels(
     sent = {**result.sent, **returned}
     last = ends_round(work.plan, place)
     shares = {
-        spec.id: split(sent[spec.id], spec, order.layout)
+        spec.id: own_rows(sent[spec.id], worker, order.layout)
+        if order.migration is not None
+        else split(sent[spec.id], spec, order.layout)
         for spec in loop.body.exchanges
         if spec.depth == place.segment and spec.id in sent and not spec.local and (last or spec.id not in loop.returns)
     }

@@ -57,12 +57,25 @@ class WorkerReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationReport:
+    """What a step of a migration did: keys and rows that moved, keys left to move, rounds; whether it is over."""
+
+    strategy: str
+    moved_keys: int
+    moved_rows: int
+    left_keys: int
+    rounds: int
+    over: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
     """One finished step: outputs are durable, state is in every worker's scratch."""
 
     step: int
     seconds: float
     workers: tuple[WorkerReport, ...] = field(default=())
+    migration: MigrationReport | None = None
 
     @property
     def rows_in(self) -> int:

@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.circuit.nodes import Circuit
+from dbsp.distribute.commands import to_text
+from dbsp.distribute.course import Course
 from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError, DataError
 from dbsp.layout import Layout, initial, rescaled
@@ -121,7 +123,10 @@ class Run:
         self._site = MemorySite(self._inputs)
         self._runtime = InProcessRuntime(Work(site=self._site, plan=plan, run=RUN), encode_parcels=False)
         self._records: list[StepRecord] = []
+        self._ways: list[tuple[Layout, Layout | None]] = []
+        self._course: Course | None = None
         self._timing = self._saved = Timing()
+        self._saved_layout = self.layout
         self._done: dict[tuple[str, int], int] = {}
         self._pushes = 0
         self._epoch, self._version = 1, 0
@@ -176,10 +181,11 @@ class Run:
         record = StepRecord(
             epoch=self._epoch, step=self.step_number, layout_version=self.layout.version, ranges=ranges,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
-            engine=VERSION,
+            engine=VERSION, commands=() if self._course is None else (to_text(self._course.command),),
         )  # fmt: skip
         self._records.append(record)
-        self._run(record)
+        self._ways.append((self.layout, None) if self._course is None else (self._course.old, self._course.new))
+        self._go_on(self._run(record))
         return {view.name: Rowset(self.output(record.step, view.name)) for view in self.plan.views}
 
     def _moment(self, clock: datetime.datetime | None) -> Moment:
@@ -200,13 +206,14 @@ class Run:
         at = self._timing.due_us
         return None if at is None else _EPOCH + at * MICROSECOND
 
-    def _run(self, record: StepRecord) -> None:
-        report = self._runtime.run_step(record, self.layout)
+    def _run(self, record: StepRecord) -> StepReport:
+        report = self._runtime.run_step(record, *self._ways[record.step])
         self._timing = self._timing.recorded(record.moment).finished(report.signals)
         self.reports.append(report)
         self.totals.add(report)
         self.step_number = record.step + 1
         self._done.update({(r.table, r.partition): r.last for r in record.ranges})
+        return report
 
     def output(self, step: int, view: str) -> Batch:
         """What a step changed in a view, summed over the workers."""
@@ -246,7 +253,7 @@ class Run:
         """Make the state so far the version that `restart` goes back to."""
         self._version += 1
         self._runtime.commit(self._version, self._checkpoint_id(), self.layout)
-        self._saved = self._timing
+        self._saved, self._saved_layout = self._timing, self.layout
 
     def restart(self) -> None:
         """As after a crash: back to the last checkpoint, under a new epoch, and replay the steps since."""
@@ -255,19 +262,72 @@ class Run:
 
     def rescale(self, workers: int) -> MoveReport:
         """Cold rescale: checkpoint, redistribute by slicing, go on with the new layout."""
+        self._refuse_two()
         self.checkpoint()
         old, new = self.layout, rescaled(self.layout, workers, step=self.step_number)
         self.layout = new
         self._version += 1
+        self._saved_layout = new
         report = self._runtime.redistribute(self._version, self._checkpoint_id(), old, new)
         self._epoch += 1
         self._roll_back()
         self._runtime.discard([worker for worker in old.workers if worker not in new.workers])
         return report
 
+    def begin_rescale(self, workers: int, strategy: str, keys_per_step: int = 1000) -> None:
+        """Hot rescale: the steps from the next one on move state, at most so many keys of every worker each.
+
+        **Shape** `strategy` is `icadd` or `redistribute`. `rescaling` is true until a step has moved the last key.
+        **Errors** `CircuitError` while another rescale is under way.
+        """
+        self._refuse_two()
+        new = rescaled(self.layout, workers, step=self.step_number)
+        course = Course(strategy=strategy, old=self.layout, new=new, budget=keys_per_step)
+        self.checkpoint()
+        self._runtime.join(
+            [worker for worker in new.workers if worker not in self.layout.workers],
+            self._version,
+            self._checkpoint_id(),
+        )
+        self._course, self.layout = course, course.layout
+        self._saved_layout = self.layout
+        self._epoch += 1
+        self._roll_back()
+
+    @property
+    def rescaling(self) -> bool:
+        """Whether a hot rescale is under way."""
+        return self._course is not None
+
+    def cancel_rescale(self) -> None:
+        """Turn a hot rescale round: the steps from the next one on move back what has moved.
+
+        **Errors** `ConfigError` if no step of it was run yet, `CircuitError` if none is under way.
+        """
+        if self._course is None:
+            raise CircuitError("no rescale is under way")
+        self._course = self._course.cancelled()
+        self.layout = self._course.layout
+
+    def _refuse_two(self) -> None:
+        if self._course is not None:
+            raise CircuitError("a rescale is under way", "run steps until `rescaling` is false, or cancel it")
+
+    def _go_on(self, report: StepReport) -> None:
+        """What follows a step of a migration; at its end a checkpoint in the new layout, and whoever left is forgotten."""
+        if self._course is None or report.migration is None:
+            return
+        if not report.migration.over:
+            self._course = self._course.next()
+            return
+        left = [worker for worker in self.layout.workers if worker not in self._course.new.workers]
+        self.layout, self._course = self._course.new, None
+        self.checkpoint()
+        self._runtime.discard(left)
+
     def _roll_back(self) -> None:
-        self._runtime.fence(self._epoch, self.layout.workers)
-        checkpoint = self._runtime.open(self._version, self._epoch, self.layout)
+        self._runtime.fence(self._epoch, self._saved_layout.workers)
+        checkpoint = self._runtime.open(self._version, self._epoch, self._saved_layout)
         self._timing = self._saved
         for record in self._records[checkpoint.step :]:
             self._run(record)

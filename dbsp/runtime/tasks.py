@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from dbsp.distribute.commands import migration_of
 from dbsp.errors import ConfigError, DataError, InternalError
 from dbsp.exchange import Address, Carried, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
@@ -23,6 +24,7 @@ from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.runtime import ahead, parts
 from dbsp.runtime.keeper import Keepers
+from dbsp.runtime.moved import Migration, moved_over
 from dbsp.runtime.parked import after_loops, flush
 from dbsp.runtime.runtime import Site, WorkerReport
 from dbsp.skips import skipped_nodes
@@ -53,11 +55,19 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOrder:
-    """One step to run: its durable record, under the epoch that runs it now, in a layout."""
+    """One step to run: its durable record, under the epoch that runs it now, in a layout; perhaps one of a migration."""
 
     record: StepRecord
     epoch: int
     layout: Layout
+    migration: Migration | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse to run a command to migrate as if it were not there."""
+        if self.migration is None and migration_of(self.record.commands) is not None:
+            raise ConfigError(
+                f"keys move hot in one process only: step={self.record.step}", "rescale with strategy cold or warmup"
+            )
 
 
 def run_first_segment(
@@ -109,7 +119,9 @@ def _run(
     started = time.perf_counter()
     database = work.site.database(worker)
     record = order.record
-    with database.begin(order.epoch, record.step, segment, work.plan.traces(segment)) as transaction:
+    traces = work.plan.traces(segment)
+    with database.begin(order.epoch, record.step, segment, traces) as begun:
+        transaction = moved_over(order.migration, worker, begun, traces)
         result = run_segment(
             work.plan,
             segment,
@@ -139,8 +151,8 @@ def _parcels(
     """One parcel per worker of the layout; the one to itself carries what waits for the end of the step."""
     here = [spec for spec in work.plan.exchanges if spec.depth == segment and spec.id in result.sent]
     shares = {
-        spec.id: _own(result.sent[spec.id], worker, order.layout)
-        if spec.local
+        spec.id: own_rows(result.sent[spec.id], worker, order.layout)
+        if spec.local or order.migration is not None
         else split(result.sent[spec.id], spec, order.layout)
         for spec in here
     }
@@ -157,7 +169,7 @@ def _parcels(
     ]
 
 
-def _own(batch: Batch, worker: int, layout: Layout) -> list[Batch]:
+def own_rows(batch: Batch, worker: int, layout: Layout) -> list[Batch]:
     """All rows for the worker itself."""
     return [batch if other == worker else batch.slice(0, 0) for other in layout.workers]
 

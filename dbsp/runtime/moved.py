@@ -1,0 +1,80 @@
+"""State that moved at the start of a step, as the step's segments see it: on top of the traces, written with what they add.
+
+What a worker takes over are rows with their weights, what it drops are the same rows negated, so both are one more batch of the
+trace, and the trace after the step holds it like any other change. Nothing is written before a segment writes, so a step that
+is run again moves the same rows again, from the state as of step-1.
+
+Source: design section 9; design record 0015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from dbsp.store import StepTransaction, TraceSpec
+from dbsp.trace.floor import Floor
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch, merge
+
+Rows = Mapping[int, Batch]
+"""Arranged rows by the number of their trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """What a step of a migration is run with: the rows that every worker took over and dropped at its start.
+
+    Such a step's segments keep all rows where they are made; the runtime finds their places and hands them over.
+    """
+
+    moved: Mapping[int, Rows] = field(default_factory=dict)
+
+
+def moved_over(
+    migration: Migration | None, worker: int, transaction: StepTransaction, traces: Sequence[TraceSpec]
+) -> StepTransaction:
+    """A worker's transaction with what moved on top of its traces."""
+    rows = migration.moved.get(worker, {}) if migration is not None else {}
+    here = {trace.id: rows[trace.id] for trace in traces if trace.id in rows}
+    return _Moved(transaction, tuple(traces), here, transaction.done) if here else transaction
+
+
+@dataclass(slots=True)
+class _Moved:
+    """See `dbsp.store.StepTransaction`."""
+
+    transaction: StepTransaction
+    traces: tuple[TraceSpec, ...]
+    rows: Rows
+    done: bool
+    touched: set[int] = field(default_factory=set)
+
+    def __enter__(self) -> Self:
+        """The transaction is entered already."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The transaction is left by who entered it."""
+
+    def spine(self, trace: TraceSpec) -> Spine:
+        """The trace as of step-1, after the move."""
+        spine = self.transaction.spine(trace)
+        return spine.with_batch(self.rows[trace.id]) if trace.id in self.rows else spine
+
+    def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
+        """Add a batch, with what moved."""
+        self.touched.add(trace.id)
+        whole = merge(self.rows[trace.id], batch) if trace.id in self.rows else batch
+        self.transaction.append(trace, whole, floor)
+
+    def finish(self) -> None:
+        """Write everything, also for traces that only moved."""
+        for trace in self.traces:
+            if trace.id in self.rows and trace.id not in self.touched:
+                self.transaction.append(trace, self.rows[trace.id])
+        self.transaction.finish()

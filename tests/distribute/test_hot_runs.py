@@ -1,0 +1,134 @@
+"""A run in one process that changes its workers hot: what moves, what is stored, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import dbsp
+from dbsp.distribute.encoding import decode
+from dbsp.distribute.strategies import STRATEGIES
+from dbsp.errors import CircuitError, ConfigError, DataError
+from dbsp.layout import rescaled
+from dbsp.logs import StepRecord
+from dbsp.runtime.migrating import TABLE
+from dbsp.runtime.tasks import StepOrder
+
+sales = dbsp.table("sales", {"shop": dbsp.INT64, "amount": dbsp.INT64})
+CIRCUIT = dbsp.circuit("hot", {"totals": sales.group_by("shop").aggregate(n=dbsp.count(), total=dbsp.sum("amount"))})
+
+
+def feed(run: Any, step: int) -> dict[str, Any]:
+    """Two rows of every shop, and one row that goes again."""
+    rows = [{"shop": shop, "amount": shop * step} for shop in range(40)]
+    run.push("sales", rows * 2)
+    run.delete("sales", rows[step % 40 : step % 40 + 1])
+    return run.step()  # type: ignore[no-any-return]
+
+
+def totals(run: Any) -> list[Any]:
+    return run.view("totals").to_rows()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("encode", [False, True])
+def test_up_and_down_under_traffic(strategy: str, encode: bool) -> None:
+    """1, 2, 3, 1, 4, 2 workers: every step's output is that of a run that stays as it is."""
+    with dbsp.open(CIRCUIT) as run, dbsp.open(CIRCUIT) as still:
+        run._runtime.encode_parcels = encode
+        feed(run, 0), feed(still, 0)
+        for workers in (2, 3, 1, 4, 2):
+            run.begin_rescale(workers, strategy, keys_per_step=4)
+            least = moving_keys(run)
+            steps = []
+            while run.rescaling:
+                step = run.step_number
+                assert feed(run, step)["totals"].to_rows() == feed(still, step)["totals"].to_rows()
+                steps.append(run.reports[-1].migration)
+            assert sum(report.moved_keys for report in steps) == least
+            assert max(report.moved_keys for report in steps) <= 4 * 4
+            assert len(run.layout.workers) == workers
+            assert sorted(run._site.databases) == list(run.layout.workers)
+            assert totals(run) == totals(still)
+            assert feed(run, 99)["totals"].to_rows() == feed(still, 99)["totals"].to_rows()
+
+
+def moving_keys(run: Any) -> int:
+    """How many key hashes have another owner in the layout to come."""
+    course, moving = run._course, set()
+    for trace in run.plan.all_traces():
+        for worker in course.old.workers:
+            with run._site.database(worker).read_trace(trace) as spine:
+                for part in spine.parts():
+                    there = course.new.slot_of(part.key_hash)
+                    moving |= {
+                        key
+                        for key, slot in zip(part.key_hash.tolist(), there.tolist(), strict=True)
+                        if course.new.workers[slot] != worker
+                    }
+    return len(moving)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_between_two_steps_the_distributors_are_in_the_databases(strategy: str) -> None:
+    with dbsp.open(CIRCUIT, workers=2) as run:
+        feed(run, 0)
+        run.begin_rescale(3, strategy, keys_per_step=1)
+        for step in range(1, 5):
+            feed(run, step)
+        assert run.rescaling
+        before = [totals(run), run.reports[-1].migration]
+        for worker in (0, 1, 2):
+            stored = run._site.database(worker).get(TABLE, (run.step_number - 1).to_bytes(8, "big"))
+            assert decode(stored).migrating
+        run.checkpoint()
+        feed(run, 5)
+        run.restart()
+        assert run.reports[-1].step == 5
+        assert run.rescaling
+        run.restart()
+        assert run.reports[-1].migration.moved_keys == before[1].moved_keys
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_cancel_moves_back_what_moved_and_no_more(strategy: str) -> None:
+    with dbsp.open(CIRCUIT, workers=2) as run, dbsp.open(CIRCUIT) as still:
+        feed(run, 0), feed(still, 0)
+        run.begin_rescale(4, strategy, keys_per_step=2)
+        with pytest.raises(ConfigError, match="not begun"):
+            run.cancel_rescale()
+        moved = 0
+        for step in range(1, 5):
+            feed(run, step), feed(still, step)
+            moved += run.reports[-1].migration.moved_keys
+        run.cancel_rescale()
+        back = 0
+        while run.rescaling:
+            step = run.step_number
+            assert feed(run, step)["totals"].to_rows() == feed(still, step)["totals"].to_rows()
+            back += run.reports[-1].migration.moved_keys
+        assert back == moved > 0
+        assert run.layout.workers == (0, 1)
+        assert totals(run) == totals(still)
+
+
+def test_what_is_refused() -> None:
+    with dbsp.open(CIRCUIT) as run:
+        with pytest.raises(CircuitError, match="no rescale is under way"):
+            run.cancel_rescale()
+        with pytest.raises(ConfigError, match="choose one of"):
+            run.begin_rescale(2, "warm")
+        with pytest.raises(ConfigError, match="no key would ever move"):
+            run.begin_rescale(2, "icadd", keys_per_step=0)
+        run.begin_rescale(2, "icadd")
+        for again in (lambda: run.begin_rescale(3, "icadd"), lambda: run.rescale(3)):
+            with pytest.raises(CircuitError, match="under way"):
+                again()
+        feed(run, 0)
+        record = run._records[-1]
+        with pytest.raises(ConfigError, match="one process only"):
+            StepOrder(record=record, epoch=1, layout=run.layout)
+        plain = StepRecord(epoch=1, step=1, layout_version=0, ranges=(), clock_us=0, engine="x")
+        with pytest.raises(DataError, match="without a command"):
+            run._runtime.run_step(plain, run.layout, rescaled(run.layout, 3, step=1))
