@@ -7,6 +7,7 @@ so that a busy machine and different numbers of threads compare.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+DIGITS = 10
 Tables = Mapping[str, pa.Table]
 
 
@@ -88,8 +90,13 @@ def upsert_latencies(keys: int, changes: Sequence[int]) -> list[float]:
 
 
 def rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
-    """The rows, each as often as it is there."""
-    return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    """The rows, each as often as it is there; floats to ten digits, as sums of them depend on the order."""
+    return Counter(zip(*([plain(value) for value in column.to_pylist()] for column in table.columns), strict=True))
+
+
+def plain(value: Any) -> Any:
+    """A value that can be compared with another engine's."""
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) and math.isfinite(value) else value
 
 
 def check(name: str, found: pa.Table, expected: pa.Table) -> None:
