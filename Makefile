@@ -2,14 +2,17 @@
 # make test   everything that proves the project, except the long runs
 # make help   the other targets
 #
+# Test files run side by side, two at a time (JOBS=n: n at a time); those of one file in one process, in order.
 # Nothing has to be activated: everything is installed into .venv, again only when pyproject.toml has changed.
 
 VENV := .venv
 PY := $(VENV)/bin/python
 FRESH ?=
 ARGS ?=
+JOBS ?= 2
 PIP := PYTHONWARNINGS=ignore $(PY) -m pip
 PYTEST := $(PY) -m pytest
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile
 
 KERNELS := $(wildcard dbsp/zset/kernels/*.py)
 
@@ -30,10 +33,10 @@ run: need-java $(VENV)/.demo $(VENV)/.kernels
 	@FRESH="$(FRESH)" $(PY) -m examples.flights.run $(ARGS)
 
 test: need-java need-fault $(VENV)/.test $(VENV)/.kernels check
-	$(PYTEST) -m "not soak" $(ARGS)
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not soak" $(ARGS)
 
 quick: need-fault $(VENV)/.test $(VENV)/.kernels check
-	$(PYTEST) -m "not (spark or kafka or crash or soak)" $(ARGS)
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not (spark or kafka or crash or soak)" $(ARGS)
 
 soak: need-java need-fault $(VENV)/.test $(VENV)/.kernels
 	$(PYTEST) -m soak --timeout 7200 $(ARGS)
