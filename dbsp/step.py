@@ -53,22 +53,37 @@ class SegmentResult:
 
 @dataclass(frozen=True, slots=True)
 class _NodeState:
-    """The node's own traces, by their index in the node."""
+    """The node's traces, by their index in the node; `changes` is what was added to each trace in this segment, by number."""
 
     node: PlanNode
     transaction: StepTransaction
     floors: Mapping[int, Floor]
     appended: set[int] = field(default_factory=set)
 
+    changes: dict[int, Batch]
     def spine(self, index: int) -> Spine:
         return self.transaction.spine(self.node.traces[index])
 
     def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
         self.appended.add(index)
         self._append(index, batch, floor or self.floors.get(index))
+        if self.node.lender(index) is not None:
+            return  # its owner adds the same
 
+        self.changes[self.node.traces[index].id] = batch
     def _append(self, index: int, batch: Batch, floor: Floor | None) -> None:
         if floor is None:
+    def arranged(self, inputs: tuple[Batch, ...]) -> tuple[Batch, ...]:
+        """The inputs; what the owner of a borrowed trace has arranged already as it is there."""
+        given = list(inputs)
+        for index, integral in enumerate(self.node.operator.integrals()):
+            trace = self.node.traces[index]
+            if integral is None or self.node.lender(index) in (None, self.node.id) or trace.id not in self.changes:
+                continue
+            if integral.only or not integral.left_out(trace.arrangement.schema):
+                given[integral.stream] = self.changes[trace.id]
+        return tuple(given)
+
             self.transaction.append(self.node.traces[index], batch)
         else:
             self.transaction.append(self.node.traces[index], batch, floor)
@@ -79,7 +94,7 @@ class _NodeState:
         So what was deleted leaves the state although nothing more comes for its trace.
         """
         for index, trace in enumerate(self.node.traces):
-            if index in self.appended:
+            if index in self.appended or self.node.lender(index) is not None:
                 continue
             state, floor = self.spine(index).state, self.floors.get(index)
             if (floor is not None and state.rows) or any(isinstance(entry, PendingMerge) for entry in state.entries):
@@ -110,11 +125,12 @@ def run_segment(
     for node in plan.segment(segment):
         inputs = _inputs(plan, node, values, arrived)
         started = time.perf_counter()
+    changes: dict[int, Batch] = {}
         context = StepContext(
             step=step, clock_us=moment.clock_us, error_policy=plan.circuit.error_policy, signals=signals,
             clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
         )  # fmt: skip
-        values[node.id] = _run_node(node, context, inputs, transaction)
+        values[node.id] = _run_node(node, context, inputs, transaction, changes)
         if plan.circuit.error_policy == "stop" and node.id not in skipped:
             _stop(node, context)
         dead.extend(_dead_letters(node, context))
@@ -138,13 +154,22 @@ def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Ar
             return tuple(values[number] for number in node.inputs)
 
 
-def _run_node(node: PlanNode, context: StepContext, inputs: tuple[Batch, ...], transaction: StepTransaction) -> Batch:
+def _run_node(
+    node: PlanNode,
+    context: StepContext,
+    inputs: tuple[Batch, ...],
+    transaction: StepTransaction,
+    changes: dict[int, Batch],
+) -> Batch:
+    """The node's change of the step; what it adds to its traces goes to `changes`, too."""
     step = context.step
     policy = "dead-letter" if context.error_policy == "stop" else context.error_policy
     floors = {index: floor_of(*kept, context.waterlines) for index, kept in enumerate(node.closing) if kept is not None}
-    state = _NodeState(node, transaction, {index: floor for index, floor in floors.items() if floor is not None})
+    state = _NodeState(
+        node, transaction, {index: floor for index, floor in floors.items() if floor is not None}, changes
+    )
     try:
-        made = node.operator.step(replace(context, error_policy=policy), state, inputs)
+        made = node.operator.step(replace(context, error_policy=policy), state, state.arranged(inputs))
         state.settle()
         return made
     except DbspError as error:
@@ -194,7 +219,7 @@ def _profile(
 ) -> NodeProfile:
     """What the node did, and the state it keeps as of the step before, with that of the views made of it."""
     own = [view.trace for view in plan.views if view.node == node.id and view.integrates and view.trace is not None]
-    states = [transaction.spine(trace).state for trace in (*node.traces, *own)]
+    states = [transaction.spine(trace).state for trace in (*node.own, *own)]
     return NodeProfile(
         node=node.id,
         rows_in=sum(map(len, inputs)),

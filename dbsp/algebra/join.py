@@ -68,12 +68,7 @@ class Join(Node):
         needed = planning.needed(self)
         columns = tuple(column for column in self.columns if column[2] in needed)
         keys = [self.left_on, self.right_on]
-        wanted = self.wanted(frozenset(needed))
-        sides = [
-            planning.input(child).pick(tuple(name for name in child.schema.names if name in names))
-            for child, names in zip(self.children(), wanted, strict=True)
-        ]
-        left, right = planning.builder.together(sides, keys, self.source)
+        left, right = planning.builder.together(planning.sides(self), keys, self.source)
         schema = self.schema.select(needed)
         operator = physical.Join(
             left=left.schema,

@@ -225,12 +225,7 @@ def _planned(node: AnyJoin, planning: Planning, kind: str, make: Callable[[JoinS
     """Both sides distributed by the key, cut down to what is needed, and the operator over them."""
     needed = planning.needed(node)
     columns = tuple(column for column in node.columns if column[2] in needed)
-    wanted = node.wanted(frozenset(needed))
-    sides = [
-        planning.input(child).pick(tuple(name for name in child.schema.names if name in names))
-        for child, names in zip(node.children(), wanted, strict=True)
-    ]
-    left, right = planning.builder.together(sides, [node.left_on, node.right_on], node.source)
+    left, right = planning.builder.together(planning.sides(node), [node.left_on, node.right_on], node.source)
     schema = node.schema.select(needed)
     shape = JoinShape(
         left=left.schema, right=right.schema, left_on=node.left_on, right_on=node.right_on, columns=columns,

@@ -14,7 +14,7 @@ import numpy as np
 
 from dbsp.logs import INSERT
 from dbsp.operators.keyed_runs import KeyedRuns, keyed_runs
-from dbsp.operators.operator import Operator, Shows, State, StepContext
+from dbsp.operators.operator import OUTPUT, Integral, Operator, Shows, State, StepContext
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.zset.arrays import value_view
 from dbsp.zset.batch import Batch, arrange, concat
@@ -39,6 +39,10 @@ class Upsert(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows, by primary key."""
         return (Arrangement(schema=self.schema, key=self.key),)
+
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """The rows it gives."""
+        return (Integral(stream=OUTPUT),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """-old +new of the keys whose row changed."""

@@ -16,9 +16,10 @@ from dbsp.horizon import Horizon
 from dbsp.operators.apply import Apply, Project, Stage
 from dbsp.operators.operator import Operator
 from dbsp.operators.receive import Receive
+from dbsp.plan.lending import Lending
 from dbsp.plan.plan import ExchangeSpec, LoopSpec, PlanNode
 from dbsp.store import TraceSpec
-from dbsp.zset.schema import Schema
+from dbsp.zset.schema import Arrangement, Schema
 
 Key = tuple[str, ...]
 
@@ -72,6 +73,8 @@ class Builder:
     prefix: str = ""
     horizons: dict[int, Horizon] = field(default_factory=dict)
     appending: set[int] = field(default_factory=set)
+    lending: Lending = field(default_factory=Lending)
+    lending: Lending = field(default_factory=Lending)
     _known: dict[tuple[Operator, tuple[int, ...]], int] = field(default_factory=dict)
     _received: dict[tuple[int, Key], int] = field(default_factory=dict)
 
@@ -97,21 +100,22 @@ class Builder:
         source: SourceLine | None,
     ) -> int:
         number = len(self.nodes)
-        traces = tuple(self.trace(arrangement) for arrangement in operator.arrangements())
         horizons = [self.horizons.get(node, {}) for node in inputs]
+        closing = operator.closing(horizons)
+        traces, lenders = self.lending.traces(number, operator, inputs, closing, self.trace)
         self.horizons[number] = operator.horizon(horizons)
         if isinstance(operator, Apply) and self.appending.issuperset(inputs):
             self.appending.add(number)
         self.nodes.append(
             PlanNode(id=number, name=f"{self.prefix}{kind}#{number}", operator=operator, inputs=inputs, segment=segment,
-                     traces=traces, schema=schema, source=source, closing=operator.closing(horizons))
+                     traces=traces, schema=schema, source=source, closing=closing, lenders=lenders)
         )  # fmt: skip
         return number
 
-    def trace(self, arrangement: object) -> TraceSpec:
+    def trace(self, arrangement: Arrangement) -> TraceSpec:
         """A trace with the next number."""
         self.numbers.traces += 1
-        return TraceSpec(id=self.numbers.traces - 1, arrangement=arrangement)  # type: ignore[arg-type]
+        return TraceSpec(id=self.numbers.traces - 1, arrangement=arrangement)
 
     def segment(self, flow: Flow) -> int:
         """Where the flow is made."""

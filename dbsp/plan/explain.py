@@ -65,8 +65,10 @@ def _node(
     line = "" if node.source is None else f"  at {PurePath(node.source.file).name}:{node.source.line}"
     yield f"{mark}{node.id} {node.operator}{of} {_columns(node.schema)}{_facts(node)}{line}"
     closing = node.closing or (None,) * len(node.traces)
-    for trace, closed in zip(node.traces, closing, strict=True):
-        yield f"    {_trace(trace)}{'' if closed is None else f' until {closed[0]} is closed'}"
+    for index, (trace, closed) in enumerate(zip(node.traces, closing, strict=True)):
+        lender = node.lender(index)
+        kept = _trace(trace) if lender is None else _borrowed(trace, f"{mark}{lender}", lender == node.id)
+        yield f"    {kept}{'' if closed is None else f' until {closed[0]} is closed'}"
     for exchange in plan.exchanges:
         if exchange.sender == node.id and exchange.local and exchange.depth >= 0:
             yield f"    exchange {exchange.id} into a loop"
@@ -93,6 +95,15 @@ def _facts(node: PlanNode) -> str:
 
 def _columns(schema: Schema) -> str:
     return "(" + ", ".join(f"{column.name}: {column.type}" for column in schema) + ")"
+
+
+def _borrowed(trace: TraceSpec, lender: str, itself: bool) -> str:
+    """A trace that another node adds to, or this one under another index."""
+    return (
+        f"trace {trace.id} again"
+        if itself
+        else f"trace {trace.id} of {lender}, by ({', '.join(trace.arrangement.key)})"
+    )
 
 
 def _trace(trace: TraceSpec) -> str:

@@ -27,6 +27,7 @@ class PlanNode:
 
     `closing` names, for each trace, a column and the bound below which its rows are needed no more.
     No step takes a row away from a node that `appends`; a node changes no more below a bound of its columns `bounded`.
+    `lenders` names, for each trace, the node it belongs to if that is another one, or another place of this one.
     """
 
     id: int
@@ -40,6 +41,16 @@ class PlanNode:
     closing: tuple[tuple[str, Bound] | None, ...] = ()
     appends: bool = False
     bounded: tuple[str, ...] = ()
+    lenders: tuple[int | None, ...] = ()
+
+    @property
+    def own(self) -> tuple[TraceSpec, ...]:
+        """The traces that it adds to."""
+        return tuple(trace for index, trace in enumerate(self.traces) if self.lender(index) is None)
+
+    def lender(self, index: int) -> int | None:
+        """The node whose trace the index-th one is; None for its own."""
+        return self.lenders[index] if self.lenders else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +145,7 @@ class Plan:
 
     def traces(self, segment: int) -> tuple[TraceSpec, ...]:
         """The traces that one segment reads and writes: those of its nodes, of the views made in it, of the loops before it."""
-        own = [trace for node in self.segment(segment) for trace in node.traces]
+        own = [trace for node in self.segment(segment) for trace in node.own]
         own += [trace for loop in self.loops_after(segment - 1) for trace in loop.body.all_traces()]
         views = [view for view in self.views if view.integrates and self.nodes[view.node].segment == segment]
         own += [view.trace for view in views if view.trace is not None]

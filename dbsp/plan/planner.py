@@ -12,17 +12,21 @@ Source: design section 4.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
 from dbsp.algebra.recursive import inside
 from dbsp.circuit.fingerprint import fingerprint
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.nodes import Circuit, Node
+from dbsp.operators.operator import AsKept
 from dbsp.plan.appending import appending
 from dbsp.plan.builder import Builder
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.planning import Planning
 from dbsp.plan.pruning import needed_columns
 from dbsp.plan.pushdown import pushed_down
+from dbsp.plan.widening import widened
 from dbsp.zset.schema import Arrangement
 
 
@@ -45,8 +49,11 @@ def plan(circuit: Circuit) -> Plan:
     readers = Counter(id(child) for node in in_order(roots) for child in node.children())
     readers.update(id(node) for node in roots)
     planning = Planning(circuit, Builder(), needed_columns(roots), readers, inside(roots), appending(roots))
-    for node in in_order(roots):
-        planning.plan(node)
+    planning = _planned(roots, planning)
+    flows = {number: flow.node for number, flow in planning.flows.items()}
+    wider = widened(in_order(roots), flows, planning.builder.nodes)
+    if wider:
+        planning = _planned(roots, replace(planning, builder=Builder(), flows={}, loops={}, wider=wider))
     builder = planning.builder
     views = tuple(
         _view(planning, name, node, name in circuit.materialized)
@@ -64,6 +71,13 @@ def plan(circuit: Circuit) -> Plan:
     )
 
 
+def _planned(roots: Sequence[Node], planning: Planning) -> Planning:
+    """With the flows of all nodes."""
+    for node in in_order(roots):
+        planning.plan(node)
+    return planning
+
+
 def _view(planning: Planning, name: str, node: Node, materialized: bool) -> ViewSpec:
     """A view; one that is kept is distributed by columns of its own, so that a rescale can move its rows."""
     builder = planning.builder
@@ -77,5 +91,9 @@ def _view(planning: Planning, name: str, node: Node, materialized: bool) -> View
     if flow.distribution is None:
         flow = builder.distribute(flow, flow.schema.names, node.source)
     key = flow.distribution if flow.distribution is not None else flow.schema.names
-    trace = builder.trace(Arrangement(schema=flow.schema, key=key))
+    arrangement = Arrangement(schema=flow.schema, key=key)
+    known = builder.lending.of_stream(flow.node, arrangement)
+    if known is not None:
+        return ViewSpec(name=name, node=flow.node, schema=flow.schema, trace=known, shows=AsKept())
+    trace = builder.trace(arrangement)
     return ViewSpec(name=name, node=flow.node, schema=flow.schema, trace=trace)

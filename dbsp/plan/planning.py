@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ class Planning:
 
     No step takes a row away from the nodes `appending`.
 
-    Nodes `inside` a recursion are planned by it; `loops` are the flows of its views.
+    Nodes `inside` a recursion are planned by it; `loops` are the flows of its views. `wider` has, by node and input, the columns
+    that are read so that a trace can be shared (`dbsp.plan.widening`).
     """
 
     circuit: Circuit
@@ -29,6 +31,7 @@ class Planning:
     appending: frozenset[int] = frozenset()
     flows: dict[int, Flow] = field(default_factory=dict)
     loops: dict[int, tuple[Flow, ...]] = field(default_factory=dict)
+    wider: Mapping[tuple[int, int], Need] = field(default_factory=dict)
 
     def plan(self, node: Node) -> None:
         """Make the flow of a node whose inputs are done; one that is read twice is settled, so that it runs once."""
@@ -48,6 +51,16 @@ class Planning:
     def input(self, node: Node) -> Flow:
         """The flow of a node that is done."""
         return self.flows[id(node)]
+
+    def sides(self, node: Node) -> list[Flow]:
+        """The flows of a node's inputs, with the columns that it reads."""
+        picked = []
+        for number, (child, wanted) in enumerate(
+            zip(node.children(), node.wanted(frozenset(self.needed(node))), strict=True)
+        ):
+            names = self.wider.get((id(node), number), wanted)
+            picked.append(self.input(child).pick(tuple(name for name in child.schema.names if name in names)))
+        return picked
 
     def needed(self, node: Node) -> Key:
         """The columns that are needed of a node, in its order."""

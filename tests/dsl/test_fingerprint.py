@@ -46,7 +46,7 @@ circuit = dbsp.circuit("demo", {
     "idle": airlines.select("code").difference(flights.select(code="carrier")).union(airlines.select("code")),
 }, materialize=["worst", "words"])
 """
-GOLDEN = "67c8891e87c1728cd605d98b982fc424c7fbf5d308ef0e4d39916cecbf7abf7a"
+GOLDEN = "3fb41191f55d63c50d5b3f6af5d2467a18cf854e3131544d90fe86a50aa8accf"
 
 
 def load(code: str, folder: Path) -> dbsp.Circuit:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.laws.families import groups, joins, order, recursion, rows, sets, time
+from tests.laws.families import groups, indexes, joins, order, recursion, rows, sets, time
 from tests.laws.relation import Relation, base
 
-FAMILIES = (rows, joins, sets, groups, order, time, recursion)
+FAMILIES = (rows, joins, indexes, sets, groups, order, time, recursion)
 
 
 def relations() -> st.SearchStrategy[Relation]:

@@ -22,7 +22,7 @@ from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, merged
 from dbsp.operators.joins.conditional_join import FIRST, LAST, U64, Mask, shifted
 from dbsp.operators.joins.join_shape import I64, JoinShape
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.operators.order.window_places import in_order
 from dbsp.trace.neighbours import Positions
 from dbsp.trace.spine import Spine
@@ -58,6 +58,10 @@ class AsofJoin(Operator):
             Arrangement(schema=shape.left, key=shape.left_on, order=(OrderBy(self.left_time),)),
             Arrangement(schema=shape.right, key=shape.right_on, order=(OrderBy(self.right_time),)),
         )
+
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """Both sides."""
+        return self.shape.integral(0, self.left_time, only=not self.outer), self.shape.integral(1, self.right_time)
 
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """A right row changes no left row before it; keys change of which a row changes."""

@@ -31,7 +31,7 @@ from dbsp.operators.failures import report
 from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
@@ -149,6 +149,12 @@ class ConditionalJoin(Operator):
             )
             for side in (0, 1)
         )
+
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """The sides whose rows do not carry p."""
+        times = [() if self.interval is None else (self.interval.on(side),) for side in (0, 1)]
+        sides = [self.shape.integral(side, *times[side]) for side in (0, 1)]
+        return tuple(None if side in self.preserved else sides[side] for side in (0, 1))
 
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """Only keys change of which a row changes, and times within the span of a changed row."""

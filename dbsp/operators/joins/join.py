@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dbsp.horizon import Bound, Horizon, merged
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.zset.arrays import gather, valid_rows
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.equality import equal_columns
@@ -51,6 +51,11 @@ class Join(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The left side, the right side."""
         return Arrangement(schema=self.left, key=self.left_on), Arrangement(schema=self.right, key=self.right_on)
+
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """Rows with a null in the key meet nothing."""
+        sides = (self.left_on, self.right_on)
+        return tuple(Integral(stream=side, present=() if self.null_safe else on) for side, on in enumerate(sides))
 
     def _bounds(self, inputs: Sequence[Horizon]) -> dict[tuple[str, str], Bound]:
         """The least bound of both sides for each pair of keys that has one on both."""

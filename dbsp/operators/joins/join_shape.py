@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.horizon import Bound, Horizon, merged
+from dbsp.operators.operator import Integral
 from dbsp.zset.arrays import gather, valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.equality import equal_columns
@@ -51,6 +52,10 @@ class JoinShape:
     def side(self, side: int) -> Schema:
         """The columns of a side."""
         return self.right if side else self.left
+
+    def integral(self, side: int, *others: str, only: bool = True) -> Integral:
+        """The sum of the rows of a side that can meet others; `only`: the rest is of no use."""
+        return Integral(stream=side, present=(*others, *(() if self.null_safe else self.on(side))), only=only)
 
     def meeting(self, batch: Batch, side: int, *others: str) -> tuple[Batch, Batch]:
         """The rows that can meet rows of the other side, and those that cannot; `others` must not be null either."""

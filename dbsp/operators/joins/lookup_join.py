@@ -19,7 +19,7 @@ import numpy as np
 from dbsp.operators.failures import report
 from dbsp.operators.joins.join_shape import JoinShape
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.kernels import scatter_add
 from dbsp.zset.schema import Arrangement
@@ -41,6 +41,10 @@ class LookupJoin(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The right side."""
         return (Arrangement(schema=self.shape.right, key=self.shape.right_on),)
+
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """The right side."""
+        return (self.shape.integral(1),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """The new rows with what there is."""

@@ -20,7 +20,7 @@ from dbsp.horizon import Bound, Horizon
 from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement, Column, Schema
@@ -60,6 +60,10 @@ class OuterJoin(Operator):
             Arrangement(schema=shape.right, key=shape.right_on),
             count_arrangement(shape, len(self.preserved)),
         )
+
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """Both sides."""
+        return *(self.shape.integral(side, only=side not in self.preserved) for side in (0, 1)), None
 
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """Only keys change of which a row changes."""

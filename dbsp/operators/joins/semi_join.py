@@ -19,7 +19,7 @@ from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.outer_join import count_arrangement, count_change, rows_of_keys
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement
 
@@ -38,6 +38,10 @@ class SemiJoin(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The left side, the right rows per key."""
         return Arrangement(schema=self.shape.left, key=self.shape.left_on), count_arrangement(self.shape, 1)
+
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """The left side; an anti join gives its lonely rows."""
+        return self.shape.integral(0, only=not self.anti), None
 
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """Only keys change of which a row changes."""

@@ -27,7 +27,7 @@ from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
 from dbsp.operators.groups.part import group_of, of_same_keys
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.operators.order.window_calls import EDGES, SHIFTING, WindowCall
 from dbsp.operators.order.window_places import I64, U64, Mask, Places, around, expanded, in_order
 from dbsp.trace.neighbours import FIRST, LAST, Positions
@@ -70,6 +70,10 @@ class Window(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows, by partition, then in order."""
         return (Arrangement(schema=self.input, key=self.partition, order=self.order),)
+
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """All rows."""
+        return (Integral(stream=0),)
 
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """Only partitions whose rows change change."""

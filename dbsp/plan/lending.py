@@ -1,0 +1,64 @@
+"""Who owns a trace: nodes that need the sum of the same rows, arranged alike, keep it once.
+
+The node that asks first owns the trace and adds to it; the others borrow it. That is right in any order of nodes within a step:
+everybody reads a trace as of the step before, and puts the step's change on top of it where it wants to (`Spine.with_batch`).
+
+Two traces are the same if they sum the same stream, leave out the same rows, are arranged alike, and let go of the same rows
+when a waterline passes. Nodes read streams of their own segment alone, so owner and borrower are in one segment.
+
+Source: design record 0013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dbsp.horizon import Bound
+from dbsp.operators.operator import OUTPUT, Integral, Operator
+from dbsp.store import TraceSpec
+from dbsp.zset.schema import Arrangement
+
+Closing = tuple[str, Bound] | None
+Same = tuple[int, Arrangement, frozenset[str], Closing]
+
+
+@dataclass(slots=True)
+class Lending:
+    """The traces that are sums of streams, with their owners."""
+
+    _owned: dict[Same, tuple[TraceSpec, int]] = field(default_factory=dict)
+
+    def traces(
+        self,
+        number: int,
+        operator: Operator,
+        inputs: Sequence[int],
+        closing: Sequence[Closing],
+        make: Callable[[Arrangement], TraceSpec],
+    ) -> tuple[tuple[TraceSpec, ...], tuple[int | None, ...]]:
+        """The traces of node `number`, and the node that each is borrowed from; `make` makes one that nobody has yet."""
+        arrangements = operator.arrangements()
+        integrals = operator.integrals() or (None,) * len(arrangements)
+        closings = closing or (None,) * len(arrangements)
+        traces, lenders = list[TraceSpec](), list[int | None]()
+        for arrangement, integral, closed in zip(arrangements, integrals, closings, strict=True):
+            same = None if integral is None else _same(number, inputs, arrangement, integral, closed)
+            known = None if same is None else self._owned.get(same)
+            trace = make(arrangement) if known is None else known[0]
+            traces.append(trace)
+            lenders.append(None if known is None else known[1])
+            if same is not None:
+                self._owned.setdefault(same, (trace, number))
+        return tuple(traces), tuple(lenders) if any(lender is not None for lender in lenders) else ()
+
+    def of_stream(self, node: int, arrangement: Arrangement) -> TraceSpec | None:
+        """The trace of all rows of a node, if there is one."""
+        known = self._owned.get((node, arrangement, frozenset(), None))
+        return None if known is None else known[0]
+
+
+def _same(number: int, inputs: Sequence[int], arrangement: Arrangement, integral: Integral, closing: Closing) -> Same:
+    """What must agree."""
+    stream = number if integral.stream == OUTPUT else inputs[integral.stream]
+    return stream, arrangement, integral.left_out(arrangement.schema), closing

@@ -1,0 +1,93 @@
+"""Which columns joins read beyond their own, so that traces of the same rows by the same key become one trace.
+
+Two joins that read the same stream by the same key but need different columns of it would keep two traces, and send the rows
+twice. With the columns of both they keep one (`dbsp.plan.lending`): the key, the hashes and the weights are stored once, and no
+column is stored twice. Whether two uses come together is seen in a plan that is made first, as if nothing were widened:
+they must be in one segment, leave out the same rows and let go of the same rows.
+
+A use that needs nothing but the key stays as it is: its rows add up to one row per key, which is less than any other trace. Not
+so if the key is a table's primary key: then the rows are kept by that key in any case, and every use reads them there.
+
+Source: design record 0013.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dbsp.circuit.nodes import Need, Node
+from dbsp.operators.operator import OUTPUT
+from dbsp.plan.lending import Closing
+from dbsp.plan.plan import PlanNode
+from dbsp.zset.schema import OrderBy
+
+Place = tuple[int, int]
+"""A logical node by identity, and the number of an input."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """What must agree, beside the columns."""
+
+    stream: int
+    segment: int
+    key: tuple[str, ...]
+    order: tuple[OrderBy, ...]
+    left_out: frozenset[str]
+    closing: Closing
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A trace of a logical node, which columns it has; `place` is where they are chosen, None if they are not."""
+
+    alike: _Alike
+    place: Place | None
+    columns: Need
+
+
+def widened(nodes: Sequence[Node], flows: Mapping[int, int], made: Sequence[PlanNode]) -> dict[Place, Need]:
+    """The columns of each input that should be wider; `flows` gives the physical node of a logical one."""
+    groups: defaultdict[_Alike, list[_Use]] = defaultdict(list)
+    for node in nodes:
+        for use in _uses(node, flows, made):
+            groups[use.alike].append(use)
+    return {place: columns for uses in groups.values() for place, columns in _together(uses)}
+
+
+def _uses(node: Node, flows: Mapping[int, int], made: Sequence[PlanNode]) -> Iterator[_Use]:
+    """The traces that a logical node keeps of its inputs' rows, or of its own."""
+    children = node.children()
+    if id(node) not in flows or any(flows.get(id(child)) == flows[id(node)] for child in children):
+        return  # planned elsewhere, or a stage over its input
+    kept = made[flows[id(node)]]
+    if len(kept.inputs) != max(1, len(children)):
+        return
+    for index, integral in enumerate(kept.operator.integrals()):
+        if integral is None:
+            continue
+        arrangement = kept.traces[index].arrangement
+        place = None if integral.stream == OUTPUT else (id(node), integral.stream)
+        stream = node if place is None else children[integral.stream]
+        alike = _Alike(
+            stream=id(stream),
+            segment=kept.segment,
+            key=arrangement.key,
+            order=arrangement.order,
+            left_out=integral.left_out(arrangement.schema),
+            closing=kept.closing[index] if kept.closing else None,
+        )
+        if arrangement.key:
+            yield _Use(alike=alike, place=place, columns=frozenset(arrangement.schema.names))
+
+
+def _together(uses: Sequence[_Use]) -> Iterator[tuple[Place, Need]]:
+    """Where one trace is enough, all of its columns at every place."""
+    unique = any(use.place is None for use in uses)
+    able = [use for use in uses if unique or use.columns != frozenset(use.alike.key)]
+    columns = frozenset().union(*(use.columns for use in able))
+    for use in able:
+        if use.place is not None and use.columns != columns:
+            yield use.place, columns
