@@ -63,12 +63,12 @@ class Played:
         return sum(self.seconds)
 
 
-def run_query(name: str, steps: list[Tables], compare: bool) -> Played:
-    """Play all steps."""
+def run_query(name: str, steps: list[Tables], compare: bool, workers: int = 1) -> Played:
+    """Play all steps, and compare the answer if it is wanted."""
     circuit = dbsp.circuit(name, {"v": QUERIES[name].build()}, materialize=compare)
     tables = {table.name for table in circuit.tables}
     seconds = []
-    with dbsp.open(circuit, workers=1) as run:
+    with dbsp.open(circuit, workers=workers) as run:
         if "side" in tables:
             run.push("side", SIDE)
         for step in steps:
