@@ -212,6 +212,17 @@ def test_a_stop_ends_the_round_and_keeps_the_wish() -> None:
     assert isinstance(state, p.Stopped)
 
 
+def test_a_wish_that_comes_during_the_switch_is_met_after_it() -> None:
+    state, _ = round_two()
+    began = replace(NEW, first_steps=(0, 0, 8))
+    state, _ = play(
+        state, p.Pinned(version=4), p.Copied(version=4), p.Published(version=4), p.LayoutLogged(layout=began),
+        p.RescaleAsked(workers=4), p.Redistributed(version=5), p.Published(version=5),
+    )  # fmt: skip
+    assert isinstance(state, p.Recovering)
+    assert state.facts.wants.rescale == 4
+
+
 def test_a_count_that_cannot_be_is_told_and_steps_go_on() -> None:
     fixed = initial(2, shards=4)
     state, commands = play(

@@ -114,7 +114,7 @@ def check_golden(folder: Path, tmp_path: Path) -> None:
         shutil.copy(folder / name, golden / name)
     for name in ("input", "steps"):
         shutil.copytree(folder / "data" / name, golden / "data" / name)
-    with Service(settings(golden)) as service:
+    with Service(settings(golden, "pipeline.runtime=local")) as service:
         assert service.status()["workers"] == 1
     with closing(EmbeddedStepLog(folder / "data", create=False)) as log:
         last = log.last()
