@@ -9,6 +9,7 @@ Left out: where the inputs come from and where the parcels go (`dbsp.runtime.tas
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -27,6 +28,7 @@ from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import PendingMerge, state_bytes
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, consolidate
+from dbsp.zset.sorted_keys import remembering
 
 ROWS_NAMED_MAX = 100
 STOP_HINT = "mend the row, decide with `coordinator skip`, or choose error_policy dead-letter or null"
@@ -58,21 +60,19 @@ class _NodeState:
     node: PlanNode
     transaction: StepTransaction
     floors: Mapping[int, Floor]
+    changes: dict[int, Batch]
     appended: set[int] = field(default_factory=set)
 
-    changes: dict[int, Batch]
     def spine(self, index: int) -> Spine:
         return self.transaction.spine(self.node.traces[index])
 
     def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
-        self.appended.add(index)
-        self._append(index, batch, floor or self.floors.get(index))
         if self.node.lender(index) is not None:
             return  # its owner adds the same
-
+        self.appended.add(index)
         self.changes[self.node.traces[index].id] = batch
-    def _append(self, index: int, batch: Batch, floor: Floor | None) -> None:
-        if floor is None:
+        self._append(index, batch, floor or self.floors.get(index))
+
     def arranged(self, inputs: tuple[Batch, ...]) -> tuple[Batch, ...]:
         """The inputs; what the owner of a borrowed trace has arranged already as it is there."""
         given = list(inputs)
@@ -84,6 +84,8 @@ class _NodeState:
                 given[integral.stream] = self.changes[trace.id]
         return tuple(given)
 
+    def _append(self, index: int, batch: Batch, floor: Floor | None) -> None:
+        if floor is None:
             self.transaction.append(self.node.traces[index], batch)
         else:
             self.transaction.append(self.node.traces[index], batch, floor)
@@ -102,6 +104,7 @@ class _NodeState:
                 self._append(index, nothing, floor)
 
 
+@remembering()
 def run_segment(
     plan: Plan,
     segment: int,
@@ -122,10 +125,10 @@ def run_segment(
     dead: list[DeadLetter] = []
     figures: list[NodeProfile] = []
     signals: list[Signal] = []
+    changes: dict[int, Batch] = {}
     for node in plan.segment(segment):
         inputs = _inputs(plan, node, values, arrived)
         started = time.perf_counter()
-    changes: dict[int, Batch] = {}
         context = StepContext(
             step=step, clock_us=moment.clock_us, error_policy=plan.circuit.error_policy, signals=signals,
             clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
@@ -202,16 +205,16 @@ def _stop(node: PlanNode, context: StepContext) -> None:
 
 
 def _dead_letters(node: PlanNode, context: StepContext) -> Iterator[DeadLetter]:
+    """What failed at the node, added up: a row that comes and goes in one step is no letter."""
+    sums: Counter[tuple[str, str]] = Counter()
     for failure in context.failures:
-        yield DeadLetter(
-            step=context.step,
-            origin=node.name,
-            partition=-1,
-            offset=-1,
-            reason=failure.reason,
-            payload=failure.payload,
-            weight=failure.weight,
-        )
+        sums[failure.payload, failure.reason] += failure.weight
+    for (payload, reason), weight in sums.items():
+        if weight:
+            yield DeadLetter(
+                step=context.step, origin=node.name, partition=-1, offset=-1, reason=reason, payload=payload,
+                weight=weight,
+            )  # fmt: skip
 
 
 def _profile(

@@ -33,6 +33,7 @@ from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels import WordColumns
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import Arrangement, Column, Schema
+from dbsp.zset.sorted_keys import sorted_keys
 
 __all__ = ["Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "merge", "rearrange"]
 
@@ -330,7 +331,7 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     by = arrangement.order[0] if arrangement.order else None
     code = None if by is None else order_codes(batch.column(by.column), by)
     row_hash = None if arrangement.key_is_row else hash_columns(rest, n)
-    sorted_key, sorted_code, sorted_row, order = kernels.sort_words(hash_columns(key, n), code, row_hash)
+    sorted_key, sorted_code, sorted_row, order = kernels.sort_within(*sorted_keys(key, n), code, row_hash)
     return _finish(batch.columns, batch.weights, order, (sorted_key, sorted_code, sorted_row), arrangement)
 
 

@@ -86,6 +86,7 @@ def test_sorting(data: st.DataObject, kinds: str) -> None:
     agree("sort_hash", key)
     agree("argsort3", key, code, row)
     agree("sort_words", key, code, row)
+    agree("sort_within", *reference.sort_hash(key), code, row)
     agree("run_flags", *reference.sort_words(key, code, row)[:3])
     agree("run_starts", *reference.sort_words(key, code, row)[:3])
 

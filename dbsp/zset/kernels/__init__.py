@@ -86,7 +86,13 @@ def sort_words(
     key_hash: Words, order_code: Words | None, row_hash: Words | None
 ) -> tuple[Words, Words | None, Words | None, Positions]:
     """The three words of each row, sorted by all that are there, and the stable order that sorts them."""
-    key_hash, order = sort_hash(key_hash)
+    return sort_within(*sort_hash(key_hash), order_code, row_hash)
+
+
+def sort_within(
+    key_hash: Words, order: Positions, order_code: Words | None, row_hash: Words | None
+) -> tuple[Words, Words | None, Words | None, Positions]:
+    """`sort_words` of rows whose sorted hashes are known, with the order that sorts them, which becomes the result's."""
     if order_code is None and row_hash is None:
         return key_hash, None, None, order
     fresh = np.zeros(len(order), np.uint8)

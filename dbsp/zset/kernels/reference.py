@@ -96,6 +96,15 @@ def sort_words(
     return key_hash[order], rest[0], rest[1], order
 
 
+def sort_within(
+    key_hash: Words, order: Positions, order_code: Words | None, row_hash: Words | None
+) -> tuple[Words, Words | None, Words | None, Positions]:
+    """The same of rows whose sorted hashes and their order are known."""
+    unsorted = np.empty_like(key_hash)
+    unsorted[order] = key_hash
+    return sort_words(unsorted, order_code, row_hash)
+
+
 def run_flags(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> NDArray[np.uint8]:
     """1 for each row that differs from its predecessor in some word, and for the first."""
     fresh = np.zeros(len(key_hash), np.bool_)
