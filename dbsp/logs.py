@@ -57,7 +57,12 @@ class StepRecord:
 class DeadLetter:
     """A row that could not be used: from the input (`origin` = table, `partition`, `offset`) or a node (`origin` = node name).
 
-    `payload` is the row as received or as JSON; `weight` is +1 or -1, so that a row and its retraction both appear.
+    `payload` is the row as received or as JSON. A node's letters are a Z-set: `weight` says how many more such rows it cannot
+    use since this step, or fewer (negative), never 0.
+
+    **Law** added up over the workers of a step, a node's letters are the same for any number of workers; added up over all
+    steps they are the rows, pairs or groups on which it fails now, as it would over the tables as they are. Letters of the
+    input, of rows that came too late and of lookup joins tell what happened: they are not taken back.
     """
 
     step: int

@@ -7,9 +7,11 @@ the coordinator does for a durable pipeline, so that the five equalities can be 
 from __future__ import annotations
 
 import datetime
+import itertools
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -245,9 +247,15 @@ class Run:
         return Rowset(Batch.from_arrow(table.drop_columns(["weight"]), self._view_schema(name), weights))
 
     def dead_letters(self) -> list[DeadLetter]:
-        """Every row that could not be used so far."""
-        found = [letter for log in self._site.outputs.values() for letters in log.dead.values() for letter in letters]
-        return sorted(found, key=lambda letter: (letter.step, letter.origin, letter.offset, letter.payload))
+        """What could not be used so far, step by step, added up over the workers; see `dbsp.logs.DeadLetter`."""
+        sums: Counter[DeadLetter] = Counter()
+        for log in self._site.outputs.values():
+            for letter in itertools.chain.from_iterable(log.dead.values()):
+                sums[replace(letter, weight=0)] += letter.weight
+        found = [replace(letter, weight=weight) for letter, weight in sums.items() if weight]
+        return sorted(
+            found, key=lambda letter: (letter.step, letter.origin, letter.offset, letter.payload, letter.reason)
+        )
 
     def checkpoint(self) -> None:
         """Make the state so far the version that `restart` goes back to."""
@@ -347,6 +355,7 @@ def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1) -> Run:
     """Run a circuit in this process, in memory (exported as `dbsp.open`).
 
     **Shape** `workers` copies of the circuit; each table's input has `partitions` partitions, pushes go round them.
+    Only within a partition are changes in order: with several, name one (`push(…, partition=…)`) for all changes of a key.
     **State** all of it in memory, gone when the run is.
     **Errors** `CircuitError` for an unknown table or view, or rows that do not fit the table.
     """

@@ -178,9 +178,10 @@ def test_failures_of_user_aggregates_go_by_the_policy(policy: str) -> None:
         run.step()
         assert rows_of(run) == ([] if dead else [("a", 4, None)])
         assert len(run.dead_letters()) == 2 * dead
-        letters = run.dead_letters()
         run.delete("t", [row for _, row in rows(9)])
         run.step()
+        letters = run.dead_letters()
+        assert [letter.weight for letter in letters] == [1, 1, -1] * dead
         run.restart()
         assert rows_of(run) == [("a", 2 if dead else 3, 4)]
         assert run.dead_letters() == letters

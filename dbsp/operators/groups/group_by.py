@@ -8,7 +8,7 @@ changed, and nothing where old and new are the same row. A group exists exactly 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -127,7 +127,9 @@ class GroupBy(Operator):
             changed |= failed_before != failed_after
         went, came = lived & changed, lives & changed
         if context.error_policy != "null":
-            self._report(context, groups, came & failed_after & ~(lived & failed_before), new)
+            gone, come = self._reasons(lived & failed_before, old), self._reasons(lives & failed_after, new)
+            self._report(context, groups, gone, come, -1)
+            self._report(context, groups, come, gone, 1)
             went, came = went & ~failed_before, came & ~failed_after
         return self._batch(groups.words[0], (before, after), went, came)
 
@@ -156,12 +158,19 @@ class GroupBy(Operator):
         row_hash = None if arrangement.key_is_row else np.concatenate(hashes)[order]
         return replace(batch, key_hash=key_hash[group], row_hash=row_hash, arrangement=arrangement)
 
-    def _report(self, context: StepContext, groups: Batch, failed: Mask, values: Sequence[Values]) -> None:
-        """Note the groups that have no value, with the first part's reason."""
+    def _reasons(self, failed: Mask, values: Sequence[Values]) -> dict[int, str]:
+        """The groups that have no value, each with the first part's reason."""
         reasons = dict.fromkeys(np.flatnonzero(failed).tolist(), "a result does not fit its type")
         for value in reversed(values):
             reasons |= {row: reason for row, reason in value.reasons.items() if row in reasons}
-        report(context, groups, self.keys.names, np.ones(len(groups), np.int64), reasons)
+        return reasons
+
+    def _report(
+        self, context: StepContext, groups: Batch, some: Mapping[int, str], others: Mapping[int, str], weight: int
+    ) -> None:
+        """Note the groups that fail on one side of the change, and do not for the same reason on the other."""
+        reasons = {row: reason for row, reason in some.items() if others.get(row) != reason}
+        report(context, groups, self.keys.names, np.full(len(groups), weight), reasons)
 
 
 def _interleaved(hashes: Sequence[Words], went: Mask, came: Mask) -> tuple[Positions, bool]:

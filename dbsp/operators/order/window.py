@@ -241,7 +241,6 @@ class Window(Operator):
             failed = consolidate(
                 concat([before.filter(old[1]).negate().project(names), after.filter(new[1]).project(names)])
             )
-            failed = failed.filter(failed.weight > 0)
             report(context, failed, names, failed.weight, dict.fromkeys(range(len(failed)), REASON))
             before, after = before.filter(~old[1]), after.filter(~new[1])
         return consolidate(concat([before.negate(), after], self.schema))
