@@ -116,8 +116,10 @@ def facts_of(ledger: Ledger, config: Config) -> p.Facts:
     """What the machine starts from."""
     saved = ledger.saved.get(ledger.published)
     used = saved.checkpoint.layout_version if saved is not None else min(ledger.layouts)
+    offered = config.layout.offered()
+    layouts = {version: replace(layout, offered=offered) for version, layout in ledger.layouts.items()}
     return p.Facts(
-        run=ledger.run, fingerprint=ledger.fingerprint, layouts=ledger.layouts, layout=ledger.layouts[used],
+        run=ledger.run, fingerprint=ledger.fingerprint, layouts=layouts, layout=layouts[used],
         members=ledger.members, forming=ledger.forming, published=ledger.published, epoch=ledger.epoch,
         failures_max=config.step.failures_max, wants=p.Wants(rescale=ledger.rescale, strategy=ledger.strategy),
         acceptable_recovery_lag=config.layout.acceptable_recovery_lag,
@@ -139,7 +141,9 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
     found = control.load()
     if found is None:
         section = config.layout
-        layout = initial(config.pipeline.workers, shards=section.shards, dynamic_k=section.dynamic_k)
+        layout = initial(
+            config.pipeline.workers, shards=section.shards, dynamic_k=section.dynamic_k, hosts=section.offered()
+        )  # fmt: skip
         return control.begin(new_ledger(fingerprint=plan.fingerprint, nodes=node_tokens(plan.circuit), layout=layout))
     if found.fingerprint != plan.fingerprint:
         raise CircuitError(

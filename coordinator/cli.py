@@ -23,6 +23,7 @@ from rich.table import Table
 from dbsp.coordinator.config import STRATEGIES, load_config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.exits import error_of, exit_code
+from dbsp.coordinator.layouts import ranges_as_text, rescale_as_text
 from dbsp.coordinator.listen import read_address
 from dbsp.coordinator.progress import rescale_text
 from dbsp.coordinator.serve import guarded
@@ -217,7 +218,7 @@ def rescale(client: Client, workers: int | None, dry_run: bool, strategy: str | 
     body = {"workers": workers, "dry_run": dry_run, "strategy": strategy}
     with _RescaleBar(client, f"rescaling to {workers} workers"):
         found = client.ask("POST", "/v1/rescale", at_rest=at_rest, json=body)
-    client.show(found, _rescale_text(found))
+    client.show(found, rescale_as_text(found))
 
 
 class _RescaleBar:
@@ -245,26 +246,22 @@ class _RescaleBar:
                 self._status.update(shown or self._text)
 
 
-def _rescale_text(found: dict[str, Any]) -> str:
-    before, after = found["workers_before"], found["workers"]
-    least = abs(after - before) / max(after, before)
-    moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; an even division needs {least:.1%})"
-    if not found["done"]:
-        return f"{before} -> {after} workers would move {moved}"
-    return f"{before} -> {after} workers: moved {moved}, {found['bytes_moved']:,} of {found['bytes_total']:,} bytes"
-
-
 @command.command()
 @click.pass_obj
 def layout(client: Client) -> None:
-    """Which worker owns what."""
+    """Which worker owns what, and where it lives."""
     found = client.ask("GET", "/v1/layout")
-    table = Table("worker", "host", "shards", "first step")
-    for worker, host, first in zip(found["workers"], found["hosts"], found["first_steps"], strict=True):
-        table.add_row(str(worker), host or "-", str(found["shard_counts"][str(worker)]), str(first))
     if client.as_json:
         client.show(found, "")
         return
+    table = Table("worker", "host", "shards", "hash ranges", "partitions", "bytes", "first step")
+    for row in found["rows"]:
+        parts = " ".join(f"{name}:{','.join(map(str, mine))}" for name, mine in row["partitions"].items() if mine)
+        size = "-" if row["state_bytes"] is None else f"{row['state_bytes']:,}"
+        table.add_row(
+            str(row["worker"]), row["host"] or "-", str(row["shards"]), ranges_as_text(row["ranges"]), parts or "-",
+            size, str(row["first_step"]),
+        )  # fmt: skip
     click.echo(f"layout {found['version']}: {found['shards']} shards, {len(found['workers'])} workers")
     _print(table)
 

@@ -11,7 +11,8 @@ default. Units stand in the names. An unknown section or key is refused, with th
                   retention_steps
     [checkpoint]  interval_s, retention_s
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
-    [layout]      shards | dynamic_k, strategy = "cold" | "warmup", acceptable_recovery_lag, max_warmup_replicas
+    [layout]      shards | dynamic_k, hosts = ["a", "b"], weights = { "b" = 2 }, common_disk,
+                  strategy = "cold" | "warmup", acceptable_recovery_lag, max_warmup_replicas
     [http]        enabled, host, port, token, max_body_bytes
     [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max
     [log]         path
@@ -31,6 +32,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from dbsp.coordinator.cutting import StepLimits
 from dbsp.errors import ConfigError
+from dbsp.layout import check_hosts
 
 ENVIRONMENT_PREFIX = "DBSP_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -173,10 +175,16 @@ class LayoutSection:
 
     `strategy` is how a rescale moves state unless it says otherwise: `cold` stops the steps, `warmup` copies it beside them
     first, on `max_warmup_replicas` workers at a time, until at most `acceptable_recovery_lag` bytes are missing.
+    `hosts` are where workers live, as Spark names them (default: this host); `weights` say how much of the state each should
+    have (1 where none is given). A rescale between hosts slices files of one another: it needs `common_disk`, which says that
+    `data_dir` is on a disk that all of them reach.
     """
 
     shards: int | None = None
     dynamic_k: float = 0.1
+    hosts: list[str] = field(default_factory=list)
+    weights: Mapping[str, str] = field(default_factory=dict)
+    common_disk: bool = False
     strategy: str = "cold"
     acceptable_recovery_lag: int = 16 * MEBIBYTE
     max_warmup_replicas: int = 2
@@ -184,8 +192,18 @@ class LayoutSection:
     def __post_init__(self) -> None:
         """Refuse a strategy that does not exist, and limits with which nothing would ever move."""
         _one_of("layout.strategy", self.strategy, STRATEGIES)
+        for host in self.weights:
+            _known("host in layout.weights", host, dict.fromkeys(self.hosts), "settings")
+        check_hosts(self.offered())
         _at_least("layout.acceptable_recovery_lag", self.acceptable_recovery_lag, 0)
         _at_least("layout.max_warmup_replicas", self.max_warmup_replicas, 1)
+
+    def offered(self) -> tuple[tuple[str, float], ...]:
+        """The hosts with their weights."""
+        try:
+            return tuple((host, float(self.weights.get(host, 1.0))) for host in self.hosts)
+        except (TypeError, ValueError):
+            raise ConfigError(f"a weight is a number: layout.weights={dict(self.weights)}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

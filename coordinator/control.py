@@ -289,6 +289,7 @@ def decode_layout(found: Mapping[str, Any]) -> Layout:
     return Layout(
         version=found["version"], owners=tuple(found["owners"]), workers=tuple(found["workers"]),
         hosts=tuple(found["hosts"]), first_steps=tuple(found["first_steps"]), dynamic_k=found["dynamic_k"],
+        offered=tuple((host, weight) for host, weight in found.get("offered", ())),
     )  # fmt: skip
 
 

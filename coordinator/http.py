@@ -376,6 +376,7 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
         if not body.dry_run:
             moved = service.rescale(body.workers, strategy=body.strategy)
             shown |= {"done": True, "layout_version": service.layout().version}
+            shown |= {"pause_seconds": None}
             shown |= asdict(moved) if moved is not None else {"bytes_moved": 0, "bytes_total": 0}
         return JSONResponse(shown)
 

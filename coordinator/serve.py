@@ -24,6 +24,7 @@ from dbsp.coordinator.clock import SystemClock
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.exits import INTERRUPTED, OK, exit_code
 from dbsp.coordinator.http import make_app
+from dbsp.coordinator.layouts import refuse_apart
 from dbsp.coordinator.listen import Server, bind
 from dbsp.coordinator.progress import Progress
 from dbsp.coordinator.protocol import Halt
@@ -173,7 +174,7 @@ def _watch(service: Service, progress: bool) -> Any:
 def _wish(service: Service, workers: int) -> None:
     """Note a rescale before the start; refused here if there cannot be so many workers."""
     facts = service.built.facts
-    rescaled(facts.layout, workers, step=0)
+    refuse_apart(service.config, facts.layout, rescaled(facts.layout, workers, step=0))
     service.wish_rescale(workers)
 
 

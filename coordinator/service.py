@@ -25,6 +25,7 @@ from dbsp.coordinator.build import Built, build
 from dbsp.coordinator.config import STRATEGIES, Config
 from dbsp.coordinator.events_log import EventsLog
 from dbsp.coordinator.exits import error_of
+from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale, refuse_apart
 from dbsp.coordinator.metrics import Metrics
 from dbsp.coordinator.query import QueryLimits
 from dbsp.coordinator.query_process import Queries
@@ -33,7 +34,7 @@ from dbsp.coordinator.site import close_site
 from dbsp.coordinator.status import Board, Snapshot
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Incoming, Position, Producer, Push
-from dbsp.layout import Layout, moved_shards, rescaled
+from dbsp.layout import Layout, rescaled
 from dbsp.logs import DELETE, INSERT, StepRecord
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.zset.batch import Batch
@@ -76,21 +77,6 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RescalePlan:
-    """What a rescale would do: shards that move, out of all, and the share that an even division needs."""
-
-    workers: int
-    workers_before: int
-    shards: int
-    shards_moved: int
-
-    @property
-    def share(self) -> float:
-        """The part of the state that moves."""
-        return self.shards_moved / self.shards
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
     """A decision that is logged: for which step, about how many rows; `before`: it was logged before already."""
 
@@ -100,10 +86,10 @@ class Skipped:
 
 
 class _Observers:
-    """Tells metrics and the event log."""
+    """Tells metrics, the event log, and who knows rates."""
 
-    def __init__(self, metrics: Metrics, log: EventsLog) -> None:
-        self._all: tuple[Metrics | EventsLog, ...] = (metrics, log)
+    def __init__(self, metrics: Metrics, log: EventsLog, rates: Rates) -> None:
+        self._all: tuple[Metrics | EventsLog | Rates, ...] = (metrics, log, rates)
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
         for observer in self._all:
@@ -128,7 +114,8 @@ class Service:
         self.metrics = Metrics()
         path = config.folder / config.log.path if config.log.path else config.data_dir / "coordinator.log"
         self._log = EventsLog(path, self.built.parts.clock)
-        observer = _Observers(self.metrics, self._log)
+        self._rates = Rates(self.built.parts.clock.monotonic_s)
+        observer = _Observers(self.metrics, self._log, self._rates)
         self._shell = Shell(self.built.parts, self.built.settings, self.built.facts, observer)
         self._tables = {table.name: table for table in self.built.plan.tables}
         self._thread: threading.Thread | None = None
@@ -429,12 +416,14 @@ class Service:
 
     def plan_rescale(self, workers: int) -> RescalePlan:
         """What a rescale to `workers` would move; `ConfigError` if there cannot be so many."""
-        layout = self.layout()
-        new = rescaled(layout, workers, step=self.snapshot.step)
-        return RescalePlan(
-            workers=workers, workers_before=len(layout.workers), shards=max(layout.shards, new.shards),
-            shards_moved=moved_shards(layout, new),
-        )  # fmt: skip
+        layout, step = self.layout(), self.snapshot.step
+        refuse_apart(self.config, layout, rescaled(layout, workers, step=step))
+        return plan_rescale(layout, workers, step=step, state_bytes=self._state_bytes(), rates=self._rates)
+
+    def _state_bytes(self) -> dict[int, int]:
+        """What every worker's state takes, as of the last step; empty before the first one."""
+        report = self.snapshot.last_report
+        return {worker.worker: worker.state_bytes for worker in report.workers} if report is not None else {}
 
     def rescale(
         self, workers: int, timeout_s: float | None = None, *, strategy: str | None = None
@@ -527,8 +516,9 @@ class Service:
 
     def layout_status(self) -> dict[str, Any]:
         """The layout as JSON values."""
-        layout = self.layout()
-        return {**asdict(layout), "shards": layout.shards, "shard_counts": layout.shard_counts()}
+        inputs = self.built.parts.inputs
+        partitions = {name: inputs.partitions(name) for name in sorted(self._tables)}
+        return layout_as_json(self.layout(), partitions, self._state_bytes())
 
     def _result(self, hand_in: Callable[[], Any], timeout_s: float | None) -> Any:
         if self._thread is None:

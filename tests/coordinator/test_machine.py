@@ -129,7 +129,7 @@ def test_news_wakes_who_waits() -> None:
 
 
 def test_a_copy_that_ends_while_nothing_is_found_is_published_at_once() -> None:
-    state, commands = play(copying(), p.Woken(), p.CopyEnded(version=3), p.Recorded(record=None))
+    _, commands = play(copying(), p.Woken(), p.CopyEnded(version=3), p.Recorded(record=None))
     assert names(commands) == ["CutStep", "Publish"]
 
 

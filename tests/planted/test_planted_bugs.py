@@ -37,7 +37,7 @@ from tests.kafka.broker import Broker
 from tests.kafka.test_kafka_contracts import KafkaOutputHarness
 from tests.laws import test_equalities as equalities
 from tests.laws.circuits import relations
-from tests.sim.test_coordinator_sim import Simulation
+from tests.sim.__main__ import run_one
 from tests.zset import test_laws as laws
 
 TESTS = Path(__file__).parents[1]
@@ -82,7 +82,8 @@ def generated(test: Any, strategies: Mapping[str, Any], examples: int, **fixed: 
 
 def simulated(_folder: Path, number: int) -> None:
     """The coordinator's simulation."""
-    Simulation(seed=number).live(turns=300)
+    _, error = run_one(number, turns=300)
+    assert error is None, error
 
 
 def embedded_outputs(name: str) -> Detector:

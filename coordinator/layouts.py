@@ -1,0 +1,172 @@
+"""What a layout looks like, what a rescale would move, and whether it may: as values for the command line and HTTP.
+
+Bytes are those of the workers' states as of the last step; how many of a worker's bytes a shard holds is not known, so what
+moves is its share of them. How long steps would stop is told from what was measured: the last rescale, else the last
+checkpoint, else an assumption; `pause_from` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dbsp.coordinator.config import Config
+from dbsp.errors import ConfigError
+from dbsp.layout import Layout, least_moved, moves, rescaled
+from dbsp.logs import StepRecord
+from dbsp.runtime.runtime import StepReport
+
+ASSUMED_BYTES_PER_S = 100e6
+ASSUMED_FIXED_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescalePlan:
+    """What a rescale would do: shards that move, out of all, the least that must; bytes of state, and how long steps stop.
+
+    `bytes_moved` and `bytes_total` are None before a step has told how large the state is.
+    """
+
+    workers: int
+    workers_before: int
+    shards: int
+    shards_moved: int
+    least: float
+    bytes_moved: int | None
+    bytes_total: int | None
+    pause_seconds: float | None
+    pause_from: str
+
+    @property
+    def share(self) -> float:
+        """The part of the shards that moves."""
+        return self.shards_moved / self.shards
+
+
+class Rates:
+    """Hears what the service notes, and knows how fast state was written and moved. Safe for reading from other threads."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        """Nothing was measured yet."""
+        self._now_s = now_s
+        self._moving_since: float | None = None
+        self._moved: int | None = None
+        self._checkpoint: tuple[float, int] | None = None
+        self._rescale: tuple[float, int] | None = None
+
+    def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:  # noqa: ARG002
+        """A first new step after a rescale ends its pause."""
+        if self._moving_since is not None and self._moved is not None and not replay:
+            self._end()
+
+    def noted(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Checkpoints and rescales."""
+        match kind, fields:
+            case "checkpoint", {"seconds": seconds, "bytes_written": written}:
+                self._checkpoint = (float(seconds), int(written))
+            case "state", {"state": "Rescaling"}:
+                self._moving_since, self._moved = self._now_s(), None
+            case "rescale", {"bytes_moved": moved}:
+                self._moved = int(moved)
+            case "state", {"state": "Running"} if self._moving_since is not None and self._moved is not None:
+                self._end()
+            case "failed", _:
+                self._moving_since = None
+
+    def _end(self) -> None:
+        if self._moving_since is not None and self._moved is not None:
+            self._rescale = (self._now_s() - self._moving_since, self._moved)
+        self._moving_since = self._moved = None
+
+    def pause(self, moved: int, total: int) -> tuple[float, str]:
+        """(seconds, what they are told from) for moving so many bytes of so many: the last checkpoint's time, and the move's."""
+        if self._rescale is not None:
+            seconds, before = self._rescale
+            return seconds * max(1.0, moved / max(before, 1)), "the last rescale"
+        if self._checkpoint is not None and self._checkpoint[1] > 0:
+            seconds, written = self._checkpoint
+            return seconds + moved * seconds / written, "the last checkpoint (an estimate)"
+        return ASSUMED_FIXED_S + (
+            moved + total
+        ) / ASSUMED_BYTES_PER_S, "100 MB/s (an assumption: nothing was measured yet)"
+
+
+def plan_rescale(
+    layout: Layout, workers: int, *, step: int, state_bytes: Mapping[int, int], rates: Rates
+) -> RescalePlan:
+    """What a rescale of this layout to `workers` would do; `ConfigError` if there cannot be so many."""
+    new = rescaled(layout, workers, step=step)
+    shards = max(layout.shards, new.shards)
+    pairs = moves(layout, new)
+    moved = total = seconds = None
+    origin = "nothing: no step has told how large the state is"
+    if state_bytes:
+        owned = {worker: count * (shards // layout.shards) for worker, count in layout.shard_counts().items()}
+        shares = (state_bytes.get(giver, 0) * count / owned[giver] for (giver, _), count in pairs.items())
+        moved, total = round(sum(shares)), sum(state_bytes.values())
+        seconds, origin = rates.pause(moved, total)
+    return RescalePlan(
+        workers=workers, workers_before=len(layout.workers), shards=shards, shards_moved=sum(pairs.values()),
+        least=least_moved(layout, new), bytes_moved=moved, bytes_total=total, pause_seconds=seconds, pause_from=origin,
+    )  # fmt: skip
+
+
+def refuse_apart(config: Config, old: Layout, new: Layout) -> None:
+    """A rescale reads files of the workers that give state: refuse it where their disk may be another host's.
+
+    **Errors** `ConfigError` with the hosts and the setting to change.
+    """
+    if config.pipeline.runtime == "local" or config.spark.master.startswith("local") or config.layout.common_disk:
+        return
+    hosts = sorted({*old.hosts, *new.hosts})
+    if len(hosts) == 1 and hosts[0]:
+        return
+    named = f"hosts={hosts}" if any(hosts) else "hosts are not named: workers may be anywhere"
+    raise ConfigError(
+        f"a rescale between hosts moves state through files that all of them reach: {named} data_dir={config.data_dir}",
+        "put `data_dir` on a disk that all hosts share and set `common_disk = true` in [layout]",
+    )
+
+
+def layout_as_json(layout: Layout, partitions: Mapping[str, int], state_bytes: Mapping[int, int]) -> dict[str, Any]:
+    """The layout as JSON values, with a row for every worker."""
+    counts = layout.shard_counts()
+    rows = [
+        {
+            "worker": worker, "host": host, "shards": counts[worker], "first_step": first,
+            "ranges": [[f"{low:016x}", f"{high - 1:016x}"] for low, high in layout.ranges_of(worker)],
+            "partitions": {table: layout.partitions_of(worker, count) for table, count in sorted(partitions.items())},
+            "state_bytes": state_bytes.get(worker),
+        }
+        for worker, host, first in zip(layout.workers, layout.hosts, layout.first_steps, strict=True)
+    ]  # fmt: skip
+    return {**asdict(layout), "shards": layout.shards, "shard_counts": counts, "rows": rows}
+
+
+def rescale_as_text(found: Mapping[str, Any]) -> str:
+    """A plan, or what a rescale has done, for people."""
+    before, after = found["workers_before"], found["workers"]
+    moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; at least {found['least']:.1%} must)"
+    known = found["bytes_moved"] is not None
+    size = f"{found['bytes_moved']:,} of {found['bytes_total']:,} bytes" if known else "bytes are not known yet"
+    if found["done"]:
+        return f"{before} -> {after} workers: moved {moved}, {size}"
+    text = f"{before} -> {after} workers would move {moved}, about {size}"
+    if found["pause_seconds"] is None:
+        return text
+    return f"{text}\nsteps would stop for about {found['pause_seconds']:.1f} s cold, told from {found['pause_from']}"
+
+
+RANGES_SHOWN = 3
+
+
+def ranges_as_text(ranges: list[list[str]]) -> str:
+    """Hash ranges by their leading digits.
+
+    >>> ranges_as_text([["0000000000000000", "7fffffffffffffff"], ["c000000000000000", "ffffffffffffffff"]])
+    '0000-7fff c000-ffff'
+    """
+    shown = " ".join(f"{low[:4]}-{high[:4]}" for low, high in ranges[:RANGES_SHOWN])
+    more = len(ranges) - RANGES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,90 @@
+"""What `coordinator layout` and `rescale --dry-run` say, and which rescales are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dbsp.coordinator.build import facts_of
+from dbsp.coordinator.control import decode_ledger, encode_ledger, new_ledger
+from dbsp.coordinator.layouts import Rates, layout_as_json, plan_rescale, refuse_apart, rescale_as_text
+from dbsp.errors import ConfigError
+from dbsp.layout import initial, rescaled
+from tests.coordinator import fakes
+
+FOUR = {0: 1000, 1: 3000, 2: 2000, 3: 2000}
+
+
+def rates(now: list[float]) -> Rates:
+    return Rates(lambda: now[0])
+
+
+def test_a_plan_tells_shards_bytes_and_the_least() -> None:
+    plan = plan_rescale(initial(4, shards=64), 5, step=7, state_bytes=FOUR, rates=rates([0.0]))
+    assert (plan.shards_moved, plan.shards, plan.least) == (12, 64, 12 / 64)
+    assert (plan.bytes_moved, plan.bytes_total) == (1500, 8000), "three of sixteen shards of everybody"
+    assert "an assumption" in plan.pause_from
+    text = rescale_as_text(
+        {**{name: getattr(plan, name) for name in plan.__slots__}, "share": plan.share, "done": False}
+    )
+    assert "12 of 64 shards (18.8%; at least 18.8% must), about 1,500 of 8,000 bytes" in text
+
+
+def test_nothing_is_said_of_bytes_before_a_step() -> None:
+    plan = plan_rescale(initial(4), 2, step=0, state_bytes={}, rates=rates([0.0]))
+    assert (plan.bytes_moved, plan.pause_seconds) == (None, None)
+
+
+def test_a_pause_is_told_from_what_was_measured() -> None:
+    now = [10.0]
+    heard = rates(now)
+    heard.noted("checkpoint", {"seconds": 2.0, "bytes_written": 1000})
+    assert heard.pause(500, 8000) == (3.0, "the last checkpoint (an estimate)")
+    heard.noted("state", {"state": "Rescaling"})
+    heard.noted("rescale", {"bytes_moved": 500})
+    now[0] = 14.0
+    heard.noted("state", {"state": "Running"})
+    assert heard.pause(1000, 8000) == (8.0, "the last rescale")
+    heard.noted("state", {"state": "Rescaling"})
+    heard.noted("failed", {})
+    now[0] = 99.0
+    heard.noted("state", {"state": "Running"})
+    assert heard.pause(1000, 8000) == (8.0, "the last rescale"), "one that failed measures nothing"
+
+
+def test_a_layout_has_a_row_for_every_worker() -> None:
+    found = layout_as_json(initial(2, shards=4, hosts=[("a", 1.0), ("b", 1.0)]), {"t": 3}, {0: 5})
+    assert found["rows"] == [
+        {
+            "worker": 0, "host": "a", "shards": 2, "first_step": 0, "ranges": [["0" * 16, "7" + "f" * 15]],
+            "partitions": {"t": [0, 2]}, "state_bytes": 5,
+        },
+        {
+            "worker": 1, "host": "b", "shards": 2, "first_step": 0, "ranges": [["8" + "0" * 15, "f" * 16]],
+            "partitions": {"t": [1]}, "state_bytes": None,
+        },
+    ]  # fmt: skip
+
+
+def test_between_hosts_only_with_a_common_disk() -> None:
+    old = initial(2, hosts=[("a", 1.0), ("b", 1.0)])
+    new = rescaled(old, 3, step=1)
+    apart = fakes.config(spark={"master": "spark://a:7077"}, pipeline={"circuit": "c.py:c", "runtime": "spark"})
+    with pytest.raises(ConfigError, match=r"files that all of them reach: hosts=\['a', 'b'\].*\n?.*") as refused:
+        refuse_apart(apart, old, new)
+    assert refused.value.hint is not None
+    assert "common_disk" in refused.value.hint
+    with pytest.raises(ConfigError, match="workers may be anywhere"):
+        refuse_apart(apart, initial(2), initial(3))
+    refuse_apart(replace(apart, layout=replace(apart.layout, common_disk=True)), old, new)
+    refuse_apart(apart, initial(2, host="a"), initial(3, host="a"))
+    refuse_apart(fakes.config(), old, new)
+
+
+def test_hosts_of_the_settings_are_where_the_next_workers_go() -> None:
+    ledger = new_ledger(fingerprint="f", nodes=[], layout=initial(1, host="a"))
+    assert decode_ledger(encode_ledger(ledger)) == ledger
+    settings = fakes.config(layout={"hosts": ["a", "b"], "weights": {"b": 3}})
+    layout = facts_of(ledger, settings).layout
+    assert rescaled(layout, 3, step=4).hosts == ("a", "b", "b")
