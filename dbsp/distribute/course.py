@@ -77,8 +77,12 @@ class Course:
         return replace(self, stage=Stage.ENTER if to_enter else Stage.MOVE)
 
     def cancelled(self) -> Course:
-        """The way back, once it has begun: to the old layout under a new version."""
-        if self.stage is Stage.BEGIN:
-            raise ConfigError("a rescale that has not begun cannot turn round")
+        """The way back, once it has begun: to the old layout under a new version.
+
+        **Errors** `ConfigError` before its first step, and before the step that turns it round.
+        """
+        if self.stage in (Stage.BEGIN, Stage.CANCEL):
+            state = "has not begun" if self.stage is Stage.BEGIN else "turns round already"
+            raise ConfigError(f"a rescale that {state} cannot turn round", "run a step first")
         back = replace(self.old, version=self.new.version + 1)
         return replace(self, old=self.new, new=back, stage=Stage.CANCEL)

@@ -73,11 +73,11 @@ class _Traces:
             case Take(keys=keys, state=state):
                 self.moved_keys += len(keys)
                 for trace, batch in state.items():
-                    mine = batch.filter(contains(keys, batch.key_hash))
+                    mine = batch.filter(contains(keys, batch.words[0]))
                     self._change(trace, mine)
             case Drop(keys=keys):
                 for trace, batch in self.collected.items():
-                    self._change(trace, batch.filter(contains(keys, batch.key_hash)).negate())
+                    self._change(trace, batch.filter(contains(keys, batch.words[0])).negate())
         return []
 
     def passed(self, keys: Keys, rows: Numbers) -> None:
@@ -204,6 +204,10 @@ def begin(work: Work, record: StepRecord, epoch: int, old: Layout, new: Layout) 
     hosts = {worker: _Traces(work=work, worker=worker, epoch=epoch, step=record.step) for worker in layout.workers}
     told = event_of(command, new)
     after, rounds = run_rounds(parts, hosts, {worker: [told] for worker in layout.workers})
+    if any((part.layout.version, part.layout.owners) != (new.version, new.owners) for part in after.values()):
+        raise DataError(
+            f"a migration leads to another layout than the step's: step={record.step} version={new.version}"
+        )
     moved = {worker: changes for worker, host in hosts.items() if (changes := host.changes())}
     return MovingStep(
         work=work, record=record, epoch=epoch, command=command, layout=layout, distributors=after, moved=moved,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +15,10 @@ from dbsp.distribute.strategies import STRATEGIES
 from dbsp.errors import CircuitError, ConfigError, DataError
 from dbsp.layout import rescaled
 from dbsp.logs import StepRecord
+from dbsp.runtime import session
 from dbsp.runtime.migrating import TABLE
 from dbsp.runtime.tasks import StepOrder
+from dbsp.storage import WorkerDatabase
 
 sales = dbsp.table("sales", {"shop": dbsp.INT64, "amount": dbsp.INT64})
 CIRCUIT = dbsp.circuit("hot", {"totals": sales.group_by("shop").aggregate(n=dbsp.count(), total=dbsp.sum("amount"))})
@@ -31,12 +36,25 @@ def totals(run: Any) -> list[Any]:
     return run.view("totals").to_rows()
 
 
+@pytest.fixture(params=["memory", "lmdb"])
+def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Where workers of a run keep their state: both databases."""
+    kind: str = request.param
+    if kind == "lmdb":
+        numbers = itertools.count()
+        monkeypatch.setattr(
+            session,
+            "MemoryDatabase",
+            lambda create: WorkerDatabase.create(tmp_path / str(next(numbers)), create, map_size_bytes=1 << 24),
+        )
+    return kind
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("encode", [False, True])
-def test_up_and_down_under_traffic(strategy: str, encode: bool) -> None:
+def test_up_and_down_under_traffic(strategy: str, stores: str) -> None:
     """1, 2, 3, 1, 4, 2 workers: every step's output is that of a run that stays as it is."""
     with dbsp.open(CIRCUIT) as run, dbsp.open(CIRCUIT) as still:
-        run._runtime.encode_parcels = encode
+        run._runtime.encode_parcels = still._runtime.encode_parcels = stores == "lmdb"
         feed(run, 0), feed(still, 0)
         for workers in (2, 3, 1, 4, 2):
             run.begin_rescale(workers, strategy, keys_per_step=4)
@@ -71,8 +89,9 @@ def moving_keys(run: Any) -> int:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_between_two_steps_the_distributors_are_in_the_databases(strategy: str) -> None:
+def test_between_two_steps_the_distributors_are_in_the_databases(strategy: str, stores: str) -> None:
     with dbsp.open(CIRCUIT, workers=2) as run:
+        run._runtime.encode_parcels = stores == "lmdb"
         feed(run, 0)
         run.begin_rescale(3, strategy, keys_per_step=1)
         for step in range(1, 5):
@@ -103,6 +122,8 @@ def test_cancel_moves_back_what_moved_and_no_more(strategy: str) -> None:
             feed(run, step), feed(still, step)
             moved += run.reports[-1].migration.moved_keys
         run.cancel_rescale()
+        with pytest.raises(ConfigError, match="turns round already"):
+            run.cancel_rescale()
         back = 0
         while run.rescaling:
             step = run.step_number
@@ -126,6 +147,11 @@ def test_what_is_refused() -> None:
             with pytest.raises(CircuitError, match="under way"):
                 again()
         feed(run, 0)
+        wrong = replace(run._course.new, owners=run._course.old.owners)
+        right, run._course = run._course, replace(run._course, new=wrong)
+        with pytest.raises(DataError, match="another layout"):
+            feed(run, 1)
+        run._course = right
         record = run._records[-1]
         with pytest.raises(ConfigError, match="one process only"):
             StepOrder(record=record, epoch=1, layout=run.layout)
