@@ -1,0 +1,90 @@
+"""The autoscale policy: its bounds, its cool-down, no swinging; and the service that acts on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbsp.coordinator.autoscale import AutoscaleSection, Sample, Watching, decide, seen
+from dbsp.errors import ConfigError
+
+SECTION = AutoscaleSection(
+    enabled=True, workers_min=1, workers_max=8, step_latency_ms_max=100, backlog_rows_max=1000, window_s=10, cooldown_s=60
+)  # fmt: skip
+loads = st.lists(st.tuples(st.floats(0.0, 5000.0), st.integers(0, 5000)), min_size=1, max_size=200)
+sections = st.builds(
+    lambda low, more, window, cooldown: replace(
+        SECTION, workers_min=low, workers_max=low + more, window_s=window, cooldown_s=cooldown
+    ),
+    st.integers(1, 4),
+    st.integers(0, 12),
+    st.floats(1, 30),
+    st.floats(1, 100),
+)
+
+
+def run(section: AutoscaleSection, workers: int, load: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """A second a step; latency falls with the workers. (when, count) of every decision."""
+    watching, changes = Watching(since_s=0.0), []
+    for second, (work, waiting) in enumerate(load):
+        now = float(second)
+        sample = Sample(at_s=now, latency_ms=work / workers, backlog_rows=waiting // workers)
+        watching = seen(watching, sample, section)
+        wanted, watching = decide(watching, workers, now, section)
+        if wanted is not None:
+            assert wanted != workers
+            workers = wanted
+            changes.append((now, workers))
+    return changes
+
+
+@given(sections, st.integers(1, 20), loads)
+def test_counts_stay_within_the_bounds_and_changes_apart(
+    section: AutoscaleSection, workers: int, load: list[tuple[float, int]]
+) -> None:
+    changes = run(section, workers, load)
+    assert all(section.workers_min <= count <= section.workers_max for _, count in changes)
+    for (before, _), (after, _) in zip(changes, changes[1:], strict=False):
+        assert after - before >= section.cooldown_s
+
+
+@given(sections, st.integers(1, 20), st.floats(0, 20_000), st.integers(0, 20_000))
+def test_a_constant_load_never_makes_it_swing(
+    section: AutoscaleSection, workers: int, work: float, waiting: int
+) -> None:
+    counts = [workers, *(count for _, count in run(section, workers, [(work, waiting)] * 3000))]
+    inside = [count for count in counts if section.workers_min <= count <= section.workers_max]
+    steps = [after - before for before, after in zip(inside, inside[1:], strict=False)]
+    assert all(step > 0 for step in steps) or all(step < 0 for step in steps), counts
+
+
+@given(loads)
+def test_off_is_off(load: list[tuple[float, int]]) -> None:
+    assert run(replace(SECTION, enabled=False), 3, load) == []
+
+
+def test_it_grows_when_steps_are_slow_or_rows_wait() -> None:
+    assert run(SECTION, 1, [(150.0, 0)] * 12) == [(10.0, 2)]
+    assert run(SECTION, 1, [(1.0, 1500)] * 12) == [(10.0, 2)]
+    assert run(SECTION, 1, [(150.0, 0), (1.0, 0), (1.0, 0)] * 20) == [], "one slow step of three is no reason"
+
+
+def test_it_shrinks_one_by_one_when_there_is_little_to_do() -> None:
+    assert run(SECTION, 3, [(10.0, 0)] * 100) == [(10.0, 2), (70.0, 1)]
+
+
+def test_idle_is_little_to_do() -> None:
+    assert decide(Watching(since_s=0.0), 3, 100.0, SECTION)[0] == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"workers_min": 0}, {"workers_min": 5, "workers_max": 4}, {"window_s": 0.0}, {"step_latency_ms_max": -1.0}],
+)
+def test_bounds_between_which_nothing_fits_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        AutoscaleSection(**wrong)  # type: ignore[arg-type]
