@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from dbsp.trace.chunks import ChunkStore
@@ -64,6 +64,9 @@ class TraceSpec:
 
     id: int
     arrangement: Arrangement
+
+
+NOTHING_LENT: Mapping[int, Sequence[TraceSpec]] = MappingProxyType({})
 
 
 class StepTransaction(Protocol):
@@ -121,8 +124,18 @@ class Database(Protocol):
         """Use the state that was opened in `epoch`, perhaps by another process; `UnavailableError` if there is none."""
         ...
 
-    def begin(self, epoch: int, step: int, segment: int, traces: Sequence[TraceSpec]) -> StepTransaction:
-        """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
+    def begin(
+        self,
+        epoch: int,
+        step: int,
+        segment: int,
+        traces: Sequence[TraceSpec],
+        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
+    ) -> StepTransaction:
+        """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held.
+
+        It also reads the traces `lent` by other segments, as of step-1, whether these have run this step or not.
+        """
         ...
 
     def pin(self, version: int, checkpoint: CheckpointId) -> None:
@@ -177,6 +190,13 @@ class Database(Protocol):
 
         They stay until `adopt`, `forget_warm` or `open` (12). `opened`: steps run on this database meanwhile.
         **Errors** `FencedError` if the epoch is not the newest, checked where it writes.
+        """
+        ...
+
+    def hold_merges(self, epoch: int, hold: bool) -> None:
+        """From now on merges of much of a trace wait (`hold`), or go on; until the next `open`, after which they go on.
+
+        So what is copied of a version is still there in the next one. Rows and outputs are the same either way.
         """
         ...
 

@@ -34,6 +34,7 @@ from dbsp.storage.records import Record, held_key, held_of, number_key, number_o
 from dbsp.storage.tables import Txn
 
 _OPENED, _BASE, _STEP, _NEXT_CHUNK, _EPOCH = b"opened", b"base", b"step", b"next chunk", b"epoch"
+_HOLDS = b"holds merges"
 _PREFIX, _RUBBISH = "scratch-", "rubbish-"
 
 
@@ -147,6 +148,17 @@ class Scratch:
     def set_next_chunk(self, txn: Txn, number: int) -> None:
         """Store the next chunk number."""
         self._set(txn, _NEXT_CHUNK, number)
+
+    def holds_merges(self, txn: Txn) -> bool:
+        """Whether merges of much of a trace wait."""
+        return txn.get("meta", _HOLDS) is not None
+
+    def hold_merges(self, txn: Txn, hold: bool) -> None:
+        """Let them wait, or go on."""
+        if hold:
+            txn.put("meta", _HOLDS, b"")
+        else:
+            txn.delete("meta", _HOLDS)
 
     def skip_numbers(self, count: int) -> int:
         """The first of `count` chunk numbers that no step will use."""

@@ -11,7 +11,7 @@ once, or again after its success.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +25,7 @@ from dbsp.storage.durable import Durable
 from dbsp.storage.records import Record
 from dbsp.storage.scratch import Scratch
 from dbsp.storage.tables import Txn
-from dbsp.store import TraceSpec
+from dbsp.store import NOTHING_LENT, TraceSpec
 from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import SpineState, chunk_ids
 from dbsp.trace.memory import check_append, step_is_open
@@ -103,8 +103,11 @@ class Transaction:
         segment: int,
         traces: Sequence[TraceSpec],
         chunk_bytes_max: int,
+        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
     ) -> None:
         """Prepare (step, segment); reading begins when it is entered."""
+        self._lenders = {of: {trace.id for trace in found} for of, found in lent.items()}
+        self._lent: dict[int, SpineState] = {}
         self._scratch, self._durable = scratch, durable
         self._step, self._segment = step, segment
         self._chunk_bytes_max = chunk_bytes_max
@@ -127,6 +130,9 @@ class Transaction:
         self._reading = Reading(self._scratch, self._durable, self._chunk_bytes_max)
         try:
             self._before = self._reading.before(self._step, self._segment, self._trace_ids)
+            for segment, traces in self._lenders.items():
+                found = self._reading.before(self._step, segment, traces).traces
+                self._lent |= {number: found[number] for number in traces & found.keys()}
         except BaseException:
             self._reading.end()
             raise
@@ -150,7 +156,8 @@ class Transaction:
     def spine(self, trace: TraceSpec) -> Spine:
         """The trace as of step - 1."""
         reading, before = self._entered()
-        return Spine(trace.arrangement, before.traces.get(trace.id, SpineState()), reading.chunks)
+        states = self._lent if trace.id in self._lent else before.traces
+        return Spine(trace.arrangement, states.get(trace.id, SpineState()), reading.chunks)
 
     def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
         """Add an arranged batch to the trace, seen from step + 1 on; rows below the floor may be dropped."""
@@ -183,9 +190,10 @@ class Transaction:
         numbers = _Counter(self._scratch.next_chunk(txn))
         chunks = WriteChunks(reading.chunks, numbers.next)
         states, written, dropped = dict(before.traces), dict[int, bytes](), list[int]()
+        holds = self._scratch.holds_merges(txn)
         for trace, batch, floor in self._appended.values():
             old = states.get(trace.id, SpineState())
-            new = append(old, batch, trace.arrangement, chunks, fuel_for(len(batch)), floor)
+            new = append(old, batch, trace.arrangement, chunks, fuel_for(len(batch)), floor, holds=holds)
             states[trace.id] = new
             now = set(chunk_ids(new).tolist())
             dropped += set(chunk_ids(old).tolist()) - now

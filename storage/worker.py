@@ -10,7 +10,7 @@ Invariants: 1, 3, 6, 8, 12 of the design; at most two versions; a crash at any m
 
 >>> import tempfile
 >>> from pathlib import Path
->>> from dbsp.store import CheckpointId, TraceSpec
+>>> from dbsp.store import NOTHING_LENT, CheckpointId, TraceSpec
 >>> from dbsp.zset.batch import Batch, arrange
 >>> from dbsp.zset.schema import INT64, Arrangement, Schema
 >>> schema = Schema.of({"key": INT64})
@@ -198,10 +198,17 @@ class WorkerDatabase:
         self.attach(epoch)
         return self._both()
 
-    def begin(self, epoch: int, step: int, segment: int, traces: Sequence[TraceSpec]) -> Transaction:
+    def begin(
+        self,
+        epoch: int,
+        step: int,
+        segment: int,
+        traces: Sequence[TraceSpec],
+        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
+    ) -> Transaction:
         """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
         scratch, durable = self._of_epoch(epoch)
-        return Transaction(scratch, durable, step, segment, traces, self._chunk_bytes_max)
+        return Transaction(scratch, durable, step, segment, traces, self._chunk_bytes_max, lent)
 
     def pin(self, version: int, checkpoint: CheckpointId) -> None:
         """Keep the state after step `checkpoint.step - 1` for `copy`, so that steps may go on before and while it runs."""
@@ -332,6 +339,10 @@ class WorkerDatabase:
                 return durable.next_chunk(txn)
 
         return warm.take(durable, epoch, parts, self._chunk_bytes_max, first_number)
+
+    def hold_merges(self, epoch: int, hold: bool) -> None:
+        """Merges of much of a trace wait, or go on, until the next `open`."""
+        self._write_scratch(epoch, lambda scratch, txn: scratch.hold_merges(txn, hold))
 
     def forget_warm(self, epoch: int) -> None:
         """Let go of what was taken in warm."""

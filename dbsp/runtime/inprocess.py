@@ -157,6 +157,8 @@ class InProcessRuntime:
     ) -> Future[Mapping[int, WarmProgress]]:
         """Copy for every new owner in a thread, a piece each in turn."""
         epoch, sums = self.epoch, WarmRound(told)
+        for worker in old.workers:
+            tasks.hold_merges(self.work, worker, epoch)
 
         def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:
             return sums.take({worker: tasks.warm(self.work, worker, version, epoch, old, new) for worker in workers})

@@ -158,8 +158,8 @@ class Runtime(Protocol):
     ) -> Future[Mapping[int, WarmProgress]]:
         """Begin to copy, beside the steps, what the workers of `new` lack of their slices of `version`; `told` hears how far.
 
-        `at_once` workers copy at a time. The version must stay openable until the future ends. `fence`, `cool` and `close` end
-        it; what was copied stays until `cool`, `open` or `redistribute`.
+        Workers of `old` hold large merges up meanwhile. `at_once` workers copy at a time. The version must stay openable until
+        the future ends. `fence`, `cool` and `close` end it; what was copied stays until `cool`, `open` or `redistribute`.
         """
         ...
 

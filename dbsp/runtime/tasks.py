@@ -120,7 +120,7 @@ def _run(
     database = work.site.database(worker)
     record = order.record
     traces = work.plan.traces(segment)
-    with database.begin(order.epoch, record.step, segment, traces) as begun:
+    with database.begin(order.epoch, record.step, segment, traces, work.plan.lent(segment)) as begun:
         transaction = moved_over(order.migration, worker, begun, traces)
         result = run_segment(
             work.plan,
@@ -341,9 +341,16 @@ def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: La
     )
 
 
+def hold_merges(work: Work, worker: int, epoch: int) -> None:
+    """What the worker gives away is being copied: chunks that much else depends on stay as they are."""
+    work.site.database(worker).hold_merges(epoch, True)
+
+
 def cool(work: Work, worker: int, epoch: int) -> None:
-    """Forget what was copied ahead."""
-    work.site.database(worker).forget_warm(epoch)
+    """Forget what was copied ahead; merges go on."""
+    database = work.site.database(worker)
+    database.forget_warm(epoch)
+    database.hold_merges(epoch, False)
 
 
 def _givers(work: Work, worker: int, old: Layout, new: Layout) -> list[tuple[Database, list[tuple[int, int]]]]:

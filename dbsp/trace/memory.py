@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 
 from dbsp.errors import FencedError, InternalError, UnavailableError
-from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionInfo
+from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, TraceSpec, VersionInfo
 from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkRef, ChunkStore, MemoryChunks
 from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, StoredBatch, chunk_ids, chunk_refs, refs_of, state_bytes
@@ -87,6 +87,7 @@ class MemoryDatabase:
         self._leases: dict[int, list[SpineState]] = {}
         self._pinned: dict[int, _Version] = {}
         self._warm: dict[bytes, tuple[ChunkRef, ...]] = {}
+        self._holds_merges = False
 
     def versions(self) -> tuple[VersionInfo, ...]:
         """The versions that can be opened, oldest first."""
@@ -112,7 +113,7 @@ class MemoryDatabase:
             self._opened = (version, epoch)
             self._base_step = kept.checkpoint.step
             self._step, self._table, self._held, self._pinned = kept.step, dict(kept.table), {}, {}
-            self._warm = {}
+            self._warm, self._holds_merges = {}, False
             self._sweep(force=True)
             return kept.checkpoint
 
@@ -129,9 +130,16 @@ class MemoryDatabase:
         with self._lock:
             self.check(epoch)
 
-    def begin(self, epoch: int, step: int, segment: int, traces: Sequence[TraceSpec]) -> MemoryTransaction:
+    def begin(
+        self,
+        epoch: int,
+        step: int,
+        segment: int,
+        traces: Sequence[TraceSpec],
+        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
+    ) -> MemoryTransaction:
         """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
-        return MemoryTransaction(self, epoch, step, segment, tuple(traces))
+        return MemoryTransaction(self, epoch, step, segment, tuple(traces), lent)
 
     def states_before(self, step: int, segment: int, traces: Collection[int]) -> States:
         """The traces of a segment as of step-1."""
@@ -156,7 +164,9 @@ class MemoryDatabase:
             states = dict(self.states_before(step, segment, traces))
             for trace, batch, floor in appended:
                 old, fuel = states.get(trace.id, SpineState()), fuel_for(len(batch))
-                states[trace.id] = append(old, batch, trace.arrangement, self.chunks, fuel, floor)
+                states[trace.id] = append(
+                    old, batch, trace.arrangement, self.chunks, fuel, floor, holds=self._holds_merges
+                )
             held = self._held.get(segment, {})
             self._held[segment] = {number: kept for number, kept in held.items() if number == step - 1} | {step: states}
             self._sweep()
@@ -331,6 +341,12 @@ class MemoryDatabase:
             self._warm |= made
             return sum(ref.nbytes for refs in made.values() for ref in refs)
 
+    def hold_merges(self, epoch: int, hold: bool) -> None:
+        """Merges of much of a trace wait, or go on."""
+        with self._lock:
+            self.check(epoch)
+            self._holds_merges = hold
+
     def forget_warm(self, epoch: int) -> None:
         """Let go of what was taken in."""
         with self._lock:
@@ -376,7 +392,13 @@ class MemoryTransaction:
     """See `dbsp.store.StepTransaction`."""
 
     def __init__(
-        self, database: MemoryDatabase, epoch: int, step: int, segment: int, traces: tuple[TraceSpec, ...]
+        self,
+        database: MemoryDatabase,
+        epoch: int,
+        step: int,
+        segment: int,
+        traces: tuple[TraceSpec, ...],
+        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
     ) -> None:
         """Look the states up; nothing is written before `finish`."""
         self._database = database
@@ -386,7 +408,9 @@ class MemoryTransaction:
         with database._lock:
             database.check(epoch)
             self.done = database._is_done(step, segment)
-            self._states = database.states_before(step, segment, self._traces)
+            self._states = dict(database.states_before(step, segment, self._traces))
+            for of, found in lent.items():
+                self._states |= database.states_before(step, of, {trace.id for trace in found})
         self._lease: int | None = None
 
     def __enter__(self) -> Self:

@@ -44,6 +44,9 @@ __all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "
 
 FUEL_PER_ROW = 4
 FUEL_FLOOR_ROWS = 8192
+HELD_SHARE = 16
+"""A merge waits, where merges of much of a trace do, if it is of more than this part of the trace."""
+
 _LOOKED_AT = 256
 _LAST_CODE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
@@ -66,8 +69,13 @@ def append(
     chunks: ChunkStore,
     fuel_rows: int | None,
     floor: Floor | None = None,
+    *,
+    holds: bool = False,
 ) -> SpineState:
     """The state with one more run, after merging at most about `fuel_rows` rows per merge under way (None: all of it).
+
+    With `holds`, merges of much of the trace wait where they are, so that few of its chunks change: meanwhile at most
+    `HELD_SHARE` runs more gather for each time that the trace doubles.
 
     Rows below the `floor` are dropped by every merge; a run of which about half lies below it is merged with nothing.
 
@@ -76,6 +84,7 @@ def append(
     rewriting of runs that pays for itself in rows dropped.
     """
     entries = list(state.entries)
+    rows_max = max(FUEL_FLOOR_ROWS, state.rows // HELD_SHARE) if holds else None
     if floor is not None:
         entries = [_stale(entry, floor, arrangement, chunks) for entry in entries]
     if len(batch):
@@ -84,8 +93,13 @@ def append(
         if len(run):
             entries.append(run)
         fuel_rows = None if fuel_rows is None else max(0, fuel_rows - spent)
-    fueled = [replace(e, credit=e.credit + (fuel_rows or 0)) if isinstance(e, PendingMerge) else e for e in entries]
-    entries = _work(fueled, arrangement, chunks, fuel_rows, floor)
+    fueled = [
+        replace(e, credit=e.credit + (fuel_rows or 0))
+        if isinstance(e, PendingMerge) and not _held(e.rows, rows_max)
+        else e
+        for e in entries
+    ]
+    entries = _work(fueled, arrangement, chunks, fuel_rows, floor, rows_max)
     return SpineState(entries=tuple(entries))
 
 
@@ -126,22 +140,28 @@ def _absorb(
 
 
 def _work(
-    entries: list[Entry], arrangement: Arrangement, chunks: ChunkStore, fuel: int | None, floor: Floor | None
+    entries: list[Entry],
+    arrangement: Arrangement,
+    chunks: ChunkStore,
+    fuel: int | None,
+    floor: Floor | None,
+    rows_max: int | None,
 ) -> list[Entry]:
     """Advance every merge as far as its credit goes, and begin the merges that are due, newest first."""
     position = len(entries) - 1
     while position >= 0:
         entry: Entry = entries[position]
-        while isinstance(entry, PendingMerge) and (fuel is None or entry.credit > 0):
+        held = _held(entry.rows, rows_max)
+        while isinstance(entry, PendingMerge) and not held and (fuel is None or entry.credit > 0):
             entry = advance(entry, arrangement, chunks, floor)
         if entry.rows == 0:
             del entries[position]
             position = min(position, len(entries) - 1)
             continue
         entries[position] = entry
-        if _due(entries, position):
+        if _due(entries, position, rows_max):
             entries[position : position + 2] = [_begin(entries[position], entries[position + 1], fuel)]
-        elif position and _due(entries, position - 1):
+        elif position and _due(entries, position - 1, rows_max):
             entries[position - 1 : position + 1] = [_begin(entries[position - 1], entries[position], fuel)]
             position -= 1
         else:
@@ -149,12 +169,19 @@ def _work(
     return entries
 
 
-def _due(entries: Sequence[Entry], position: int) -> bool:
+def _held(rows: int, rows_max: int | None) -> bool:
+    """Whether a merge of so many rows waits."""
+    return rows_max is not None and rows > rows_max
+
+
+def _due(entries: Sequence[Entry], position: int, rows_max: int | None) -> bool:
     """Whether this run and the next newer one must merge."""
     if position + 1 >= len(entries):
         return False
     older, newer = entries[position], entries[position + 1]
-    return isinstance(older, StoredBatch) and isinstance(newer, StoredBatch) and older.rows < 2 * newer.rows
+    if not (isinstance(older, StoredBatch) and isinstance(newer, StoredBatch)):
+        return False
+    return older.rows < 2 * newer.rows and not _held(older.rows + newer.rows, rows_max)
 
 
 def _begin(older: Entry, newer: Entry, fuel: int | None) -> PendingMerge:

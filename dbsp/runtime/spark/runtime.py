@@ -183,6 +183,7 @@ class SparkRuntime:
     ) -> Future[Mapping[int, WarmProgress]]:
         """Copy for every new owner in small jobs beside those of the steps, in a pool of their own."""
         epoch, sums, hosts = self.epoch, WarmRound(told), dict(zip(new.workers, new.hosts, strict=True))
+        self._control_in("hold merges", old, tasks.hold_merges, epoch)
 
         def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:
             at, arguments = tuple(hosts[worker] for worker in workers), (version, epoch, old, new)
