@@ -39,6 +39,7 @@ ALL = (
     Suite("nexmark", "--peers duckdb", "--peers duckdb --events 200000 --steps 100000",
           "--peers duckdb --events 10000000 --steps 100000"),
     Suite("scaling", small="--events 200000"),
+    Suite("shared_indexes", small="--events 40000"),
     Suite("tpch", "--scale 0.1", "--scale 0.01", "--scale 1"),
     Suite("windows", large="--large"),
     Suite("growth", "--rows 100000 1000000", "--rows 20000 100000 --operators count distinct top_k join", ""),
