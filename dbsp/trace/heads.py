@@ -49,9 +49,14 @@ class Source:
     def touched(self, key_hash: U64) -> Iterator[tuple[int, int, int]]:
         """(begin, end, chunk) for every chunk that can hold the queries `key_hash[begin:end]`, in order."""
         first, last = self.first[self.start :], self.last[self.start :]
+        if len(first) == 1:  # most runs of a small state: no arrays of bounds
+            low, high = int(key_hash.searchsorted(first[0], "left")), int(key_hash.searchsorted(last[0], "right"))
+            if low < high:
+                yield low, high, self.start
+            return
         if len(key_hash) < len(first):
-            low, high = last.searchsorted(key_hash, "left"), first.searchsorted(key_hash, "right")
-            chunks = np.unique(expand_ranges(low, np.maximum(low, high))[1])
+            lows, highs = last.searchsorted(key_hash, "left"), first.searchsorted(key_hash, "right")
+            chunks = np.unique(expand_ranges(lows, np.maximum(lows, highs))[1])
         else:
             chunks = np.arange(len(first))
         begin, end = key_hash.searchsorted(first[chunks], "left"), key_hash.searchsorted(last[chunks], "right")

@@ -7,7 +7,7 @@ columns; an arrangement says how a stored batch is sorted. All are values: equal
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -71,12 +71,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """An ordered list of columns with distinct names."""
+    """An ordered list of columns with distinct names; `names` has these, in order."""
 
     columns: tuple[Column, ...]
+    names: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse a repeated name."""
+        object.__setattr__(self, "names", tuple(column.name for column in self.columns))
         if len(set(self.names)) != len(self.columns):
             repeated = sorted({name for name in self.names if self.names.count(name) > 1})
             raise CircuitError(f"repeated column name: columns={repeated}", "rename one of them")
@@ -87,11 +89,6 @@ class Schema:
         if isinstance(columns, Mapping):
             return Schema(tuple(Column(name, type_) for name, type_ in columns.items()))
         return Schema(tuple(columns))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The column names, in order."""
-        return tuple(column.name for column in self.columns)
 
     def __iter__(self) -> Iterator[Column]:
         """The columns, in order."""
