@@ -17,9 +17,10 @@ from pyarrow import csv
 
 
 def table(folder, box, name):
-    """The table as a CSV file, and as Pathway reads it; all its columns are whole numbers."""
+    """The table as a CSV file, and as Pathway reads it, where `id` is a name of its own; all columns are whole numbers."""
     rows = pq.read_table(f"{folder}/{name}.parquet")
     rows = pa.table({column: rows[column].combine_chunks().cast("int64") for column in rows.column_names})
+    rows = rows.rename_columns(["number" if column == "id" else column for column in rows.column_names])
     (box / name).mkdir()
     csv.write_csv(rows, box / name / "rows.csv")
     schema = pw.schema_from_dict({column: {"dtype": int} for column in rows.column_names})
@@ -41,11 +42,13 @@ def join_sum(read):
 
 def q4(read):
     auction, bid = read("auction"), read("bid")
-    joined = auction.join(bid, auction.id == bid.auction).select(
-        auction.id, auction.category, begins=auction.ts, expires=auction.expires, price=bid.price, ts=bid.ts
+    joined = auction.join(bid, auction.number == bid.auction).select(
+        auction.number, auction.category, begins=auction.ts, expires=auction.expires, price=bid.price, ts=bid.ts
     )
     in_time = joined.filter((joined.ts >= joined.begins) & (joined.ts <= joined.expires))
-    best = in_time.groupby(in_time.id, in_time.category).reduce(in_time.category, final=pw.reducers.max(in_time.price))
+    best = in_time.groupby(in_time.number, in_time.category).reduce(
+        in_time.category, final=pw.reducers.max(in_time.price)
+    )
     sums = best.groupby(best.category).reduce(best.category, total=pw.reducers.sum(best.final), n=pw.reducers.count())
     return sums.select(sums.category, average=sums.total // sums.n)
 
