@@ -7,7 +7,7 @@ import math
 import random
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -262,40 +262,52 @@ def total(rows: Any) -> Counter[Any]:
     return Counter(tuple(map(shown, row)) for row in rows)
 
 
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def compared(circuit: dbsp.Circuit, queries: Mapping[str, Query], workers: int, seed: int) -> tuple[int, int]:
+    """Live through random changes and a restart, each view beside its SQL: how many rows there were, and how many went."""
+    chance, clock, seen, gone = random.Random(seed), BEGIN, 0, 0
+    with (
+        dbsp.open(circuit, workers=workers, partitions=PARTITIONS) as run,
+        duckdb.connect(config={"threads": 1}) as connection,
+    ):
+        tables = [Table(run, table) for table in circuit.tables]
+        for step in range(STEPS):
+            for table in tables:
+                for _ in range(chance.randrange(25) + (0 if step else 25)):
+                    table.change(chance)
+            clock += dt.timedelta(minutes=chance.randrange(120))
+            changed = run.step(clock=clock)
+            if step == CHECKPOINT:
+                run.checkpoint()
+            if step == RESTART:
+                run.restart()
+            for table in tables:
+                table.fill(connection)
+            for name, query in queries.items():
+                wanted = connection.sql(query.sql.replace("now()", f"timestamp '{clock}'"))
+                held = run.view(name).to_arrow()
+                assert tuple(wanted.columns) == query.view.columns
+                assert total(rows_of(held)) == total(wanted.fetchall()), name
+                seen += len(held)
+                gone += sum(weight < 0 for _, weight in changed[name].to_rows())
+        assert not run.dead_letters()
+    return seen, gone
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_says_what_its_sql_says_at_every_step(name: str, workers: int) -> None:
-    query, seen, gone = QUERIES[name], 0, 0
-    for seed in range(3):
-        chance, clock = random.Random(seed), BEGIN
-        with (
-            dbsp.open(query.circuit(), workers=workers, partitions=PARTITIONS) as run,
-            duckdb.connect(config={"threads": 1}) as connection,
-        ):
-            tables = [Table(run, table) for table in query.circuit().tables]
-            for step in range(STEPS):
-                for table in tables:
-                    for _ in range(chance.randrange(25) + (0 if step else 25)):
-                        table.change(chance)
-                clock += dt.timedelta(minutes=chance.randrange(120))
-                changed = run.step(clock=clock)[name].to_rows()
-                if step == CHECKPOINT:
-                    run.checkpoint()
-                if step == RESTART:
-                    run.restart()
-                for table in tables:
-                    table.fill(connection)
-                wanted = connection.sql(query.sql.replace("now()", f"timestamp '{clock}'"))
-                held = run.view(name)
-                assert tuple(wanted.columns) == query.view.columns
-                assert total(rows_of(held.to_arrow())) == total(wanted.fetchall())
-                seen, gone = seen + len(held.batch), gone + sum(weight < 0 for _, weight in changed)
-            assert not run.dead_letters()
-    assert min(seen, gone) > 0, "nothing was compared, or nothing was taken back"
+    query = QUERIES[name]
+    lives = [compared(query.circuit(), {name: query}, workers, seed) for seed in range(3)]
+    assert all(map(sum, zip(*lives, strict=True))), "nothing was compared, or nothing was taken back"
 
 
-def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+def test_all_queries_in_one_circuit_share_their_tables_and_say_the_same() -> None:
+    circuit = dbsp.circuit("field", {name: query.view for name, query in QUERIES.items()})
+    compared(circuit, QUERIES, 2, seed=7)
 
 
 def test_the_page_lists_every_query() -> None:
