@@ -10,7 +10,7 @@ Invariants: 1, 3, 6, 8, 12 of the design; at most two versions; a crash at any m
 
 >>> import tempfile
 >>> from pathlib import Path
->>> from dbsp.store import NOTHING_LENT, CheckpointId, TraceSpec
+>>> from dbsp.store import CheckpointId, TraceSpec
 >>> from dbsp.zset.batch import Batch, arrange
 >>> from dbsp.zset.schema import INT64, Arrangement, Schema
 >>> schema = Schema.of({"key": INT64})
@@ -52,7 +52,7 @@ from dbsp.storage.scratch import Scratch, Start, discard_all
 from dbsp.storage.tables import Txn
 from dbsp.storage.transaction import Reading, Transaction
 from dbsp.storage.verify import VerifyReport, verify_database
-from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionInfo
+from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, TraceSpec, VersionInfo
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState, state_bytes
 from dbsp.trace.redistribute import VersionView

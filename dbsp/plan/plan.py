@@ -7,6 +7,7 @@ numbers depend on the circuit alone, so they are the same in every process and e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -150,6 +151,15 @@ class Plan:
         views = [view for view in self.views if view.integrates and self.nodes[view.node].segment == segment]
         own += [view.trace for view in views if view.trace is not None]
         return tuple(sorted(own, key=lambda trace: trace.id))
+
+    def lent(self, segment: int) -> Mapping[int, tuple[TraceSpec, ...]]:
+        """The traces that a segment reads and others write, by their segment."""
+        found: dict[int, dict[int, TraceSpec]] = {}
+        for node in self.segment(segment):
+            for trace, lender in zip(node.traces, node.lenders, strict=False):
+                if lender is not None and self.nodes[lender].segment != segment:
+                    found.setdefault(self.nodes[lender].segment, {})[trace.id] = trace
+        return {of: tuple(traces.values()) for of, traces in sorted(found.items())}
 
     def all_exchanges(self) -> tuple[ExchangeSpec, ...]:
         """Every exchange of the plan and of its loops."""
