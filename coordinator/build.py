@@ -20,6 +20,7 @@ from dbsp.coordinator.clock import Clock, SystemClock
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger
 from dbsp.coordinator.hands import Parts, ShellSettings
+from dbsp.coordinator.layouts import refuse_apart
 from dbsp.coordinator.site import ConfiguredSite, kafka_settings
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog
@@ -63,6 +64,9 @@ def build(
     """
     plan = plan or load_plan(config)
     check_places(config)
+    if config.autoscale.enabled:
+        several = initial(2, hosts=config.layout.offered())
+        refuse_apart(config, several, several)
     config.data_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or SystemClock()
     control = LmdbControl(config.data_dir)
@@ -132,7 +136,8 @@ def shell_settings(config: Config) -> ShellSettings:
         limits=config.step.limits(), checkpoint_interval_s=config.checkpoint.interval_s,
         retention_s=config.checkpoint.retention_s,
         poll_s=0.02 if config.input.kind == "embedded" else 0.1, failures_max=config.step.failures_max,
-        max_warmup_replicas=config.layout.max_warmup_replicas,
+        max_warmup_replicas=config.layout.max_warmup_replicas, autoscale=config.autoscale,
+        strategy=config.layout.strategy,
     )  # fmt: skip
 
 

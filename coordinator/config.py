@@ -13,6 +13,7 @@ default. Units stand in the names. An unknown section or key is refused, with th
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
     [layout]      shards | dynamic_k, hosts = ["a", "b"], weights = { "b" = 2 }, common_disk,
                   strategy = "cold" | "warmup", acceptable_recovery_lag, max_warmup_replicas
+    [autoscale]   enabled, workers_min, workers_max, step_latency_ms_max, backlog_rows_max, window_s, cooldown_s
     [http]        enabled, host, port, token, max_body_bytes
     [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max
     [log]         path
@@ -30,6 +31,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from dbsp.coordinator.autoscale import AutoscaleSection
 from dbsp.coordinator.cutting import StepLimits
 from dbsp.errors import ConfigError
 from dbsp.layout import check_hosts
@@ -267,6 +269,7 @@ class Config:
     checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
     step: StepSection = field(default_factory=StepSection)
     layout: LayoutSection = field(default_factory=LayoutSection)
+    autoscale: AutoscaleSection = field(default_factory=AutoscaleSection)
     http: HttpSection = field(default_factory=HttpSection)
     query: QuerySection = field(default_factory=QuerySection)
     log: LogSection = field(default_factory=LogSection)

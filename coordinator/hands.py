@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from dbsp.coordinator import control as ledgers
 from dbsp.coordinator import protocol as p
+from dbsp.coordinator.autoscale import AutoscaleSection
 from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.control import Control, Ledger, Saved
 from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, StepLimits, advance, backlog, begin, cut
@@ -42,6 +43,8 @@ class ShellSettings:
     back_off_s_max: float = 10.0
     failures_max: int = 5
     max_warmup_replicas: int = 2
+    autoscale: AutoscaleSection = field(default_factory=AutoscaleSection)
+    strategy: str = p.COLD
 
 
 def unlocated(_record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:

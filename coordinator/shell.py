@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dbsp.coordinator import protocol as p
+from dbsp.coordinator.autoscale import Sample, Watching, decide, seen
+from dbsp.coordinator.control import wish_rescale
 from dbsp.coordinator.hands import Hands, Observer, Parts, ShellSettings
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.status import Board
@@ -55,6 +57,8 @@ class Shell:
         self._watches: list[_Watch] = []
         self._wake = threading.Event()
         self._checkpoint_at = parts.clock.monotonic_s()
+        self._control = parts.control
+        self._watching, self._sampled = Watching(since_s=parts.clock.monotonic_s()), -1
         self.hands.woken = self._wake.set
 
     def begin_with_rescale(self, workers: int, strategy: str = p.COLD) -> None:
@@ -151,7 +155,28 @@ class Shell:
         if self._checkpoint_due() and isinstance(self._state, p.Running | p.Paused):
             self._checkpoint_at = self._clock.monotonic_s()
             return p.CheckpointAsked()
-        return None
+        return self._scale() if self._settings.autoscale.enabled and isinstance(self._state, p.Running) else None
+
+    def _scale(self) -> p.RescaleAsked | None:
+        """What the policy of `[autoscale]` wants: a wish like any other, durable before it is handed in."""
+        section, facts, now = self._settings.autoscale, self._state.facts, self._clock.monotonic_s()
+        if facts.wants.rescale is not None or facts.warming is not None:
+            return None
+        report, lag = self.board.now.last_report, self.board.now.lag_rows
+        if report is not None and report.step != self._sampled:
+            sample = Sample(at_s=now, latency_ms=report.seconds * 1000, backlog_rows=lag)
+            self._watching, self._sampled = seen(self._watching, sample, section), report.step
+        workers, strategy = len(facts.layout.workers), self._settings.strategy
+        wanted, self._watching = decide(self._watching, workers, now, section)
+        if wanted is None:
+            return None
+        try:
+            self._control.change(facts.epoch, lambda ledger: wish_rescale(ledger, wanted, strategy))
+        except DbspError as error:
+            self._observer.noted("autoscale-failed", {"workers": wanted, "error": str(error)})
+            return None
+        self._observer.noted("autoscale", {"workers": wanted, "workers_before": workers, "lag_rows": lag})
+        return p.RescaleAsked(workers=wanted, strategy=strategy)
 
     def _checkpoint_due(self) -> bool:
         interval = self._settings.checkpoint_interval_s

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.coordinator.autoscale import AutoscaleSection, Sample, Watching, decide, seen
+from dbsp.coordinator.build import build
+from dbsp.coordinator.config import load_config
+from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 
 SECTION = AutoscaleSection(
     enabled=True, workers_min=1, workers_max=8, step_latency_ms_max=100, backlog_rows_max=1000, window_s=10, cooldown_s=60
 )  # fmt: skip
+CIRCUIT = """
+import dbsp
+t = dbsp.table("t", {"x": dbsp.INT64})
+pipeline = dbsp.circuit("c", {"v": t.group_by().aggregate(n=dbsp.count())})
+"""
+SETTINGS = """
+[pipeline]
+circuit = "circuit.py:pipeline"
+runtime = "local"
+workers = 1
+[http]
+enabled = false
+[step]
+max_step_delay_ms = 0
+"""
 loads = st.lists(st.tuples(st.floats(0.0, 5000.0), st.integers(0, 5000)), min_size=1, max_size=200)
 sections = st.builds(
     lambda low, more, window, cooldown: replace(
@@ -48,7 +68,7 @@ def test_counts_stay_within_the_bounds_and_changes_apart(
 ) -> None:
     changes = run(section, workers, load)
     assert all(section.workers_min <= count <= section.workers_max for _, count in changes)
-    for (before, _), (after, _) in zip(changes, changes[1:], strict=False):
+    for (before, _), (after, _) in pairwise(changes):
         assert after - before >= section.cooldown_s
 
 
@@ -58,7 +78,7 @@ def test_a_constant_load_never_makes_it_swing(
 ) -> None:
     counts = [workers, *(count for _, count in run(section, workers, [(work, waiting)] * 3000))]
     inside = [count for count in counts if section.workers_min <= count <= section.workers_max]
-    steps = [after - before for before, after in zip(inside, inside[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(inside)]
     assert all(step > 0 for step in steps) or all(step < 0 for step in steps), counts
 
 
@@ -88,3 +108,32 @@ def test_idle_is_little_to_do() -> None:
 def test_bounds_between_which_nothing_fits_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         AutoscaleSection(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_service_goes_on_with_more_workers_when_steps_are_slow(tmp_path: Path) -> None:
+    """Any step is slower than the bound, so the policy asks for more until there are `workers_max`."""
+    (tmp_path / "circuit.py").write_text(CIRCUIT)
+    bounds = "enabled = true\nworkers_max = 3\nstep_latency_ms_max = 0.001\nwindow_s = 0.05\ncooldown_s = 0.05\n"
+    (tmp_path / "pipeline.toml").write_text(SETTINGS + "[autoscale]\n" + bounds)
+    with Service(load_config(tmp_path / "pipeline.toml", environment={})) as service:
+        count = 0
+        while len(service.layout().workers) < 3:
+            assert count < 2000, service.status()
+            position = service.push("t", pa.table({"x": [count]}))
+            service.wait_until_processed(position, 60)
+            count += 1
+        position = service.push("t", pa.table({"x": [count]}))
+        service.wait_until_processed(position, 60)
+        (row,) = service.read_view("v").table.to_pylist()
+        assert (row["n"], row["weight"]) == (count + 1, 1)
+    story = (tmp_path / "data" / "coordinator.log").read_text()
+    assert '"autoscale"' in story
+
+
+def test_it_needs_a_place_for_the_workers(tmp_path: Path) -> None:
+    (tmp_path / "circuit.py").write_text(CIRCUIT)
+    kafka = '[input]\nkind = "kafka"\nbootstrap = "b:1"\n[output]\nkind = "kafka"\nbootstrap = "b:1"\n'
+    text = SETTINGS.replace('runtime = "local"', 'runtime = "spark"') + kafka + '[spark]\nmaster = "spark://a:1"\n'
+    (tmp_path / "pipeline.toml").write_text(text + "[autoscale]\nenabled = true\n")
+    with pytest.raises(ConfigError, match="files that all of them reach"):
+        build(load_config(tmp_path / "pipeline.toml", environment={}))
