@@ -36,10 +36,9 @@ class Migration:
 def moved_over(
     migration: Migration | None, worker: int, transaction: StepTransaction, traces: Sequence[TraceSpec]
 ) -> StepTransaction:
-    """A worker's transaction with what moved on top of its traces."""
+    """A worker's transaction with what moved on top of its traces; it writes `traces`, and may read those of other segments."""
     rows = migration.moved.get(worker, {}) if migration is not None else {}
-    here = {trace.id: rows[trace.id] for trace in traces if trace.id in rows}
-    return _Moved(transaction, tuple(traces), here, transaction.done) if here else transaction
+    return _Moved(transaction, tuple(traces), rows, transaction.done) if rows else transaction
 
 
 @dataclass(slots=True)

@@ -158,3 +158,28 @@ def test_what_is_refused() -> None:
         plain = StepRecord(epoch=1, step=1, layout_version=0, ranges=(), clock_us=0, engine="x")
         with pytest.raises(DataError, match="without a command"):
             run._runtime.run_step(plain, run.layout, rescaled(run.layout, 3, step=1))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_trace_that_a_later_segment_borrows_moves_once(strategy: str) -> None:
+    """A node reads the trace of an earlier segment: it must see it after the move, and not write it again."""
+    users = dbsp.table("users", {"id": dbsp.INT64, "x": dbsp.INT64}, primary_key="id")
+    best = sales.group_by("shop").aggregate(id=dbsp.max("amount"))
+    circuit = dbsp.circuit("lent", {"named": best.join(users, on="id")})
+    with dbsp.open(circuit, workers=2) as run, dbsp.open(circuit) as still:
+        assert any(run.plan.lent(segment) for segment in range(run.plan.segments))
+        step(run, still)
+        for workers in (3, 1):
+            run.begin_rescale(workers, strategy, keys_per_step=3)
+            while run.rescaling:
+                step(run, still)
+        step(run, still)
+
+
+def step(run: Any, still: Any) -> None:
+    """Another best shop here and there, another name here and there; both runs say the same."""
+    now = run.step_number
+    for one in (run, still):
+        one.push("sales", [{"shop": shop, "amount": (7 * shop + now) % 40} for shop in range(20)])
+        one.push("users", [{"id": user, "x": now} for user in range(now % 2, 40, 2)])
+    assert run.step()["named"].to_rows() == still.step()["named"].to_rows()
