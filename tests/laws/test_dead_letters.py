@@ -33,6 +33,10 @@ def circuit() -> dbsp.Circuit:
     groups = both.group_by("k").aggregate(total=dbsp.sum(col("x") * BIG.bit_length()), n=dbsp.sum("x"))
     sums = both.select("k", x=col("x") * (BIG // 4)).group_by("k").aggregate(total=dbsp.sum("x"))
     folded = both.group_by("k").aggregate(n=dbsp.fold_aggregate("x", function=odd, type=dbsp.INT64, order_by="x"))
+
+    def further(ways: dbsp.Stream) -> dbsp.Stream:
+        return ways.join(both, on={"x": "k"}).select("k", x=6 // col("x_right"))
+
     return dbsp.circuit(
         "letters",
         {
@@ -45,6 +49,7 @@ def circuit() -> dbsp.Circuit:
             "frames": both.window(partition_by="k", order_by="x").with_columns(
                 s=dbsp.rolling(dbsp.sum(col("x") * (BIG // 2)), rows=1)
             ),
+            "ways": dbsp.recursive(both, further),
             "pairs": t.join(keyed, on="k", where=12 // (col("x") - col("x_right")) > 0),
             "unmatched": t.join(keyed, on="k", how="left", where=12 // (col("x") - col("x_right")) > 0),
         },
