@@ -179,6 +179,8 @@ class Builder:
             self.horizons[receiver] = self.horizons[flow.node]
             if flow.node in self.appending:
                 self.appending.add(receiver)
+            if flow.distribution == key and not self.prefix:
+                self.lending.lifted(flow.node, receiver)
             self.exchanges.append(
                 ExchangeSpec(id=self.numbers.exchange(), depth=depth, sender=flow.node, receiver=receiver, key=key,
                              schema=flow.schema, weights=flow.weights)

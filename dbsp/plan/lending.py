@@ -4,7 +4,9 @@ The node that asks first owns the trace and adds to it; the others borrow it. Th
 everybody reads a trace as of the step before, and puts the step's change on top of it where it wants to (`Spine.with_batch`).
 
 Two traces are the same if they sum the same stream, leave out the same rows, are arranged alike, and let go of the same rows
-when a waterline passes. Nodes read streams of their own segment alone, so owner and borrower are in one segment.
+when a waterline passes. A stream that was sent on to a later segment by the key it is distributed by is the same stream: every
+row stays on its worker, and one segment reads the other's trace. In a loop a segment would see what the one before it added in
+the same round; there only nodes of one segment share.
 
 Source: design record 0013.
 """
@@ -28,6 +30,11 @@ class Lending:
     """The traces that are sums of streams, with their owners."""
 
     _owned: dict[Same, tuple[TraceSpec, int]] = field(default_factory=dict)
+    _streams: dict[int, int] = field(default_factory=dict)
+
+    def lifted(self, sender: int, receiver: int) -> None:
+        """Note that a node has the rows of one in the segment before, every row on the worker where it was."""
+        self._streams[receiver] = self._streams.get(sender, sender)
 
     def traces(
         self,
@@ -43,8 +50,8 @@ class Lending:
         closings = closing or (None,) * len(arrangements)
         traces, lenders = list[TraceSpec](), list[int | None]()
         for arrangement, integral, closed in zip(arrangements, integrals, closings, strict=True):
-            same = None if integral is None else _same(number, inputs, arrangement, integral, closed)
-            known = None if same is None else self._owned.get(same)
+            same = None if integral is None else self._same(number, inputs, arrangement, integral, closed)
+            known = None if same is None else self._known(same)
             trace = make(arrangement) if known is None else known[0]
             traces.append(trace)
             lenders.append(None if known is None else known[1])
@@ -52,13 +59,19 @@ class Lending:
                 self._owned.setdefault(same, (trace, number))
         return tuple(traces), tuple(lenders) if any(lender is not None for lender in lenders) else ()
 
+    def _known(self, same: Same) -> tuple[TraceSpec, int] | None:
+        """A trace that somebody has."""
+        return self._owned.get(same)
+
     def of_stream(self, node: int, arrangement: Arrangement) -> TraceSpec | None:
         """The trace of all rows of a node, if there is one."""
-        known = self._owned.get((node, arrangement, frozenset(), None))
+        known = self._known((self._streams.get(node, node), arrangement, frozenset(), None))
         return None if known is None else known[0]
 
-
-def _same(number: int, inputs: Sequence[int], arrangement: Arrangement, integral: Integral, closing: Closing) -> Same:
-    """What must agree."""
-    stream = number if integral.stream == OUTPUT else inputs[integral.stream]
-    return stream, arrangement, integral.left_out(arrangement.schema), closing
+    def _same(
+        self, number: int, inputs: Sequence[int], arrangement: Arrangement, integral: Integral, closing: Closing
+    ) -> Same:
+        """What must agree."""
+        stream = number if integral.stream == OUTPUT else inputs[integral.stream]
+        stream = self._streams.get(stream, stream)
+        return stream, arrangement, integral.left_out(arrangement.schema), closing

@@ -3,7 +3,7 @@
 Two joins that read the same stream by the same key but need different columns of it would keep two traces, and send the rows
 twice. With the columns of both they keep one (`dbsp.plan.lending`): the key, the hashes and the weights are stored once, and no
 column is stored twice. Whether two uses come together is seen in a plan that is made first, as if nothing were widened:
-they must be in one segment, leave out the same rows and let go of the same rows.
+they must leave out the same rows and let go of the same rows.
 
 A use that needs nothing but the key stays as it is: its rows add up to one row per key, which is less than any other trace. Not
 so if the key is a table's primary key: then the rows are kept by that key in any case, and every use reads them there.
@@ -32,7 +32,6 @@ class _Alike:
     """What must agree, beside the columns."""
 
     stream: int
-    segment: int
     key: tuple[str, ...]
     order: tuple[OrderBy, ...]
     left_out: frozenset[str]
@@ -73,7 +72,6 @@ def _uses(node: Node, flows: Mapping[int, int], made: Sequence[PlanNode]) -> Ite
         stream = node if place is None else children[integral.stream]
         alike = _Alike(
             stream=id(stream),
-            segment=kept.segment,
             key=arrangement.key,
             order=arrangement.order,
             left_out=integral.left_out(arrangement.schema),
