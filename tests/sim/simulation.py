@@ -375,7 +375,12 @@ class Simulation:
                 stopping = True
                 coordinator.decide(p.StopAsked())
                 continue
-            self.turn(coordinator)
+            try:
+                self.turn(coordinator)
+            except fakes.Crash:  # one that `strikes` asked for
+                self.world.crash()
+                self.main = None
+                return False
             commands += 1
             fakes.must(commands <= limit, f"e: liveness: no end after {commands} commands: {coordinator.state}")
         fakes.must(coordinator.finished.code is None, f"{coordinator.finished.code}: {coordinator.finished.message}")
