@@ -8,6 +8,8 @@ their operators keep. Every answer is compared with DuckDB's, on the events that
 
 `--peers duckdb` runs the query in DuckDB again after every step over all events so far, on one thread, as we have one worker,
 and compares the processor seconds of all steps, and those of the last three tenths of the steps, where the history is long.
+`--peers spark` asks Spark SQL once over all events, warm, by the clock, beside our last steps (of the last `--steps`); it does
+not take the text of all queries, which are DuckDB's.
 
 `--profile` prints the plan of each query with its figures and what the time of each node went into; with a file name it also
 writes that as a flame graph for speedscope.app (`benchmarks.profiling`).
@@ -51,9 +53,10 @@ WANTED = {100_000: 2.0, 10_000: 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What playing all steps took: processor seconds of each, rows of state at the end, and the plan with its figures."""
+    """What playing all steps took: processor seconds of each, by the clock too, rows of state at the end, the plan's figures."""
 
     seconds: list[float]
+    clock_s: list[float]
     state_rows: int
     plan: str
 
@@ -67,22 +70,23 @@ def run_query(name: str, steps: list[Tables], compare: bool, workers: int = 1) -
     """Play all steps, and compare the answer if it is wanted."""
     circuit = dbsp.circuit(name, {"v": QUERIES[name].build()}, materialize=compare)
     tables = {table.name for table in circuit.tables}
-    seconds = []
+    seconds, by_clock = [], []
     with dbsp.open(circuit, workers=workers) as run:
         if "side" in tables:
             run.push("side", SIDE)
         for step in steps:
-            started = time.process_time()
+            started, clock = time.process_time(), time.perf_counter()
             for table in tables & COLUMNS.keys():
                 run.push(table, step[table])
             run.step()
             run.forget_outputs()
             seconds.append(time.process_time() - started)
+            by_clock.append(time.perf_counter() - clock)
         if compare:
             _, expected = duck.recomputed([whole(steps)], QUERIES[name].sql, 1, {"side": SIDE})
             duck.check(name, run.view("v").to_arrow(), expected)
         state = sum(total.state_rows for total in run.totals.by_node.values())
-        return Played(seconds, state, run.explain())
+        return Played(seconds, by_clock, state, run.explain())
 
 
 def whole(steps: list[Tables]) -> Tables:
@@ -121,6 +125,23 @@ class Figures:
         return "DuckDB's time by ours: all steps {:.2f}, last steps {:.2f}".format(*ratios.values())
 
 
+def add_spark(figures: Figures, steps: list[Tables], step: int, found: dict[str, Played]) -> None:
+    """Spark SQL's time for each query over all events, by our last steps', by the clock."""
+    from benchmarks.peers import spark_sql  # noqa: PLC0415 (it needs PySpark)
+
+    with spark_sql.Tables(whole(steps) | {"side": SIDE}, cores=1) as there:
+        for name, ours in found.items():
+            again_ms = spark_sql.milliseconds(there, "nexmark", name, QUERIES[name].sql)
+            if again_ms is None:
+                continue
+            last = max(len(ours.clock_s) * 3 // 10, 1)
+            ratio = again_ms / (1000 * sum(ours.clock_s[-last:]) / last)
+            figures.kept[f"{name}_spark_sql_ms"] = round(again_ms, 1)
+            figures.kept[f"{name}_spark_sql_by_ours_in_last_steps_of_{step}"] = round(ratio, 2)
+            if QUERIES[name].stateful:
+                figures.targets[f"{name}_spark_sql_by_ours_in_last_steps_of_{step}"] = report.at_least(1.0)
+
+
 def main() -> None:
     """Measure, print, keep."""
     parser = report.parser(__doc__)
@@ -129,7 +150,7 @@ def main() -> None:
     parser.add_argument("--queries", nargs="+", default=list(QUERIES))
     parser.add_argument("--runs", type=int, default=1, help="the median of so many runs")
     parser.add_argument("--spacing-us", type=int, default=10_000, help="event time between two events")
-    parser.add_argument("--peers", nargs="*", choices=["duckdb"], default=[])
+    parser.add_argument("--peers", nargs="*", choices=["duckdb", "spark"], default=[])
     parser.add_argument("--profile", nargs="?", const="", metavar="FILE", help="where the time of each query goes")
     parser.add_argument("--append-only", action="store_true", help="declare the tables append-only")
     arguments = parser.parse_args()
@@ -142,12 +163,13 @@ def main() -> None:
     warm = list(Generator(seed=1, spacing_us=arguments.spacing_us).batches(WARM_EVENTS, 100_000))
     for step in arguments.steps:
         steps = list(Generator(spacing_us=arguments.spacing_us).batches(arguments.events, step))
+        played: dict[str, Played] = {}
         for name in arguments.queries:
             run_query(name, warm, compare=True)
             found = sorted(
                 (run_query(name, steps, compare=False) for _ in range(arguments.runs)), key=lambda each: each.whole_s
             )
-            ours = found[len(found) // 2]
+            ours = played[name] = found[len(found) // 2]
             print(f"{name:>5}  steps of {step:>7,}  {figures.add(name, step, ours, arguments.events)}", flush=True)
             if "duckdb" in arguments.peers:
                 seconds, _ = duck.recomputed(steps, QUERIES[name].sql, 1, {"side": SIDE})
@@ -157,6 +179,8 @@ def main() -> None:
                 with profile.recording(f"{name}, steps of {step:,}"):
                     run_query(name, steps, compare=False)
                 print(profile.table(), flush=True)
+    if "spark" in arguments.peers:
+        add_spark(figures, steps, step, played)
     if profile is not None and arguments.profile:
         profile.write(Path(arguments.profile))
     report.keep("nexmark", figures.kept, figures.targets)
