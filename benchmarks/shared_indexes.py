@@ -66,7 +66,7 @@ def sharing(how: str) -> Iterator[None]:
 
 def nexmark(views: dict[str, dbsp.Stream], events: int, step: int) -> tuple[float, int, int]:
     """CPU seconds, rows and bytes of state."""
-    circuit = dbsp.circuit("n", views, materialize=False)  # type: ignore[arg-type]
+    circuit = dbsp.circuit("n", views, materialize=False)
     tables = {table.name for table in circuit.tables} & NEXMARK_TABLES.keys()
     seconds = 0.0
     with dbsp.open(circuit) as run:

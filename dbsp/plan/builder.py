@@ -74,7 +74,6 @@ class Builder:
     horizons: dict[int, Horizon] = field(default_factory=dict)
     appending: set[int] = field(default_factory=set)
     lending: Lending = field(default_factory=Lending)
-    lending: Lending = field(default_factory=Lending)
     _known: dict[tuple[Operator, tuple[int, ...]], int] = field(default_factory=dict)
     _received: dict[tuple[int, Key], int] = field(default_factory=dict)
 

@@ -99,11 +99,9 @@ def _columns(schema: Schema) -> str:
 
 def _borrowed(trace: TraceSpec, lender: str, itself: bool) -> str:
     """A trace that another node adds to, or this one under another index."""
-    return (
-        f"trace {trace.id} again"
-        if itself
-        else f"trace {trace.id} of {lender}, by ({', '.join(trace.arrangement.key)})"
-    )
+    if itself:
+        return f"trace {trace.id} again"
+    return f"trace {trace.id} of {lender}, by ({', '.join(trace.arrangement.key)})"
 
 
 def _trace(trace: TraceSpec) -> str:
