@@ -193,9 +193,11 @@ def rolling(
     with located(user_line()):
         function = aggregate_name(aggregate)
         if function not in AGGREGATES or aggregate.order:
-            raise CircuitError(
-                f"rolling takes an aggregate: got={function}", f"one of dbsp.{', dbsp.'.join(AGGREGATES)}"
+            hint = (
+                f"one of dbsp.{', dbsp.'.join(AGGREGATES)}; for another join the rows with those near them, "
+                '.interval_join(same, on="at", by="k", lower=-dbsp.hours(1), upper=dbsp.hours(0)), and group by the row'
             )
+            raise CircuitError(f"rolling takes an aggregate of these: got={function}", hint)
         if (rows is None) == (range is None):
             hint = "rows=2, rows=(2, 1), range=dbsp.minutes(5), range=(10, 0); rows=(None, None) for all rows"
             raise CircuitError("rolling takes either rows or a range", hint)
