@@ -392,7 +392,8 @@ class Hands:
             self._note_checkpoint(self._copying)
             self._copying = None
         ledger = self._change(lambda found: ledgers.publish(found, command.version, ends_rescale=command.ends_rescale))
-        self._trim(ledger)
+        if not command.ends_rescale:  # steps wait for its end: the next checkpoint trims
+            self._trim(ledger)
         return p.Published(version=command.version)
 
     def _trim(self, ledger: Ledger) -> None:
