@@ -31,7 +31,7 @@ from enum import IntEnum
 import numpy as np
 
 from dbsp.distribute.distributor import HERE, STORE, Marks, Stored, dealt, routed
-from dbsp.distribute.keys import NO_KEYS, Keys, Mask, Numbers, contains, owner_of, union, without
+from dbsp.distribute.keys import NO_KEYS, Keys, Mask, Numbers, contains, keys_of, owner_of, union, without
 from dbsp.distribute.messages import (
     Acquire,
     AddKeys,
@@ -169,7 +169,7 @@ class IcaddDistributor:
         if self.new is not None and self.phase is Phase.INTERROGATE:
             leaving = (owner_of(self.old, keys) == self.worker) & (owner_of(self.new, keys) != self.worker)
             if leaving.any():
-                here = replace(self, whitelist=union(self.whitelist, np.unique(keys[leaving])))
+                here = replace(self, whitelist=union(self.whitelist, keys_of(keys[leaving])))
         places = here._places(keys, sender, version)
         out, stored = routed(keys, rows, places, self.version, self.region)
         return (replace(here, stored=here.stored.plus(stored.keys, stored.rows)) if len(stored) else here), out

@@ -24,11 +24,18 @@ for _empty in (NO_KEYS, NO_ROWS):
 def keys_of(hashes: npt.ArrayLike) -> Keys:
     """The set of these hashes.
 
+    **Cost** one sort; sorted runs end to end are merged. `np.unique` builds a hash table instead, on key hashes fifty times
+    slower (numpy 2.4).
+
     >>> keys_of([3, 1, 3]).tolist()
     [1, 3]
     """
-    found: Keys = np.unique(np.asarray(hashes, dtype=np.uint64))
-    return found
+    return distinct(np.sort(np.asarray(hashes, dtype=np.uint64), kind="stable"))
+
+
+def distinct(hashes: Keys) -> Keys:
+    """Sorted hashes, each once."""
+    return hashes[np.concatenate([[True], hashes[1:] != hashes[:-1]])] if len(hashes) else hashes
 
 
 def contains(keys: Keys, hashes: Keys) -> Mask:
@@ -50,8 +57,7 @@ def union(left: Keys, right: Keys) -> Keys:
     """What is in either set."""
     if not len(right):
         return left
-    found: Keys = np.union1d(left, right)
-    return found
+    return keys_of(np.concatenate([left, right])) if len(left) else right
 
 
 def without(keys: Keys, other: Keys) -> Keys:

@@ -20,7 +20,8 @@ import numpy as np
 
 from dbsp.distribute.commands import BeginCommand, MigrateCommand, event_of, migration_of
 from dbsp.distribute.encoding import decode, encode
-from dbsp.distribute.keys import NO_KEYS, Keys, Numbers, contains
+from dbsp.distribute.keys import NO_KEYS, Keys, Numbers, contains, distinct
+from dbsp.distribute.keys import keys_of as hashes_of
 from dbsp.distribute.lockstep import run_rounds
 from dbsp.distribute.messages import (
     AddKeys,
@@ -105,8 +106,8 @@ class _Traces:
         """The key hashes of all traces. **Cost** reads the hashes of all stored rows, once per migration."""
         found: list[Keys] = [NO_KEYS]
         for _, spine in self._spines():
-            found += [np.unique(part.words[0]) for part in spine.parts() if len(part)]
-        return np.unique(np.concatenate(found))
+            found += [distinct(part.words[0]).copy() for part in spine.parts()]
+        return hashes_of(np.concatenate(found))
 
     def _rows(self, keys: Keys) -> dict[int, Batch]:
         """Every trace's rows of these keys. **Cost** that of a look-up of the keys."""
