@@ -24,6 +24,7 @@ from dbsp.coordinator.layouts import refuse_apart
 from dbsp.coordinator.site import ConfiguredSite, kafka_settings
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog
+from dbsp.io.output_part import DEAD_LETTERS
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
 from dbsp.plan.plan import Plan
@@ -45,8 +46,30 @@ class Built:
 
 
 def load_plan(config: Config) -> Plan:
-    """The plan of the circuit that the settings name."""
-    return make_plan(load_circuit(config.pipeline.circuit, config.folder))
+    """The plan of the circuit that the settings name; what they say of tables and views must be there."""
+    plan = make_plan(load_circuit(config.pipeline.circuit, config.folder))
+    check_names(config, plan)
+    return plan
+
+
+def check_names(config: Config, plan: Plan) -> None:
+    """Topics and keys are of tables and views that the circuit has."""
+    tables = [table.name for table in plan.tables]
+    views = {view.name: view.schema.names for view in plan.views}
+    outputs = [*views, DEAD_LETTERS]
+    for section, kind, known, named in (
+        ("input.topics", "table", tables, config.input.topics),
+        ("output.topics", "view", outputs, config.output.topics),
+        ("output.keys", "view", outputs, config.output.keys),
+    ):
+        for name in named:
+            if name not in known:
+                raise ConfigError(f"no such {kind}: {section} names {name}", f"there is {', '.join(sorted(known))}")
+    for view, column in config.output.keys.items():
+        if view in views and column not in views[view]:
+            raise ConfigError(
+                f"no such column: output.keys names {view}.{column}", f"there is {', '.join(views[view])}"
+            )
 
 
 def build(
@@ -67,7 +90,13 @@ def build(
     if config.autoscale.enabled:
         several = initial(2, hosts=config.layout.offered())
         refuse_apart(config, several, several)
-    config.data_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        config.data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the data folder cannot be made: data_dir={config.data_dir} error={error.strerror}",
+            "name another `data_dir` in [pipeline], or mend what is there",
+        ) from None
     clock = clock or SystemClock()
     control = LmdbControl(config.data_dir)
     ledger = _ledger(config, plan, control)

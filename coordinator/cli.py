@@ -129,7 +129,7 @@ def status(client: Client) -> None:
         f"{found['name']}: {found['state']}" + (" (replaying)" if found["replaying"] else ""),
         f"step {found['step']:,}, epoch {found['epoch']}, {found['workers']} workers (layout {found['layout_version']})",
         f"checkpoint {found['version']} at step {found['checkpoint_step']:,}",
-        f"{found['rows_in']:,} rows in, {found['rows_out']:,} rows out, {found['dead_letters']:,} dead letters,"
+        f"since this start: {found['rows_in']:,} rows in, {found['rows_out']:,} rows out, {found['dead_letters']:,} dead letters,"
         f" {found['lag_rows']:,} waiting",
         f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ class EventsLog:
     def __init__(self, path: Path, clock: Clock) -> None:
         """Open the file for appending."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._file = path.open("a", encoding="utf-8", buffering=1)
         self._clock, self._lock = clock, threading.Lock()
 
@@ -39,10 +41,21 @@ class EventsLog:
         at = datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"at": at, "event": kind, **fields}, default=str)
         with self._lock:
-            if not self._file.closed:
+            if self._file.closed:
+                return
+            try:
                 self._file.write(line + "\n")
+            except OSError:  # a full disk: the log is not worth a pipeline
+                self._renew()
+
+    def _renew(self) -> None:
+        """Forget what could not be written, so that the next line is tried by itself."""
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            self._file = self._path.open("a", encoding="utf-8", buffering=1)
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
+        with self._lock, suppress(OSError):
             self._file.close()

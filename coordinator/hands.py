@@ -128,6 +128,10 @@ class Hands:
             self._runtime = self._parts.runtime()
         return self._runtime
 
+    def check_owner(self) -> None:
+        """`FencedError` if another coordinator has raised the epoch; writes nothing."""
+        self._change(lambda ledger: ledger)
+
     def renew_runtime(self) -> None:
         """Close the runtime, whatever is left of it; the next command makes another."""
         runtime, self._runtime = self._runtime, None

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from dbsp.coordinator.listen import Server, bind
 from dbsp.coordinator.progress import Progress
 from dbsp.coordinator.protocol import Halt
 from dbsp.coordinator.service import Service
-from dbsp.errors import DbspError
+from dbsp.errors import DbspError, InternalError, UnavailableError
 from dbsp.layout import rescaled
 from dbsp.plan.explain import explain
 from dbsp.version import VERSION
@@ -87,6 +88,13 @@ def guarded(action: Callable[[], Any]) -> int:
         return exit_code("config")
     except click.Abort:
         return INTERRUPTED
+    except OSError as error:
+        report(UnavailableError(f"the system refused: {error}", "mend it and give the same command again"))
+        return exit_code(UnavailableError.code)
+    except Exception as error:  # noqa: BLE001 - a bug: its story, then one line as for every error
+        traceback.print_exc()
+        report(InternalError(f"a bug: {type(error).__name__}: {error}", "report it with the lines above"))
+        return exit_code(InternalError.code)
     return OK
 
 
@@ -124,6 +132,7 @@ def run(
         service = Service(config, build(config, wrap=wrap))
         if rescale is not None:
             _wish(service, rescale)
+        _note_workers(service, rescale)
         interrupts = _Interrupts(service)
         service.start(wait=False)
         if bound is not None:
@@ -176,6 +185,16 @@ def _wish(service: Service, workers: int) -> None:
     facts = service.built.facts
     refuse_apart(service.config, facts.layout, rescaled(facts.layout, workers, step=0))
     service.wish_rescale(workers)
+
+
+def _note_workers(service: Service, rescale: int | None) -> None:
+    """The setting is that of a new pipeline: say so where somebody may have changed it."""
+    wanted, found = service.config.pipeline.workers, len(service.layout().workers)
+    if rescale is None and wanted != found:
+        click.echo(
+            f"{found} workers go on; `workers` in [pipeline] is {wanted}, which counts for a new pipeline", err=True
+        )
+        click.echo(f"hint: change the number with `coordinator rescale {wanted}`", err=True)
 
 
 class _Interrupts:

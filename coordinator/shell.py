@@ -24,6 +24,7 @@ from dbsp.runtime.runtime import Runtime
 
 SETTLED = (p.Running, p.Paused, p.Halted)
 RENEW_AFTER_FAILURES = 2
+OWNER_CHECK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,7 @@ class Shell:
         self._watches: list[_Watch] = []
         self._wake = threading.Event()
         self._checkpoint_at = parts.clock.monotonic_s()
+        self._owned_at = parts.clock.monotonic_s()
         self._control = parts.control
         self._watching, self._sampled = Watching(since_s=parts.clock.monotonic_s()), -1
         self.hands.woken = self._wake.set
@@ -197,13 +199,20 @@ class Shell:
             self._answer_asks()
             if (shown := self.hands.warming.shown) is not self.board.now.rescale:
                 self.board.post(replace(self.board.now, rescale=shown))
-            if for_input:
-                try:
-                    if self.hands.step_is_due():
-                        return p.Woken()
-                except DbspError as error:
-                    return p.Failed(code=error.code, message=str(error))
+            try:
+                self._check_owner()
+                if for_input and self.hands.step_is_due():
+                    return p.Woken()
+            except DbspError as error:
+                return p.Failed(code=error.code, message=str(error))
             self._clock.wait(self._wake, self._settings.poll_s)
+
+    def _check_owner(self) -> None:
+        """Where nothing is written, nothing refuses an older epoch: look for a newer one from time to time."""
+        now = self._clock.monotonic_s()
+        if now - self._owned_at >= OWNER_CHECK_S:
+            self._owned_at = now
+            self.hands.check_owner()
 
     def _back_off(self, failures: int) -> p.Event:
         """Longer after every failure in a row; a request ends the wait early.

@@ -10,7 +10,7 @@ import datetime
 import itertools
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -24,6 +24,7 @@ from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
 from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError, DataError
+from dbsp.expr.type_names import spelled
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord
 from dbsp.plan.plan import Plan
@@ -369,10 +370,14 @@ def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
     elif isinstance(rows, pa.RecordBatch | pa.Table):
         source = pa.table(rows) if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     else:
-        listed = list(rows)
-        known = table.schema.to_arrow()
+        listed = _listed(table, rows)
         _refuse_unknown(table, {name for row in listed for name in row})
-        source = pa.Table.from_pylist(listed, schema=pa.schema([field.with_nullable(True) for field in known]))
+        source = pa.table({
+            column.name: _fitted(table, column, lambda name=column.name, type_=column.type: pa.array(
+                [row.get(name) for row in listed], type_
+            ))
+            for column in table.schema
+        })  # fmt: skip
     _refuse_unknown(table, set(source.column_names))
     needed = set(table.primary_key) if operation == DELETE and table.primary_key else {
         column.name for column in table.schema if not column.nullable
@@ -380,7 +385,8 @@ def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
     columns = []
     for column in table.schema:
         if column.name in source.column_names:
-            array = source.column(column.name).cast(column.type).combine_chunks()
+            given = source.column(column.name)
+            array = _fitted(table, column, lambda given=given, type_=column.type: given.cast(type_)).combine_chunks()
         else:
             array = pa.nulls(source.num_rows, column.type)
         if column.name in needed and array.null_count:
@@ -388,6 +394,32 @@ def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
         columns.append(array)
     loose = Schema(tuple(Column(c.name, c.type, c.name not in needed) for c in table.schema))
     return Batch.of(loose if operation == DELETE and table.primary_key else table.schema, columns)
+
+
+def _listed(table: Table, rows: object) -> list[Mapping[str, Any]]:
+    """Rows as a list of dicts; `CircuitError` for anything else."""
+    listed = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | bytes) else [rows]
+    for row in listed:
+        if not isinstance(row, Mapping):
+            hint = "push a list of dicts, a dict of columns, or an Arrow table"
+            raise CircuitError(f"not a row: table={table.name} row={row!r:.100}", hint)
+    return listed
+
+
+def _fitted(table: Table, column: Column, make: Callable[[], Any]) -> Any:
+    """What `make` gives; values that do not fit the column are an error that names it."""
+    try:
+        return make()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError) as error:
+        place = f"table={table.name} column={column.name} type={spelled(column.type)}"
+        raise CircuitError(f"a value that does not fit its column: {place} error={error}", _hint(column)) from None
+
+
+def _hint(column: Column) -> str:
+    """How to write values of the column."""
+    if pa.types.is_decimal(column.type):
+        return f'write decimal.Decimal("1.5"), with at most {column.type.scale} digits after the point'
+    return "convert the values before they are pushed"
 
 
 def _refuse_unknown(table: Table, names: set[str]) -> None:

@@ -24,7 +24,9 @@ import pytest
 
 from dbsp.coordinator import build as build_module
 from dbsp.coordinator import serve
+from dbsp.coordinator.clock import SystemClock
 from dbsp.coordinator.config import Config, HttpSection, load_config
+from dbsp.coordinator.events_log import EventsLog
 from dbsp.coordinator.http import ARROW, make_app
 from dbsp.coordinator.listen import Server, bind, read_address
 from dbsp.coordinator.service import Service
@@ -680,3 +682,68 @@ def test_a_push_that_is_repeated_says_so(client: httpx.Client, service: Service)
     half = push("--sequence", "2")
     assert half.returncode == 2
     assert "--producer and --sequence together" in half.stderr
+
+
+def test_a_coordinator_that_idles_sees_that_it_was_replaced(folder: Path) -> None:
+    first = Service(settings(folder))
+    first.start(timeout_s=60)
+    with Service(settings(folder)):
+        finish = first.wait_for_end(60)
+    assert finish is not None
+    assert finish.code == "fenced"
+    first.close()
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    log = EventsLog(tmp_path / "log", SystemClock())
+    log._file.close()
+    log._file = Path("/dev/full").open("a", buffering=1)  # noqa: SIM115 - closed by the log
+    log.noted("lost", {})
+    log.noted("kept", {})
+    log.close()
+    assert '"event": "kept"' in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ('input.topics={ordrs = "x"}', "input.topics names ordrs"),
+        ('output.topics={nothing = "x"}', "output.topics names nothing"),
+        ('output.keys={large = "nothing"}', "output.keys names large.nothing"),
+    ],
+)
+def test_settings_name_tables_and_views_that_are_there(folder: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_module.load_plan(settings(folder, override))
+    build_module.load_plan(settings(folder, 'output.topics={dead_letters = "x", large = "y"}'))
+
+
+def test_a_data_folder_that_cannot_be_made_is_one_error(folder: Path) -> None:
+    (folder / "taken").write_text("")
+    done = command_line(folder, "--set", "pipeline.data_dir=taken", "--set", "http.port=0")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the data folder cannot be made: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_another_number_of_workers_in_the_settings_is_noted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Service(settings(folder)).close()
+    with closing(Service(settings(folder, "pipeline.workers=5"))) as service:
+        serve._note_workers(service, None)
+    assert "coordinator rescale 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "code"), [(OSError("full"), 4), (KeyError("x"), 70)])
+def test_an_error_of_another_kind_has_its_exit_code(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise error
+
+    assert serve.guarded(fails) == code
+    assert "error: " in capsys.readouterr().err
+
+
+def command_line(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dbsp.coordinator.serve", str(folder / "pipeline.toml"), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
