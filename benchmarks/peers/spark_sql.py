@@ -1,7 +1,7 @@
 """Spark SQL in batch: a query asked again over Parquet files, warm, by the clock; starting Spark is not counted.
 
-The SQL is DuckDB's, with some words changed; what Spark SQL does not take is left out, with its reason. Seconds are by the clock because the work is done
-in the JVM.
+The SQL is DuckDB's, with some words changed; what Spark SQL does not take is left out, with its reason. Seconds are by the
+clock because the work is done in the JVM.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ WORDS = {
     "strftime(": "date_format(",
     "'%Y-%m-%d'": "'yyyy-MM-dd'",
     "'%H:%M'": "'HH:mm'",
+    "filter (": "filter (where ",
     "::bigint": "",
     "::double": "",
 }
