@@ -291,8 +291,35 @@ def clock_as_it_is(patch: Patch) -> None:
     patch.setattr(Timing, "moment", moment)
 
 
+def slices_in_the_manifest(patch: Patch) -> None:
+    original = fakes.FakeWarm._take
+
+    def take(self: fakes.FakeWarm, giver: int, taker: int) -> None:
+        original(self, giver, taker)
+        database = self.world.databases[taker]
+        database.versions = {v: (c, rows | database.warm) for v, (c, rows) in database.versions.items()}
+
+    patch.setattr(fakes.FakeWarm, "_take", take)
+
+
+def take_over_early(patch: Patch) -> None:
+    original = fakes.FakeRuntime._adopt
+
+    def adopt(
+        self: fakes.FakeRuntime, worker: int, version: int, checkpoint: CheckpointId, mine: frozenset[fakes.Row]
+    ) -> None:
+        warm = self._database(worker).warm
+        original(self, worker, version, checkpoint, warm or mine)
+
+    patch.setattr(fakes.FakeRuntime, "_adopt", adopt)
+
+
 PAUSES = replace(USUAL, crash=0.002, crash_again=0.0, error=0.002, pause=0.02, zombie=0.05, rescale=0.08)
 ERRORS = replace(USUAL, crash=0.0, crash_again=0.0, error=0.03, straggler=1.0, rescale=0.08, pause=0.0, zombie=0.0)
+BESIDE = replace(
+    USUAL, crash=0.005, crash_again=0.0, error=0.01, pause=0.0, zombie=0.0, rescale=0.1, copy_speed=0.9, workers_max=4
+)  # fmt: skip
+QUIET = replace(USUAL, crash=0.001, crash_again=0.0, error=0.001, pause=0.0, zombie=0.0, rescale=0.08)
 CRASHES = replace(USUAL, crash=0.03, error=0.0, rescale=0.08, copy_speed=0.9)
 
 PLANTS = (
@@ -313,6 +340,12 @@ PLANTS = (
     Plant(rule="logs trimmed below the oldest openable version", breaks=trim_too_much, design="7", seeds=20),
     Plant(rule="a shard moves to one owner", breaks=move_a_shard_twice, design="9", seeds=60),
     Plant(rule="every shard moves", breaks=forget_a_shard, design="9", seeds=20),
+    Plant(
+        rule="warm slices lie outside the manifest", breaks=slices_in_the_manifest, design="9", seeds=60, faults=BESIDE
+    ),
+    Plant(
+        rule="what a warm-up lacks is copied at the switch", breaks=take_over_early, design="9", seeds=60, faults=QUIET
+    ),
     Plant(rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=60),
     Plant(rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, faults=PAUSES),
     Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20),
