@@ -12,7 +12,7 @@ k rows; twice the frame's range for frames of a range; all rows behind the first
 values shift there, and 8 bytes read per row in front of it, to count them (its key too, where the hash does not decide
 equality); the whole partition for dense_rank, percent_rank,
 cume_dist, ntile and frames without bound, and for first_value and last_value where that value changes. Several functions
-of one window cost what the widest of them costs.
+of one window share a stretch: as far as the widest looks on either side, and as far again from the rows that it touches.
 """
 
 from __future__ import annotations
