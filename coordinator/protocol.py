@@ -2,7 +2,8 @@
 
 Every command but `Wait` and `Finish` is answered by exactly one event: the one named in its docstring, or `Failed`.
 `CopyEnded` and `WarmEnded` answer nothing: they are news, told between two commands as requests are.
-Requests come at any time and are answered by what the state becomes. All are frozen values without behaviour.
+Requests come at any time and are answered by what the state becomes. All are frozen values without behaviour: one module,
+though a long one, because what a value means is said by those it meets.
 """
 
 from __future__ import annotations
