@@ -82,7 +82,9 @@ def histories(spine: Spine, delta: Batch, keys: Sequence[str]) -> Histories:
     """
     if delta.key_hash is None:
         raise InternalError("changes are arranged by their key")
-    _, stored = spine.matches(np.unique(delta.key_hash))
+    first = np.ones(len(delta), np.bool_)  # sorted as they are: `np.unique` would build a hash table, many times slower
+    first[1:] = delta.key_hash[1:] != delta.key_hash[:-1]
+    _, stored = spine.matches(delta.key_hash[first])
     rows = concat([stored.loose(), delta.loose()], delta.schema)
     came = np.arange(len(rows)) >= len(stored)
     runs = keyed_runs([rows.column(name) for name in keys], rounds_of(rows).astype(np.uint64))
