@@ -61,7 +61,8 @@ def measured(plan: Plan, totals: Totals) -> str:
     """The plan as text, under every node what it did.
 
     **Shape** rows in and out, time and its share of all, the busiest worker's share of the rows (of two workers half is even,
-    nearly all is a hot key), and the state it reads: rows, bytes, bytes per row.
+    nearly all is a hot key), and the state it keeps: rows, bytes, bytes per row; a trace that it borrows counts where it belongs.
+    With several workers the same for each of them.
 
     **Example**
 
@@ -89,7 +90,7 @@ def measured(plan: Plan, totals: Totals) -> str:
 
 
 def _figures(found: list[NodeTotal], whole: float) -> Iterator[str]:
-    """One line, or none for a node that never ran."""
+    """One line, and one by worker if there are several; none for a node that never ran."""
     if not found:
         return
     rows, seconds = sum(total.rows_in for total in found), sum(total.seconds for total in found)
@@ -101,3 +102,16 @@ def _figures(found: list[NodeTotal], whole: float) -> Iterator[str]:
     if kept:
         text += f"  state {kept:,} rows, {size:,} bytes ({size / kept:.0f} a row)"
     yield f"      {text}"
+    if len(found) > 1:
+        yield f"      by worker: {_by_worker(found)}"
+
+
+def _by_worker(found: list[NodeTotal]) -> str:
+    """What each worker read, how long it took, what it keeps; in the order of their numbers."""
+    parts = [
+        f"in {' / '.join(f'{total.rows_in:,}' for total in found)}",
+        f"time {' / '.join(f'{total.seconds:.3f}' for total in found)} s",
+    ]
+    if any(total.state_rows for total in found):
+        parts.append(f"state {' / '.join(f'{total.state_bytes:,}' for total in found)} bytes")
+    return "  ".join(parts)

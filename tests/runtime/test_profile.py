@@ -40,6 +40,8 @@ def test_a_hot_key_is_seen() -> None:
         text = run.explain()
     assert max(shares) == sum(shares) > 0
     assert "busiest worker 100 % of rows" in text
+    line = text.splitlines()[next(at for at, line in enumerate(text.splitlines()) if " group by (k)" in line) + 2]
+    assert f"by worker: in {' / '.join(f'{share:,}' for share in shares)}  time" in line
 
 
 def test_before_any_step_there_are_no_figures() -> None:
