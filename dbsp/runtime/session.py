@@ -10,7 +10,7 @@ import datetime
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -372,12 +372,7 @@ def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
     else:
         listed = _listed(table, rows)
         _refuse_unknown(table, {name for row in listed for name in row})
-        source = pa.table({
-            column.name: _fitted(table, column, lambda name=column.name, type_=column.type: pa.array(
-                [row.get(name) for row in listed], type_
-            ))
-            for column in table.schema
-        })  # fmt: skip
+        source = pa.table({c.name: _fitted(table, c, [row.get(c.name) for row in listed]) for c in table.schema})
     _refuse_unknown(table, set(source.column_names))
     needed = set(table.primary_key) if operation == DELETE and table.primary_key else {
         column.name for column in table.schema if not column.nullable
@@ -385,8 +380,7 @@ def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
     columns = []
     for column in table.schema:
         if column.name in source.column_names:
-            given = source.column(column.name)
-            array = _fitted(table, column, lambda given=given, type_=column.type: given.cast(type_)).combine_chunks()
+            array = _fitted(table, column, source.column(column.name))
         else:
             array = pa.nulls(source.num_rows, column.type)
         if column.name in needed and array.null_count:
@@ -398,18 +392,22 @@ def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
 
 def _listed(table: Table, rows: object) -> list[Mapping[str, Any]]:
     """Rows as a list of dicts; `CircuitError` for anything else."""
-    listed = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | bytes) else [rows]
-    for row in listed:
+    given = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | bytes) else [rows]
+    listed: list[Mapping[str, Any]] = []
+    for row in given:
         if not isinstance(row, Mapping):
             hint = "push a list of dicts, a dict of columns, or an Arrow table"
-            raise CircuitError(f"not a row: table={table.name} row={row!r:.100}", hint)
+            raise CircuitError(f"not a row: table={table.name} row={repr(row)[:100]}", hint)
+        listed.append(row)
     return listed
 
 
-def _fitted(table: Table, column: Column, make: Callable[[], Any]) -> Any:
-    """What `make` gives; values that do not fit the column are an error that names it."""
+def _fitted(table: Table, column: Column, values: list[Any] | pa.ChunkedArray) -> pa.Array:
+    """The values as the column's type; those that do not fit are an error that names it."""
     try:
-        return make()
+        if isinstance(values, list):
+            return pa.array(values, column.type)
+        return values.cast(column.type).combine_chunks()
     except (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError) as error:
         place = f"table={table.name} column={column.name} type={spelled(column.type)}"
         raise CircuitError(f"a value that does not fit its column: {place} error={error}", _hint(column)) from None
