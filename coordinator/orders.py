@@ -1,0 +1,183 @@
+"""What the machine tells the shell to do; part of `protocol`, which says how each is answered.
+
+Every command but `Wait` and `Finish` is answered by exactly one event: the one named in its docstring, or `Failed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dbsp.layout import Layout
+from dbsp.logs import StepRecord
+from dbsp.store import CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimEpoch:
+    """Own the step log and the ledger. → `Claimed`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateWorkers:
+    """Make version 0 for the workers that have no database. → `Created`."""
+
+    workers: tuple[int, ...]
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceWorkers:
+    """Write the epoch into every database. → `Fenced`."""
+
+    epoch: int
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadVersions:
+    """Ask every worker what it can open. → `Held`."""
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenVersion:
+    """Open the version on every worker of the layout; later steps are discarded. → `Opened`."""
+
+    version: int
+    epoch: int
+    layout: Layout
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardWorkers:
+    """Delete the databases of `workers`; `members` remain, `forming` of them without one. → `Discarded`."""
+
+    workers: tuple[int, ...]
+    members: tuple[int, ...]
+    forming: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSteps:
+    """Read the step log from `first` on. → `StepsRead`."""
+
+    first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutStep:
+    """Take what waits as step `step` and log it. → `Recorded`."""
+
+    epoch: int
+    step: int
+    layout_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStep:
+    """Run a logged step; with `may_cut_ahead` the next one may be logged meanwhile. → `StepDone`."""
+
+    record: StepRecord
+    layout: Layout
+    epoch: int
+    replay: bool
+    may_cut_ahead: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinVersion:
+    """Pin the cut on every worker, then begin to copy it; `CopyEnded` is told when it has ended. → `Pinned`."""
+
+    version: int
+    checkpoint: CheckpointId
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitCopy:
+    """Wait for the copy under way. → `Copied`."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Write the version into the ledger, then trim the logs. → `Published`."""
+
+    version: int
+    checkpoint: CheckpointId
+    ends_rescale: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLayout:
+    """Write the new layout into the ledger before it is used. → `LayoutLogged`."""
+
+    layout: Layout
+    members: tuple[int, ...]
+    forming: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redistribute:
+    """Slice the opened version into `version` of the new layout. → `Redistributed`."""
+
+    version: int
+    checkpoint: CheckpointId
+    old: Layout
+    new: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """Begin to copy what the workers of `new` lack of `version`; `WarmEnded` is told at its end. → `WarmBegun`."""
+
+    round: int
+    version: int
+    old: Layout
+    new: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndWarmUp:
+    """End the round under way; `workers` forget what was copied ahead. → `Cooled`."""
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetRescale:
+    """Take the wish to rescale out of the ledger. → `Forgotten`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDecision:
+    """Add the command to the record of a step that has not finished. → `Decided`."""
+
+    epoch: int
+    step: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Until there is input for a step, or a request. → `Woken` or a request."""
+
+    for_input: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackOff:
+    """Wait before trying again; longer with every failure in a row. → `Woken`."""
+
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """Close everything and end with this error kind (None: success)."""
+
+    code: str | None
+    message: str
