@@ -24,6 +24,18 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+POOL = "import dbsp.zset.kernels, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+
+
+def pool(**settings: str) -> str:
+    """Where a process with these settings has Arrow's columns from."""
+    plain = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    done = subprocess.run(
+        [sys.executable, "-c", POOL], env=plain | settings, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
 def faults(limit: str) -> int:
     """Page faults of twenty allocations of 3.2 MB."""
     environment = {**os.environ, "DBSP_KEPT_BYTES_MAX": limit}
@@ -35,6 +47,14 @@ def faults(limit: str) -> int:
 def test_steps_take_no_new_pages() -> None:
     """After the first step the same memory is used again."""
     assert faults("268435456") < 200
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's heap exists on Linux only")
+def test_columns_come_from_the_same_heap_unless_the_user_says_otherwise() -> None:
+    """Arrow's own switch wins, and where freed memory is not kept nothing is changed."""
+    assert pool() == "system"
+    assert pool(ARROW_DEFAULT_MEMORY_POOL="mimalloc") == "mimalloc"
+    assert pool(DBSP_KEPT_BYTES_MAX="0") != "system"
 
 
 def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
