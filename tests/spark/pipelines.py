@@ -25,6 +25,7 @@ from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
 from dbsp.zset.batch import Batch
 
+CLOCK_US = 10_000_000_000  # later than any time in the rows
 PARTITIONS = 4
 RUN = "test"
 MakeRuntime = Callable[[Work], Runtime]
@@ -89,7 +90,7 @@ class Pipeline:
         )
         return StepRecord(
             epoch=self.epoch, step=self.step, layout_version=self.layout.version, ranges=ranges,
-            clock_us=1_000_000 * self.step, engine="test",
+            clock_us=CLOCK_US + 1_000_000 * self.step, engine="test",
         )  # fmt: skip
 
     def run_step(self, record: StepRecord | None = None) -> StepReport:
