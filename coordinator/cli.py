@@ -99,6 +99,8 @@ def _not_running(place: str, hint: str) -> UnavailableError:
 def _error_of(answer: httpx.Response) -> DbspError:
     try:
         found = answer.json()["error"]
+        if found["code"] == "unauthorized":
+            return ConfigError(str(found["message"]), "give --token, or set DBSP_TOKEN, or `token` in [http]")
         return error_of(str(found["code"]), str(found["message"]), found.get("hint"))
     except (ValueError, KeyError, TypeError):
         kind = ConfigError if answer.is_client_error else UnavailableError

@@ -744,6 +744,23 @@ def test_an_error_of_another_kind_has_its_exit_code(
     assert "error: " in capsys.readouterr().err
 
 
+def test_a_wrong_token_is_a_wrong_argument(folder: Path) -> None:
+    with Service(settings(folder, "http.token=secret")) as service, answering(service) as client:
+        command = [
+            sys.executable,
+            "-m",
+            "dbsp.coordinator.cli",
+            "--url",
+            str(client.base_url),
+            "--token",
+            "x",
+            "status",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "give --token" in done.stderr
+
+
 def command_line(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dbsp.coordinator.serve", str(folder / "pipeline.toml"), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
