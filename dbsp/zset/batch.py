@@ -343,8 +343,8 @@ def rearrange(batch: Batch, arrangement: Arrangement) -> Batch:
     if not len(batch):
         return arrange(batch, arrangement)
     _check(batch, arrangement)
-    *words, order = kernels.sort_words(*batch.words)
-    return _finish(batch.columns, batch.weights, order, (words[0], words[1], words[2]), arrangement)
+    key, code, row, order = kernels.sort_words(*batch.words)
+    return _finish(batch.columns, batch.weights, order, (key, code, row), arrangement)
 
 
 def merge(left: Batch, right: Batch) -> Batch:

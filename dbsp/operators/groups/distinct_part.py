@@ -68,7 +68,7 @@ class DistinctPart:
 
     def _append_counts(self, state: State, groups: Batch, change: npt.NDArray[np.int64]) -> None:
         """Keep the new numbers."""
-        moved = change.any(axis=1)
+        moved: npt.NDArray[np.bool_] = np.logical_or.reduce(change != 0, axis=1)
         if moved.any():
             counts = replace(groups, weights=change, row_hash=None, arrangement=self.arrangements()[1])
             state.append(1, counts.filter(moved))
