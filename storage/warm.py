@@ -77,7 +77,9 @@ def take(
             txn.put(_KEYS, key, refs.tobytes())
 
     durable.write(epoch, written)
-    durable.environment.verified.update(values)  # made by this process just now: there is nothing to find out by reading them
+    durable.environment.verified.update(
+        values
+    )  # made by this process just now: there is nothing to find out by reading them
     return sum(map(len, values.values()))
 
 
