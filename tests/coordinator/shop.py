@@ -1,0 +1,58 @@
+"""A small pipeline in a folder, for tests of a whole service with the in-process runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+
+from dbsp.coordinator.config import Config, HttpSection, load_config
+from dbsp.coordinator.http import make_app
+from dbsp.coordinator.listen import Server, bind
+from dbsp.coordinator.service import Service
+
+CIRCUIT = """
+import dbsp
+from dbsp import col, count
+from dbsp import sum as total
+
+orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.INT64}, primary_key=["id"])
+per_customer = orders.group_by("customer").aggregate(orders=count(), amount=total("amount"))
+large = orders.filter(col("amount") > 500)
+pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "large": large})
+"""
+SETTINGS = """
+[pipeline]
+name = "shop"
+circuit = "circuit.py:pipeline"
+runtime = "local"
+workers = 2
+[http]
+port = 0
+[step]
+max_step_delay_ms = 0
+"""
+ORDERS = pa.table({"id": [1, 2, 3], "customer": ["a", "b", "b"], "amount": [10, 600, 1]})
+
+
+def settings(folder: Path, *overrides: str) -> Config:
+    return load_config(folder / "pipeline.toml", overrides=overrides, environment={})
+
+
+@contextmanager
+def answering(service: Service) -> Iterator[httpx.Client]:
+    """The service behind a real socket."""
+    server = Server(make_app(service), bind(HttpSection(port=0)), service.config.data_dir)
+    server.start()
+    with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client:
+        yield client
+    server.stop()
+
+
+def rows(service: Service, view: str = "per_customer") -> dict[Any, tuple[Any, ...]]:
+    found = service.read_view(view).table.to_pylist()
+    return {row["customer"]: (row["orders"], row["amount"], row["weight"]) for row in found}

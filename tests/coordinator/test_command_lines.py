@@ -1,0 +1,215 @@
+"""The command lines of the service and of its client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dbsp.coordinator import build as build_module
+from dbsp.coordinator import serve
+from dbsp.coordinator.listen import read_address
+from dbsp.coordinator.service import Service
+from dbsp.errors import ConfigError
+from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, settings
+
+
+def script(name: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"dbsp.coordinator.{name}", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_check_prints_the_plan_and_starts_nothing(folder: Path) -> None:
+    done = script("serve", "pipeline.toml", "--check", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "per_customer" in done.stdout
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "circuit", "message"),
+    [
+        (SETTINGS.replace("port", "prot"), CIRCUIT, "did you mean `port`"),
+        (SETTINGS.replace(":pipeline", ":pipelin"), CIRCUIT, "pipeline"),
+        (SETTINGS, CIRCUIT.replace('col("amount")', 'col("amout")'), "amount"),
+    ],
+)
+def test_check_names_what_is_wrong(folder: Path, settings: str, circuit: str, message: str) -> None:
+    (folder / "pipeline.toml").write_text(settings)
+    (folder / "circuit.py").write_text(circuit)
+    done = script("serve", "pipeline.toml", "--check", folder=folder)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["status"], ["rescale", "3"], ["query", "SELECT 1"], ["stop"]])
+def test_a_client_without_a_service(folder: Path, command: list[str]) -> None:
+    done = script("cli", *command, folder=folder)
+    assert done.returncode == 4
+    assert "not running" in done.stderr
+    assert "dbsp-coordinator pipeline.toml" in done.stderr
+    assert ("--rescale 3" in done.stderr) == (command[0] == "rescale")
+
+
+def test_the_client_steers_a_service(folder: Path) -> None:
+    arguments = [sys.executable, "-m", "dbsp.coordinator.serve", "pipeline.toml", "--no-progress"]
+    process = subprocess.Popen(arguments, cwd=folder, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert "answering at" in process.stderr.readline()
+        (folder / "rows.json").write_text(json.dumps(ORDERS.to_pylist()))
+        pushed = script("cli", "push", "orders", "rows.json", folder=folder)
+        assert "rows 0 to 3" in pushed.stdout, pushed.stderr
+        url = read_address(folder / "data")["url"]
+        httpx.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=b"", timeout=60).raise_for_status()
+        asked = script("cli", "query", "SELECT sum(amount) AS s FROM per_customer", folder=folder)
+        assert "611" in asked.stdout, asked.stderr
+        assert "moved" in script("cli", "rescale", "3", folder=folder).stdout
+        found = script("cli", "--json", "status", folder=folder)
+        assert json.loads(found.stdout)["workers"] == 3
+        refused = script("cli", "query", "COPY large TO 'x'", folder=folder)
+        assert (refused.returncode, "only SELECT" in refused.stderr) == (2, True)
+        assert script("cli", "stop", folder=folder).returncode == 0
+        assert process.wait(60) == 0
+        assert not (folder / "data" / "coordinator.json").exists()
+    finally:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_after_a_checkpoint(folder: Path, number: signal.Signals) -> None:
+    arguments = [sys.executable, "-m", "dbsp.coordinator.serve", "pipeline.toml", "--no-progress"]
+    process = subprocess.Popen(arguments, cwd=folder, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert "answering at" in said, said + process.stderr.read()
+        url = read_address(folder / "data")["url"]
+        rows = json.dumps(ORDERS.to_pylist())
+        httpx.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=rows, timeout=60).raise_for_status()
+        os.kill(process.pid, number)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+    with Service(settings(folder)) as service:
+        assert service.snapshot.checkpoint_step == service.snapshot.step == 1
+
+
+def test_kernels_are_compiled_before_steps_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow, done = threading.Event(), threading.Event()
+
+    def compile_all() -> None:
+        slow.wait(60)
+        done.set()
+
+    monkeypatch.setattr(serve, "compile_all", compile_all)
+    monkeypatch.setattr(serve.click, "echo", lambda text, err: (print(text), slow.set()))
+    serve.compile_kernels(patience_s=0.01)
+    assert done.is_set()
+    assert "compiling kernels" in capsys.readouterr().out
+
+
+def test_without_spark_the_error_names_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_module.importlib.util, "find_spec", lambda name: None)
+    with (
+        pytest.raises(ConfigError, match=r"pip install 'dbsp\[spark\]'"),
+        Service(settings(folder, "pipeline.runtime=spark")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("module", ["service", "client"])
+def test_without_the_packages_of_the_service_the_command_says_what_to_install(module: str) -> None:
+    absent = "import sys; sys.modules['httpx'] = sys.modules['fastapi'] = None"
+    code = f"{absent}; from dbsp.coordinator import commands; commands.{module}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'dbsp[service]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_push_that_is_repeated_says_so(client: httpx.Client, service: Service) -> None:
+    def push(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "dbsp.coordinator.cli",
+            "--url",
+            str(client.base_url),
+            "push",
+            "orders",
+            *options,
+        ]
+        row = '{"id": 1, "customer": "a", "amount": 1}'
+        return subprocess.run(command, input=row, capture_output=True, text=True, timeout=120, check=False)
+
+    assert "pushed before" not in push("--producer", "me", "--sequence", "1").stdout
+    assert "pushed before, nothing was added" in push("--producer", "me", "--sequence", "1").stdout
+    half = push("--sequence", "2")
+    assert half.returncode == 2
+    assert "--producer and --sequence together" in half.stderr
+
+
+def test_a_data_folder_that_cannot_be_made_is_one_error(folder: Path) -> None:
+    (folder / "taken").write_text("")
+    done = command_line(folder, "--set", "pipeline.data_dir=taken", "--set", "http.port=0")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the data folder cannot be made: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_another_number_of_workers_in_the_settings_is_noted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Service(settings(folder)).close()
+    with closing(Service(settings(folder, "pipeline.workers=5"))) as service:
+        serve._note_workers(service, None)
+    assert "coordinator rescale 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "code"), [(OSError("full"), 4), (KeyError("x"), 70)])
+def test_an_error_of_another_kind_has_its_exit_code(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise error
+
+    assert serve.guarded(fails) == code
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_wrong_token_is_a_wrong_argument(folder: Path) -> None:
+    with Service(settings(folder, "http.token=secret")) as service, answering(service) as client:
+        command = [
+            sys.executable,
+            "-m",
+            "dbsp.coordinator.cli",
+            "--url",
+            str(client.base_url),
+            "--token",
+            "x",
+            "status",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "give --token" in done.stderr
+
+
+def command_line(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dbsp.coordinator.serve", str(folder / "pipeline.toml"), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -1,0 +1,157 @@
+"""A whole service with the in-process runtime, over HTTP."""
+
+from __future__ import annotations
+
+import html
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from dbsp.coordinator.config import HttpSection
+from dbsp.coordinator.http import ARROW
+from dbsp.coordinator.listen import bind
+from dbsp.coordinator.service import Service
+from dbsp.errors import ConfigError
+from tests.coordinator.shop import ORDERS, answering, settings
+
+
+def test_http_push_and_read(client: httpx.Client) -> None:
+    body = (
+        b'{"id": 1, "customer": "a", "amount": 700}\n{"id": "x"}\n{"insert": {"id": 2, "customer": "a", "amount": 1}}\n'
+    )
+    answer = client.post("/v1/tables/orders/rows", content=body, params={"wait": "true"})
+    assert answer.status_code == 200
+    found = answer.json()
+    assert (found["first"], found["last"], found["bad_rows"], found["bad"][0]["row"]) == (0, 3, 1, 1)
+    view = client.get("/v1/views/per_customer").json()
+    assert view["rows"] == [{"customer": "a", "orders": 2, "amount": 701}]
+    assert view["weights"] == [1]
+    answer = client.get("/v1/views/large", headers={"Accept": ARROW})
+    with pa.ipc.open_stream(answer.content) as reader:
+        assert reader.read_all().to_pylist() == [{"id": 1, "customer": "a", "amount": 700, "weight": 1}]
+    assert answer.headers["dbsp-step"] == str(view["step"])
+    status = client.get("/v1/status").json()
+    assert (status["state"], status["dead_letters"]) == ("Running", 1)
+
+
+def test_http_arrow_in(client: httpx.Client) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ORDERS.schema) as writer:
+        writer.write_table(ORDERS)
+    headers = {"Content-Type": ARROW, "Dbsp-Producer": "p", "Dbsp-Sequence": "4"}
+    for repeated in (False, True):
+        answer = client.post("/v1/tables/orders/rows?wait=true", content=sink.getvalue().to_pybytes(), headers=headers)
+        assert answer.json()["repeated"] is repeated
+    found = client.post("/v1/query", json={"sql": "SELECT sum(orders) AS n FROM per_customer"}).json()
+    assert found["rows"] == [[3]]
+
+
+def test_http_decisions(client: httpx.Client) -> None:
+    client.post("/v1/tables/orders/rows?wait=true", json=[{"id": 1, "customer": "a", "amount": 1}])
+    assert client.post("/v1/checkpoint").json() == {"version": 1, "step": 1}
+    assert client.post("/v1/pause").json()["state"] == "Paused"
+    assert client.post("/v1/resume").json()["state"] == "Running"
+    planned = client.post("/v1/rescale", json={"workers": 3, "dry_run": True}).json()
+    assert planned["done"] is False
+    done = client.post("/v1/rescale", json={"workers": 3}).json()
+    assert (done["done"], done["shards_moved"]) == (True, planned["shards_moved"])
+    assert len(client.get("/v1/layout").json()["workers"]) == 3
+    assert "busiest worker" in client.get("/v1/explain").json()["plan"]
+    completion = client.get("/v1/completion", params={"table": "orders", "offset": 0}).json()
+    assert completion == {"durable": True, "processed": True, "step": 0, "delivered": True}
+    text = client.get("/metrics").text
+    assert "dbsp_workers 3.0" in text
+    assert 'dbsp_step_seconds_count{kind="live"} 1.0' in text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/views/nothing", None, 404),
+        ("POST", "/v1/tables/nothing/rows", [], 404),
+        ("POST", "/v1/query", {"sql": "SELECT * FROM read_csv('/etc/passwd')"}, 400),
+        ("POST", "/v1/query", {"sql": "DROP TABLE large"}, 400),
+        ("POST", "/v1/rescale", {"workers": 4999}, 400),
+        ("POST", "/v1/rescale", {"workers": 0}, 422),
+        ("GET", "/v1/completion?table=orders&partition=7&offset=0", None, 404),
+    ],
+)
+def test_http_refusals(client: httpx.Client, method: str, path: str, body: Any, status: int) -> None:
+    assert client.request(method, path, json=body).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status", "message"),
+    [
+        ("GET", "/nothing", None, 404, "no such address: GET /nothing"),
+        ("GET", "/v1/checkpoint", None, 405, "method not allowed: GET /v1/checkpoint"),
+        ("POST", "/v1/rescale", b'{"workers": "two"}', 422, "workers: input should be a valid integer"),
+        ("POST", "/v1/rescale", b'{"workers": 2, "dryrun": true}', 422, "dryrun: extra inputs are not permitted"),
+        ("POST", "/v1/query", b"{", 422, "the request is wrong: not JSON"),
+        ("GET", "/v1/views/large?limit=-1", None, 422, "limit: input should be greater than or equal to 0"),
+    ],
+)
+def test_every_refusal_has_one_form(
+    client: httpx.Client, method: str, path: str, content: bytes | None, status: int, message: str
+) -> None:
+    answer = client.request(method, path, content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert message in error["message"]
+    assert set(error) == {"code", "message", "hint"}
+
+
+def test_a_bug_is_answered_and_logged(service: Service, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "status", lambda: {}["nothing"])
+    answer = client.get("/v1/status")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    log = (service.config.data_dir / "coordinator.log").read_text()
+    assert "Traceback" in log
+    assert "GET /v1/status" in log
+
+
+def test_the_page_shows_every_address_and_loads_nothing(client: httpx.Client) -> None:
+    answer = client.get("/", follow_redirects=True)
+    assert answer.url.path == "/docs"
+    assert answer.headers["content-type"].startswith("text/html")
+    paths = client.get("/openapi.json").json()["paths"]
+    assert len(paths) > 10
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            assert f"<b>{method.upper()}</b> {path}</h2>" in answer.text
+            assert html.escape(operation["summary"]) in answer.text
+    assert "Dbsp-Producer" in answer.text
+    assert not re.search(r"<script|<link|src=|url\(|@import", answer.text)
+
+
+def test_http_names_of_other_hosts_and_pages_are_refused(client: httpx.Client) -> None:
+    assert client.get("/v1/status", headers={"Host": "evil.example"}).status_code == 403
+    assert client.get("/v1/status", headers={"Origin": "https://evil.example"}).status_code == 403
+    assert client.get("/openapi.json").json()["paths"]["/v1/rescale"]
+
+
+def test_http_token(folder: Path) -> None:
+    with Service(settings(folder, "http.token=secret")) as service, answering(service) as client:
+        assert client.get("/v1/status").status_code == 401
+        assert client.get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert client.get("/v1/status", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_a_large_body_is_refused(folder: Path) -> None:
+    with Service(settings(folder, "http.max_body_bytes=100")) as service, answering(service) as client:
+        answer = client.post("/v1/tables/orders/rows", content=b"x" * 200)
+        assert answer.status_code == 413
+        assert "max_body_bytes" in answer.json()["error"]["message"]
+
+
+def test_a_port_in_use_is_one_clear_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigError, match="in use"):
+            bind(HttpSection(port=taken.getsockname()[1]))
