@@ -42,7 +42,7 @@ def hopped(r: Relation, size: int, slide: int) -> Relation:
 def sessions(r: Relation, gap: int) -> Relation:
     stream = timed(r).session("at", dbsp.seconds(gap), partition_by="b")
     lag = f"{SECOND} - lag({SECOND}) over (partition by b order by {SECOND} nulls last)"
-    ids = "sum(fresh) over (partition by b order by s nulls last rows unbounded preceding)"
+    ids = "sum(fresh) over (partition by b order by s nulls last range unbounded preceding)"
     return Relation(
         stream.select("b", a=dbsp.date_diff("second", dbsp.col("window_start"), dbsp.col("window_end")), f="f"),
         f"select b, (max(s) over w - min(s) over w + {gap})::bigint as a, f from (select b, s, f, {ids} as id from"
