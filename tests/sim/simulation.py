@@ -1,8 +1,7 @@
 """The coordinator in one process from one seed: crashes, errors, zombies, rescales, requests at any moment.
 
 The same machine and the same hands as in the service; only the world is in memory (`tests.coordinator.fakes`: states are sets of
-rows; `tests.sim.engine`: the real tasks, exchange, circuits and two-version databases). The random numbers of a seed decide
-everything, so a seed repeats.
+rows). The random numbers of a seed decide everything, so a seed repeats.
 
 After the faults, `settle` lets all that arrived be processed, stops gracefully, and `judge` asks the five oracles at the head of
 the fault matrix: (a) golden run, (b) recomputation, (c) ranges, (d) faults fired, (e) liveness.

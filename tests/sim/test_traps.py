@@ -8,7 +8,7 @@
 | 6 | the cut is pinned before its copy | `pin-late` | the simulator |
 | 6 | at most one checkpoint in flight | `two-in-flight` | the simulator |
 | 6 | nothing that a pinned cut refers to is deleted | a pin that is forgotten | `tests/crash/test_commit_killed.py::test_the_sweep_finds_a_deleted_pin` |
-| 6 | a version is its checkpoint id, not its number | `any-checkpoint-id` | the simulator |
+| 6 | a version is its checkpoint id, not its number | `any_checkpoint_id` | `tests/coordinator/test_recovery.py::test_one_number_under_two_ids_is_no_version` |
 | 6 | an older epoch is refused wherever it writes, and deletes | `no-fence`, `discard-without-epoch` | the simulator |
 | 7 | the record of a step is durable before the step runs | `run-before-the-record`, `forget-a-record` | the simulator |
 | 7 | logs are trimmed below the oldest openable version | `trim-too-much` | the simulator |
