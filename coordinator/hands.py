@@ -215,6 +215,7 @@ class Hands:
                 epoch = self._parts.steps.claim()
                 self._epoch = epoch
                 self._change(lambda ledger: ledgers.raise_epoch(ledger, epoch))
+                self._observer.noted("claimed", {"epoch": epoch})
                 return p.Claimed(epoch=epoch)
             case p.CreateWorkers(workers=workers, checkpoint=checkpoint):
                 self.runtime.create(workers, checkpoint)

@@ -7,10 +7,13 @@ error instead of fencing the first.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +68,21 @@ class Server:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def start(self) -> None:
-        """Answer from now on, and write where."""
+        """Answer from now on; what was asked since the address was bound has waited."""
         self._thread.start()
+
+    def announce(self) -> None:
+        """Write where to ask: before the pipeline is claimed, and again once it is.
+
+        Of two services that start together the one that claims last owns the pipeline; the other wrote before it claimed, so
+        what the owner writes after its claim stays.
+        """
         host, port = self.address
         self._file.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._file.with_suffix(f".{os.getpid()}.new")
         temporary.write_text(json.dumps({"host": host, "port": port, "url": self.url, "pid": os.getpid()}) + "\n")
-        temporary.rename(self._file)
+        with _alone_in(self._file.parent):
+            temporary.rename(self._file)
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._bound])
@@ -82,8 +93,20 @@ class Server:
         if self._thread.is_alive():
             self._thread.join(STOP_TIMEOUT_S)
         self._bound.close()
-        if read_address(self._file.parent).get("pid") == os.getpid():
-            self._file.unlink(missing_ok=True)
+        with _alone_in(self._file.parent):
+            if read_address(self._file.parent).get("pid") == os.getpid():
+                self._file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Nobody else writes or forgets an address meanwhile; the lock is the folder's, and goes with the process."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def read_address(data_dir: Path) -> dict[str, Any]:

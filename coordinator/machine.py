@@ -92,7 +92,7 @@ def _request(state: p.State, event: p.Request) -> Answer:
         case p.ResumeAsked():
             wants = replace(wants, pause=False)
         case p.RescaleAsked():
-            facts = rescaling.asked(facts, event)
+            facts = rescaling.asked(facts, event, ending=isinstance(state, p.Cancelling))
             wants = facts.wants
         case p.CancelAsked():
             running = facts.warming is not None or wants.rescale is not None

@@ -273,11 +273,12 @@ def without_warming(facts: p.Facts) -> p.Facts:
 # --- what all of them need ------------------------------------------------------------------------------------------
 
 
-def asked(facts: p.Facts, event: p.RescaleAsked) -> p.Facts:
-    """Note a wish; one that is being met already is none."""
+def asked(facts: p.Facts, event: p.RescaleAsked, *, ending: bool) -> p.Facts:
+    """Note a wish; one that is being met already is none, unless what meets it is being taken away (`ending`)."""
     warming = facts.warming
     facts = replace(facts, rescale_error=None)
-    if warming is not None and event.strategy == p.WARMUP and len(warming.new.workers) == event.workers:
+    met = warming is not None and event.strategy == p.WARMUP and len(warming.new.workers) == event.workers
+    if met and not ending:
         return replace(facts, wants=replace(facts.wants, rescale=None, strategy=p.COLD, cancel=False))
     return replace(facts, wants=replace(facts.wants, rescale=event.workers, strategy=event.strategy, cancel=False))
 

@@ -32,7 +32,9 @@ from dbsp.coordinator.protocol import Halt
 from dbsp.coordinator.service import Service
 from dbsp.errors import DbspError, InternalError, UnavailableError
 from dbsp.layout import rescaled
+from dbsp.logs import StepRecord
 from dbsp.plan.explain import explain
+from dbsp.runtime.runtime import StepReport
 from dbsp.version import VERSION
 from dbsp.zset.kernels.compile import compile_all
 
@@ -134,9 +136,11 @@ def run(
             _wish(service, rescale)
         _note_workers(service, rescale)
         interrupts = _Interrupts(service)
-        service.start(wait=False)
         if bound is not None:
             server = Server(make_app(service), bound, config.data_dir)
+            announce(server, service)
+        service.start(wait=False)
+        if server is not None:
             server.start()
             click.echo(f"{config.pipeline.name}: answering at {server.url}", err=True)
         finish = _watch(service, progress)
@@ -150,6 +154,27 @@ def run(
             bound.close()
         if service is not None:
             service.close()
+
+
+def announce(server: Server, service: Service) -> None:
+    """Write where to ask, now and whenever the service has claimed the pipeline."""
+    server.announce()
+    service.tell(_Announcer(server))
+
+
+class _Announcer:
+    """An observer that waits for claims."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
+        """Nothing to write."""
+
+    def noted(self, kind: str, fields: dict[str, Any]) -> None:  # noqa: ARG002 - as every observer
+        """A claim: the address is ours from now on."""
+        if kind == "claimed":
+            self._server.announce()
 
 
 def compile_kernels(patience_s: float = COMPILE_PATIENCE_S) -> None:

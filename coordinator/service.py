@@ -25,6 +25,7 @@ from dbsp.coordinator.build import Built, build
 from dbsp.coordinator.config import STRATEGIES, Config
 from dbsp.coordinator.events_log import EventsLog
 from dbsp.coordinator.exits import error_of
+from dbsp.coordinator.hands import Observer
 from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale, refuse_apart
 from dbsp.coordinator.metrics import Metrics
 from dbsp.coordinator.query import QueryLimits
@@ -86,10 +87,13 @@ class Skipped:
 
 
 class _Observers:
-    """Tells metrics, the event log, and who knows rates."""
+    """Tells metrics, the event log, who knows rates, and whoever else asked to be told."""
 
-    def __init__(self, metrics: Metrics, log: EventsLog, rates: Rates) -> None:
-        self._all: tuple[Metrics | EventsLog | Rates, ...] = (metrics, log, rates)
+    def __init__(self, *observers: Observer) -> None:
+        self._all = observers
+
+    def add(self, observer: Observer) -> None:
+        self._all = (*self._all, observer)
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
         for observer in self._all:
@@ -115,8 +119,8 @@ class Service:
         path = config.folder / config.log.path if config.log.path else config.data_dir / "coordinator.log"
         self._log = EventsLog(path, self.built.parts.clock)
         self._rates = Rates(self.built.parts.clock.monotonic_s)
-        observer = _Observers(self.metrics, self._log, self._rates)
-        self._shell = Shell(self.built.parts, self.built.settings, self.built.facts, observer)
+        self._observers = _Observers(self.metrics, self._log, self._rates)
+        self._shell = Shell(self.built.parts, self.built.settings, self.built.facts, self._observers)
         self._tables = {table.name: table for table in self.built.plan.tables}
         self._thread: threading.Thread | None = None
         self._finish: p.Finish | None = None
@@ -143,6 +147,10 @@ class Service:
             self.stop(now=True, quiet=True)
 
     # --- life ---------------------------------------------------------------------------------------------------
+
+    def tell(self, observer: Observer) -> None:
+        """Tell one more what happens, on the shell's thread; before `start`."""
+        self._observers.add(observer)
 
     def start(self, *, wait: bool = True, timeout_s: float | None = None) -> None:
         """Start the shell's thread; with `wait`, return when the service takes steps (recovery and replay are over)."""

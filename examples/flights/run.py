@@ -155,6 +155,7 @@ def _log_push(service: Service, push: changes.Push) -> LogPush:
 def answering(service: Service, config: Config) -> Iterator[str]:
     """Serve the HTTP interface; gives its address."""
     server = Server(make_app(service), bind(config.http), config.data_dir)
+    server.announce()
     server.start()
     try:
         yield server.url

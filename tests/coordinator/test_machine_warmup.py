@@ -151,6 +151,19 @@ def test_a_cancel_takes_away_what_was_made() -> None:
     assert state.facts.layout == LAYOUT
 
 
+@pytest.mark.parametrize("after", [(), (p.Cooled(),), (p.Cooled(), p.Discarded())])
+def test_the_same_rescale_asked_for_while_it_is_cancelled_is_begun_anew(after: tuple[p.Event, ...]) -> None:
+    """What is being taken away meets no wish: the new one would be lost with it."""
+    state, _ = warming(p.Recorded(record=record(5)), p.CancelAsked(), p.StepDone(step=5))
+    state, _ = play(state, *after, ASKED)
+    assert (state.facts.wants.rescale, state.facts.wants.cancel) == (3, False)
+    rest = (p.Cooled(), p.Discarded())[len(after) :] if len(after) < 2 else (p.Forgotten(),)
+    state, commands = play(state, *rest)
+    assert isinstance(state, p.WarmingUp)
+    assert names(commands)[-1] == "LogLayout"
+    assert state.facts.rescale_error is None
+
+
 def test_a_cancel_during_the_switch_comes_too_late() -> None:
     state, _ = round_two()
     state, _ = play(state, p.Pinned(version=4), p.Copied(version=4), p.Published(version=4), p.CancelAsked())
