@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dbsp.errors import InternalError, UnavailableError
 from dbsp.runtime.runtime import WarmProgress
@@ -25,6 +25,7 @@ class Copier:
     """At most one copy at a time."""
 
     _thread: threading.Thread | None = None
+    _future: Future[Any] | None = None
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def start(
@@ -37,10 +38,12 @@ class Copier:
 
         `piece` copies a bit on each of some workers, `at_once` of them (None: all), and gives the report of those that are done.
         """
-        if self._thread is not None and self._thread.is_alive():
+        if self._future is not None and not self._future.done():
             raise InternalError("a copy is begun while another one is copied")
+        if self._thread is not None:
+            self._thread.join()  # it is copied, but who waits for the copy may be told before the thread has ended
         future: Future[Mapping[int, Report]] = Future()
-        self._ended = threading.Event()
+        self._future, self._ended = future, threading.Event()
         arguments = (workers, piece, at_once, future, self._ended)
         self._thread = threading.Thread(target=_copy, args=arguments, name="dbsp-copier", daemon=True)
         self._thread.start()

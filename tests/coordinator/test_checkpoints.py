@@ -246,6 +246,27 @@ def test_a_copier_copies_until_all_have_the_version() -> None:
     assert asked == [(0, 1, 2), (1, 2), (2,)]
 
 
+def test_a_copy_begins_right_after_the_one_before_it_is_told() -> None:
+    copier, told, go_on = Copier(), threading.Event(), threading.Event()
+    first_may_end = threading.Event()
+
+    def slow_to_end(_: Future[Any]) -> None:
+        told.set()
+        go_on.wait(60)
+
+    def first(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
+        first_may_end.wait(60)
+        return dict.fromkeys(workers, REPORT)
+
+    future: Future[Any] = copier.start((0,), first)
+    future.add_done_callback(slow_to_end)
+    first_may_end.set()
+    assert told.wait(60)
+    assert future.done()
+    threading.Timer(0.2, go_on.set).start()
+    assert copier.start((1,), lambda workers: dict.fromkeys(workers, REPORT)).result(60) == {1: REPORT}
+
+
 def test_a_copier_ends_when_told_and_tells_errors() -> None:
     copier, inside, go_on = Copier(), threading.Event(), threading.Event()
 
