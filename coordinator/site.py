@@ -3,13 +3,18 @@
 Layout of the data folder: `workers/NNNN` one database each; `input`, `steps`, `outputs/` the embedded logs; `control` the
 ledger; `coordinator.json` and `coordinator.log`. What is opened is kept per process: LMDB wants one opening per process, and
 a Kafka producer costs a second to start.
+
+Any process may have any worker's database open, and may never be asked for that worker again. So whenever it is asked for
+anything, at most once per `LOOK_EVERY_S`, it closes the databases that others have deleted, whose files would stay on the disk.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,14 +25,18 @@ from dbsp.errors import ConfigError, DataError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
 from dbsp.logs import InputLog, OutputLog
 from dbsp.storage import WorkerDatabase
-from dbsp.storage.discarding import discard_folder
+from dbsp.storage.discarding import discard_folder, discard_leftovers, holds_deleted
 from dbsp.store import CheckpointId
 
 if TYPE_CHECKING:
     from dbsp.io.kafka.client import KafkaSettings
 
+LOOK_EVERY_S = 1.0
+"""Looking costs a few system calls for every open file, too much for every segment of every worker."""
+
 _OPENED: dict[tuple[Any, ...], Any] = {}
 _LOCK = threading.RLock()
+_LOOKED_S: dict[int, float] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +57,17 @@ class ConfiguredSite:
 
         def make() -> WorkerDatabase:
             if create is not None and not home.exists():
+                discard_leftovers(home, create.epoch)
                 return WorkerDatabase.create(home, create)
             return WorkerDatabase(home)
 
         return cast(WorkerDatabase, _kept(("database", str(home)), make))
 
     def discard_database(self, worker: int, epoch: int) -> None:
-        """Delete the worker's database, if there is one; `FencedError` if it has met a newer epoch."""
-        home = self._home(worker)
+        """Delete the worker's database and what is left of earlier ones; `FencedError` if it has met a newer epoch."""
         with _LOCK:
             self._let_go(worker)
-            if home.exists():
-                discard_folder(home, epoch, home.with_name(f".{home.name}.gone-{os.getpid()}"))
+            discard_folder(self._home(worker), epoch)
 
     def _let_go(self, worker: int) -> None:
         """Close the worker's database in this process, if it is open here."""
@@ -87,8 +95,13 @@ class ConfiguredSite:
 
     def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> OutputLog:
         """The worker's part of the outputs; `create` lets it begin at `first_step`, else absent is a `DataError`."""
-        key = ("output", str(self.data_dir), self.pipeline, worker, first_step)
-        return cast(OutputLog, _kept(key, lambda: self.open_output(worker, first_step, create)))
+        of_worker = ("output", str(self.data_dir), self.pipeline, worker)
+
+        def make() -> OutputLog:
+            _close(lambda key: key[1:-1] == of_worker)  # it was here before, and has left and joined again
+            return self.open_output(worker, first_step, create)
+
+        return cast(OutputLog, _kept((*of_worker, first_step), make))
 
     @property
     def output_is_dear(self) -> bool:
@@ -139,22 +152,37 @@ def _kept(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What this process has opened under the key, else what `make` gives; a parent's handles are not used after a fork."""
     full = (os.getpid(), *key)
     with _LOCK:
+        _close_deleted(full)
         found = _OPENED.get(full)
         if found is None:
             found = _OPENED[full] = make()
         return found
 
 
+def _close_deleted(asked: tuple[Any, ...]) -> None:
+    """Close the databases of this process that another one has deleted: all, if nobody looked just now, else the one asked for.
+
+    That one each time: so who has just been given a database does not lose it while its files are those of its epoch.
+    """
+    now = time.monotonic()
+    looks = now - _LOOKED_S.get(os.getpid(), -LOOK_EVERY_S) >= LOOK_EVERY_S
+    if looks:
+        _LOOKED_S[os.getpid()] = now
+    _close(lambda key: (looks or key == asked) and key[1] == "database" and holds_deleted(_OPENED[key]))
+
+
+def _close(chosen: Callable[[tuple[Any, ...]], bool]) -> None:
+    """Close what this process holds open under the chosen keys."""
+    with _LOCK:
+        for key in [key for key in _OPENED if key[0] == os.getpid() and chosen(key)]:
+            found = _OPENED.pop(key)
+            with suppress(DataError):
+                found.close()
+
+
 def close_site(data_dir: Path) -> None:
     """Close everything this process holds open below a data folder."""
-    with _LOCK:
-        mine = [key for key in _OPENED if key[0] == os.getpid() and _belongs(key, str(data_dir))]
-        for key in mine:
-            found = _OPENED.pop(key)
-            try:
-                found.close()
-            except DataError:
-                continue
+    _close(lambda key: _belongs(key, str(data_dir)))
 
 
 def _belongs(key: tuple[Any, ...], data_dir: str) -> bool:

@@ -168,6 +168,11 @@ class Environment:
         if self._pid == os.getpid():
             txn.abort()
 
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody in this process reads or writes at the moment."""
+        return self._active > 0 or self._writer.locked()
+
     def _begin(self, write: bool) -> Txn:
         """Begin, taking over a map that another process made larger."""
         try:
