@@ -4,18 +4,18 @@ LMDB 0.9 puts a large value 16 bytes behind the start of a page; 16 + 48 = 64, s
 64 bytes, lie on 64-byte boundaries of the map and numpy reads them where they are.
 
 Invariants:
-1. A value is used only if its header names the chunk and checksum that the manifest asked for, so a chunk of another
-   version or another file is never taken for it.
+1. A value is used only if its header names the chunk and checksum that the manifest asked for, and its size, rows and range
+   of key hashes are those the manifest tells, so a chunk of another version or another file is never taken for it.
 2. The checksums of a durable chunk are computed when the chunk is first touched by a process, before any row is read.
    (They are per block of 64 KiB, inside the encoding; the chunk's own checksum is that of the encoding's head, which
-   holds the block checksums, so it stands for the whole content.)
+   holds the block checksums, so it stands for the whole content: equal only where the rows are. The head's own checksum
+   is no part of what it is computed over. Format 1 took that in, and had one number for all chunks.)
 3. Arrays over a chunk are dead when the transaction they were read in has ended.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,44 +28,41 @@ from dbsp.storage.records import number_key
 from dbsp.storage.tables import Txn
 from dbsp.trace.chunks import ChunkRef
 from dbsp.zset.batch import Batch
-from dbsp.zset.encoding import decode, encode
+from dbsp.zset.encoding import Outline, decode, encode, head_checksum, outline
 from dbsp.zset.schema import Arrangement
 
 CHUNK_BYTES_MAX = 2 << 20
 _HEADER = struct.Struct("<4sHHQQQ16x")
 _MAGIC = b"DBCH"
-_FORMAT = 1
+_FORMAT = 2
 HEADER_BYTES = _HEADER.size
-_BODY_BYTES_AT = 48
 
 
 def pack_chunk(number: int, batch: Batch) -> tuple[bytes, int]:
     """A chunk's value and its checksum."""
     payload = encode(batch)
-    checksum = zlib.crc32(_head(memoryview(payload)))
+    checksum = head_checksum(payload)
     return b"".join([_HEADER.pack(_MAGIC, _FORMAT, 0, number, len(payload), checksum), payload]), checksum
-
-
-def _head(payload: memoryview) -> memoryview:
-    """The part of an encoded batch before its body: it ends with the checksums of the body's blocks."""
-    (body_bytes,) = struct.unpack_from("<Q", payload, _BODY_BYTES_AT)
-    return payload[: max(0, len(payload) - body_bytes)]
 
 
 def payload_of(value: Any, ref: ChunkRef, file: Path, verify: bool = True) -> memoryview:
     """The encoded batch inside a value; `DataError` names the file and the chunk if it is not the one asked for."""
     view = memoryview(value)
-    if len(view) < HEADER_BYTES + _BODY_BYTES_AT + 8:
+    if len(view) < HEADER_BYTES:
         raise DataError(f"a chunk is cut short: file={file} chunk={ref.id} bytes={len(view)}", _REMEDY)
     magic, version, _, number, length, checksum = _HEADER.unpack_from(view)
     if (magic, number) == (_MAGIC, ref.id):
         check_format("a chunk", f"file={file} chunk={ref.id}", version, _FORMAT)
-    expected = (_MAGIC, ref.id, len(view) - HEADER_BYTES, ref.checksum)
-    if (magic, number, length, checksum) != expected:
+    found = (magic, number, length, len(view) - HEADER_BYTES, checksum)
+    if found != (_MAGIC, ref.id, ref.nbytes, ref.nbytes, ref.checksum):
         raise DataError(f"a chunk is not the one its manifest names: file={file} chunk={ref.id}", _REMEDY)
     payload = view[HEADER_BYTES:]
-    if verify and zlib.crc32(_head(payload)) != checksum:
+    if verify and head_checksum(payload) != checksum:
         raise DataError(f"a chunk fails its checksum: file={file} chunk={ref.id} bytes={length}", _REMEDY)
+    told = outline(payload)
+    if told != Outline(rows=ref.rows, first=ref.first, last=ref.last):
+        story = f"file={file} chunk={ref.id} rows={told.rows} expected={ref.rows}"
+        raise DataError(f"a chunk holds other rows than its manifest tells: {story}", _REMEDY)
     return payload
 
 

@@ -152,9 +152,14 @@ def _layout(sizes: Sequence[int]) -> _Layout:
     return _Layout(tuple(offsets[:-1]), body, offsets[-1], blocks)
 
 
+def _head_end(buffers: int, blocks: int) -> int:
+    """Where the head's own checksum stands, behind all that it is of."""
+    return _HEADER.size + buffers * _ENTRY.size + blocks * _U32.size
+
+
 def _body_start(buffers: int, blocks: int) -> int:
     """Where the body starts."""
-    return _aligned(_HEADER.size + buffers * _ENTRY.size + (blocks + 1) * _U32.size)
+    return _aligned(_head_end(buffers, blocks) + _U32.size)
 
 
 def _aligned(size: int) -> int:
@@ -242,10 +247,45 @@ def verify(buffer: Bytes) -> None:
 
     **Errors** `DataError` where the bytes are not a batch, or are damaged.
     """
+    view = _whole_header(buffer)
+    _verify_blocks(view, _read_head(view, _HEADER.unpack_from(view)[5]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What an encoded batch says of its rows before they are read."""
+
+    rows: int
+    first: int
+    last: int
+
+
+def outline(buffer: Bytes) -> Outline:
+    """How many rows there are and the range of their key hashes, by the header; nothing is checked.
+
+    **Errors** `DataError` where the bytes are too few for a header.
+    """
+    view = _whole_header(buffer)
+    _, _, _, _, rows, _, first, last, *_ = _HEADER.unpack_from(view)
+    return Outline(rows=rows, first=first, last=last)
+
+
+def head_checksum(buffer: Bytes) -> int:
+    """A checksum of an encoded batch, computed over header, buffer table and block checksums: other rows, another number.
+
+    The head's own checksum is left out: a crc32 over bytes that end with their crc32 is the same number for all bytes.
+    **Errors** `DataError` where the bytes are too few for a header.
+    """
+    view = _whole_header(buffer)
+    *_, buffers, blocks = _HEADER.unpack_from(view)
+    return zlib.crc32(view[: _head_end(buffers, blocks)])
+
+
+def _whole_header(buffer: Bytes) -> memoryview:
     view = memoryview(buffer)
     if len(view) < _HEADER.size:
         raise DataError(f"not a batch: bytes={len(view)}")
-    _verify_blocks(view, _read_head(view, _HEADER.unpack_from(view)[5]))
+    return view
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +310,7 @@ def _read_head(view: memoryview, expected_id: int) -> _Head:
     body = _body_start(buffers, blocks)
     if len(view) < body + body_bytes:
         raise DataError(f"truncated batch: bytes={len(view)} expected={body + body_bytes}")
-    at = _HEADER.size + buffers * _ENTRY.size + blocks * _U32.size
+    at = _head_end(buffers, blocks)
     if zlib.crc32(view[:at]) != _U32.unpack_from(view, at)[0]:
         raise DataError(f"damaged batch header: rows={rows} bytes={len(view)}")
     if id_ != expected_id:

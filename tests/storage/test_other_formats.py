@@ -173,6 +173,7 @@ KINDS = {
         write=written_with(chunkfile, "_FORMAT"),
         read=read_database,
         names="a chunk has another format: file={}/w/durable",
+        known=2,
     ),
     "trace manifest": Kind(
         write=written_with(manifest, "_FORMAT"),

@@ -19,6 +19,7 @@ from databases import (
     BY_KEY,
     CHUNK_BYTES,
     TRACES,
+    arranged,
     checkpoint,
     content,
     first_id,
@@ -35,9 +36,14 @@ from dbsp.errors import (
     UnavailableError,
 )
 from dbsp.storage import WorkerDatabase
+from dbsp.storage.chunkfile import HEADER_BYTES, pack_chunk, payload_of
 from dbsp.storage.durable import ids_of
 from dbsp.storage.environment import data_file
+from dbsp.storage.examine import examine_database
+from dbsp.storage.records import number_of
 from dbsp.store import TraceSpec
+from dbsp.trace.chunks import ChunkRef
+from dbsp.zset.batch import Batch
 
 HERE = Path(__file__).parent
 ROWS = [((key, "x" * (key % 4)), 1) for key in range(300)]
@@ -127,6 +133,51 @@ def test_a_flipped_bit_in_a_chunk_is_found_when_it_is_read(tmp_path: Path) -> No
     with pytest.raises(DataError, match=re.escape(f"{file} chunk=")):
         _ = [newest(database, trace) for trace in TRACES]
     database.close()
+
+
+def rows_from(first: int, count: int) -> Batch:
+    return arranged(BY_KEY, [((key, "x"), 1) for key in range(first, first + count)])
+
+
+def test_chunks_of_other_rows_have_other_checksums() -> None:
+    """Equal numbers, row counts and sizes: what differs is the rows alone."""
+    chunks = [pack_chunk(1, rows_from(first, 40)) for first in range(0, 400, 40)]
+    assert len({len(value) for value, _ in chunks}) == 1
+    assert len({checksum for _, checksum in chunks}) == len(chunks)
+
+
+@pytest.mark.parametrize("other", [rows_from(5000, 40), rows_from(5000, 39)], ids=["as many", "fewer"])
+def test_a_chunk_of_other_rows_under_its_number_is_found(tmp_path: Path, other: Batch) -> None:
+    """An older file restored, a lost write, a number used twice: each checksum inside the chunk is right."""
+    database = WorkerDatabase.create(tmp_path / "w", first_id())
+    database.open(0, 1)
+    with database.begin(1, 0, 0, [BY_KEY]) as step:
+        step.append(BY_KEY, rows_from(0, 40))
+        step.finish()
+    database.commit(1, checkpoint(1, 1))
+    durable = database._disk()
+    with durable.environment.reading() as txn:
+        (key,) = txn.keys("chunks")
+    swapped, _ = pack_chunk(number_of(key), other)
+    durable.write(1, lambda txn: txn.put("chunks", key, swapped))
+    with pytest.raises(DataError, match="not the one its manifest names"):
+        database.verify()
+    with pytest.raises(DataError, match="not the one its manifest names"):
+        newest(database, BY_KEY)
+    assert len(examine_database(tmp_path / "w", 0).findings) == 1
+    database.close()
+
+
+def test_a_manifest_of_other_rows_is_found(tmp_path: Path) -> None:
+    """Rows and fences are compared too, where nothing else of a chunk is read."""
+    value, checksum = pack_chunk(1, rows_from(0, 40))
+    hashes = rows_from(0, 40).words[0]
+    told = {"id": 1, "first": int(hashes[0]), "last": int(hashes[-1]), "nbytes": len(value) - HEADER_BYTES}
+    right = ChunkRef(**told, rows=40, checksum=checksum)
+    payload_of(value, right, tmp_path)
+    for wrong in (replace(right, rows=39), replace(right, first=1), replace(right, last=1)):
+        with pytest.raises(DataError, match="other rows than its manifest tells"):
+            payload_of(value, wrong, tmp_path, verify=False)
 
 
 def test_a_flipped_bit_in_a_version_record_is_found(tmp_path: Path) -> None:
