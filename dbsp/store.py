@@ -185,11 +185,13 @@ class Database(Protocol):
         """The parts of slices that were taken in ahead of a version, by their keys."""
         ...
 
-    def take_warm(self, epoch: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
+    def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
         """Keep the rows of these parts as chunks that no version refers to yet; the bytes written.
 
-        They stay until `adopt`, `forget_warm` or `open` (12). `opened`: steps run on this database meanwhile.
-        **Errors** `FencedError` if the epoch is not the newest, checked where it writes.
+        They stay until `adopt`, `forget_warm`, parts for a later layout, or `open` (12). `opened`: steps run on this database
+        meanwhile.
+        **Errors** `FencedError` if the epoch is not the newest, `UnavailableError` if a warm-up for this layout or a later one
+        was ended by the first two in this epoch, or a later one has begun; both are checked where it writes.
         """
         ...
 
@@ -201,7 +203,7 @@ class Database(Protocol):
         ...
 
     def forget_warm(self, epoch: int) -> None:
-        """Let go of what was taken in warm."""
+        """Let go of what was taken in warm; pieces of the same warm-up that come later are refused."""
         ...
 
     def get(self, table: str, key: bytes) -> bytes | None:

@@ -2,7 +2,8 @@
 
 Chunks are copied in by bounded transactions and listed as loose; one last transaction adds the version, beside the one
 before it if that is here, and ends a warm-up: what was warm is part of the version, or deleted. Until then the database does
-not hold the new version; dying and doing it again ends the same.
+not hold the new version; dying and doing it again ends the same. Attempts that overlap number their chunks apart: the first one
+that lands made the version, and what others copied in is loose.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class _Incoming:
         self.chunk_bytes_max = chunk_bytes_max
         self.count = self.size = 0
         self._durable, self._epoch = durable, epoch
-        with durable.environment.reading() as txn:
-            self._next = durable.next_chunk(txn)
+        self._next: int | None = None
         self._waiting = WriteChunks(ReadChunks((), chunk_bytes_max), self._number)
 
     def _number(self) -> int:
-        """The next chunk number."""
-        self._next += 1
-        return self._next - 1
+        """The next chunk number, of those reserved when the first one is asked for: another attempt has others."""
+        number = self._durable.write(self._epoch, self._durable.reserve) if self._next is None else self._next
+        self._next = number + 1
+        return number
 
     def put(self, chunk: Batch) -> ChunkRef:
         """Take a chunk in."""
@@ -76,5 +77,5 @@ def adopt_version(
         version=version, chunks_written=incoming.count, bytes_written=incoming.size, state_bytes=state
     )
     record = Record(checkpoint=checkpoint, step=checkpoint.step, traces=traces, report=report)
-    durable.land(Root(version=version, record=record, values={}, keep=np.empty(0, np.uint64), ends_warm=True))
-    return report
+    root = Root(version=version, record=record, values={}, keep=np.empty(0, np.uint64), ends_warm=True)
+    return durable.land(root).report or report

@@ -52,9 +52,9 @@ def copy_version(
     record = replace(cut, report=_report(durable, cut, version))
     with scratch.environment.reading() as txn:
         values, keep = scratch.pinned_values(txn, version), ids_of(scratch.all_records(txn))
-    durable.land(Root(version=version, record=record, values=values, keep=keep))
-    _release(scratch, durable, version, record)
-    return record.report
+    landed = durable.land(Root(version=version, record=record, values=values, keep=keep))
+    _release(scratch, durable, version, landed)
+    return landed.report
 
 
 def _pinned(scratch: Scratch, version: int, checkpoint: CheckpointId) -> Record:
@@ -143,7 +143,7 @@ def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -
     """Go on from the new version; what the durable side holds now need not lie in the scratch."""
 
     def released(txn: Txn) -> None:
-        if scratch.opened(txn) == version:
+        if scratch.opened(txn) >= version:  # greater: an attempt that comes after the next version has landed
             return
         scratch.landed(txn, version, _durable_of_held(scratch, txn, record))
         scratch.set_base(txn, version, record.checkpoint.step, max(record.step, scratch.step(txn)))

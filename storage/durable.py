@@ -9,6 +9,8 @@ Invariants:
    transaction adds the version, drops the one before the last, and deletes what only that one referred to (invariants 8, 12).
 2. The epoch is compared inside each write transaction (invariant 6).
 3. Before a writer begins, it notes itself (`dbsp.processes`); raising the epoch first ends noted writers of older ones.
+4. The same work may be done twice at once in one epoch (a task that runs again while its first attempt goes on), so whatever
+   decides looks again inside its transaction: a version lands once, and never below another; a chunk number is given out once.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ T = TypeVar("T")
 
 COPY_BYTES = 16 << 20
 """How much one transaction copies in, unless a single chunk is larger."""
+
+NUMBERS = 1 << 40
+"""How many chunk numbers are given out at once: more than anybody uses, and few beside 2**64."""
 
 _EPOCH, _NEXT_CHUNK = b"epoch", b"next chunk"
 
@@ -193,16 +198,28 @@ class Durable:
 
         self.write(epoch, copied)
 
-    def land(self, root: Root) -> None:
-        """The last transaction of a commit: the new version is there when it is."""
-        self.write(root.record.checkpoint.epoch, lambda txn: self._land(txn, root))
+    def land(self, root: Root) -> Record:
+        """The last transaction of a commit: the new version is there when it is. Its record, or that of who was first.
 
-    def _land(self, txn: Txn, root: Root) -> None:
+        **Errors** `UnavailableError` where a later version is held: this is an attempt that comes too late.
+        """
+        return self.write(root.record.checkpoint.epoch, lambda txn: self._land(txn, root))
+
+    def _land(self, txn: Txn, root: Root) -> Record:
         """Add the version, drop all but the one before it, delete what nobody refers to any more."""
         version = root.version
-        dropped = [info.version for info in self.versions(txn) if info.version != version - 1]
-        gone = [self.record(txn, number) for number in dropped]
+        there = self.find(txn, version)
+        if there is not None and there.checkpoint == root.record.checkpoint:
+            return there
+        held = [info.version for info in self.versions(txn)]
+        if max(held, default=version) > version:
+            raise UnavailableError(f"a later version is held: version={version} versions={held} folder={self.folder}")
+        dropped = [number for number in held if number < version - 1]
+        gone = [self.record(txn, number) for number in dropped] + ([there] if there else [])
+        if there is not None:
+            self._drop_values(txn, version)
         kept = self.find(txn, version - 1)
+        self._check_there(txn, root.record, kept)
         txn.put("versions", number_key(version), records.encode_record(root.record))
         for number in dropped:
             txn.delete("versions", number_key(number))
@@ -215,6 +232,15 @@ class Durable:
             warm.clear(txn)
         self._settle_loose(txn, referred, np.union1d(root.keep, warm.numbers(txn)), ids_of(gone))
         txn.put("meta", _NEXT_CHUNK, number_key(self._next_number(txn, referred)))
+        return root.record
+
+    def _check_there(self, txn: Txn, record: Record, kept: Record | None) -> None:
+        """Refuse a version of chunks that were swept: another attempt of what ends a warm-up or a copy may come late."""
+        fresh = np.setdiff1d(ids_of([record]), ids_of([kept] if kept else []))
+        gone = [number for number in fresh.tolist() if not self.has_chunk(txn, number)]
+        if gone:
+            story = f"chunks={len(gone)} first={gone[0]} folder={self.folder}"
+            raise UnavailableError(f"chunks that were copied in are there no more: {story}")
 
     def _next_number(self, txn: Txn, referred: npt.NDArray[np.uint64]) -> int:
         """A chunk number above all used so far."""
@@ -226,9 +252,11 @@ class Durable:
         last = txn.last_before("chunks", b"", b"\xff" * 8)
         return max(number_of(stored) if stored is not None else 1, number_of(last) + 1 if last is not None else 1)
 
-    def keep_numbers(self, txn: Txn) -> None:
-        """Chunks are about to be deleted that no version refers to: their numbers are not used again."""
-        txn.put("meta", _NEXT_CHUNK, number_key(self.next_chunk(txn)))
+    def reserve(self, txn: Txn, least: int = 1) -> int:
+        """The first of `NUMBERS` chunk numbers, none below `least`, that nobody else gets."""
+        first = max(least, self.next_chunk(txn))
+        txn.put("meta", _NEXT_CHUNK, number_key(first + NUMBERS))
+        return first
 
     def _settle_loose(
         self,
@@ -269,7 +297,7 @@ class Durable:
                     txn.delete("chunks", number_key(number))
             for key in txn.keys("loose"):
                 txn.delete("loose", key)
-            warm.clear(txn)
+            warm.open_anew(txn)
             txn.put("meta", _NEXT_CHUNK, number_key(max([self.next_chunk(txn), *(n + 1 for n in found)])))
             return record
 

@@ -160,11 +160,11 @@ class Scratch:
         else:
             txn.delete("meta", _HOLDS)
 
-    def skip_numbers(self, count: int) -> int:
-        """The first of `count` chunk numbers that no step will use."""
+    def skip_numbers(self, count: int, least: int) -> int:
+        """The first of `count` chunk numbers, none below `least`, that no step will use."""
 
         def skipped(txn: Txn) -> int:
-            first = self.next_chunk(txn)
+            first = max(least, self.next_chunk(txn))
             self.set_next_chunk(txn, first + count)
             return first
 

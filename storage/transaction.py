@@ -6,7 +6,8 @@ the epoch is compared with the durable side's, so a task of an older epoch is re
 written (invariant 6).
 
 A step that was written already runs again on the same state (step - 1) and writes nothing: Spark may run a task twice, at
-once, or again after its success.
+once, or again after its success. An attempt that comes when the step after the next was written finds its step closed, in the
+transaction that would have written.
 """
 
 from __future__ import annotations
@@ -118,11 +119,15 @@ class Transaction:
         self.done = False
         with scratch.environment.reading() as txn, durable.environment.reading() as durable_txn:
             durable.check_epoch(durable_txn, scratch.epoch)
-            steps = scratch.held_steps(txn).get(segment, [])
-            self.done = step in steps
-            if not step_is_open(step, steps, scratch.base_step(txn)):
-                story = f"step={step} segment={segment} held={steps}"
-                raise UnavailableError(f"the state before this step is not held: {story}")
+            self.done = scratch.has(txn, segment, step)
+            self._check_open(txn)
+
+    def _check_open(self, txn: Txn) -> None:
+        """Refuse a step that cannot be run, or run again."""
+        steps = self._scratch.held_steps(txn).get(self._segment, [])
+        if not step_is_open(self._step, steps, self._scratch.base_step(txn)):
+            story = f"step={self._step} segment={self._segment} held={steps}"
+            raise UnavailableError(f"the state before this step is not held: {story}")
 
     def __enter__(self) -> Self:
         """Begin reading."""
@@ -186,6 +191,7 @@ class Transaction:
             self._durable.check_epoch(durable_txn, self._scratch.epoch)
         if self._scratch.has(txn, self._segment, self._step):
             return
+        self._check_open(txn)
         reading, before = self._entered()
         numbers = _Counter(self._scratch.next_chunk(txn))
         chunks = WriteChunks(reading.chunks, numbers.next)

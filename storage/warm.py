@@ -3,33 +3,38 @@
 They are numbered from a block of their own, so that steps which run on the same database meanwhile (a worker that stays) never
 give a chunk the same number: the block is cut out of the scratch's count before the first of them is written.
 
-Invariants: a warm chunk stays until `adopt` makes a version (what it refers to is then the version's), `forget`, or `open`
-(12); the epoch is compared in each transaction that writes (6).
+A try is one warm-up, known by the version of the layout it is for: a later try has a greater one, and within an epoch none
+comes twice. The first piece of a try begins it here, and sweeps what an earlier one left. A piece may run again while its
+first attempt goes on, also after its try was ended, so each transaction looks whether the try is still under way.
+
+Invariants: a warm chunk stays until `adopt` makes a version (what it refers to is then the version's), `forget`, a later try, or
+`open` (12); the epoch is compared in each transaction that writes (6); a try that was ended is not begun again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from dbsp.errors import InternalError, UnavailableError
 from dbsp.storage.chunkfile import ReadChunks, WriteChunks
 from dbsp.storage.records import number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.trace.chunks import ChunkRef
-from dbsp.trace.manifest import ID, StoredBatch, refs_of
+from dbsp.trace.manifest import ID, Refs, StoredBatch, refs_of
 from dbsp.trace.merging import store
 from dbsp.zset.batch import Batch
 
 if TYPE_CHECKING:
     from dbsp.storage.durable import Durable
 
-BLOCK = 1 << 40
-"""How many numbers a warm-up may use."""
+_NEXT, _TRY = b"next warm", b"warm try"
+"""The next number of the try under way (absent: it is over), and the newest try there was in this epoch."""
 
-_NEXT = b"next warm"
 _KEYS = "warm"
 
 
@@ -45,58 +50,127 @@ def chunks(txn: Txn) -> dict[bytes, tuple[ChunkRef, ...]]:
 
 
 def clear(txn: Txn) -> None:
-    """Forget what is warm; the chunks are loose from now on, unless a version refers to them."""
+    """The try is over: forget what is warm; the chunks are loose from now on, unless a version refers to them."""
     for key in txn.keys(_KEYS):
         txn.delete(_KEYS, key)
     txn.delete("meta", _NEXT)
 
 
+def open_anew(txn: Txn) -> None:
+    """The same in a new epoch, which refuses the pieces of older ones."""
+    clear(txn)
+    txn.delete("meta", _TRY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """A part on its way in."""
+
+    key: bytes
+    refs: Refs
+    values: dict[int, bytes]
+
+
 def take(
     durable: Durable,
     epoch: int,
+    layout_version: int,
     parts: Sequence[tuple[bytes, Batch]],
     chunk_bytes_max: int,
     first_number: Callable[[], int],
 ) -> int:
-    """Write these parts in one transaction; the bytes. `first_number` is asked for the block when there is none yet."""
+    """Write these parts in one transaction; the bytes. `first_number` is asked what the block is to lie above, if there is none.
+
+    **Errors** `UnavailableError` where the try is over, or a later one has begun.
+    """
     with durable.environment.reading() as txn:
         durable.check_epoch(txn, epoch)
-        begun = txn.get("meta", _NEXT) is not None
+        begun = _has_begun(txn, layout_version)
     if not begun:
-        _begin(durable, epoch, first_number())
+        _begin(durable, epoch, layout_version, first_number())
     rows = sum(len(batch) for _, batch in parts)  # a chunk has at least one
-    writing = WriteChunks(ReadChunks((), chunk_bytes_max), _Count(_reserve(durable, epoch, rows)).take)
-    made = [(key, refs_of(store(batch, writing))) for key, batch in parts]
-    values = writing.take()
-
-    def written(txn: Txn) -> None:
-        for number, value in values.items():
-            txn.put("chunks", number_key(number), value)
-            txn.put("loose", number_key(number), b"")
-        for key, refs in made:
-            txn.put(_KEYS, key, refs.tobytes())
-
-    durable.write(epoch, written)
-    durable.environment.verified.update(
-        values
-    )  # made by this process just now: there is nothing to find out by reading them
+    first = durable.write(epoch, lambda txn: _reserve(txn, layout_version, rows))
+    writing = WriteChunks(ReadChunks((), chunk_bytes_max), _Count(first).take)
+    made = [_Made(key=key, refs=refs_of(store(batch, writing)), values=writing.take()) for key, batch in parts]
+    values = durable.write(epoch, lambda txn: _written(txn, layout_version, made))
+    # made by this process just now: there is nothing to find out by reading them
+    durable.environment.verified.update(values)
     return sum(map(len, values.values()))
 
 
+def _written(txn: Txn, layout_version: int, made: Sequence[_Made]) -> dict[int, bytes]:
+    """Write the parts that are not there yet: another attempt of this piece may have been first."""
+    _check(txn, layout_version)
+    written = dict[int, bytes]()
+    for part in made:
+        if txn.get(_KEYS, part.key) is not None:
+            continue
+        for number, value in part.values.items():
+            txn.put("chunks", number_key(number), value)
+            txn.put("loose", number_key(number), b"")
+        txn.put(_KEYS, part.key, part.refs.tobytes())
+        written |= part.values
+    return written
+
+
 def forget(durable: Durable, epoch: int) -> None:
-    """Delete all warm chunks; their numbers are not used again."""
+    """End the try and delete all warm chunks; their numbers are not used again."""
     with durable.environment.reading() as txn:
         if txn.get("meta", _NEXT) is None:
             return
+    durable.write(epoch, _sweep)
 
-    def forgotten(txn: Txn) -> None:
-        durable.keep_numbers(txn)
-        for number in numbers(txn).tolist():
-            txn.delete("chunks", number_key(number))
-            txn.delete("loose", number_key(number))
-        clear(txn)
 
-    durable.write(epoch, forgotten)
+def _sweep(txn: Txn) -> None:
+    """Delete all warm chunks."""
+    for number in numbers(txn).tolist():
+        txn.delete("chunks", number_key(number))
+        txn.delete("loose", number_key(number))
+    clear(txn)
+
+
+def _has_begun(txn: Txn, layout_version: int) -> bool:
+    """Whether this try has begun here; refuses one that is over."""
+    value = txn.get("meta", _TRY)
+    newest = number_of(value) if value is not None else None
+    if newest is None or newest < layout_version:
+        return False
+    if newest > layout_version or txn.get("meta", _NEXT) is None:
+        story = f"layout_version={layout_version} newest={newest}"
+        raise UnavailableError(f"this warm-up is over: {story}", "ask for the rescale again")
+    return True
+
+
+def _check(txn: Txn, layout_version: int) -> None:
+    """Refuse a try that is not under way."""
+    if not _has_begun(txn, layout_version):
+        raise UnavailableError(
+            f"this warm-up has not begun: layout_version={layout_version}", "ask for the rescale again"
+        )
+
+
+def _begin(durable: Durable, epoch: int, layout_version: int, least: int) -> None:
+    """Sweep what an earlier try left, and note where the block begins, unless another process has."""
+
+    def begun(txn: Txn) -> None:
+        if _has_begun(txn, layout_version):
+            return
+        _sweep(txn)
+        txn.put("meta", _TRY, number_key(layout_version))
+        txn.put("meta", _NEXT, number_key(durable.reserve(txn, least)))
+
+    durable.write(epoch, begun)
+
+
+def _reserve(txn: Txn, layout_version: int, count: int) -> int:
+    """The first of `count` numbers that nobody else gets."""
+    _check(txn, layout_version)
+    value = txn.get("meta", _NEXT)
+    if value is None:
+        raise InternalError(f"a warm-up under way has no numbers: layout_version={layout_version}")
+    first = number_of(value)
+    txn.put("meta", _NEXT, number_key(first + count))
+    return first
 
 
 class _Count:
@@ -110,28 +184,6 @@ class _Count:
         """The next one."""
         self._next += 1
         return self._next - 1
-
-
-def _begin(durable: Durable, epoch: int, first: int) -> None:
-    """Note where the block begins, unless another process has."""
-
-    def begun(txn: Txn) -> None:
-        if txn.get("meta", _NEXT) is None:
-            txn.put("meta", _NEXT, number_key(first))
-
-    durable.write(epoch, begun)
-
-
-def _reserve(durable: Durable, epoch: int, count: int) -> int:
-    """The first of `count` numbers that nobody else gets."""
-
-    def reserved(txn: Txn) -> int:
-        value = txn.get("meta", _NEXT)
-        first = number_of(value) if value is not None else durable.next_chunk(txn)
-        txn.put("meta", _NEXT, number_key(first + count))
-        return first
-
-    return durable.write(epoch, reserved)
 
 
 def _refs(value: memoryview) -> npt.NDArray[np.uint64]:

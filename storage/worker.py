@@ -45,7 +45,7 @@ from dbsp.storage import registry, warm
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import copy_version, pin_cut
-from dbsp.storage.durable import Durable
+from dbsp.storage.durable import NUMBERS, Durable
 from dbsp.storage.environment import MAP_SIZE_BYTES, sync_folder
 from dbsp.storage.records import table_key
 from dbsp.storage.scratch import Scratch, Start, discard_all
@@ -85,7 +85,8 @@ class WorkerDatabase:
             hint = "create it, or restore it from a standby or a backup"
             raise DataError(f"there is no database here: folder={self.path / DURABLE}", hint)
         (self.path / WRITERS).mkdir(exist_ok=True)
-        self._durable: Durable | None = Durable(self.path / DURABLE, self.path / WRITERS, map_size_bytes)
+        self._durable: Durable | None = self._opened_disk()
+        self._closed = False
         self._scratch: Scratch | None = None
 
     @classmethod
@@ -135,15 +136,21 @@ class WorkerDatabase:
         return self._scratch, durable
 
     def _disk(self) -> Durable:
-        """The durable side; it is there until `close`, and opened anew when another process has replaced the folder."""
-        if self._durable is None:
+        """The durable side; it is there until `close`, and opened anew when another process has replaced the folder.
+
+        A folder that is gone is let go of at once (its files take space until then), and looked for again by the next call.
+        """
+        if self._closed:
             raise UnavailableError(f"the database is closed: folder={self.path}")
-        if not registry.is_current(self._durable.environment, self._durable.folder):
-            self._detach()
-            self._durable.close()
-            self._durable = None
-            self._durable = Durable(self.path / DURABLE, self.path / WRITERS, self._map_size_bytes)
+        if self._durable is not None and not registry.is_current(self._durable.environment, self._durable.folder):
+            self._let_go()
+        if self._durable is None:
+            self._durable = self._opened_disk()
         return self._durable
+
+    def _opened_disk(self) -> Durable:
+        """The durable side, opened."""
+        return Durable(self.path / DURABLE, self.path / WRITERS, self._map_size_bytes)
 
     def versions(self) -> tuple[VersionInfo, ...]:
         """The versions that can be opened, oldest first."""
@@ -326,19 +333,20 @@ class WorkerDatabase:
         with self._disk().environment.reading() as txn:
             return warm.chunks(txn)
 
-    def take_warm(self, epoch: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
+    def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
         """Keep the rows of these parts as chunks that no version refers to yet; the bytes written."""
         durable = self._disk()
 
         def first_number() -> int:
-            if opened:
-                scratch, _ = self._of_epoch(epoch)
-                with noted(durable.writers_folder, epoch):
-                    return scratch.skip_numbers(warm.BLOCK)
             with durable.environment.reading() as txn:
-                return durable.next_chunk(txn)
+                first = durable.next_chunk(txn)
+            if not opened:
+                return first
+            scratch, _ = self._of_epoch(epoch)
+            with noted(durable.writers_folder, epoch):
+                return scratch.skip_numbers(NUMBERS, first)
 
-        return warm.take(durable, epoch, parts, self._chunk_bytes_max, first_number)
+        return warm.take(durable, epoch, layout_version, parts, self._chunk_bytes_max, first_number)
 
     def hold_merges(self, epoch: int, hold: bool) -> None:
         """Merges of much of a trace wait, or go on, until the next `open`."""
@@ -354,6 +362,11 @@ class WorkerDatabase:
 
     def close(self) -> None:
         """Give the files back; what was not committed is gone when the next epoch opens a version."""
+        self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Give the files of both sides back."""
         self._detach()
         if self._durable is not None:
             self._durable.close()

@@ -337,8 +337,9 @@ def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: La
     """Copy a piece of what the worker will take over, from a version that all givers hold, into no version of its own."""
     target, givers = work.site.database(worker), _givers(work, worker, old, new)
     return warm_up(
-        givers, target, version, epoch, work.plan.all_traces(), bytes_max=PIECE_BYTES, opened=worker in old.workers
-    )
+        givers, target, version, epoch, new.version, work.plan.all_traces(),
+        bytes_max=PIECE_BYTES, opened=worker in old.workers,
+    )  # fmt: skip
 
 
 def hold_merges(work: Work, worker: int, epoch: int) -> None:
@@ -353,11 +354,11 @@ def cool(work: Work, worker: int, epoch: int) -> None:
     database.hold_merges(epoch, False)
 
 
-def _givers(work: Work, worker: int, old: Layout, new: Layout) -> list[tuple[Database, list[tuple[int, int]]]]:
+def _givers(work: Work, worker: int, old: Layout, new: Layout) -> dict[int, tuple[Database, list[tuple[int, int]]]]:
     """Whose databases a worker takes which ranges of."""
     wanted = new.ranges_of(worker)
     taken = [(giver, shared_ranges(wanted, old.ranges_of(giver))) for giver in old.workers]
-    return [(work.site.database(giver), ranges) for giver, ranges in taken if ranges]
+    return {giver: (work.site.database(giver), ranges) for giver, ranges in taken if ranges}
 
 
 def shared_ranges(left: Sequence[tuple[int, int]], right: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -87,6 +87,8 @@ class MemoryDatabase:
         self._leases: dict[int, list[SpineState]] = {}
         self._pinned: dict[int, _Version] = {}
         self._warm: dict[bytes, tuple[ChunkRef, ...]] = {}
+        self._warm_try: int | None = None
+        self._warms = False
         self._holds_merges = False
 
     def versions(self) -> tuple[VersionInfo, ...]:
@@ -113,7 +115,7 @@ class MemoryDatabase:
             self._opened = (version, epoch)
             self._base_step = kept.checkpoint.step
             self._step, self._table, self._held, self._pinned = kept.step, dict(kept.table), {}, {}
-            self._warm, self._holds_merges = {}, False
+            self._warm, self._warm_try, self._warms, self._holds_merges = {}, None, False, False
             self._sweep(force=True)
             return kept.checkpoint
 
@@ -303,6 +305,8 @@ class MemoryDatabase:
             done = self._versions.get(version)
             if done is not None and done.checkpoint == checkpoint and done.report is not None:
                 return done.report
+            if max(self._versions, default=version) > version:
+                raise UnavailableError(f"a later version is held: version={version} versions={sorted(self._versions)}")
             warm = [ref for refs in self._warm.values() for ref in refs]
             traces = dict(make(self.chunks))
             kept = self._versions.get(version - 1)
@@ -316,7 +320,8 @@ class MemoryDatabase:
                 report=report,
             )
             self._versions = ({version - 1: kept} if kept else {}) | {version: made}
-            self._opened, self._held, self._pinned, self._warm = None, {}, {}, {}
+            self._opened, self._held, self._pinned = None, {}, {}
+            self._warm, self._warms = {}, False
             self._sweep(force=True)
             return report
 
@@ -330,16 +335,26 @@ class MemoryDatabase:
         with self._lock:
             return dict(self._warm)
 
-    def take_warm(self, epoch: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
+    def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
         """Keep the rows of these parts as chunks that no version refers to; the bytes."""
         with self._lock:
             if epoch != self._epoch:
                 raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
             if opened:
                 self.check(epoch)
+            self._begin_warm(layout_version)
             made = {key: tuple(store(batch, self.chunks)) for key, batch in parts}
             self._warm |= made
             return sum(ref.nbytes for refs in made.values() for ref in refs)
+
+    def _begin_warm(self, layout_version: int) -> None:
+        """The first piece of a try sweeps what an earlier one left; one that is over is refused."""
+        newest = self._warm_try
+        if newest is None or newest < layout_version:
+            self._warm, self._warm_try, self._warms = {}, layout_version, True
+        elif newest > layout_version or not self._warms:
+            story = f"layout_version={layout_version} newest={newest}"
+            raise UnavailableError(f"this warm-up is over: {story}", "ask for the rescale again")
 
     def hold_merges(self, epoch: int, hold: bool) -> None:
         """Merges of much of a trace wait, or go on."""
@@ -352,7 +367,7 @@ class MemoryDatabase:
         with self._lock:
             if epoch < self._epoch:
                 raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
-            self._warm = {}
+            self._warm, self._warms = {}, False
             self._sweep(force=True)
 
     def close(self) -> None:

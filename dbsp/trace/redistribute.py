@@ -59,15 +59,27 @@ class Redistributable(Protocol):
         """The parts that were taken in ahead of a version, by their keys."""
         ...
 
-    def take_warm(self, epoch: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
+    def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
         """Keep the rows of these parts as chunks that no version refers to, in one transaction of `epoch`; the bytes written.
 
+        Refused where a warm-up for this layout or a later one was ended; parts for an earlier layout are let go of.
         `opened` says that steps run on this database in this epoch: their chunks and these never get the same number.
         """
         ...
 
 
-_View = tuple[Redistributable, VersionView, Sequence[HashRange]]
+Givers = Mapping[int, tuple[Redistributable, Sequence[HashRange]]]
+"""Databases and what is taken of them, by the number of the worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """A giver's version, opened."""
+
+    giver: int
+    database: Redistributable
+    version: VersionView
+    ranges: Sequence[HashRange]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,26 +92,23 @@ class WarmReport:
 
 
 def redistribute(
-    sources: Sequence[tuple[Redistributable, Sequence[HashRange]]],
+    givers: Givers,
     target: Redistributable,
     version: int,
     checkpoint: CheckpointId,
     traces: Sequence[TraceSpec],
 ) -> CommitReport:
-    """Make `version` in `target` from these hash ranges of each source's version - 1.
+    """Make `version` in `target` from these hash ranges of each giver's version - 1.
 
     **Cost**: what moves is copied chunk by chunk; what stays in the target is referred to.
     """
     with ExitStack() as stack:
-        views = [
-            (database, stack.enter_context(database.read_version(version - 1)), ranges) for database, ranges in sources
-        ]
-
-        warm = target.warm_chunks()
+        views = _opened(stack, givers, version - 1)
+        warm, layout = target.warm_chunks(), checkpoint.layout_version
 
         def make(chunks: ChunkStore) -> Mapping[int, SpineState]:
             return {
-                trace.id: gather_slices(_slices(trace, views, target), trace.arrangement, chunks, warm)
+                trace.id: gather_slices(_slices(trace, views, target), trace.arrangement, chunks, warm, layout)
                 for trace in traces
             }
 
@@ -107,30 +116,30 @@ def redistribute(
 
 
 def warm_up(
-    sources: Sequence[tuple[Redistributable, Sequence[HashRange]]],
+    givers: Givers,
     target: Redistributable,
     version: int,
     epoch: int,
+    layout_version: int,
     traces: Sequence[TraceSpec],
+    *,
     bytes_max: int,
     opened: bool,
 ) -> WarmReport:
     """Copy about `bytes_max` bytes of the parts of these slices of `version` that the target has not yet.
 
-    `opened`: steps run on the target too.
+    `layout_version` is that of the checkpoint which the parts are to become part of. `opened`: steps run on the target too.
     **Cost** that of planning the slices (per chunk reference), and of what is copied.
     """
     with ExitStack() as stack:
-        views = [
-            (database, stack.enter_context(database.read_version(version)), ranges) for database, ranges in sources
-        ]
+        views = _opened(stack, givers, version)
         warm, chosen = target.warm_chunks(), list[tuple[bytes, Batch]]()
         seen = set[bytes]()
         copied = missing = total = 0
         for trace in traces:
             slices = _slices(trace, views, target)
             for part in _parts(slices, trace.arrangement, target.chunk_bytes_max):
-                key, size = part.key(), part.nbytes
+                key, size = part.key(slices, layout_version), part.nbytes
                 total += size
                 if key in warm or key in seen:
                     continue
@@ -141,7 +150,7 @@ def warm_up(
                 seen.add(key)
                 copied += size
         if chosen:
-            copied = target.take_warm(epoch, opened, chosen)
+            copied = target.take_warm(epoch, layout_version, opened, chosen)
     return WarmReport(copied_bytes=copied, missing_bytes=missing, slices_bytes=total)
 
 
@@ -151,14 +160,25 @@ def _parts(slices: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: 
         yield from (item for item in run if isinstance(item, Part))
 
 
+def _opened(stack: ExitStack, givers: Givers, version: int) -> list[_View]:
+    """The givers' versions, open as long as the stack."""
+    return [
+        _View(
+            giver=giver, database=database, ranges=ranges, version=stack.enter_context(database.read_version(version))
+        )
+        for giver, (database, ranges) in givers.items()
+    ]
+
+
 def _slices(trace: TraceSpec, views: Sequence[_View], target: Redistributable) -> list[Slices]:
-    """One trace's slices of all sources, side by side."""
+    """One trace's slices of all givers, side by side."""
     return [
         Slices(
-            state=view.traces.get(trace.id, SpineState()),
-            ranges=ranges,
-            chunks=view.chunks,
-            shared=database is target,
+            state=view.version.traces.get(trace.id, SpineState()),
+            ranges=view.ranges,
+            chunks=view.version.chunks,
+            shared=view.database is target,
+            giver=view.giver,
         )
-        for database, view, ranges in views
+        for view in views
     ]

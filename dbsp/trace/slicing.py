@@ -46,12 +46,16 @@ def joined_ranges(ranges: Sequence[HashRange]) -> list[HashRange]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slices:
-    """Some hash ranges of one trace; `shared` says that the target already holds the chunks of `chunks`."""
+    """Some hash ranges of one trace; `shared` says that the target already holds the chunks of `chunks`.
+
+    `giver` is the number of the worker whose trace it is; no two of one slicing have the same.
+    """
 
     state: SpineState
     ranges: Sequence[HashRange]
     chunks: ChunkStore
     shared: bool = False
+    giver: int = 0
 
     def runs(self) -> list[tuple[StoredBatch, Cursor]]:
         """The sorted runs that readers read, oldest first, each from a position on."""
@@ -66,7 +70,7 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows `start` to `stop` of a chunk of source number `source`."""
+    """Rows `start` to `stop` of a chunk of the source at place `source`."""
 
     source: int
     ref: ChunkRef
@@ -94,9 +98,16 @@ class Part:
         """The bytes of all pieces, about."""
         return sum(piece.nbytes for piece in self.pieces)
 
-    def key(self) -> bytes:
-        """What the part is made of, in 16 bytes: chunks never change and their numbers are not used twice in a source."""
-        words = [(piece.source, piece.ref.id, piece.start, piece.stop) for piece in self.pieces]
+    def key(self, sources: Sequence[Slices], layout_version: int) -> bytes:
+        """What the part is made of and for which layout, in 16 bytes.
+
+        Chunks never change and their numbers are not used twice in a worker. A giver is known by its worker's number, not by its
+        place among the sources, which another layout changes.
+        """
+        words = [
+            (sources[piece.source].giver, piece.ref.id, piece.start, piece.stop, layout_version)
+            for piece in self.pieces
+        ]
         return blake2b(np.array(words, "<u8").tobytes(), digest_size=16).digest()
 
     def rows(self, sources: Sequence[Slices], arrangement: Arrangement) -> Batch:
@@ -122,11 +133,16 @@ def slice_shards(
 
 
 def gather_slices(
-    sources: Sequence[Slices], arrangement: Arrangement, target: ChunkStore, warm: Warm = NOTHING_WARM
+    sources: Sequence[Slices],
+    arrangement: Arrangement,
+    target: ChunkStore,
+    warm: Warm = NOTHING_WARM,
+    layout_version: int = 0,
 ) -> SpineState:
     """One state of slices whose hash ranges do not overlap: run n is everybody's n-th newest run, in hash order.
 
-    **Law** the rows, runs and bounds of chunks do not depend on `warm`: it only saves copying what the target has already.
+    **Law** the rows, runs and bounds of chunks do not depend on `warm`: it only saves copying what the target has already, for
+    the layout of this version.
     **Cost**: whole chunks are copied (when `shared`: only referred to); chunks at an edge are read and cut; small pieces
     that follow each other are joined, also those of different sources.
     """
@@ -137,7 +153,7 @@ def gather_slices(
             if isinstance(item, ChunkRef):
                 refs.append(item)
                 continue
-            there = warm.get(item.key()) if warm else None
+            there = warm.get(item.key(sources, layout_version)) if warm else None
             refs += there if there is not None else store(item.rows(sources, arrangement), target)
         if refs:
             entries.append(StoredBatch.of(refs))

@@ -88,7 +88,7 @@ def step_on(home: Path) -> None:
 
 def rescale(home: Path) -> None:
     database = WorkerDatabase(home, map_size_bytes=1 << 22, chunk_bytes_max=CHUNK_BYTES)
-    redistribute([(database, [(0, 1 << 63)])], database, 3, checkpoint(2, 2), TRACES)
+    redistribute({0: (database, [(0, 1 << 63)])}, database, 3, checkpoint(2, 2), TRACES)
 
 
 def create(home: Path) -> None:

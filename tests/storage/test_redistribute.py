@@ -54,7 +54,7 @@ def rescale(kit: Kit, tmp_path: Path, old: list[AnyDatabase], count: int, versio
     new = old[:count] + [joiner(kit, tmp_path, version * 10 + n) for n in range(count - len(old))]
     made = checkpoint(version, 7)
     for place, target in enumerate(new):
-        sources = [(source, kept(len(old), count, n, place)) for n, source in enumerate(old)]
+        sources = {n: (source, kept(len(old), count, n, place)) for n, source in enumerate(old)}
         report = redistribute(sources, target, version, made, TRACES)
         assert redistribute(sources, target, version, made, TRACES) == report
     return new
@@ -62,7 +62,7 @@ def rescale(kit: Kit, tmp_path: Path, old: list[AnyDatabase], count: int, versio
 
 def test_any_count_to_any(kit: Kit, tmp_path: Path) -> None:
     first = joiner(kit, tmp_path, 0)
-    redistribute([], first, 1, checkpoint(1, 0), TRACES)
+    redistribute({}, first, 1, checkpoint(1, 0), TRACES)
     first.open(1, 1)
     rows = [((key, "x" * (key % 3)), 1) for key in range(500)]
     for step in range(7):
@@ -97,12 +97,12 @@ def test_a_target_that_is_a_source_keeps_its_old_version(kit: Kit, tmp_path: Pat
     database.commit(1, checkpoint(1, 1))
     (before,) = {tuple(sorted(zset)) for zset in whole([database])}
     half = [(0, 1 << 63)]
-    report = redistribute([(database, half)], database, 2, checkpoint(2, 1), TRACES)
+    report = redistribute({0: (database, half)}, database, 2, checkpoint(2, 1), TRACES)
     assert report.bytes_written < report.state_bytes
     database = kit.reopen(database)
     database.open(1, 3)
     assert {tuple(sorted(zset)) for zset in whole([database])} == {before}
-    redistribute([(database, half)], database, 2, checkpoint(3, 1), TRACES)
+    redistribute({0: (database, half)}, database, 2, checkpoint(3, 1), TRACES)
     database.open(2, 3)
     check_owned(database, half)
     assert database.get("t", b"k") == b"v"
@@ -112,6 +112,6 @@ def test_a_target_that_is_a_source_keeps_its_old_version(kit: Kit, tmp_path: Pat
 def test_sources_must_hold_the_version_before(kit: Kit, tmp_path: Path) -> None:
     database = kit.create()
     with pytest.raises(UnavailableError):
-        redistribute([(database, [(0, 1 << 64)])], database, 5, checkpoint(1, 0), TRACES)
+        redistribute({0: (database, [(0, 1 << 64)])}, database, 5, checkpoint(1, 0), TRACES)
     assert [info.version for info in database.versions()] == [0]
     assert BY_KEY in TRACES

@@ -16,7 +16,7 @@ from dbsp.trace.manifest import ID, chunk_refs
 from dbsp.trace.redistribute import WarmReport, redistribute, warm_up
 
 PIECE = 4 * CHUNK_BYTES
-Sources = list[tuple[AnyDatabase, list[tuple[int, int]]]]
+Sources = dict[int, tuple[AnyDatabase, list[tuple[int, int]]]]
 
 
 @pytest.fixture(params=["memory", "lmdb"])
@@ -26,12 +26,12 @@ def kit(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
 
 
 def sources_of(old: list[AnyDatabase], count: int, place: int) -> Sources:
-    return [(source, kept(len(old), count, n, place)) for n, source in enumerate(old)]
+    return {n: (source, kept(len(old), count, n, place)) for n, source in enumerate(old)}
 
 
-def piece(sources: Sources, target: AnyDatabase, version: int = 1, epoch: int = 1) -> WarmReport:
+def piece(sources: Sources, target: AnyDatabase, version: int = 1, epoch: int = 1, layout: int = 1) -> WarmReport:
     opened = bool(target.versions()) and target.versions()[-1].checkpoint.step > 0
-    return warm_up(sources, target, version, epoch, TRACES, PIECE, opened)
+    return warm_up(sources, target, version, epoch, layout, TRACES, bytes_max=PIECE, opened=opened)
 
 
 def warm_round(sources: Sources, target: AnyDatabase, version: int, epoch: int) -> list[WarmReport]:
@@ -125,7 +125,7 @@ def test_a_version_made_of_warm_parts_is_the_cold_one(kit: Kit, tmp_path: Path, 
 def test_steps_and_checkpoints_of_a_worker_that_stays_go_on(kit: Kit, tmp_path: Path) -> None:
     """Its own chunks and the warm ones never share a number, and no checkpoint sweeps what is warm (12)."""
     first, second = grown(kit, 1), grown(kit, 2)
-    sources: Sources = [(second, [(0, 1 << 64)])]
+    sources: Sources = {1: (second, [(0, 1 << 64)])}
     warm_round(sources, first, 1, 1)
     held = first.warm_chunks()
     assert held
@@ -146,11 +146,11 @@ def test_steps_and_checkpoints_of_a_worker_that_stays_go_on(kit: Kit, tmp_path: 
 
 def test_opening_a_version_ends_a_warm_up(kit: Kit) -> None:
     first, second = grown(kit, 1), grown(kit, 2)
-    warm_round([(second, [(0, 1 << 64)])], first, 1, 1)
+    warm_round({1: (second, [(0, 1 << 64)])}, first, 1, 1)
     first.open(1, 2)
     assert not first.warm_chunks()
     with pytest.raises(FencedError):
-        piece([(second, [(0, 1 << 64)])], first)
+        piece({1: (second, [(0, 1 << 64)])}, first)
     for trace in TRACES:
         with first.read_trace(trace) as spine:
             assert content(spine)
