@@ -119,8 +119,8 @@ class Transaction:
         self.done = False
         with scratch.environment.reading() as txn, durable.environment.reading() as durable_txn:
             durable.check_epoch(durable_txn, scratch.epoch)
-            self.done = scratch.has(txn, segment, step)
             self._check_open(txn)
+            self.done = scratch.has(txn, segment, step)
 
     def _check_open(self, txn: Txn) -> None:
         """Refuse a step that cannot be run, or run again."""
