@@ -219,7 +219,8 @@ class Durable:
         if there is not None:
             self._drop_values(txn, version)
         kept = self.find(txn, version - 1)
-        self._check_there(txn, root.record, kept)
+        if root.ends_warm:
+            self._check_there(txn, root.record, kept)
         txn.put("versions", number_key(version), records.encode_record(root.record))
         for number in dropped:
             txn.delete("versions", number_key(number))
@@ -235,7 +236,7 @@ class Durable:
         return root.record
 
     def _check_there(self, txn: Txn, record: Record, kept: Record | None) -> None:
-        """Refuse a version of chunks that were swept: another attempt of what ends a warm-up or a copy may come late."""
+        """Refuse a version of chunks that were swept: another attempt of what ends a warm-up may come late."""
         fresh = np.setdiff1d(ids_of([record]), ids_of([kept] if kept else []))
         gone = [number for number in fresh.tolist() if not self.has_chunk(txn, number)]
         if gone:
