@@ -115,10 +115,11 @@ def plant_land_first() -> None:
         waiting.append((epoch, kept))
         return len(kept), sum(len(value) for _, value in kept)
 
-    def land(self: Any, root: Any) -> None:
-        real_land(self, root)
+    def land(self: Any, root: Any) -> Any:
+        landed = real_land(self, root)
         for epoch, kept in waiting:
             real_copy(self, epoch, iter(kept))
+        return landed
 
     durable_module.Durable.copy_in = late  # type: ignore[method-assign, assignment]
     durable_module.Durable.land = land  # type: ignore[method-assign]
