@@ -5,7 +5,10 @@ stretches of a partition that hold all that a changed row touches, and all that 
 before and after the change. What lies in a stretch but is not touched has one value in both, be it right or cut short by
 the stretch's end, and cancels out.
 
-**State** all rows, keyed by the partition and sorted by the first ordering column.
+**State** all rows, keyed by the partition and sorted by the first ordering column; for row_number and rank, beside them, the rows
+that are deleted more often than they came. Such a row takes no place, so its weight must not be counted among the places in
+front of a stretch: places = (weights of all rows) - (weights of those below zero). There are none, but where a delete is in an
+earlier step than its insert.
 
 **Cost** per changed row: a search in the partition's runs, and the stretch: k rows on either side for lag, lead and frames of
 k rows; twice the frame's range for frames of a range; all rows behind the first changed one for row_number and rank, whose
@@ -29,7 +32,7 @@ from dbsp.operators.failures import report
 from dbsp.operators.groups.part import group_of, of_same_keys
 from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.operators.order.window_calls import EDGES, SHIFTING, WindowCall
-from dbsp.operators.order.window_places import I64, U64, Mask, Places, around, expanded, in_order
+from dbsp.operators.order.window_places import I64, U64, Mask, Places, around, expanded, in_order, parted
 from dbsp.trace.neighbours import FIRST, LAST, Positions
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
@@ -68,12 +71,12 @@ class Window(Operator):
         return f"window {', '.join(map(str, self.calls))} by {order} per ({', '.join(self.partition)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows, by partition, then in order."""
-        return (Arrangement(schema=self.input, key=self.partition, order=self.order),)
+        """The rows, by partition, then in order; if places are counted, those of a weight below zero once more."""
+        return (Arrangement(schema=self.input, key=self.partition, order=self.order),) * (2 if self._counts else 1)
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """All rows."""
-        return (Integral(stream=0),)
+        """All rows; what is below zero is no sum of changes."""
+        return (Integral(stream=0), None) if self._counts else (Integral(stream=0),)
 
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """Only partitions whose rows change change."""
@@ -81,11 +84,12 @@ class Window(Operator):
 
     def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
         """Partitions below a bound are closed: their rows are never read again."""
-        return (next(iter(self.horizon(inputs).items()), None),)
+        kept = next(iter(self.horizon(inputs).items()), None)
+        return tuple(kept for _ in self.arrangements())
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """What the changed rows touch, as it was and as it is."""
-        (arrangement,) = self.arrangements()
+        arrangement = self.arrangements()[0]
         delta = arrange(inputs[0], arrangement) if len(inputs[0]) else inputs[0]
         if len(delta) == 0:
             return Batch.empty(self.schema)
@@ -94,11 +98,15 @@ class Window(Operator):
         edges = [self._edges(spine, partitions), self._edges(spine.with_batch(delta), partitions)]
         stretches = self._stretches(spine, delta, partitions, self._moved(edges[0], edges[1], len(partitions)))
         segment, rows = of_same_keys(stretches.keys, *spine.ranges(stretches.key_hash, stretches.low, stretches.high))
-        before = self._before(spine, stretches)
-        old = self._answer(*in_order(segment, rows, self.order), stretches, edges[0], before)
+        before = self._before(state, stretches)
+        *there, lacking = parted(segment, rows, self.order)
+        old = self._answer(*there, stretches, edges[0], before)
         both = np.concatenate([segment, stretches.of_delta]), concat([rows.loose(), delta.loose()], self.input)
-        new = self._answer(*in_order(*both, self.order), stretches, edges[1], before)
+        *there, lacking_now = parted(*both, self.order)
+        new = self._answer(*there, stretches, edges[1], before)
         state.append(0, delta)
+        if self._counts and (len(lacking) or len(lacking_now)):
+            state.append(1, arrange(concat([lacking.negate(), lacking_now], self.input), arrangement))
         return self._change(context, old, new)
 
     def _partitions(self, delta: Batch) -> Batch:
@@ -200,15 +208,23 @@ class Window(Operator):
             high = np.maximum(high, spine.reach(asked, rows[1], partitions.take(part)))
         return low, high
 
-    def _before(self, spine: Spine, stretches: _Stretches) -> I64:
+    @property
+    def _counts(self) -> bool:
+        """Whether a value depends on how many places are in front."""
+        return any(call.function in SHIFTING for call in self.calls)
+
+    def _before(self, state: State, stretches: _Stretches) -> I64:
         """How many places of its partition lie in front of each stretch; nothing changed there."""
-        if not any(call.function in SHIFTING for call in self.calls):
+        if not self._counts:
             return np.zeros(len(stretches.part), np.int64)
         start = np.full(len(stretches.low), FIRST)
         empty = stretches.low == FIRST
         end = np.where(empty, FIRST, stretches.low - np.uint64(1))
         start = np.where(empty, LAST, start)
-        return spine.weight_between(stretches.key_hash, start, end, stretches.keys)
+        weight, lacking = (
+            state.spine(index).weight_between(stretches.key_hash, start, end, stretches.keys) for index in (0, 1)
+        )
+        return weight - lacking
 
     def _answer(
         self, segment: I64, rows: Batch, stretches: _Stretches, edges: dict[str, tuple[Batch, I64]], before: I64

@@ -152,16 +152,24 @@ def in_order(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[I64, 
 
     **Errors** `CapacityError` where the weights of a row overflow.
     """
+    return parted(segment, rows, order)[:2]
+
+
+def parted(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[I64, Batch, Batch]:
+    """As `in_order`; and the rows that are deleted more often than they came, which take no place."""
     schema = Schema((Column(_SEGMENT, INT64, nullable=False), *rows.schema.columns))
     numbered = Batch(schema=schema, columns=(from_values(segment, INT64), *rows.columns), weights=rows.weights)
     numbered = numbered.take(sort_rows(numbered, (OrderBy(_SEGMENT), *order)))
     at = np.arange(1, len(numbered))
     starts = np.append(np.zeros(min(1, len(rows)), np.int64), at[~equal_rows(numbered, at - 1, numbered, at)])
     summed = sum_runs(numbered.weights, starts)
-    positive = np.flatnonzero(summed[:, 0] > 0)
-    kept = numbered.take(starts[positive])
-    segment = np.asarray(kept.columns[0])
-    return segment, Batch(schema=rows.schema, columns=kept.columns[1:], weights=summed[positive])
+
+    def kept(mask: Mask) -> tuple[I64, Batch]:
+        some = np.flatnonzero(mask)
+        found = numbered.take(starts[some])
+        return np.asarray(found.columns[0]), Batch(schema=rows.schema, columns=found.columns[1:], weights=summed[some])
+
+    return *kept(summed[:, 0] > 0), kept(summed[:, 0] < 0)[1]
 
 
 def expanded(segment: I64, rows: Batch) -> tuple[I64, Batch]:
