@@ -20,6 +20,7 @@ import numpy as np
 
 from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, merged
+from dbsp.operators.groups.part import of_same_keys
 from dbsp.operators.joins.conditional_join import FIRST, LAST, U64, Mask, shifted
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.operator import Integral, Operator, State, StepContext
@@ -114,7 +115,10 @@ class AsofJoin(Operator):
         by_time = Arrangement(schema=schema, key=shape.right_on, order=by_right.order)
         ones = np.ones((len(right), 1), np.int64)
         changed = arrange(right.project(schema.names).with_weights(ones), by_time)
-        marks = arrange(right.loose().with_weights(ones), by_right)
+        lacking = np.minimum(
+            rights.sums(right), 0
+        )  # deleted more often than they came: a mark must be there all the same
+        marks = arrange(right.loose().with_weights(1 - lacking), by_right)
         first, last = self._ranges(rights.with_batch(marks), changed)
         query, rows = lefts.ranges(changed.words[0], first, last)
         query, rows = shape.same_key(changed, query, rows, 1)
@@ -134,7 +138,7 @@ class AsofJoin(Operator):
         neighbour = there.reach(
             Positions(key_hash=key_hash, first=asked[0], last=asked[1], backward=self.forward), 1, keys
         )
-        found = ~none & ((neighbour != end) | (there.weight_between(key_hash, ends, ends, keys) > 0))
+        found = ~none & ((neighbour != end) | self._there(there, keys, key_hash, ends))
         near, never = (codes, np.zeros(len(codes), np.bool_)) if self.exact else (beyond, none)
         far = shifted(neighbour, -step)[0] if self.exact else neighbour
         far = np.where(found, far, ends)
@@ -143,6 +147,13 @@ class AsofJoin(Operator):
             far = np.maximum(far, reach) if self.forward else np.minimum(far, reach)
         first, last = (far, near) if self.forward else (near, far)
         return np.where(never, LAST, first), np.where(never, FIRST, last)
+
+    def _there(self, there: Spine, keys: Batch, key_hash: U64, codes: U64) -> Mask:
+        """Whether each key has a right row at its time."""
+        query, rows = of_same_keys(keys, *there.ranges(key_hash, codes, codes))
+        if len(query):
+            query, _ = in_order(query, rows.loose(), (OrderBy(self.right_time),))
+        return np.asarray(np.bincount(query, minlength=len(keys)) > 0)
 
     def _answer(self, rights: Spine, rows: Batch) -> Batch:
         """Left rows, arranged, with their match."""
