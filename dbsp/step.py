@@ -188,6 +188,9 @@ def _stop(node: PlanNode, context: StepContext) -> None:
 
     A row that only goes is no reason: it failed when it came, so it was skipped then, and its going is a dead letter too.
     Inputs may be loose, so a row that goes may also come in part: what counts is the sum of its weights.
+
+    **Limit** the sum is that of this worker. A row that comes on one worker and goes on another in the same step is refused,
+    although on a single worker it would pass.
     """
     sums: dict[tuple[str, str], Failure] = {}
     for failure in context.failures:

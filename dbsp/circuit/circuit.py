@@ -31,8 +31,8 @@ def circuit(
     **Shape** `materialize` names the views whose whole content can be read (all, none, or some); the others only emit
     changes.
     `error_policy` says what happens to a row on which an expression fails: it leaves to the dead-letter log, its
-    failing value becomes null, or
-    the pipeline stops.
+    failing value becomes null, or the pipeline stops (each worker judges the rows that it sees: one that comes on one worker and
+    goes on another in the same step stops it, too).
 
     **Example**
 
