@@ -1,12 +1,13 @@
 """Deletes that overtake their inserts: a row arrives by another partition than its delete, steps later.
 
 Until then it has a weight below zero. **Law** what the steps have given so far is what one step over the net input gives to a
-fresh run, whatever that answer is.
+fresh run, whatever that answer is; and once every row has come, it is what DuckDB computes of the tables.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from tests.laws.relation import canonical
+from tests.laws.circuits import each_on_top
+from tests.laws.relation import Relation, canonical, recomputed
+from tests.laws.relation import t as keyless
+from tests.laws.test_equalities import FLOATS, INTEGERS, STRINGS
 
 STEPS = 5
 COLUMNS = {"g": dbsp.INT64, "x": dbsp.INT64, "s": dbsp.STRING, "f": dbsp.FLOAT64}
@@ -133,3 +137,42 @@ def test_steps_are_one_step_over_the_net_input(family: str, life: list[Any], wor
                 with dbsp.open(circuit, partitions=2) as fresh:
                     expected = play(fresh, life, range(step + 1))
                 assert {row: weight for row, weight in seen.items() if weight} == dict(expected)
+
+
+relations = st.one_of(each_on_top(("t",)))
+
+
+def history(seed: int) -> tuple[list[tuple[list[dict[str, Any]], list[dict[str, Any]]]], list[dict[str, Any]]]:
+    """For each step what comes and what goes, a third of it before it comes; and what is there when all of it has come."""
+    random = Random(seed)
+    steps: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = [([], []) for _ in range(STEPS)]
+    there = []
+    for _ in range(24):
+        row = {"b": random.choice(STRINGS), "a": random.choice(INTEGERS), "f": random.choice(FLOATS)}
+        come, go = sorted(random.sample(range(2 * STEPS), 2))
+        if random.random() < 1 / 3:
+            come, go = go, come
+        if come >= STEPS:
+            come = STEPS - 1
+        steps[come][0].append(row)
+        if go < STEPS:
+            steps[go][1].append(row)
+        else:
+            there.append(row)
+    return steps, there
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(relation=relations, seed=st.integers(0, 2**32), workers=st.integers(1, 2))
+def test_once_every_row_has_come_the_answer_is_recomputation(relation: Relation, seed: int, workers: int) -> None:
+    steps, there = history(seed)
+    seen: Counter[tuple[Any, ...]] = Counter()
+    with dbsp.open(
+        dbsp.circuit("overtaken", {"v": relation.stream, "t": keyless}), workers=workers, partitions=2
+    ) as run:
+        for came, went in steps:
+            run.push("t", came, partition=0)
+            run.delete("t", went, partition=1)
+            for row, weight in run.step()["v"].batch.to_rows():
+                seen[canonical(row)] += weight
+    assert {row: weight for row, weight in seen.items() if weight} == recomputed(relation.sql, {"t": there})
