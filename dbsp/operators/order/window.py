@@ -99,10 +99,10 @@ class Window(Operator):
         stretches = self._stretches(spine, delta, partitions, self._moved(edges[0], edges[1], len(partitions)))
         segment, rows = of_same_keys(stretches.keys, *spine.ranges(stretches.key_hash, stretches.low, stretches.high))
         before = self._before(state, stretches)
-        *there, lacking = parted(segment, rows, self.order)
+        there, lacking = parted(segment, rows, self.order)
         old = self._answer(*there, stretches, edges[0], before)
         both = np.concatenate([segment, stretches.of_delta]), concat([rows.loose(), delta.loose()], self.input)
-        *there, lacking_now = parted(*both, self.order)
+        there, lacking_now = parted(*both, self.order)
         new = self._answer(*there, stretches, edges[1], before)
         state.append(0, delta)
         if self._counts and (len(lacking) or len(lacking_now)):

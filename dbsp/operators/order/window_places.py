@@ -152,10 +152,10 @@ def in_order(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[I64, 
 
     **Errors** `CapacityError` where the weights of a row overflow.
     """
-    return parted(segment, rows, order)[:2]
+    return parted(segment, rows, order)[0]
 
 
-def parted(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[I64, Batch, Batch]:
+def parted(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[tuple[I64, Batch], Batch]:
     """As `in_order`; and the rows that are deleted more often than they came, which take no place."""
     schema = Schema((Column(_SEGMENT, INT64, nullable=False), *rows.schema.columns))
     numbered = Batch(schema=schema, columns=(from_values(segment, INT64), *rows.columns), weights=rows.weights)
@@ -169,7 +169,7 @@ def parted(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[I64, Ba
         found = numbered.take(starts[some])
         return np.asarray(found.columns[0]), Batch(schema=rows.schema, columns=found.columns[1:], weights=summed[some])
 
-    return *kept(summed[:, 0] > 0), kept(summed[:, 0] < 0)[1]
+    return kept(summed[:, 0] > 0), kept(summed[:, 0] < 0)[1]
 
 
 def expanded(segment: I64, rows: Batch) -> tuple[I64, Batch]:
