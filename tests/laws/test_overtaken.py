@@ -98,7 +98,7 @@ TWICE = [at_time("t", 1, [0], []), at_time("t", 4, [0], []), at_time("r", 0, [0]
 """Of two right rows one goes more often than it came, where the other one's reach ends."""
 AT_THE_END = [
     at_time("t", 1, [0], []), at_time("t", 2**63 - 1, [0], []), at_time("r", 0, [1], []), at_time("r", 2**63 - 1, [1], []),
-    ("r", {"g": 1, "x": 2**63 - 1, "s": "b", "f": 1.5}, [], [0]),
+    ("r", {"g": 1, "x": 2**63 - 1, "s": "b", "f": 1.5}, [], [0, 0]),
 ]  # fmt: skip
 """The same at the greatest time, where reach and end are one."""
 
