@@ -214,8 +214,7 @@ class Hands:
                     self._change(lambda ledger: ledger)
                 epoch = self._parts.steps.claim()
                 self._epoch = epoch
-                self._change(lambda ledger: ledgers.raise_epoch(ledger, epoch))
-                self._observer.noted("claimed", {"epoch": epoch})
+                self._change(lambda ledger: self._raised(ledger, epoch))
                 return p.Claimed(epoch=epoch)
             case p.CreateWorkers(workers=workers, checkpoint=checkpoint):
                 self.runtime.create(workers, checkpoint)
@@ -452,6 +451,11 @@ class Hands:
         }  # fmt: skip
         self._observer.noted("rescale", fields)
         return p.Redistributed(version=command.version)
+
+    def _raised(self, ledger: Ledger, epoch: int) -> Ledger:
+        """The ledger is ours; told while nobody else can raise it, so who claims later is told of later."""
+        self._observer.noted("claimed", {"epoch": epoch})
+        return ledgers.raise_epoch(ledger, epoch)
 
     def _change(self, action: Callable[[Ledger], Ledger]) -> Ledger:
         return self._parts.control.change(self._epoch, action)

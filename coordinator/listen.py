@@ -74,8 +74,8 @@ class Server:
     def announce(self) -> None:
         """Write where to ask: before the pipeline is claimed, and again once it is.
 
-        Of two services that start together the one that claims last owns the pipeline; the other wrote before it claimed, so
-        what the owner writes after its claim stays.
+        Of two services that start together the one that claims last owns the pipeline. Each writes before its claim and while it
+        holds the ledger for it, so all that the other writes comes before what the owner writes last.
         """
         host, port = self.address
         self._file.parent.mkdir(parents=True, exist_ok=True)

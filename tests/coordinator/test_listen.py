@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dbsp.coordinator import listen
 from dbsp.coordinator.config import HttpSection
+from dbsp.coordinator.control import LmdbControl, raise_epoch
 from dbsp.coordinator.http import make_app
 from dbsp.coordinator.listen import Server, bind, read_address
 from dbsp.coordinator.serve import announce
@@ -41,3 +44,36 @@ def test_the_one_that_claims_last_is_found(folder: Path, monkeypatch: pytest.Mon
         service.stop()
     mine.stop()
     assert read_address(service.config.data_dir) == {}
+
+
+class Rival:
+    """An observer: at each claim it begins to raise the epoch itself, and looks whether it can while the claim is told."""
+
+    def __init__(self, service: Service) -> None:
+        self.done, self.early = threading.Event(), False
+        self._folder = service.config.data_dir
+
+    def stepped(self, *_parts: Any, **_more: Any) -> None:
+        """Not looked at."""
+
+    def noted(self, kind: str, fields: dict[str, Any]) -> None:
+        if kind == "claimed" and not self.done.is_set():
+            threading.Thread(target=self._raise, args=(fields["epoch"] + 1,)).start()
+            self.early = self.done.wait(0.3)
+
+    def _raise(self, epoch: int) -> None:
+        control = LmdbControl(self._folder)
+        control.change(epoch, lambda ledger: raise_epoch(ledger, epoch))
+        control.close()
+        self.done.set()
+
+
+def test_nobody_claims_while_a_claim_is_told(folder: Path) -> None:
+    """Else the address that the older one writes could come after the newer one's."""
+    service = Service(settings(folder))
+    rival = Rival(service)
+    service.tell(rival)
+    service.start(wait=False)
+    assert rival.done.wait(60)
+    assert not rival.early
+    service.stop(now=True, quiet=True)

@@ -160,7 +160,7 @@ class Pipeline:
                 if self.dead():
                     return None
                 time.sleep(0.02)  # polling a process that has no other way to say that it listens
-        raise AssertionError(f"no answer: {self.said()}")
+        raise AssertionError(f"no answer: address={read_address(self.data)} pid={self.process} {self.said()}")
 
     def push(self, rows_max: int = 200) -> bool:
         """Push a batch, the same one again until it is acknowledged; False if the process died meanwhile."""

@@ -353,7 +353,7 @@ def test_a_folder_that_comes_back_is_opened_again(tmp_path: Path) -> None:
     """A worker left, and its folder was deleted by another process; later it joins again."""
     home = tmp_path / "w"
     database = filled(home)
-    discard_folder(home, 1, tmp_path / "gone")
+    discard_folder(home, 1)
     for _ in range(2):
         with pytest.raises(DataError, match="data"):
             database.versions()
