@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from dbsp.coordinator import control as ledgers
+from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.autoscale import AutoscaleSection
 from dbsp.coordinator.clock import Clock
@@ -88,7 +89,7 @@ class Observer(Protocol):
 class _Copying:
     """A checkpoint in flight: what it is of, since when, for how long no step could run, how it will end."""
 
-    command: p.PinVersion
+    command: do.PinVersion
     started_s: float
     pause_s: float
     future: Future[Mapping[int, CommitReport]]
@@ -148,7 +149,7 @@ class Hands:
         if self._runtime is not None:
             self._runtime.close()
 
-    def perform(self, command: p.Command) -> p.Event:
+    def perform(self, command: do.Command) -> p.Event:
         """Carry out one command; the event that answers it."""
         try:
             return self._perform(command)
@@ -160,43 +161,43 @@ class Hands:
             self._observer.noted("failed", {"command": type(command).__name__, "code": "internal", "error": text})
             return p.Failed(code="internal", message=text)
 
-    def _halt(self, command: p.Command, error: DbspError) -> p.Halt | None:
+    def _halt(self, command: do.Command, error: DbspError) -> p.Halt | None:
         """What a user must decide about, if rows failed; where they came from is told as far as it can be."""
-        if not (isinstance(command, p.RunStep) and isinstance(error, RowsError)):
+        if not (isinstance(command, do.RunStep) and isinstance(error, RowsError)):
             return None
         return p.Halt(
             step=command.record.step, node=error.node, name=error.name, command=skip_command(error.node),
             count=error.count, rows=self._parts.locate(command.record, error), message=error.message,
         )  # fmt: skip
 
-    def _perform(self, command: p.Command) -> p.Event:  # noqa: PLR0911 - one line per command
+    def _perform(self, command: do.Command) -> p.Event:  # noqa: PLR0911 - one line per command
         match command:
-            case p.ClaimEpoch() | p.CreateWorkers() | p.FenceWorkers() | p.ReadVersions() | p.OpenVersion():
+            case do.ClaimEpoch() | do.CreateWorkers() | do.FenceWorkers() | do.ReadVersions() | do.OpenVersion():
                 return self._recovery(command)
-            case p.DiscardWorkers():
+            case do.DiscardWorkers():
                 return self._discard(command)
-            case p.ReadSteps(first=first):
+            case do.ReadSteps(first=first):
                 return self._read_steps(first)
-            case p.CutStep():
+            case do.CutStep():
                 return p.Recorded(
                     record=self._cut_step(command.step, command.epoch, command.layout_version, full=False)
                 )
-            case p.RunStep():
+            case do.RunStep():
                 return self._run_step(command)
-            case p.PinVersion() | p.AwaitCopy() | p.Publish():
+            case do.PinVersion() | do.AwaitCopy() | do.Publish():
                 return self._checkpoint(command)
-            case p.LogLayout(layout=layout, members=members, forming=forming):
+            case do.LogLayout(layout=layout, members=members, forming=forming):
                 self._change(lambda ledger: ledgers.log_layout(ledger, layout, members, forming))
                 return p.LayoutLogged(layout=layout)
-            case p.Redistribute():
+            case do.Redistribute():
                 return self._redistribute(command)
-            case p.WarmUp() | p.EndWarmUp():
+            case do.WarmUp() | do.EndWarmUp():
                 return self._warm(command)
-            case p.LogDecision(epoch=epoch, step=number, command=decision):
+            case do.LogDecision(epoch=epoch, step=number, command=decision):
                 record = self._parts.steps.decide(epoch, number, decision)
                 self._observer.noted("decision", {"step": number, "command": decision})
                 return p.Decided(record=record)
-            case p.ForgetRescale():
+            case do.ForgetRescale():
                 self._change(lambda ledger: ledgers.wish_rescale(ledger, None))
                 return p.Forgotten()
         raise InternalError(f"not a command for the hands: {command}")
@@ -204,10 +205,10 @@ class Hands:
     # --- recovery -----------------------------------------------------------------------------------------------
 
     def _recovery(
-        self, command: p.ClaimEpoch | p.CreateWorkers | p.FenceWorkers | p.ReadVersions | p.OpenVersion
+        self, command: do.ClaimEpoch | do.CreateWorkers | do.FenceWorkers | do.ReadVersions | do.OpenVersion
     ) -> p.Event:
         match command:
-            case p.ClaimEpoch():
+            case do.ClaimEpoch():
                 self._waiting_since, self._copying = None, None
                 self.warming.forget()
                 if self._epoch:  # a rollback: whoever was replaced meanwhile ends here, and takes nothing back
@@ -216,18 +217,18 @@ class Hands:
                 self._epoch = epoch
                 self._change(lambda ledger: self._raised(ledger, epoch))
                 return p.Claimed(epoch=epoch)
-            case p.CreateWorkers(workers=workers, checkpoint=checkpoint):
+            case do.CreateWorkers(workers=workers, checkpoint=checkpoint):
                 self.runtime.create(workers, checkpoint)
                 return p.Created()
-            case p.FenceWorkers(epoch=epoch, workers=workers):
+            case do.FenceWorkers(epoch=epoch, workers=workers):
                 self.runtime.fence(epoch, workers)
                 return p.Fenced()
-            case p.ReadVersions(workers=workers):
+            case do.ReadVersions(workers=workers):
                 return p.Held(held=dict(self.runtime.versions(workers)))
-            case p.OpenVersion():
+            case do.OpenVersion():
                 return self._open(command)
 
-    def _open(self, command: p.OpenVersion) -> p.Event:
+    def _open(self, command: do.OpenVersion) -> p.Event:
         found = self.runtime.open(command.version, command.epoch, command.layout)
         if found != command.checkpoint:
             raise DataError(f"the workers opened another checkpoint: opened={found} chosen={command.checkpoint}")
@@ -235,7 +236,7 @@ class Hands:
         self.done, self._timing = ledger.positions(found)
         return p.Opened(version=command.version, checkpoint=found, layout=command.layout)
 
-    def _discard(self, command: p.DiscardWorkers) -> p.Event:
+    def _discard(self, command: do.DiscardWorkers) -> p.Event:
         if command.workers:
             self._change(lambda ledger: ledgers.doubt_members(ledger, command.workers))
             self.runtime.discard(command.workers)
@@ -290,14 +291,14 @@ class Hands:
         self._cut, self._timing, self._waiting_since = after, self._timing.recorded(moment), None
         return record
 
-    def _cut_ahead(self, command: p.RunStep) -> StepRecord | None:
+    def _cut_ahead(self, command: do.RunStep) -> StepRecord | None:
         """Cut and log the step behind the one that runs, if it is a full one, and let its input be read."""
         record = self._cut_step(command.record.step + 1, command.epoch, command.layout.version, full=True)
         if record is not None:
             self.runtime.read_ahead(record, command.layout)
         return record
 
-    def _run_step(self, command: p.RunStep) -> p.Event:
+    def _run_step(self, command: do.RunStep) -> p.Event:
         record, ahead = command.record, None
         self._timing = self._timing.recorded(record.moment)
         if command.may_cut_ahead:
@@ -327,17 +328,17 @@ class Hands:
 
     # --- checkpoints --------------------------------------------------------------------------------------------
 
-    def _checkpoint(self, command: p.PinVersion | p.AwaitCopy | p.Publish) -> p.Event:
+    def _checkpoint(self, command: do.PinVersion | do.AwaitCopy | do.Publish) -> p.Event:
         match command:
-            case p.PinVersion():
+            case do.PinVersion():
                 return self._pin(command)
-            case p.AwaitCopy(version=version):
+            case do.AwaitCopy(version=version):
                 self._reports(version)
                 return p.Copied(version=version)
-            case p.Publish():
+            case do.Publish():
                 return self._publish(command)
 
-    def _pin(self, command: p.PinVersion) -> p.Event:
+    def _pin(self, command: do.PinVersion) -> p.Event:
         """Where the input stands is in the ledger before the first worker pins; then the copying begins."""
         started = self._parts.clock.monotonic_s()
         self._intend(command.version, command.checkpoint)
@@ -391,7 +392,7 @@ class Hands:
         )  # fmt: skip
         self._change(lambda ledger: ledgers.intend(ledger, saved))
 
-    def _publish(self, command: p.Publish) -> p.Event:
+    def _publish(self, command: do.Publish) -> p.Event:
         if self._copying is not None:
             self._note_checkpoint(self._copying)
             self._copying = None
@@ -414,10 +415,10 @@ class Hands:
         self._parts.steps.trim(old[-1].checkpoint.step)
         self._parts.inputs.trim(old[-1].positions)
 
-    def _warm(self, command: p.WarmUp | p.EndWarmUp) -> p.Event:
+    def _warm(self, command: do.WarmUp | do.EndWarmUp) -> p.Event:
         """Begin a round, or take a warm-up back."""
         match command:
-            case p.WarmUp():
+            case do.WarmUp():
                 told = self.warming.begin(command)
                 future = self.runtime.warm(
                     command.version, command.old, command.new, told, self._settings.max_warmup_replicas
@@ -425,7 +426,7 @@ class Hands:
                 self.warming.going(future)
                 future.add_done_callback(lambda _: self.woken())
                 return p.WarmBegun(round=command.round)
-            case p.EndWarmUp(workers=workers):
+            case do.EndWarmUp(workers=workers):
                 self.runtime.cool(workers)
                 self._observer.noted("warmup-ended", {"copied_bytes": self.warming.copied_bytes})
                 self.warming.forget()
@@ -438,7 +439,7 @@ class Hands:
             self._observer.noted("warmup", self.warming.round_fields(news))
         return news
 
-    def _redistribute(self, command: p.Redistribute) -> p.Event:
+    def _redistribute(self, command: do.Redistribute) -> p.Event:
         self._intend(command.version, command.checkpoint)
         ahead = self.warming.copied_bytes
         moved = self.runtime.redistribute(command.version, command.checkpoint, command.old, command.new)

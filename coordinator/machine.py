@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator import rescaling
 from dbsp.coordinator.recovery import choose, story
@@ -26,7 +27,7 @@ from dbsp.errors import InternalError
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
 
-Answer = tuple[p.State, tuple[p.Command, ...]]
+Answer = tuple[p.State, tuple[do.Command, ...]]
 
 FATAL = frozenset({"fenced", "config", "circuit"})
 
@@ -100,7 +101,7 @@ def _request(state: p.State, event: p.Request) -> Answer:
         case p.StopAsked(now=now):
             wants = replace(wants, stop=True)
             if now:
-                return p.Stopped(facts=replace(facts, wants=wants)), (p.Finish(code=None, message="stopped at once"),)
+                return p.Stopped(facts=replace(facts, wants=wants)), (do.Finish(code=None, message="stopped at once"),)
     return _woken(replace(state, facts=replace(facts, wants=wants)))
 
 
@@ -113,11 +114,13 @@ def _woken(noted: p.State) -> Answer:
         case p.Paused():
             return _between_steps(noted.facts, noted.ahead)
         case p.Halted(awaits="decision") if wants.stop:
-            return p.Stopped(facts=noted.facts), (p.Finish(code=None, message="stopped before a step whose rows fail"),)
+            return p.Stopped(facts=noted.facts), (
+                do.Finish(code=None, message="stopped before a step whose rows fail"),
+            )
         case p.Halted(awaits="decision"):
-            return noted, (p.Wait(for_input=False),)
+            return noted, (do.Wait(for_input=False),)
         case p.Recovering(awaits="backoff") if wants.stop:
-            return p.Stopped(facts=noted.facts), (p.Finish(code=None, message="stopped while recovering"),)
+            return p.Stopped(facts=noted.facts), (do.Finish(code=None, message="stopped while recovering"),)
     return noted, ()
 
 
@@ -130,7 +133,7 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
     moving = isinstance(state, p.Rescaling | p.WarmingUp)
     if event.halt is not None and not moving:
         halted = replace(facts, halt=event.halt)
-        return p.Recovering(facts=halted, awaits="backoff"), (p.BackOff(failures=facts.failures),)
+        return p.Recovering(facts=halted, awaits="backoff"), (do.BackOff(failures=facts.failures),)
     if event.code in FATAL and not moving:
         return _broken(facts, event.code, event.message)
     if event.code == "fenced":
@@ -141,8 +144,8 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
         return _broken(facts, event.code, f"{event.message} failures_in_a_row={failures}")
     if moving and facts.wants.rescale is not None:
         facts = replace(rescaling.without_wish(facts), rescale_error=event.message)
-        return p.Recovering(facts=facts, awaits="forgotten"), (p.ForgetRescale(),)
-    return p.Recovering(facts=facts, awaits="backoff"), (p.BackOff(failures=failures),)
+        return p.Recovering(facts=facts, awaits="forgotten"), (do.ForgetRescale(),)
+    return p.Recovering(facts=facts, awaits="backoff"), (do.BackOff(failures=failures),)
 
 
 def _without_copy(facts: p.Facts) -> p.Facts:
@@ -153,7 +156,7 @@ def _without_copy(facts: p.Facts) -> p.Facts:
 
 
 def _broken(facts: p.Facts, code: str, message: str) -> Answer:
-    return p.Broken(facts=facts, code=code, message=message), (p.Finish(code=code, message=message),)
+    return p.Broken(facts=facts, code=code, message=message), (do.Finish(code=code, message=message),)
 
 
 # --- recovery -------------------------------------------------------------------------------------------------------
@@ -168,26 +171,26 @@ def _starting(state: p.Starting, event: p.Event) -> Answer:
 
 def _recover(facts: p.Facts) -> Answer:
     """The only way to an opened version: a new epoch first."""
-    return p.Recovering(facts=facts, awaits="claimed"), (p.ClaimEpoch(),)
+    return p.Recovering(facts=facts, awaits="claimed"), (do.ClaimEpoch(),)
 
 
 def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911 - one line per stage
     facts = state.facts
     match state.awaits, event:
         case "forgotten", p.Forgotten():
-            return p.Recovering(facts=facts, awaits="backoff"), (p.BackOff(failures=facts.failures),)
+            return p.Recovering(facts=facts, awaits="backoff"), (do.BackOff(failures=facts.failures),)
         case "backoff", p.Woken():
             return _recover(facts)
         case "claimed", p.Claimed(epoch=epoch):
             facts = replace(facts, epoch=epoch)
             if facts.forming:
-                command = p.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=empty_checkpoint(facts))
+                command = do.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=empty_checkpoint(facts))
                 return p.Recovering(facts=facts, awaits="created"), (command,)
             return _fence(facts)
         case "created", p.Created():
             return _fence(facts)
         case "fenced", p.Fenced():
-            return p.Recovering(facts=facts, awaits="held"), (p.ReadVersions(workers=tuple(sorted(facts.members))),)
+            return p.Recovering(facts=facts, awaits="held"), (do.ReadVersions(workers=tuple(sorted(facts.members))),)
         case "held", p.Held():
             return _choose(facts, event)
         case "opened", p.Opened():
@@ -201,7 +204,7 @@ def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911
 
 
 def _fence(facts: p.Facts) -> Answer:
-    command = p.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.members)))
+    command = do.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.members)))
     return p.Recovering(facts=facts, awaits="fenced"), (command,)
 
 
@@ -214,7 +217,7 @@ def _choose(facts: p.Facts, event: p.Held) -> Answer:
             f" {story(event.held)}"
         )
         return _broken(facts, "data", message)
-    command = p.OpenVersion(
+    command = do.OpenVersion(
         version=choice.version, epoch=facts.epoch, layout=choice.layout, checkpoint=choice.checkpoint
     )
     return p.Recovering(facts=facts, awaits="opened"), (command,)
@@ -230,12 +233,12 @@ def _opened(facts: p.Facts, event: p.Opened) -> Answer:
     )  # fmt: skip
     gone = facts.members - set(event.layout.workers)
     facts = replace(facts, forming=facts.forming | gone)
-    command = p.DiscardWorkers(workers=tuple(sorted(gone)), members=event.layout.workers)
+    command = do.DiscardWorkers(workers=tuple(sorted(gone)), members=event.layout.workers)
     return p.Recovering(facts=facts, awaits="discarded"), (command,)
 
 
 def _read_steps(facts: p.Facts) -> Answer:
-    return p.Recovering(facts=facts, awaits="steps"), (p.ReadSteps(first=facts.next_step),)
+    return p.Recovering(facts=facts, awaits="steps"), (do.ReadSteps(first=facts.next_step),)
 
 
 def _replay(facts: p.Facts, records: tuple[StepRecord, ...]) -> Answer:
@@ -248,7 +251,7 @@ def _replay(facts: p.Facts, records: tuple[StepRecord, ...]) -> Answer:
     halt = facts.halt
     if halt is not None and halt.step == records[0].step:
         if halt.command not in records[0].commands:
-            return p.Halted(facts=facts, records=records), (p.Wait(for_input=False),)
+            return p.Halted(facts=facts, records=records), (do.Wait(for_input=False),)
         facts = replace(facts, halt=None)
     return p.Replaying(facts=facts, records=records), (_run(facts, records[0], replay=True),)
 
@@ -258,7 +261,7 @@ def _replaying(state: p.Replaying, event: p.Event) -> Answer:
         case p.StepDone(step=number) if number == state.records[0].step:
             facts = _advanced(state.facts, number)
             if facts.wants.stop:
-                return p.Stopped(facts=facts), (p.Finish(code=None, message="stopped while replaying"),)
+                return p.Stopped(facts=facts), (do.Finish(code=None, message="stopped while replaying"),)
             return _replay(facts, state.records[1:])
     raise impossible(state, event)
 
@@ -266,10 +269,10 @@ def _replaying(state: p.Replaying, event: p.Event) -> Answer:
 # --- steps ----------------------------------------------------------------------------------------------------------
 
 
-def _run(facts: p.Facts, record: StepRecord, *, replay: bool) -> p.RunStep:
+def _run(facts: p.Facts, record: StepRecord, *, replay: bool) -> do.RunStep:
     wants = replace(facts.wants, checkpoint=False) if rescaling.reads_older(facts) else facts.wants
     quiet = wants == p.Wants()
-    return p.RunStep(
+    return do.RunStep(
         record=record, layout=facts.layout, epoch=facts.epoch, replay=replay, may_cut_ahead=quiet and not replay
     )
 
@@ -302,29 +305,29 @@ def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:  # noqa:
         wants = replace(wants, checkpoint=False)
         facts = replace(facts, wants=wants)
     if wants.pause:
-        return p.Paused(facts=facts, ahead=ahead), (p.Wait(for_input=False),)
+        return p.Paused(facts=facts, ahead=ahead), (do.Wait(for_input=False),)
     if ahead is not None:
         return p.Running(facts=facts, record=ahead), (_run(facts, ahead, replay=False),)
-    cut = p.CutStep(epoch=facts.epoch, step=facts.next_step, layout_version=facts.layout.version)
+    cut = do.CutStep(epoch=facts.epoch, step=facts.next_step, layout_version=facts.layout.version)
     return p.Running(facts=facts, awaits="record"), (cut,)
 
 
 def _idle(facts: p.Facts) -> Answer:
     """Nothing waits to be processed: do what else is to be done (a wish, a copy that ended meanwhile), or wait."""
     state, commands = _between_steps(facts, None)
-    if any(isinstance(command, p.CutStep) for command in commands):
-        return p.Running(facts=state.facts, awaits="input"), (p.Wait(for_input=True),)
+    if any(isinstance(command, do.CutStep) for command in commands):
+        return p.Running(facts=state.facts, awaits="input"), (do.Wait(for_input=True),)
     return state, commands
 
 
 def _at_rest(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     """Stop and rescale begin at a published checkpoint of all that was done: one in flight is waited for first."""
     if facts.copying is not None:
-        return _between(facts, facts.copying, "copied", ahead), (p.AwaitCopy(version=facts.copying.version),)
+        return _between(facts, facts.copying, "copied", ahead), (do.AwaitCopy(version=facts.copying.version),)
     if facts.next_step != facts.checkpoint_step:
         return _checkpoint(facts, ahead)
     if facts.wants.stop:
-        return p.Stopped(facts=facts), (p.Finish(code=None, message="stopped"),)
+        return p.Stopped(facts=facts), (do.Finish(code=None, message="stopped"),)
     if facts.warming is not None:
         return rescaling.switch(facts, facts.warming)
     if facts.wants.rescale is not None:
@@ -351,7 +354,7 @@ def _running(state: p.Running, event: p.Event) -> Answer:
 def _paused(state: p.Paused, event: p.Event) -> Answer:
     match event:
         case p.Woken():
-            return state, (p.Wait(for_input=False),)
+            return state, (do.Wait(for_input=False),)
     raise impossible(state, event)
 
 
@@ -363,18 +366,18 @@ def _skip(state: p.State, event: p.SkipAsked) -> Answer:
     match state:
         case p.Halted(facts=p.Facts(halt=p.Halt() as halt), awaits="decision"):
             if halt.step != event.step:
-                return state, (p.Wait(for_input=False),)
-            command = p.LogDecision(epoch=state.facts.epoch, step=halt.step, command=halt.command)
+                return state, (do.Wait(for_input=False),)
+            command = do.LogDecision(epoch=state.facts.epoch, step=halt.step, command=halt.command)
             return replace(state, awaits="logged"), (command,)
         case p.Running(awaits="input") | p.Paused():
-            return state, (p.Wait(for_input=isinstance(state, p.Running)),)
+            return state, (do.Wait(for_input=isinstance(state, p.Running)),)
     return state, ()
 
 
 def _halted(state: p.Halted, event: p.Event) -> Answer:
     match state.awaits, event:
         case "decision", p.Woken():
-            return state, (p.Wait(for_input=False),)
+            return state, (do.Wait(for_input=False),)
         case "logged", p.Decided(record=record) if record.step == state.records[0].step:
             return _replay(state.facts, (record, *state.records[1:]))
     raise impossible(state, event)
@@ -386,7 +389,7 @@ def _halted(state: p.Halted, event: p.Event) -> Answer:
 def _checkpoint(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     """All outputs below `next_step` are durable (a finished step says so), so its state may become a version."""
     copying = p.Copy(version=facts.version + 1, checkpoint=checkpoint_id(facts, facts.layout.version))
-    command = p.PinVersion(version=copying.version, checkpoint=copying.checkpoint, layout=facts.layout)
+    command = do.PinVersion(version=copying.version, checkpoint=copying.checkpoint, layout=facts.layout)
     return _between(facts, copying, "pinned", ahead), (command,)
 
 
@@ -417,7 +420,7 @@ def _end_copy(facts: p.Facts, copying: p.Copy, ahead: StepRecord | None) -> Answ
     """Publish what every worker has acknowledged; a copy that failed is a failure like any other."""
     if copying.code is not None:
         return _failed(p.Running(facts=facts), p.Failed(code=copying.code, message=copying.message))
-    command = p.Publish(version=copying.version, checkpoint=copying.checkpoint, ends_rescale=False)
+    command = do.Publish(version=copying.version, checkpoint=copying.checkpoint, ends_rescale=False)
     return _between(facts, copying, "published", ahead), (command,)
 
 

@@ -1,4 +1,4 @@
-"""What the machine tells the shell to do; part of `protocol`, which says how each is answered.
+"""The commands: what the machine tells the shell to do. The events of `protocol` answer them.
 
 Every command but `Wait` and `Finish` is answered by exactly one event: the one named in its docstring, or `Failed`.
 """
@@ -181,3 +181,10 @@ class Finish:
 
     code: str | None
     message: str
+
+
+Command = (
+    ClaimEpoch | CreateWorkers | FenceWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
+    | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | Redistribute | WarmUp | EndWarmUp | ForgetRescale
+    | LogDecision | Wait | BackOff | Finish
+)  # fmt: skip

@@ -1,9 +1,8 @@
-"""The values that pass between the machine and the shell: states, events, commands.
+"""The states of the machine, and the events that the shell tells it; what it answers are `orders`.
 
 Every command but `Wait` and `Finish` is answered by exactly one event: the one named in its docstring, or `Failed`.
 `CopyEnded` and `WarmEnded` answer nothing: they are news, told between two commands as requests are.
 Requests come at any time and are answered by what the state becomes. All are frozen values without behaviour.
-The commands are defined in `orders`.
 """
 
 from __future__ import annotations
@@ -11,56 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dbsp.coordinator.orders import (
-    AwaitCopy,
-    BackOff,
-    ClaimEpoch,
-    CreateWorkers,
-    CutStep,
-    DiscardWorkers,
-    EndWarmUp,
-    FenceWorkers,
-    Finish,
-    ForgetRescale,
-    LogDecision,
-    LogLayout,
-    OpenVersion,
-    PinVersion,
-    Publish,
-    ReadSteps,
-    ReadVersions,
-    Redistribute,
-    RunStep,
-    Wait,
-    WarmUp,
-)
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId, VersionInfo
-
-__all__ = [  # what is defined elsewhere and belongs here too
-    "AwaitCopy",
-    "BackOff",
-    "ClaimEpoch",
-    "CreateWorkers",
-    "CutStep",
-    "DiscardWorkers",
-    "EndWarmUp",
-    "FenceWorkers",
-    "Finish",
-    "ForgetRescale",
-    "LogDecision",
-    "LogLayout",
-    "OpenVersion",
-    "PinVersion",
-    "Publish",
-    "ReadSteps",
-    "ReadVersions",
-    "Redistribute",
-    "RunStep",
-    "Wait",
-    "WarmUp",
-]
 
 COLD, WARMUP = "cold", "warmup"
 """How state gets to its new owners: while no step runs, or copied ahead of time while steps go on."""
@@ -511,13 +463,4 @@ News = CopyEnded | WarmEnded
 Event = (
     Begin | Claimed | Created | Fenced | Held | Opened | Discarded | StepsRead | Recorded | StepDone | Pinned | Copied
     | News | Published | LayoutLogged | Redistributed | WarmBegun | Cooled | Forgotten | Decided | Woken | Failed | Request
-)  # fmt: skip
-
-
-# --- commands -------------------------------------------------------------------------------------------------------
-
-Command = (
-    ClaimEpoch | CreateWorkers | FenceWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
-    | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | Redistribute | WarmUp | EndWarmUp | ForgetRescale
-    | LogDecision | Wait | BackOff | Finish
 )  # fmt: skip

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.errors import ConfigError, InternalError
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
 
-Answer = tuple[p.State, tuple[p.Command, ...]]
+Answer = tuple[p.State, tuple[do.Command, ...]]
 
 CANCELLED = "it was cancelled"
 
@@ -62,7 +63,7 @@ def begin_cold(facts: p.Facts, workers: int) -> Answer:
     new = _target(facts, workers)
     if not isinstance(new, Layout):
         facts = replace(without_wish(facts), rescale_error=new)
-        return p.Recovering(facts=facts, awaits="forgotten"), (p.ForgetRescale(),)
+        return p.Recovering(facts=facts, awaits="forgotten"), (do.ForgetRescale(),)
     facts = _joined(facts, new)
     return _log(p.Rescaling(
         facts=facts, version=facts.version + 1, checkpoint=checkpoint_id(facts, new.version), new=new, awaits="logged",
@@ -83,7 +84,7 @@ def switch(facts: p.Facts, warming: p.Warming) -> Answer:
 
 def _log(state: p.Rescaling) -> Answer:
     facts = state.facts
-    command = p.LogLayout(layout=state.new, members=tuple(sorted(facts.members)), forming=tuple(sorted(facts.forming)))
+    command = do.LogLayout(layout=state.new, members=tuple(sorted(facts.members)), forming=tuple(sorted(facts.forming)))
     return state, (command,)
 
 
@@ -102,7 +103,7 @@ def rescaling(state: p.Rescaling, event: p.Event) -> Answer | Anew | None:
         case "fenced", p.Fenced():
             return _slice(state)
         case "redistributed", p.Redistributed(version=version) if version == state.version:
-            publish = p.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=True)
+            publish = do.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=True)
             return replace(state, awaits="published"), (publish,)
         case "published", p.Published(version=version) if version == state.version:
             met = facts.wants.rescale == len(state.new.workers)
@@ -112,7 +113,7 @@ def rescaling(state: p.Rescaling, event: p.Event) -> Answer | Anew | None:
 
 
 def _slice(state: p.Rescaling) -> Answer:
-    command = p.Redistribute(version=state.version, checkpoint=state.checkpoint, old=state.facts.layout, new=state.new)
+    command = do.Redistribute(version=state.version, checkpoint=state.checkpoint, old=state.facts.layout, new=state.new)
     return replace(state, awaits="redistributed"), (command,)
 
 
@@ -141,7 +142,7 @@ def _prepare(facts: p.Facts, workers: int, ahead: StepRecord | None) -> Answer:
     if not isinstance(new, Layout):
         return _forget(replace(facts, rescale_error=new), ahead)
     facts = replace(_joined(facts, new), warming=p.Warming(new=new))
-    command = p.LogLayout(layout=new, members=tuple(sorted(facts.members)), forming=tuple(sorted(facts.forming)))
+    command = do.LogLayout(layout=new, members=tuple(sorted(facts.members)), forming=tuple(sorted(facts.forming)))
     return p.WarmingUp(facts=facts, awaits="logged", ahead=ahead), (command,)
 
 
@@ -171,7 +172,7 @@ def _begin_round(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -
     warming = p.Warming(
         new=warming.new, round=warming.round + 1, version=facts.version, step=facts.checkpoint_step,
     )  # fmt: skip
-    command = p.WarmUp(round=warming.round, version=warming.version, old=facts.layout, new=warming.new)
+    command = do.WarmUp(round=warming.round, version=warming.version, old=facts.layout, new=warming.new)
     return p.WarmingUp(facts=replace(facts, warming=warming), awaits="begun", ahead=ahead), (command,)
 
 
@@ -223,7 +224,7 @@ def _cancel(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     """End the round, and take away what was made."""
     if facts.warming is None:
         return _forget(facts, ahead)
-    command = p.EndWarmUp(workers=facts.layout.workers)
+    command = do.EndWarmUp(workers=facts.layout.workers)
     return p.Cancelling(facts=facts, awaits="cooled", ahead=ahead), (command,)
 
 
@@ -235,7 +236,7 @@ def cancelling(state: p.Cancelling, event: p.Event) -> Answer | GoOn | None:
             return GoOn(facts=without_warming(facts), ahead=state.ahead)
         case "cooled", p.Cooled() if warming is not None:
             joining = tuple(sorted(facts.members - set(facts.layout.workers)))
-            command = p.DiscardWorkers(workers=joining, members=facts.layout.workers)
+            command = do.DiscardWorkers(workers=joining, members=facts.layout.workers)
             return replace(state, awaits="discarded"), (command,)
         case "discarded", p.Discarded() if warming is not None:
             facts = replace(facts, members=frozenset(facts.layout.workers), forming=frozenset(), warming=None)
@@ -256,7 +257,7 @@ def _only_stops(facts: p.Facts, warming: p.Warming) -> bool:
 
 
 def _forget(facts: p.Facts, ahead: StepRecord | None) -> Answer:
-    return p.Cancelling(facts=facts, awaits="forgotten", ahead=ahead), (p.ForgetRescale(),)
+    return p.Cancelling(facts=facts, awaits="forgotten", ahead=ahead), (do.ForgetRescale(),)
 
 
 def without_warming(facts: p.Facts) -> p.Facts:
@@ -321,17 +322,17 @@ def _joined(facts: p.Facts, new: Layout) -> p.Facts:
     )  # fmt: skip
 
 
-def _discard_joining(facts: p.Facts) -> p.Command:
+def _discard_joining(facts: p.Facts) -> do.Command:
     joining = tuple(sorted(facts.forming))
-    return p.DiscardWorkers(workers=joining, members=tuple(sorted(facts.members)), forming=joining)
+    return do.DiscardWorkers(workers=joining, members=tuple(sorted(facts.members)), forming=joining)
 
 
-def _create_joining(facts: p.Facts) -> p.Command:
-    return p.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=empty_checkpoint(facts))
+def _create_joining(facts: p.Facts) -> do.Command:
+    return do.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=empty_checkpoint(facts))
 
 
-def _fence_joining(facts: p.Facts) -> p.Command:
-    return p.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.forming)))
+def _fence_joining(facts: p.Facts) -> do.Command:
+    return do.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.forming)))
 
 
 def impossible(state: p.State, event: p.Event) -> InternalError:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.coordinator import control as ledgers
+from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.admission import refuse_overload
 from dbsp.coordinator.build import Built, build
@@ -123,7 +124,7 @@ class Service:
         self._shell = Shell(self.built.parts, self.built.settings, self.built.facts, self._observers)
         self._tables = {table.name: table for table in self.built.plan.tables}
         self._thread: threading.Thread | None = None
-        self._finish: p.Finish | None = None
+        self._finish: do.Finish | None = None
         self._closed = False
         self._kept_views: dict[str, ViewRows] = {}
         self._queries = Queries(at_once_max=config.query.at_once_max)
@@ -169,7 +170,7 @@ class Service:
         try:
             self._finish = self._shell.run()
         except BaseException as error:
-            self._finish = p.Finish(code="internal", message=f"{type(error).__name__}: {error}")
+            self._finish = do.Finish(code="internal", message=f"{type(error).__name__}: {error}")
             self._log.noted("crash", {"error": self._finish.message})
             self._shell.give_up(self._finish.message)
             raise
@@ -190,7 +191,7 @@ class Service:
         """As `stop`, without waiting; may be called from a signal handler."""
         self._shell.submit(p.StopAsked(now=now), lambda state: True if _is_end(state) else None)
 
-    def wait_for_end(self, timeout_s: float | None = None) -> p.Finish | None:
+    def wait_for_end(self, timeout_s: float | None = None) -> do.Finish | None:
         """Wait for the service to end; why it did, or None if it has not yet."""
         if self._thread is not None:
             self._thread.join(timeout_s)

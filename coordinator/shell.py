@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.autoscale import Sample, Watching, decide, seen
 from dbsp.coordinator.control import wish_rescale
@@ -97,19 +98,19 @@ class Shell:
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
-    def run(self) -> p.Finish:
+    def run(self) -> do.Finish:
         """Recover, run steps, until asked to stop or broken; why it ended."""
         command = self._decide(p.Begin())
-        while not isinstance(command, p.Finish):
+        while not isinstance(command, do.Finish):
             event = self._perform(command)
-            command = self._decide(event) if isinstance(command, p.Wait) else self._between(event)
+            command = self._decide(event) if isinstance(command, do.Wait) else self._between(event)
         return self._end(command)
 
-    def _perform(self, command: p.Command) -> p.Event:
+    def _perform(self, command: do.Command) -> p.Event:
         match command:
-            case p.Wait(for_input=for_input):
+            case do.Wait(for_input=for_input):
                 return self._wait(for_input)
-            case p.BackOff(failures=failures):
+            case do.BackOff(failures=failures):
                 self._observer.noted("rollback", {"failures": failures})
                 self.board.post(replace(self.board.now, rollbacks=self.board.now.rollbacks + 1))
                 return self._back_off(failures)
@@ -120,7 +121,7 @@ class Shell:
             self._checkpoint_at = self._clock.monotonic_s()
         return event
 
-    def _between(self, event: p.Event) -> p.Command:
+    def _between(self, event: p.Event) -> do.Command:
         """Note what was asked while the command ran, then hand the machine the command's own event."""
         while (request := self._next_request()) is not None:
             self._state, commands = step(self._state, request)
@@ -128,7 +129,7 @@ class Shell:
                 return command
         return self._decide(event)
 
-    def _decide(self, event: p.Event) -> p.Command:
+    def _decide(self, event: p.Event) -> do.Command:
         """One turn of the machine: one command answers an event that answers one."""
         before = state_name(self._state)
         self._state, (command,) = step(self._state, event)
@@ -268,7 +269,7 @@ class Shell:
             )
         )  # fmt: skip
 
-    def _end(self, finish: p.Finish) -> p.Finish:
+    def _end(self, finish: do.Finish) -> do.Finish:
         """Close the runtime; whoever still waits learns that the service has ended."""
         try:
             self.hands.close()

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.clock import Clock
 from dbsp.errors import DbspError
@@ -57,7 +58,7 @@ class WarmUps:
         shown = self._shown
         return shown.copied_bytes if shown is not None else 0
 
-    def begin(self, command: p.WarmUp) -> Callable[[WarmProgress], None]:
+    def begin(self, command: do.WarmUp) -> Callable[[WarmProgress], None]:
         """A round begins; who is to be told of its progress."""
         now = self._clock.monotonic_s()
         if self._shown is None:

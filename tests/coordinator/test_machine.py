@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.recovery import choose
@@ -44,8 +45,8 @@ def held(*entries: tuple[int, int, CheckpointId]) -> p.Held:
     return p.Held(held=found)
 
 
-def play(state: p.State, *events: p.Event) -> tuple[p.State, list[p.Command]]:
-    commands: list[p.Command] = []
+def play(state: p.State, *events: p.Event) -> tuple[p.State, list[do.Command]]:
+    commands: list[do.Command] = []
     for event in events:
         state, new = step(state, event)
         commands.extend(new)
@@ -60,7 +61,7 @@ def running(**changes: object) -> p.Running:
     return p.Running(facts=now, awaits="input")
 
 
-def names(commands: list[p.Command]) -> list[str]:
+def names(commands: list[do.Command]) -> list[str]:
     return [type(command).__name__ for command in commands]
 
 
@@ -72,15 +73,15 @@ def test_a_new_pipeline_starts() -> None:
         p.StepsRead(records=()), p.Recorded(record=None),
     )  # fmt: skip
     assert commands == [
-        p.ClaimEpoch(),
-        p.CreateWorkers(workers=(0, 1), checkpoint=empty),
-        p.FenceWorkers(epoch=1, workers=(0, 1)),
-        p.ReadVersions(workers=(0, 1)),
-        p.OpenVersion(version=0, epoch=1, layout=LAYOUT, checkpoint=empty),
-        p.DiscardWorkers(workers=(), members=(0, 1)),
-        p.ReadSteps(first=0),
-        p.CutStep(epoch=1, step=0, layout_version=0),
-        p.Wait(for_input=True),
+        do.ClaimEpoch(),
+        do.CreateWorkers(workers=(0, 1), checkpoint=empty),
+        do.FenceWorkers(epoch=1, workers=(0, 1)),
+        do.ReadVersions(workers=(0, 1)),
+        do.OpenVersion(version=0, epoch=1, layout=LAYOUT, checkpoint=empty),
+        do.DiscardWorkers(workers=(), members=(0, 1)),
+        do.ReadSteps(first=0),
+        do.CutStep(epoch=1, step=0, layout_version=0),
+        do.Wait(for_input=True),
     ]
     assert state == p.Running(facts=state.facts, awaits="input")
 
@@ -88,9 +89,9 @@ def test_a_new_pipeline_starts() -> None:
 def test_a_step_runs_only_after_its_record() -> None:
     state, commands = play(running(), p.Woken(), p.Recorded(record=record(5)), p.StepDone(step=5, ahead=record(6)))
     assert commands == [
-        p.CutStep(epoch=4, step=5, layout_version=0),
-        p.RunStep(record=record(5), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
-        p.RunStep(record=record(6), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
+        do.CutStep(epoch=4, step=5, layout_version=0),
+        do.RunStep(record=record(5), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
+        do.RunStep(record=record(6), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
     ]
     assert state.facts.next_step == 6
 
@@ -99,9 +100,9 @@ def test_a_checkpoint_is_pinned_copied_beside_steps_and_published_when_all_have_
     checkpoint = identity(5, epoch=4)
     state, commands = play(running(), p.CheckpointAsked(), p.Pinned(version=3), p.Recorded(record=record(5)))
     assert commands == [
-        p.PinVersion(version=3, checkpoint=checkpoint, layout=LAYOUT),
-        p.CutStep(epoch=4, step=5, layout_version=0),
-        p.RunStep(record=record(5), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
+        do.PinVersion(version=3, checkpoint=checkpoint, layout=LAYOUT),
+        do.CutStep(epoch=4, step=5, layout_version=0),
+        do.RunStep(record=record(5), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
     ]
     assert state.facts.copying == p.Copy(version=3, checkpoint=checkpoint)
     assert (state.facts.version, state.facts.published, state.facts.checkpoint_step) == (2, 2, 3), "not published yet"
@@ -109,8 +110,8 @@ def test_a_checkpoint_is_pinned_copied_beside_steps_and_published_when_all_have_
     assert commands == [], "the step under way is not disturbed"
     state, commands = play(state, p.StepDone(step=5, ahead=record(6)), p.Published(version=3))
     assert commands == [
-        p.Publish(version=3, checkpoint=checkpoint, ends_rescale=False),
-        p.RunStep(record=record(6), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
+        do.Publish(version=3, checkpoint=checkpoint, ends_rescale=False),
+        do.RunStep(record=record(6), layout=LAYOUT, epoch=4, replay=False, may_cut_ahead=True),
     ]
     assert (state.facts.version, state.facts.checkpoint_step, state.facts.wants) == (3, 5, p.Wants())
     assert state.facts.copying is None
@@ -141,7 +142,7 @@ def test_only_one_checkpoint_is_in_flight() -> None:
     state, commands = play(state, p.Woken(), p.Recorded(record=record(5)), p.CopyEnded(version=3), p.StepDone(step=5))
     assert names(commands) == ["CutStep", "RunStep", "Publish"]
     state, commands = play(state, p.Published(version=3))
-    assert commands == [p.PinVersion(version=4, checkpoint=identity(6, epoch=4), layout=LAYOUT)]
+    assert commands == [do.PinVersion(version=4, checkpoint=identity(6, epoch=4), layout=LAYOUT)]
 
 
 def test_stop_and_rescale_wait_for_the_copy_in_flight() -> None:
@@ -158,13 +159,13 @@ def test_a_rollback_forgets_the_copy_in_flight_and_its_news() -> None:
     state, commands = play(copying(), p.Woken(), p.Recorded(record=record(5)), p.Failed(code="data", message="x"))
     assert (state.facts.copying, state.facts.wants.checkpoint) == (None, True), "the wish stands again"
     state, commands = play(state, p.CopyEnded(version=3), p.Woken())
-    assert commands == [p.ClaimEpoch()]
+    assert commands == [do.ClaimEpoch()]
     good = (identity(3), identity(4, epoch=4))
     every = held(*((worker, version, good[version - 2]) for worker in (0, 1) for version in (2, 3)))
     some = held((0, 2, good[0]), (0, 3, good[1]), (1, 2, good[0]))
     for found, version in ((every, 3), (some, 2)):
         _, commands = play(state, p.Claimed(epoch=5), p.Fenced(), found)
-        assert isinstance(commands[-1], p.OpenVersion)
+        assert isinstance(commands[-1], do.OpenVersion)
         assert commands[-1].version == version, "v, or v and v+1"
 
 
@@ -173,9 +174,9 @@ def test_a_copy_that_failed_rolls_back_between_two_steps() -> None:
     state, commands = play(state, p.CopyEnded(version=3, code="unavailable", message="disk"))
     assert commands == []
     state, commands = play(state, p.StepDone(step=5))
-    assert commands == [p.BackOff(failures=1)]
+    assert commands == [do.BackOff(failures=1)]
     _, commands = play(copying(), p.CopyEnded(version=3, code="fenced", message="m"))
-    assert commands == [p.Finish(code="fenced", message="m")]
+    assert commands == [do.Finish(code="fenced", message="m")]
 
 
 def test_news_of_another_version_is_none() -> None:
@@ -209,14 +210,14 @@ def test_a_rescale_checkpoints_logs_slices_publishes_and_opens_anew() -> None:
         "PinVersion", "AwaitCopy", "Publish", "LogLayout", "DiscardWorkers", "CreateWorkers", "FenceWorkers", "Redistribute",
         "Publish", "ClaimEpoch", "CreateWorkers", "FenceWorkers", "ReadVersions",
     ]  # fmt: skip
-    assert commands[3] == p.LogLayout(layout=new, members=(0, 1, 2), forming=(2,))
-    assert commands[7] == p.Redistribute(version=4, checkpoint=after, old=LAYOUT, new=new)
-    assert commands[8] == p.Publish(version=4, checkpoint=after, ends_rescale=True)
+    assert commands[3] == do.LogLayout(layout=new, members=(0, 1, 2), forming=(2,))
+    assert commands[7] == do.Redistribute(version=4, checkpoint=after, old=LAYOUT, new=new)
+    assert commands[8] == do.Publish(version=4, checkpoint=after, ends_rescale=True)
     state, commands = play(
         state,
         held(*((worker, 4, after) for worker in (0, 1, 2)), *((worker, 3, identity(5, epoch=4)) for worker in (0, 1))),
     )
-    assert commands == [p.OpenVersion(version=4, epoch=5, layout=new, checkpoint=after)]
+    assert commands == [do.OpenVersion(version=4, epoch=5, layout=new, checkpoint=after)]
 
 
 def test_a_half_done_rescale_goes_back_to_the_old_layout_and_tries_again() -> None:
@@ -233,8 +234,8 @@ def test_a_half_done_rescale_goes_back_to_the_old_layout_and_tries_again() -> No
         held((0, 3, old_id), (0, 4, new_id), (1, 3, old_id), (2, 0, identity(0, epoch=0))),
         p.Opened(version=3, checkpoint=old_id, layout=LAYOUT), p.Discarded(), p.StepsRead(records=()),
     )  # fmt: skip
-    assert p.DiscardWorkers(workers=(2,), members=(0, 1)) in commands
-    assert isinstance(commands[-1], p.LogLayout)
+    assert do.DiscardWorkers(workers=(2,), members=(0, 1)) in commands
+    assert isinstance(commands[-1], do.LogLayout)
     assert commands[-1].layout.version == 2, "a number that was logged once is not used for another layout"
     assert isinstance(state, p.Rescaling)
 
@@ -243,11 +244,11 @@ def test_a_failure_rolls_back_under_a_new_epoch_a_bounded_number_of_times() -> N
     state: p.State = running()
     for failures in range(1, 6):
         state, commands = play(state, p.Failed(code="unavailable", message="gone"))
-        assert commands == [p.BackOff(failures=failures)]
+        assert commands == [do.BackOff(failures=failures)]
         state, commands = play(state, p.Woken())
-        assert commands == [p.ClaimEpoch()]
+        assert commands == [do.ClaimEpoch()]
     state, commands = play(state, p.Failed(code="unavailable", message="gone"))
-    assert commands == [p.Finish(code="unavailable", message="gone failures_in_a_row=6")]
+    assert commands == [do.Finish(code="unavailable", message="gone failures_in_a_row=6")]
     assert isinstance(state, p.Broken)
 
 
@@ -268,7 +269,7 @@ def test_failures_are_forgotten_when_the_failed_step_succeeds() -> None:
 @pytest.mark.parametrize("code", ["fenced", "config", "circuit"])
 def test_some_errors_end_at_once(code: str) -> None:
     _, commands = play(running(), p.Failed(code=code, message="m"))
-    assert commands == [p.Finish(code=code, message="m")]
+    assert commands == [do.Finish(code=code, message="m")]
 
 
 def test_a_published_version_that_is_gone_is_fatal() -> None:
@@ -282,7 +283,7 @@ def test_a_published_version_that_is_gone_is_fatal() -> None:
 
 def test_pause_and_resume() -> None:
     state, commands = play(running(), p.PauseAsked())
-    assert commands == [p.Wait(for_input=False)]
+    assert commands == [do.Wait(for_input=False)]
     assert isinstance(state, p.Paused)
     state, commands = play(
         state, p.CheckpointAsked(), p.Pinned(version=3), p.CopyEnded(version=3), p.Published(version=3)
@@ -301,8 +302,8 @@ def halted() -> tuple[p.State, p.Halt]:
         p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(),
         p.StepsRead(records=(record(3), record(4), record(5), record(6))), p.StepDone(step=3), p.StepDone(step=4),
     )  # fmt: skip
-    assert commands[-1] == p.Wait(for_input=False)
-    assert [c.record.step for c in commands if isinstance(c, p.RunStep)] == [5, 3, 4], (
+    assert commands[-1] == do.Wait(for_input=False)
+    assert [c.record.step for c in commands if isinstance(c, do.RunStep)] == [5, 3, 4], (
         "the failing step is not run again"
     )
     return state, halt
@@ -321,9 +322,9 @@ def test_a_skip_is_logged_before_the_step_runs_again() -> None:
         state, p.SkipAsked(step=5), p.SkipAsked(step=5), p.Decided(record=decided), p.StepDone(step=5)
     )
     assert commands == [
-        p.LogDecision(epoch=5, step=5, command="skip node=3"),
-        p.RunStep(record=decided, layout=LAYOUT, epoch=5, replay=True, may_cut_ahead=False),
-        p.RunStep(record=record(6), layout=LAYOUT, epoch=5, replay=True, may_cut_ahead=False),
+        do.LogDecision(epoch=5, step=5, command="skip node=3"),
+        do.RunStep(record=decided, layout=LAYOUT, epoch=5, replay=True, may_cut_ahead=False),
+        do.RunStep(record=record(6), layout=LAYOUT, epoch=5, replay=True, may_cut_ahead=False),
     ]
     assert state.facts.halt is None
 
@@ -336,15 +337,15 @@ def test_a_decision_whose_answer_was_lost_is_found_in_the_log() -> None:
         held((0, 2, identity(3)), (1, 2, identity(3))), p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT),
         p.Discarded(), p.StepsRead(records=(record(3), record(4), decided)), p.StepDone(step=3), p.StepDone(step=4),
     )  # fmt: skip
-    assert commands[-1] == p.RunStep(record=decided, layout=LAYOUT, epoch=6, replay=True, may_cut_ahead=False)
+    assert commands[-1] == do.RunStep(record=decided, layout=LAYOUT, epoch=6, replay=True, may_cut_ahead=False)
     assert state.facts.halt is None
 
 
 def test_a_skip_of_another_step_or_without_a_halt_does_nothing() -> None:
     state, _ = halted()
-    assert step(state, p.SkipAsked(step=4)) == (state, (p.Wait(for_input=False),))
+    assert step(state, p.SkipAsked(step=4)) == (state, (do.Wait(for_input=False),))
     waiting = running()
-    assert step(waiting, p.SkipAsked(step=4)) == (waiting, (p.Wait(for_input=True),))
+    assert step(waiting, p.SkipAsked(step=4)) == (waiting, (do.Wait(for_input=True),))
 
 
 def test_a_halted_pipeline_keeps_its_wishes_and_stops_at_once() -> None:

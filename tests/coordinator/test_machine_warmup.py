@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.rescaling import CANCELLED
@@ -25,7 +26,7 @@ def beginning(**changes: object) -> p.State:
     return running(acceptable_recovery_lag=LAG, **changes)
 
 
-def warming(*events: p.Event, **changes: object) -> tuple[p.State, list[p.Command]]:
+def warming(*events: p.Event, **changes: object) -> tuple[p.State, list[do.Command]]:
     """In the first round, and what came then."""
     state, _ = play(beginning(**changes), ASKED, *MADE, p.WarmBegun(round=1))
     return play(state, *events)
@@ -36,7 +37,7 @@ def nothing(state: p.State) -> p.State:
     return step(state, p.Recorded(record=None))[0]
 
 
-def round_two(lag: int = 0) -> tuple[p.State, list[p.Command]]:
+def round_two(lag: int = 0) -> tuple[p.State, list[do.Command]]:
     """The first round has ended, a checkpoint was taken, the second has begun, a step ran, and now it ends."""
     state, commands = warming(
         p.Recorded(record=record(5)), p.WarmEnded(round=1, lag_bytes=10**9), p.StepDone(step=5),
@@ -52,11 +53,11 @@ def test_a_round_copies_the_last_published_version_while_steps_go_on() -> None:
     assert names(commands) == [
         "LogLayout", "DiscardWorkers", "CreateWorkers", "FenceWorkers", "WarmUp", "CutStep", "RunStep",
     ]  # fmt: skip
-    assert commands[0] == p.LogLayout(layout=NEW, members=(0, 1, 2), forming=(2,))
-    assert commands[1] == p.DiscardWorkers(workers=(2,), members=(0, 1, 2), forming=(2,))
-    assert commands[3] == p.FenceWorkers(epoch=4, workers=(2,))
-    assert commands[4] == p.WarmUp(round=1, version=2, old=LAYOUT, new=NEW)
-    assert isinstance(commands[-1], p.RunStep)
+    assert commands[0] == do.LogLayout(layout=NEW, members=(0, 1, 2), forming=(2,))
+    assert commands[1] == do.DiscardWorkers(workers=(2,), members=(0, 1, 2), forming=(2,))
+    assert commands[3] == do.FenceWorkers(epoch=4, workers=(2,))
+    assert commands[4] == do.WarmUp(round=1, version=2, old=LAYOUT, new=NEW)
+    assert isinstance(commands[-1], do.RunStep)
     assert commands[-1].layout == LAYOUT
     assert commands[-1].may_cut_ahead, "a warm-up does not slow the cutting of steps"
     assert isinstance(state, p.Running)
@@ -67,16 +68,16 @@ def test_rounds_follow_checkpoints_until_little_is_missing() -> None:
     assert names(commands) == [
         "RunStep", "PinVersion", "CutStep", "RunStep", "Publish", "WarmUp", "CutStep", "RunStep", "PinVersion",
     ]  # fmt: skip
-    assert commands[5] == p.WarmUp(round=2, version=3, old=LAYOUT, new=NEW)
+    assert commands[5] == do.WarmUp(round=2, version=3, old=LAYOUT, new=NEW)
     state, commands = play(state, p.Pinned(version=4), p.Copied(version=4), p.Published(version=4))
     began = replace(NEW, first_steps=(0, 0, 8))
     assert names(commands) == ["AwaitCopy", "Publish", "LogLayout"]
-    assert commands[-1] == p.LogLayout(layout=began, members=(0, 1, 2), forming=(2,)), "outputs begin at the switch"
+    assert commands[-1] == do.LogLayout(layout=began, members=(0, 1, 2), forming=(2,)), "outputs begin at the switch"
     state, commands = play(state, p.LayoutLogged(layout=began), p.Redistributed(version=5), p.Published(version=5))
     made = identity(8, epoch=4, layout=NEW.version)
     assert commands == [
-        p.Redistribute(version=5, checkpoint=made, old=LAYOUT, new=began),
-        p.Publish(version=5, checkpoint=made, ends_rescale=True), p.ClaimEpoch(),
+        do.Redistribute(version=5, checkpoint=made, old=LAYOUT, new=began),
+        do.Publish(version=5, checkpoint=made, ends_rescale=True), do.ClaimEpoch(),
     ]  # fmt: skip
     assert state.facts.warming is None
 
@@ -89,7 +90,7 @@ def test_a_lag_that_is_not_accepted_means_another_round() -> None:
     )
     assert names(commands) == ["CutStep", "RunStep", "Publish"]
     state, commands = play(state, p.Published(version=4))
-    assert commands == [p.WarmUp(round=3, version=4, old=LAYOUT, new=NEW)]
+    assert commands == [do.WarmUp(round=3, version=4, old=LAYOUT, new=NEW)]
 
 
 def test_the_first_round_says_nothing_of_the_lag() -> None:
@@ -122,7 +123,7 @@ def test_while_a_round_reads_a_version_only_one_newer_is_taken() -> None:
     assert names(commands) == ["RunStep", "PinVersion", "CutStep", "RunStep", "Publish", "CutStep"]
     state, commands = play(state, p.CheckpointAsked(), p.Recorded(record=record(7)), p.StepDone(step=7))
     assert names(commands) == ["RunStep", "CutStep"], "the round reads version 2: version 4 would delete it (12)"
-    assert isinstance(commands[0], p.RunStep)
+    assert isinstance(commands[0], do.RunStep)
     assert commands[0].may_cut_ahead
     state, commands = play(state, p.Recorded(record=record(8)), p.WarmEnded(round=1, lag_bytes=9), p.StepDone(step=8))
     assert names(commands) == ["RunStep", "PinVersion"]
@@ -143,7 +144,7 @@ def test_a_cancel_takes_away_what_was_made() -> None:
         p.Recorded(record=record(5)), p.CancelAsked(), p.StepDone(step=5), p.Cooled(), p.Discarded(), p.Forgotten()
     )
     assert commands[1:4] == [
-        p.EndWarmUp(workers=(0, 1)), p.DiscardWorkers(workers=(2,), members=(0, 1)), p.ForgetRescale(),
+        do.EndWarmUp(workers=(0, 1)), do.DiscardWorkers(workers=(2,), members=(0, 1)), do.ForgetRescale(),
     ]  # fmt: skip
     assert names(commands)[-1] == "CutStep"
     assert (state.facts.warming, state.facts.wants, state.facts.members) == (None, p.Wants(), {0, 1})

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from dbsp.coordinator import control, machine, recovery
+from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.control import Ledger
 from dbsp.coordinator.hands import Hands
@@ -67,8 +68,8 @@ def same_epoch(patch: Patch) -> None:
 def take_back(patch: Patch) -> None:
     original = Hands._recovery
 
-    def claim(self: Hands, command: p.ClaimEpoch) -> p.Event:
-        if isinstance(command, p.ClaimEpoch):
+    def claim(self: Hands, command: do.ClaimEpoch) -> p.Event:
+        if isinstance(command, do.ClaimEpoch):
             self._epoch = 0
         return original(self, command)
 
@@ -180,7 +181,7 @@ def positions_of_the_cut(patch: Patch) -> None:
 def intend_late(patch: Patch) -> None:
     original = Hands._pin
 
-    def pin(self: Hands, command: p.PinVersion) -> p.Event:
+    def pin(self: Hands, command: do.PinVersion) -> p.Event:
         held: list[tuple[int, CheckpointId]] = []
         intend = Hands._intend
         with pytest.MonkeyPatch.context() as inner:

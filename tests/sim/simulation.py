@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.control import wish_rescale
 from dbsp.coordinator.cutting import StepLimits, advance
@@ -42,8 +43,8 @@ class Coordinator:
     hands: Hands
     state: p.State
     coverage: Coverage
-    command: p.Command | None = None
-    finished: p.Finish | None = None
+    command: do.Command | None = None
+    finished: do.Finish | None = None
 
     def decide(self, event: p.Event) -> None:
         """One turn of the machine."""
@@ -52,7 +53,7 @@ class Coordinator:
         self.coverage.note(before, event, self.state)
         for command in commands:
             self.command = command
-            if isinstance(command, p.Finish):
+            if isinstance(command, do.Finish):
                 self.finished = command
 
     @property
@@ -250,9 +251,9 @@ class Simulation:
             if self.quiet or self.random.random() < self.rates.copy_speed:
                 copy.advance()
         match command:
-            case p.Wait(for_input=for_input):
+            case do.Wait(for_input=for_input):
                 self._wait(coordinator, for_input)
-            case p.BackOff():
+            case do.BackOff():
                 asked = self.request(coordinator.state.facts.epoch) if not self.quiet else None
                 if asked is not None:
                     coordinator.decide(asked)
@@ -278,7 +279,7 @@ class Simulation:
         if asked is not None or due or spurious:
             coordinator.decide(asked or p.Woken())
 
-    def _perform(self, coordinator: Coordinator, command: p.Command) -> None:
+    def _perform(self, coordinator: Coordinator, command: do.Command) -> None:
         event = coordinator.hands.perform(command)
         news = self.news(coordinator)
         if news is not None:
@@ -369,7 +370,7 @@ class Simulation:
             done = {place: end for place, end in self.world.ends.items() if end}
             facts = coordinator.state.facts
             moves = facts.wants.rescale is not None or facts.warming is not None
-            idle = isinstance(coordinator.command, p.Wait) and coordinator.hands.done == done and not moves
+            idle = isinstance(coordinator.command, do.Wait) and coordinator.hands.done == done and not moves
             if idle and not stopping:
                 stopping = True
                 coordinator.decide(p.StopAsked())
