@@ -25,7 +25,7 @@ from dbsp.errors import ConfigError, DataError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
 from dbsp.logs import InputLog, OutputLog
 from dbsp.storage import WorkerDatabase
-from dbsp.storage.discarding import discard_folder, discard_leftovers, holds_deleted
+from dbsp.storage.discarding import discard_folder, discard_leftovers
 from dbsp.store import CheckpointId
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _close_deleted(asked: tuple[Any, ...]) -> None:
     looks = now - _LOOKED_S.get(os.getpid(), -LOOK_EVERY_S) >= LOOK_EVERY_S
     if looks:
         _LOOKED_S[os.getpid()] = now
-    _close(lambda key: (looks or key == asked) and key[1] == "database" and holds_deleted(_OPENED[key]))
+    _close(lambda key: (looks or key == asked) and key[1] == "database" and _OPENED[key].holds_deleted())
 
 
 def _close(chosen: Callable[[tuple[Any, ...]], bool]) -> None:

@@ -8,7 +8,8 @@ A process that is killed after such a rename leaves the folder under its last na
 database leaves that (`WorkerDatabase.create`). Nobody reads them again; whoever deletes or makes the worker's database next
 deletes them, but for those that a newer epoch has made.
 
-What a process has open takes its room on the disk after it was deleted: `holds_deleted` tells whoever keeps databases open.
+What a process has open takes its room on the disk after it was deleted: `WorkerDatabase.holds_deleted` tells whoever
+keeps databases open.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dbsp.errors import DataError, FencedError
-from dbsp.storage import registry
 from dbsp.storage.durable import Durable
 from dbsp.storage.environment import MAP_SIZE_BYTES
-from dbsp.storage.worker import DURABLE, WRITERS, WorkerDatabase
+from dbsp.storage.worker import DURABLE, WRITERS
 
 
 def discard_folder(home: Path, epoch: int) -> None:
@@ -54,17 +54,6 @@ def discard_leftovers(home: Path, epoch: int) -> None:
             continue
         _rename_left(folder, home)
     _delete_set_aside(home)
-
-
-def holds_deleted(database: WorkerDatabase) -> bool:
-    """Whether it has a file open that another process has deleted, and nobody in this process uses it at the moment.
-
-    **Cost** two system calls.
-    """
-    opened = [side for side in (database._durable, database._scratch) if side is not None]
-    if all(registry.is_current(side.environment, side.folder) for side in opened):
-        return False
-    return not any(side.environment.in_use for side in opened)
 
 
 def _set_aside(home: Path, epoch: int, there: bool) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -90,7 +91,7 @@ def take(
         _begin(durable, epoch, layout_version, first_number())
     rows = sum(len(batch) for _, batch in parts)  # a chunk has at least one
     first = durable.write(epoch, lambda txn: _reserve(txn, layout_version, rows))
-    writing = WriteChunks(ReadChunks((), chunk_bytes_max), _Count(first).take)
+    writing = WriteChunks(ReadChunks((), chunk_bytes_max), count(first).__next__)
     made = [_Made(key=key, refs=refs_of(store(batch, writing)), values=writing.take()) for key, batch in parts]
     values = durable.write(epoch, lambda txn: _written(txn, layout_version, made))
     # made by this process just now: there is nothing to find out by reading them
@@ -171,19 +172,6 @@ def _reserve(txn: Txn, layout_version: int, count: int) -> int:
     first = number_of(value)
     txn.put("meta", _NEXT, number_key(first + count))
     return first
-
-
-class _Count:
-    """Numbers, one after the other."""
-
-    def __init__(self, first: int) -> None:
-        """Begin with `first`."""
-        self._next = first
-
-    def take(self) -> int:
-        """The next one."""
-        self._next += 1
-        return self._next - 1
 
 
 def _refs(value: memoryview) -> npt.NDArray[np.uint64]:

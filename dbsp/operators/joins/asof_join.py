@@ -115,9 +115,7 @@ class AsofJoin(Operator):
         by_time = Arrangement(schema=schema, key=shape.right_on, order=by_right.order)
         ones = np.ones((len(right), 1), np.int64)
         changed = arrange(right.project(schema.names).with_weights(ones), by_time)
-        lacking = np.minimum(
-            rights.sums(right), 0
-        )  # deleted more often than they came: a mark must be there all the same
+        lacking = np.minimum(rights.sums(right), 0)  # deleted more often than they came: a mark must be there even so
         marks = arrange(right.loose().with_weights(1 - lacking), by_right)
         first, last = self._ranges(rights.with_batch(marks), changed)
         query, rows = lefts.ranges(changed.words[0], first, last)
