@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,17 +27,24 @@ per_customer = orders.group_by("customer").aggregate(orders=count(), amount=tota
 large = orders.filter(col("amount") > 500)
 pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "large": large})
 """
-SETTINGS = """
+
+
+def settings_text(more: str = "", *, workers: int = 2, step: str = "max_step_delay_ms = 0") -> str:
+    """The settings of a pipeline in a folder, with further sections."""
+    return f"""
 [pipeline]
 name = "shop"
 circuit = "circuit.py:pipeline"
 runtime = "local"
-workers = 2
+workers = {workers}
 [http]
 port = 0
 [step]
-max_step_delay_ms = 0
-"""
+{step}
+{more}"""
+
+
+SETTINGS = settings_text()
 ORDERS = pa.table({"id": [1, 2, 3], "customer": ["a", "b", "b"], "amount": [10, 600, 1]})
 
 
@@ -51,6 +60,28 @@ def answering(service: Service) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client:
         yield client
     server.stop()
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The service in a process of its own, answering; its standard error can be read on."""
+    command = [sys.executable, "-m", "dbsp.coordinator.serve", "pipeline.toml", "--no-progress"]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            assert "answering at" in said, said + process.stderr.read()
+            yield process
+        finally:
+            process.kill()
+
+
+def script(
+    name: str, *arguments: str, folder: Path | None = None, given: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line of the coordinator to its end."""
+    command = [sys.executable, "-m", f"dbsp.coordinator.{name}", *arguments]
+    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=120, check=False)
 
 
 def rows(service: Service, view: str = "per_customer") -> dict[Any, tuple[Any, ...]]:

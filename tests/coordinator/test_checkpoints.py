@@ -19,6 +19,7 @@ from dbsp.errors import FencedError, InternalError, UnavailableError
 from dbsp.runtime import tasks
 from dbsp.runtime.copying import Copier
 from dbsp.store import CommitReport
+from tests.coordinator.shop import settings_text
 
 CIRCUIT = """
 import dbsp
@@ -26,19 +27,7 @@ orders = dbsp.table("orders", {"id": dbsp.INT64, "amount": dbsp.INT64}, primary_
 totals = orders.group_by("amount").aggregate(orders=dbsp.count())
 pipeline = dbsp.circuit("shop", {"totals": totals})
 """
-SETTINGS = """
-[pipeline]
-name = "shop"
-circuit = "circuit.py:pipeline"
-runtime = "local"
-workers = 2
-[http]
-port = 0
-[step]
-max_step_delay_ms = 0
-[checkpoint]
-interval_s = 1000
-"""
+SETTINGS = settings_text("[checkpoint]\ninterval_s = 1000\n")
 
 
 class Gate:

@@ -19,12 +19,7 @@ from dbsp.coordinator import serve
 from dbsp.coordinator.listen import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
-from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, settings
-
-
-def script(name: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"dbsp.coordinator.{name}", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, script, serving, settings
 
 
 def test_check_prints_the_plan_and_starts_nothing(folder: Path) -> None:
@@ -61,11 +56,7 @@ def test_a_client_without_a_service(folder: Path, command: list[str]) -> None:
 
 
 def test_the_client_steers_a_service(folder: Path) -> None:
-    arguments = [sys.executable, "-m", "dbsp.coordinator.serve", "pipeline.toml", "--no-progress"]
-    process = subprocess.Popen(arguments, cwd=folder, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        assert "answering at" in process.stderr.readline()
+    with serving(folder) as process:
         (folder / "rows.json").write_text(json.dumps(ORDERS.to_pylist()))
         pushed = script("cli", "push", "orders", "rows.json", folder=folder)
         assert "rows 0 to 3" in pushed.stdout, pushed.stderr
@@ -81,31 +72,16 @@ def test_the_client_steers_a_service(folder: Path) -> None:
         assert script("cli", "stop", folder=folder).returncode == 0
         assert process.wait(60) == 0
         assert not (folder / "data" / "coordinator.json").exists()
-    finally:
-        process.kill()
-        process.wait()
-        if process.stderr is not None:
-            process.stderr.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_after_a_checkpoint(folder: Path, number: signal.Signals) -> None:
-    arguments = [sys.executable, "-m", "dbsp.coordinator.serve", "pipeline.toml", "--no-progress"]
-    process = subprocess.Popen(arguments, cwd=folder, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        assert "answering at" in said, said + process.stderr.read()
+    with serving(folder) as process:
         url = read_address(folder / "data")["url"]
         rows = json.dumps(ORDERS.to_pylist())
         httpx.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=rows, timeout=60).raise_for_status()
         os.kill(process.pid, number)
         assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        if process.stderr is not None:
-            process.stderr.close()
     with Service(settings(folder)) as service:
         assert service.snapshot.checkpoint_step == service.snapshot.step == 1
 
@@ -147,18 +123,8 @@ def test_without_the_packages_of_the_service_the_command_says_what_to_install(mo
 
 def test_a_push_that_is_repeated_says_so(client: httpx.Client, service: Service) -> None:
     def push(*options: str) -> subprocess.CompletedProcess[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "dbsp.coordinator.cli",
-            "--url",
-            str(client.base_url),
-            "push",
-            "orders",
-            *options,
-        ]
         row = '{"id": 1, "customer": "a", "amount": 1}'
-        return subprocess.run(command, input=row, capture_output=True, text=True, timeout=120, check=False)
+        return script("cli", "--url", str(client.base_url), "push", "orders", *options, given=row)
 
     assert "pushed before" not in push("--producer", "me", "--sequence", "1").stdout
     assert "pushed before, nothing was added" in push("--producer", "me", "--sequence", "1").stdout
@@ -195,17 +161,7 @@ def test_an_error_of_another_kind_has_its_exit_code(
 
 def test_a_wrong_token_is_a_wrong_argument(folder: Path) -> None:
     with Service(settings(folder, "http.token=secret")) as service, answering(service) as client:
-        command = [
-            sys.executable,
-            "-m",
-            "dbsp.coordinator.cli",
-            "--url",
-            str(client.base_url),
-            "--token",
-            "x",
-            "status",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = script("cli", "--url", str(client.base_url), "--token", "x", "status")
     assert done.returncode == 2
     assert "give --token" in done.stderr
 

@@ -20,6 +20,7 @@ from dbsp.coordinator.config import load_config
 from dbsp.coordinator.doctor import Diagnosis, diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError
+from tests.coordinator.shop import settings_text
 
 CIRCUIT = """
 import dbsp
@@ -27,19 +28,7 @@ orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amoun
 per_customer = orders.group_by("customer").aggregate(orders=dbsp.count(), amount=dbsp.sum("amount"))
 pipeline = dbsp.circuit("shop", {"per_customer": per_customer})
 """
-SETTINGS = """
-[pipeline]
-name = "shop"
-circuit = "circuit.py:pipeline"
-runtime = "local"
-workers = 2
-[http]
-port = 0
-[step]
-max_step_delay_ms = 0
-[checkpoint]
-interval_s = 1000
-"""
+SETTINGS = settings_text("[checkpoint]\ninterval_s = 1000\n")
 DURABLE = "workers/0001/durable/data.mdb"
 FILES = ["control/data.mdb", "steps/data.mdb", "input/data.mdb", "outputs/0/data.mdb", DURABLE]
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +19,7 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DataError, RowsError, UnavailableError
 from dbsp.io import EmbeddedStepLog, read_outputs
 from dbsp.io.output_part import DEAD_LETTERS
+from tests.coordinator.shop import script, serving, settings_text
 
 CIRCUIT = """
 import dbsp
@@ -34,19 +32,7 @@ per_customer = orders.group_by("customer").aggregate(orders=count())
 views = {"shares": shares, "priced": priced, "per_customer": per_customer}
 pipeline = dbsp.circuit("shop", views, error_policy="stop")
 """
-SETTINGS = """
-[pipeline]
-name = "shop"
-circuit = "circuit.py:pipeline"
-runtime = "local"
-workers = 3
-[http]
-port = 0
-[step]
-max_step_delay_ms = 0
-[checkpoint]
-interval_s = 1000
-"""
+SETTINGS = settings_text("[checkpoint]\ninterval_s = 1000\n", workers=3)
 
 
 @pytest.fixture
@@ -243,37 +229,21 @@ def test_any_worker_count_gives_the_same(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_line(folder: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dbsp.coordinator.serve", "pipeline.toml", "--no-progress"],
-        cwd=folder, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        full = [sys.executable, "-m", "dbsp.coordinator.cli", *arguments]
-        return subprocess.run(full, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-
-    try:
+    with serving(folder) as process:
         assert process.stderr is not None
-        assert "answering at" in process.stderr.readline()
-        refused = command("skip")
+        refused = script("cli", "skip", folder=folder)
         assert (refused.returncode, "nothing to skip" in refused.stderr) == (2, True)
-        (folder / "rows.json").write_text(json.dumps([{"id": 2, "customer": "b", "amount": 0}]))
-        command("push", "orders", "rows.json")
+        script("cli", "push", "orders", folder=folder, given='{"id": 2, "customer": "b", "amount": 0}')
         assert "halted before step 0: a row failed" in process.stderr.readline()
-        status = command("status")
+        status = script("cli", "status", folder=folder)
         assert "shop: Halted" in status.stdout
         assert "orders partition 0 offset 0: " in status.stdout
         assert "coordinator skip" in status.stdout
-        done = command("skip")
+        done = script("cli", "skip", folder=folder)
         assert (done.returncode, "step 0 goes on without 1 rows" in done.stdout) == (0, True), done.stderr
-        assert "decided before" in command("skip", "--step", "0").stdout
-        assert command("stop").returncode == 0
+        assert "decided before" in script("cli", "skip", "--step", "0", folder=folder).stdout
+        assert script("cli", "stop", folder=folder).returncode == 0
         assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        if process.stderr is not None:
-            process.stderr.close()
 
 
 def test_without_a_service_the_error_names_the_rows() -> None:

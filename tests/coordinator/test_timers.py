@@ -13,6 +13,7 @@ import pytest
 import dbsp
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from tests.coordinator.shop import settings_text
 
 CIRCUIT = """
 import dbsp
@@ -23,17 +24,7 @@ recent = t.filter(dbsp.col("at") > dbsp.now() - dbsp.milliseconds(400)).select("
 closed = u.tumble("at", dbsp.seconds(10)).group_by("window_end").aggregate(emit="final", n=dbsp.count())
 pipeline = dbsp.circuit("timers", {"recent": recent, "closed": closed})
 """
-SETTINGS = """
-[pipeline]
-name = "timers"
-circuit = "circuit.py:pipeline"
-runtime = "local"
-workers = 2
-[http]
-port = 0
-[step]
-max_step_delay_ms = 0
-"""
+SETTINGS = settings_text()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from dbsp.coordinator.listen import Server, bind
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.io import EmbeddedStepLog, read_outputs
+from tests.coordinator.shop import settings_text
 
 CIRCUIT = """
 import dbsp
@@ -33,19 +34,7 @@ joined = orders.join(names, on="customer")
 per_name = joined.group_by("name").aggregate(orders=count(), amount=total("amount"), least=min("amount"), most=max("amount"))
 pipeline = dbsp.circuit("shop", {"per_name": per_name, "joined": joined})
 """
-SETTINGS = """
-[pipeline]
-name = "shop"
-circuit = "circuit.py:pipeline"
-runtime = "local"
-workers = 1
-[http]
-port = 0
-[checkpoint]
-retention_s = 100000
-[step]
-max_step_delay_ms = 0
-"""
+SETTINGS = settings_text("[checkpoint]\nretention_s = 100000\n", workers=1)
 VIEWS = ("per_name", "joined")
 
 

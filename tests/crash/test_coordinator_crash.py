@@ -36,6 +36,7 @@ from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.session import MemorySite
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
+from tests.coordinator.shop import settings_text
 
 pytestmark = pytest.mark.crash
 
@@ -54,20 +55,7 @@ large = orders.filter(col("amount") > 500)
 shares = orders.filter(col("amount") < 5).select(col("id"), share=100 // col("amount"))
 pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "large": large, "shares": shares})
 """
-SETTINGS = """
-[pipeline]
-name = "shop"
-circuit = "circuit.py:pipeline"
-runtime = "local"
-workers = 2
-[http]
-port = 0
-[checkpoint]
-interval_s = 0.3
-retention_s = 100000
-[step]
-max_rows_per_step = 400
-"""
+SETTINGS = settings_text("[checkpoint]\ninterval_s = 0.3\nretention_s = 100000\n", step="max_rows_per_step = 400")
 POINTS = [
     *(f"steps.claim:{when}:1" for when in ("before", "after")),
     "runtime.create:after:1",
