@@ -426,8 +426,8 @@ class Hands:
                 self.warming.going(future)
                 future.add_done_callback(lambda _: self.woken())
                 return p.WarmBegun(round=command.round)
-            case do.EndWarmUp(workers=workers):
-                self.runtime.cool(workers)
+            case do.EndWarmUp(workers=workers, layout_version=layout_version):
+                self.runtime.cool(workers, layout_version)
                 self._observer.noted("warmup-ended", {"copied_bytes": self.warming.copied_bytes})
                 self.warming.forget()
                 return p.Cooled()

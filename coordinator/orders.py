@@ -142,8 +142,9 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndWarmUp:
-    """End the round under way; `workers` forget what was copied ahead. → `Cooled`."""
+    """End the round under way; `workers` forget what was copied ahead for this layout. → `Cooled`."""
 
+    layout_version: int
     workers: tuple[int, ...]
 
 

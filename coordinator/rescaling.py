@@ -224,7 +224,7 @@ def _cancel(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     """End the round, and take away what was made."""
     if facts.warming is None:
         return _forget(facts, ahead)
-    command = do.EndWarmUp(workers=facts.layout.workers)
+    command = do.EndWarmUp(layout_version=facts.warming.new.version, workers=facts.layout.workers)
     return p.Cancelling(facts=facts, awaits="cooled", ahead=ahead), (command,)
 
 

@@ -202,8 +202,11 @@ class Database(Protocol):
         """
         ...
 
-    def forget_warm(self, epoch: int) -> None:
-        """Let go of what was taken in warm; pieces of the same warm-up that come later are refused."""
+    def forget_warm(self, epoch: int, layout_version: int) -> None:
+        """Let go of what was taken in warm for this layout or earlier ones; pieces of these that come later are refused.
+
+        What was taken in for a later one stays: this is an end that comes late.
+        """
         ...
 
     def get(self, table: str, key: bytes) -> bytes | None:

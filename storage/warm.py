@@ -4,8 +4,8 @@ They are numbered from a block of their own, so that steps which run on the same
 give a chunk the same number: the block is cut out of the scratch's count before the first of them is written.
 
 A try is one warm-up, known by the version of the layout it is for: a later try has a greater one, and within an epoch none
-comes twice. The first piece of a try begins it here, and sweeps what an earlier one left. A piece may run again while its
-first attempt goes on, also after its try was ended, so each transaction looks whether the try is still under way.
+comes twice. The first piece of a try begins it here, and sweeps what an earlier one left. A piece, and the end of a try, may
+run again while the first attempt goes on, also in the time of a later try, so each transaction looks which one is under way.
 
 Invariants: a warm chunk stays until `adopt` makes a version (what it refers to is then the version's), `forget`, a later try, or
 `open` (12); the epoch is compared in each transaction that writes (6); a try that was ended is not begun again.
@@ -114,12 +114,15 @@ def _written(txn: Txn, layout_version: int, made: Sequence[_Made]) -> dict[int, 
     return written
 
 
-def forget(durable: Durable, epoch: int) -> None:
-    """End the try and delete all warm chunks; their numbers are not used again."""
-    with durable.environment.reading() as txn:
-        if txn.get("meta", _NEXT) is None:
-            return
-    durable.write(epoch, _sweep)
+def forget(durable: Durable, epoch: int, layout_version: int) -> None:
+    """End the try, be it begun here or not, and delete all warm chunks; their numbers are not used again."""
+
+    def ended(txn: Txn) -> None:
+        if _newest(txn) <= layout_version:
+            _sweep(txn)
+            txn.put("meta", _TRY, number_key(layout_version))
+
+    durable.write(epoch, ended)
 
 
 def _sweep(txn: Txn) -> None:
@@ -130,11 +133,16 @@ def _sweep(txn: Txn) -> None:
     clear(txn)
 
 
+def _newest(txn: Txn) -> int:
+    """The newest try there was in this epoch; -1 where there was none."""
+    value = txn.get("meta", _TRY)
+    return number_of(value) if value is not None else -1
+
+
 def _has_begun(txn: Txn, layout_version: int) -> bool:
     """Whether this try has begun here; refuses one that is over."""
-    value = txn.get("meta", _TRY)
-    newest = number_of(value) if value is not None else None
-    if newest is None or newest < layout_version:
+    newest = _newest(txn)
+    if newest < layout_version:
         return False
     if newest > layout_version or txn.get("meta", _NEXT) is None:
         story = f"layout_version={layout_version} newest={newest}"

@@ -362,9 +362,9 @@ class WorkerDatabase:
         """Merges of much of a trace wait, or go on, until the next `open`."""
         self._write_scratch(epoch, lambda scratch, txn: scratch.hold_merges(txn, hold))
 
-    def forget_warm(self, epoch: int) -> None:
-        """Let go of what was taken in warm."""
-        warm.forget(self._disk(), epoch)
+    def forget_warm(self, epoch: int, layout_version: int) -> None:
+        """Let go of what was taken in warm for this layout or earlier ones."""
+        warm.forget(self._disk(), epoch, layout_version)
 
     def verify(self) -> VerifyReport:
         """Read every chunk of every version and compare all checksums; `DataError` names the first broken one."""

@@ -163,8 +163,8 @@ class Runtime(Protocol):
         """
         ...
 
-    def cool(self, workers: Sequence[int]) -> None:
-        """End what `warm` has begun, and let these workers forget what they have of it."""
+    def cool(self, workers: Sequence[int], layout_version: int) -> None:
+        """End what `warm` has begun for the layout of this version, and let these workers forget what they have of it."""
         ...
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:

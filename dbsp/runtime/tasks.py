@@ -347,10 +347,10 @@ def hold_merges(work: Work, worker: int, epoch: int) -> None:
     work.site.database(worker).hold_merges(epoch, True)
 
 
-def cool(work: Work, worker: int, epoch: int) -> None:
-    """Forget what was copied ahead; merges go on."""
+def cool(work: Work, worker: int, epoch: int, layout_version: int) -> None:
+    """Forget what was copied ahead for this layout; merges go on."""
     database = work.site.database(worker)
-    database.forget_warm(epoch)
+    database.forget_warm(epoch, layout_version)
     database.hold_merges(epoch, False)
 
 

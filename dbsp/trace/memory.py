@@ -362,13 +362,14 @@ class MemoryDatabase:
             self.check(epoch)
             self._holds_merges = hold
 
-    def forget_warm(self, epoch: int) -> None:
-        """Let go of what was taken in."""
+    def forget_warm(self, epoch: int, layout_version: int) -> None:
+        """Let go of what was taken in for this layout or earlier ones."""
         with self._lock:
             if epoch < self._epoch:
                 raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
-            self._warm, self._warms = {}, False
-            self._sweep(force=True)
+            if self._warm_try is None or self._warm_try <= layout_version:
+                self._warm, self._warm_try, self._warms = {}, layout_version, False
+                self._sweep(force=True)
 
     def close(self) -> None:
         """Forget the steps since the last commit."""

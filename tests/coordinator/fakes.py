@@ -483,7 +483,7 @@ class FakeRuntime:
         self.world.copies.append(round_)
         return round_.future
 
-    def cool(self, workers: Sequence[int]) -> None:
+    def cool(self, workers: Sequence[int], layout_version: int) -> None:
         self.world.copies = [copy for copy in self.world.copies if not isinstance(copy, FakeWarm)]
         for worker in workers:
             self.world.point(f"cool {worker}")

@@ -144,7 +144,7 @@ def test_a_cancel_takes_away_what_was_made() -> None:
         p.Recorded(record=record(5)), p.CancelAsked(), p.StepDone(step=5), p.Cooled(), p.Discarded(), p.Forgotten()
     )
     assert commands[1:4] == [
-        do.EndWarmUp(workers=(0, 1)), do.DiscardWorkers(workers=(2,), members=(0, 1)), do.ForgetRescale(),
+        do.EndWarmUp(layout_version=1, workers=(0, 1)), do.DiscardWorkers(workers=(2,), members=(0, 1)), do.ForgetRescale(),
     ]  # fmt: skip
     assert names(commands)[-1] == "CutStep"
     assert (state.facts.warming, state.facts.wants, state.facts.members) == (None, p.Wants(), {0, 1})

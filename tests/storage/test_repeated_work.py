@@ -242,7 +242,7 @@ def test_a_take_over_of_swept_chunks_does_not_land(tmp_path: Path, monkeypatch: 
     warm_up(givers, target, 1, 1, 2, TRACES, bytes_max=1 << 24, opened=False)
     made = replace(checkpoint(1, 2), layout_version=2)
     with stopped(monkeypatch, "land", lambda: redistribute(givers, target, 2, made, TRACES)) as attempt:
-        target.forget_warm(1)
+        target.forget_warm(1, 2)
         assert isinstance(attempt.end(), UnavailableError)
     assert redistribute(givers, target, 2, made, TRACES).chunks_written > 0
     target.open(2, 2)
@@ -262,7 +262,7 @@ def test_a_piece_of_a_warm_up_that_was_ended_writes_nothing(
     late = attached(database)
     parts = [(OTHER_KEY, arranged(BY_KEY, rows_at(6000)))]
     with stopped(monkeypatch, "write", lambda: late.take_warm(1, 2, True, parts), after) as attempt:
-        database.forget_warm(1)
+        database.forget_warm(1, 2)
         steps(database, 4, 5)
         assert isinstance(attempt.end(), UnavailableError)
     assert not database.warm_chunks()
@@ -279,7 +279,7 @@ def test_a_warm_up_that_was_ended_is_not_begun_again(kit: Kit) -> None:
     steps(database, 0, 1)
     parts = [(KEY, arranged(BY_KEY, rows_at(5000)))]
     database.take_warm(1, 2, True, parts)
-    database.forget_warm(1)
+    database.forget_warm(1, 2)
     with pytest.raises(UnavailableError, match="over"):
         database.take_warm(1, 2, True, parts)
     assert not database.warm_chunks()
@@ -287,6 +287,26 @@ def test_a_warm_up_that_was_ended_is_not_begun_again(kit: Kit) -> None:
     database.commit(1, checkpoint(1, 1))
     database.open(1, 2)
     assert database.take_warm(2, 2, True, parts) > 0
+
+
+def test_a_warm_up_that_was_ended_before_its_first_piece_is_not_begun(kit: Kit) -> None:
+    database = kit.create()
+    database.open(0, 1)
+    database.forget_warm(1, 2)
+    with pytest.raises(UnavailableError, match="over"):
+        database.take_warm(1, 2, True, [(KEY, arranged(BY_KEY, rows_at(5000)))])
+    assert not database.warm_chunks()
+
+
+def test_an_end_that_comes_late_ends_no_later_warm_up(kit: Kit) -> None:
+    database = kit.create()
+    database.open(0, 1)
+    database.take_warm(1, 2, True, [(KEY, arranged(BY_KEY, rows_at(5000)))])
+    database.forget_warm(1, 2)
+    database.take_warm(1, 3, True, [(OTHER_KEY, arranged(BY_KEY, rows_at(6000)))])
+    database.forget_warm(1, 2)
+    assert set(database.warm_chunks()) == {OTHER_KEY}
+    assert database.take_warm(1, 3, True, [(KEY, arranged(BY_KEY, rows_at(5000)))]) > 0
 
 
 def test_a_later_warm_up_sweeps_an_earlier_one(kit: Kit) -> None:

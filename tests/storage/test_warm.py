@@ -136,7 +136,7 @@ def test_steps_and_checkpoints_of_a_worker_that_stays_go_on(kit: Kit, tmp_path: 
         first.commit(version, checkpoint(1, step + 1))
     assert first.warm_chunks() == held
     assert piece(sources, first).copied_bytes == 0
-    first.forget_warm(1)
+    first.forget_warm(1, 1)
     assert not first.warm_chunks()
     run_step(first, 1, 9, [(row, -weight) for step in (6, 7, 8) for row, weight in rows_of(step, 60)])
     assert whole([first]) == before

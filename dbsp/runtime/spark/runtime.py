@@ -191,10 +191,10 @@ class SparkRuntime:
 
         return self._warmer.start(new.workers, piece, at_once)
 
-    def cool(self, workers: Sequence[int]) -> None:
-        """End a warm-up; these workers forget what they have of it."""
+    def cool(self, workers: Sequence[int], layout_version: int) -> None:
+        """End the warm-up for a layout; these workers forget what they have of it."""
         self._warmer.end(self._warm_jobs.cancel)
-        self._control("cool", workers, tasks.cool, self.epoch)
+        self._control("cool", workers, tasks.cool, self.epoch, layout_version)
 
     def _end_copies(self) -> None:
         """Nothing is copied beside the steps any more."""
