@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hmac
 import math
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from datetime import date, datetime, time, timedelta
@@ -42,6 +43,7 @@ STATUS = {
 RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
 BAD_ROWS_SHOWN_MAX = 20
 EXACT_MAX = 1 << 53
+NUMBER = re.compile("[0-9]{1,19}")
 PUSH_BODY = {
     "required": True,
     "content": {
@@ -220,7 +222,8 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         """JSON lines or an array of rows, `{"insert": {...}}` and `{"delete": {...}}` allowed; or an Arrow IPC stream.
 
         429 with `Retry-After`: too much waits already, nothing was taken; send the same again later.
-        `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless. `wait=true` answers when the rows are processed,
+        `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless; a number that was never taken is refused when a greater one
+        was. `wait=true` answers when the rows are processed,
         or after `timeout_s` with an error: the rows are durable all the same.
         """
         body = await _body(request, service.config.http.max_body_bytes)
@@ -245,7 +248,7 @@ def _producer(request: Request) -> Producer | None:
     name, sequence = request.headers.get(PRODUCER_HEADER), request.headers.get(SEQUENCE_HEADER)
     if name is None and sequence is None:
         return None
-    if name is None or sequence is None or not sequence.isdigit():
+    if name is None or sequence is None or not NUMBER.fullmatch(sequence):
         raise ConfigError(
             f"a producer needs an id and a number: {PRODUCER_HEADER}={name} {SEQUENCE_HEADER}={sequence}",
             f"send both headers, `{SEQUENCE_HEADER}` growing by one with every push",

@@ -4,10 +4,12 @@ The coordinator's process appends; worker processes on the same host read at the
 
 Invariants: an append is on disk when it returns; offsets count rows, without gaps; a bad row keeps its offset and is the same
 dead letter at every read (10); a push that a producer repeats is answered with its first position, across crashes, because
-the sequence number is written in the transaction of the rows; offsets of trimmed rows are never given again.
+the sequence number is written in the transaction of the rows; a number that was passed over is refused when it comes late,
+never taken for a repeat, unless rows that its producer sent after it are trimmed; offsets of trimmed rows are never given
+again.
 
-**State** rows until they are trimmed; per table and producer the last sequence number for ever, the earlier ones until
-their rows are trimmed. Source: design section 7.
+**State** rows until they are trimmed; per table and producer the last sequence number and the last trimmed one for ever, the
+others until their rows are trimmed. Source: design section 7.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ class EmbeddedInputLog:
     def append_many(self, incoming: Sequence[Incoming]) -> list[Position]:
         """Append many pushes in one synced transaction, those of one partition packed into common records.
 
-        **Errors** `DataError` if a producer repeats a sequence number with another number of rows: then nothing is appended.
+        **Errors** `DataError` if a producer repeats a sequence number with another number of rows, or sends one that it had
+        passed over: then nothing is appended.
         """
         for item in incoming:
             self._check(item)
@@ -143,11 +146,17 @@ class EmbeddedInputLog:
         if item.producer is None:
             return None
         db, key = self._env.db("producers"), _producer_key(item.table, item.producer.id)
-        newest = txn.get(key, db=db)
-        if newest is None or item.producer.sequence > _OFFSET.unpack(newest)[0]:
+        newest, trimmed = _reached(txn.get(key, db=db))
+        if item.producer.sequence > newest:
             return None
         place = txn.get(key + _OFFSET.pack(item.producer.sequence), db=db)
         if place is None:
+            if item.producer.sequence > trimmed:
+                raise DataError(
+                    f"a producer's sequence number comes after a greater one: table={item.table} producer={item.producer.id}"
+                    f" sequence={item.producer.sequence} newest={newest}",
+                    "no rows came under it before; send them under a new number, greater than all others",
+                )
             floor = self._span(txn, item.table, item.partition).floor
             return Position(table=item.table, partition=item.partition, first=floor, last=floor, repeated=True)
         partition, first, last = _PLACE.unpack(place)
@@ -167,14 +176,15 @@ class EmbeddedInputLog:
             _producer_key(position.table, producer.id),
             _OFFSET.pack(producer.sequence),
         )
-        txn.put(key, number, db=db)
+        _, trimmed = _reached(txn.get(key, db=db))
+        txn.put(key, number + _OFFSET.pack(trimmed + 1), db=db)
         txn.put(key + number, _PLACE.pack(position.partition, position.first, position.last), db=db)
 
     def last_sequence(self, table: str, producer: str) -> int | None:
         """The newest sequence number this producer's pushes to the table have reached."""
         with self._env.read() as txn:
-            newest = txn.get(_producer_key(table, producer), db=self._env.db("producers"))
-        return None if newest is None else int(_OFFSET.unpack(newest)[0])
+            newest, _ = _reached(txn.get(_producer_key(table, producer), db=self._env.db("producers")))
+        return None if newest < 0 else newest
 
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         """The changes of one range as one piece, its bad rows as dead letters of `step`.
@@ -248,16 +258,22 @@ class EmbeddedInputLog:
         self._forget(txn, table, partition, floor)
 
     def _forget(self, txn: Any, table: str, partition: int, floor: int) -> None:
-        """Drop where trimmed pushes stood; what is left per producer is its newest sequence number."""
-        prefix = _table_prefix(table)
-        cursor = txn.cursor(db=self._env.db("producers"))
+        """Drop where trimmed pushes stood; what is left per producer is its newest sequence number, and the last one dropped."""
+        prefix, db = _table_prefix(table), self._env.db("producers")
+        dropped: dict[bytes, int] = {}
+        cursor = txn.cursor(db=db)
         found = cursor.set_range(prefix)
         while found and cursor.key().startswith(prefix):
             value = cursor.value()
             if len(value) == _PLACE.size and _PLACE.unpack(value)[0] == partition and _PLACE.unpack(value)[2] <= floor:
+                key = cursor.key()
+                dropped[key[: -_OFFSET.size]] = _OFFSET.unpack(key[-_OFFSET.size :])[0]
                 found = cursor.delete()
             else:
                 found = cursor.next()
+        for key, sequence in dropped.items():
+            newest, trimmed = _reached(txn.get(key, db=db))
+            txn.put(key, _OFFSET.pack(newest) + _OFFSET.pack(max(trimmed, sequence) + 1), db=db)
 
     def close(self) -> None:
         """Release the file."""
@@ -322,3 +338,14 @@ def _key(table: str, partition: int) -> bytes:
 
 def _producer_key(table: str, producer: str) -> bytes:
     return _table_prefix(table) + producer.encode() + b"\0"
+
+
+def _reached(data: bytes | None) -> tuple[int, int]:
+    """A producer's newest sequence number and its greatest one whose rows were trimmed, -1 for none.
+
+    A file of an earlier version holds the newest alone: any number below it may have been trimmed.
+    """
+    if data is None:
+        return -1, -1
+    newest = int(_OFFSET.unpack_from(data)[0])
+    return newest, newest if len(data) == _OFFSET.size else int(_OFFSET.unpack_from(data, _OFFSET.size)[0]) - 1

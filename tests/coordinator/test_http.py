@@ -51,6 +51,19 @@ def test_http_arrow_in(client: httpx.Client) -> None:
     assert found["rows"] == [[3]]
 
 
+def test_http_a_number_that_was_passed_over_is_refused_and_one_that_is_none_explained(client: httpx.Client) -> None:
+    def push(sequence: bytes) -> httpx.Response:
+        headers = [(b"Dbsp-Producer", b"p"), (b"Dbsp-Sequence", sequence)]
+        return client.post("/v1/tables/orders/rows", json=[{"id": 1, "customer": "a", "amount": 1}], headers=headers)
+
+    assert push(b"3").status_code == 200
+    late = push(b"2")
+    assert (late.status_code, late.json()["error"]["code"]) == (422, "data")
+    assert "sequence=2 newest=3" in late.json()["error"]["message"]
+    for wrong in (b"\xb2", b"-1", b"", b"9" * 5000):
+        assert (push(wrong).status_code, push(wrong).json()["error"]["code"]) == (400, "config")
+
+
 def test_http_decisions(client: httpx.Client) -> None:
     client.post("/v1/tables/orders/rows?wait=true", json=[{"id": 1, "customer": "a", "amount": 1}])
     assert client.post("/v1/checkpoint").json() == {"version": 1, "step": 1}

@@ -139,6 +139,24 @@ def test_a_repeat_is_known_after_its_rows_are_trimmed(log: EmbeddedInputLog) -> 
     assert log.append("t", make_push([3]), Producer(id="a", sequence=3)).first == 3
 
 
+def test_a_number_that_was_passed_over_is_refused_and_not_taken_for_a_repeat(log: EmbeddedInputLog) -> None:
+    """Push 2 was turned away while too much waited, push 3 was taken: its rows must not be lost when 2 is sent again."""
+    log.append("t", make_push([1]), Producer(id="a", sequence=1))
+    log.append("t", make_push([3]), Producer(id="a", sequence=3))
+    with pytest.raises(DataError, match="producer=a sequence=2 newest=3"):
+        log.append("t", make_push([2]), Producer(id="a", sequence=2))
+    assert log.append("t", make_push([1]), Producer(id="a", sequence=1)).repeated
+    assert ids(log, 0, 2) == [1, 3]
+    log.trim({("t", 0): 1})
+    assert log.append("t", make_push([1]), Producer(id="a", sequence=1)).repeated
+    with pytest.raises(DataError, match="producer=a sequence=2 newest=3"):
+        log.append("t", make_push([2]), Producer(id="a", sequence=2))
+    assert log.append("t", make_push([2]), Producer(id="a", sequence=4)).first == 2
+    log.trim({("t", 0): 3})
+    assert [log.append("t", make_push([n]), Producer(id="a", sequence=n)).repeated for n in (1, 3, 4)] == [True] * 3
+    assert log.last_sequence("t", "a") == 4
+
+
 def test_group_commit_packs_pushes_and_sees_repeats_among_them(log: EmbeddedInputLog) -> None:
     pushes: list[tuple[str, Push, Producer | None]] = [
         ("t", make_push([1]), Producer(id="a", sequence=1)),
