@@ -93,8 +93,11 @@ class Layout:
 
     def partitions_of(self, worker: int, partitions: int) -> list[int]:
         """The input partitions, out of `partitions`, that this worker reads."""
-        slot, count = self.workers.index(worker), len(self.workers)
-        return [partition for partition in range(partitions) if partition % count == slot]
+        return [partition for partition in range(partitions) if self.reader_of(partition) == worker]
+
+    def reader_of(self, partition: int) -> int:
+        """The worker that reads an input partition, of however many there are."""
+        return self.workers[partition % len(self.workers)]
 
 
 def check_hosts(offered: Sequence[tuple[str, float]]) -> None:

@@ -70,7 +70,10 @@ class EmbeddedInputLog:
         map_bytes: int = MAP_BYTES_START,
         chunk_bytes_max: int = CHUNK_BYTES_MAX,
     ) -> None:
-        """Open the log; `create` makes an absent one, otherwise absence is a `DataError`."""
+        """Open the log; `create` makes an absent one, otherwise absence is a `DataError`.
+
+        Rows are appended to `partitions` partitions; those that others hold are read all the same.
+        """
         self._tables = {table.name: table for table in tables}
         self._partitions = partitions
         self._chunk_bytes_max = chunk_bytes_max
@@ -83,11 +86,19 @@ class EmbeddedInputLog:
             create=create,
             map_bytes=map_bytes,
         )
+        self._readable = max(partitions, self._stored())
+
+    def _stored(self) -> int:
+        """How many partitions there are with rows in them, or with rows between: settings may have had more once."""
+        with self._env.read() as txn:
+            return max(
+                (_PARTITION.unpack(key[-2:])[0] + 1 for key, _ in txn.cursor(db=self._env.db("spans"))), default=0
+            )
 
     def partitions(self, table: str) -> int:
-        """How many partitions the table's input has."""
+        """How many partitions the table's input has; rows may be appended to fewer, if settings had more once."""
         self._table(table)
-        return self._partitions
+        return self._readable
 
     def ends(self) -> Mapping[tuple[str, int], int]:
         """The offset after the last row, per (table, partition)."""
@@ -310,7 +321,7 @@ class EmbeddedInputLog:
         return _Span(end=end, floor=floor, rows=rows, size=size)
 
     def _spans(self) -> dict[tuple[str, int], _Span]:
-        places = [(table, partition) for table in self._tables for partition in range(self._partitions)]
+        places = [(table, partition) for table in self._tables for partition in range(self._readable)]
         with self._env.read() as txn:
             return {place: self._span(txn, *place) for place in places}
 

@@ -20,7 +20,6 @@ import numpy as np
 from dbsp.errors import DbspError
 from dbsp.layout import Layout
 from dbsp.logs import Changes, DeadLetter, InputLog, Range, StepRecord
-from dbsp.plan.plan import Plan
 from dbsp.runtime.keeper import Job, Keepers, Kind, Task, finish
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.schema import Schema
@@ -38,23 +37,23 @@ class OpensInput(Protocol):
         ...
 
 
-def ranges_of(log: InputLog, plan: Plan, record: StepRecord, layout: Layout, worker: int) -> tuple[Range, ...]:
-    """The ranges of a step that a worker reads, in (table, partition, offset) order."""
-    counts = {table.name: log.partitions(table.name) for table in plan.tables}
-    owned = {name: set(layout.partitions_of(worker, count)) for name, count in counts.items()}
-    mine = [r for r in record.ranges if r.partition in owned[r.table] and r.first < r.last]
+def ranges_of(record: StepRecord, layout: Layout, worker: int) -> tuple[Range, ...]:
+    """The ranges of a step that a worker reads, in (table, partition, offset) order.
+
+    **Law** every range that is not empty is one worker's, whatever a log says of how many partitions there are: a broker may
+    not know yet of those that were added, and settings may have fewer than the record was made with.
+    """
+    mine = [r for r in record.ranges if r.first < r.last and layout.reader_of(r.partition) == worker]
     return tuple(sorted(mine, key=lambda r: (r.table, r.partition, r.first)))
 
 
-def begin(
-    keepers: Keepers | None, site: Any, plan: Plan, record: StepRecord, epoch: int, layout: Layout, worker: int
-) -> None:
+def begin(keepers: Keepers | None, site: Any, record: StepRecord, epoch: int, layout: Layout, worker: int) -> None:
     """Let a worker's keeper read its input of a step; nothing if that cannot be."""
     if keepers is None or not isinstance(site, OpensInput):
         return
     try:
         keeper = keepers.of(worker)
-        ranges = ranges_of(site.input_log(), plan, record, layout, worker)  # type: ignore[attr-defined]
+        ranges = ranges_of(record, layout, worker)
         if keeper is not None and ranges:
             keeper.start(_job(ranges, record.step, epoch, (site, ranges, record.step)))
     except DbspError:

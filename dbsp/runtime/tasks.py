@@ -203,14 +203,14 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
 def read_changes(work: Work, order: StepOrder, worker: int) -> list[Changes]:
     """The changes of the ranges this worker owns, in (table, partition, offset) order; read ahead by its keeper, if they were."""
     log, step = work.site.input_log(), order.record.step
-    mine = ahead.ranges_of(log, work.plan, order.record, order.layout, worker)
+    mine = ahead.ranges_of(order.record, order.layout, worker)
     found = ahead.taken(work.keepers, worker, mine, step, order.epoch)
     return found if found is not None else [change for range_ in mine for change in log.read(range_, step)]
 
 
 def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: Layout) -> None:
     """Let the worker's keeper read the input of a step that comes next; its record is durable."""
-    ahead.begin(work.keepers, work.site, work.plan, record, epoch, layout, worker)
+    ahead.begin(work.keepers, work.site, record, epoch, layout, worker)
 
 
 def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:

@@ -56,6 +56,21 @@ def test_steps_since_the_checkpoint_are_replayed(folder: Path) -> None:
         assert (second.snapshot.checkpoint_step, second.snapshot.step) == (0, 1)
 
 
+def test_rows_of_partitions_that_the_settings_do_not_have_any_more_are_read(folder: Path) -> None:
+    """Of those in partition 2 a step was logged that is replayed; those in partition 1 came when no step was taken any more."""
+    first = Service(settings(folder, "input.partitions=3"))
+    first.start(timeout_s=60)
+    first.wait_until_processed(first.push("orders", ORDERS.slice(0, 1), partition=2), 60)
+    first.pause(60)
+    waiting = first.push("orders", ORDERS.slice(1), partition=1)
+    first.stop(now=True)
+    with Service(settings(folder, "input.partitions=1")) as second:
+        second.wait_until_processed(waiting, 60)
+        assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+        with pytest.raises(ConfigError, match="no such partition: table=orders partition=1 partitions=1"):
+            second.push("orders", ORDERS, partition=1)
+
+
 def with_checkpoints(folder: Path, *overrides: str, more: int = 0) -> None:
     """Three steps, a checkpoint after each; `more` is added to the amounts."""
     amounts = [amount + more for amount in ORDERS["amount"].to_pylist()]

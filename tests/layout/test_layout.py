@@ -76,6 +76,7 @@ def test_every_partition_is_read_by_one_worker(workers: int, partitions: int) ->
     layout = initial(workers)
     read = [p for worker in layout.workers for p in layout.partitions_of(worker, partitions)]
     assert sorted(read) == list(range(partitions))
+    assert all(p in layout.partitions_of(layout.reader_of(p), partitions) for p in range(partitions))
 
 
 def test_refusals_name_the_setting() -> None:

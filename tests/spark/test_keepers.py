@@ -83,8 +83,7 @@ def test_tasks_take_what_their_keepers_read(on_spark: Any, tmp_path: Path) -> No
 
 
 def read_of(pipeline: Pipeline, record: StepRecord) -> Job:
-    work = pipeline.runtime.work  # type: ignore[attr-defined]
-    ranges = ahead.ranges_of(pipeline.inputs, work.plan, record, pipeline.layout, 0)
+    ranges = ahead.ranges_of(record, pipeline.layout, 0)
     return ahead._job(ranges, record.step, pipeline.epoch)
 
 
