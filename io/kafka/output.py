@@ -6,13 +6,17 @@ an empty one, so a worker's `last` and the checksums can be read back when data 
 
 Invariants: rows and progress appear together or not at all (5); after every take-over of the producer the progress tail is
 read and the epoch compared (6), because Kafka fences the earlier comer, not the older epoch; a commit in doubt is settled by
-taking over again and reading the tail, never by hoping. Source: design section 7, `components.md` on librdkafka.
+taking over again and reading the tail, never by hoping; no dead letter is too large for a message, or one bad row would
+stop the pipeline for ever (10): a long payload is cut, and its reason says so. Source: design section 7, `components.md`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.formats import encode_arrow, json_lines
@@ -26,6 +30,9 @@ from dbsp.zset.batch import Batch
 
 PROGRESS = "progress"
 ARROW_BYTES_MAX = 1 << 19
+PAYLOAD_CHARS_MAX = 1 << 17
+REASON_CHARS_MAX = 1 << 12
+"""How much of a dead letter fits in a message of Kafka's default size, however its characters are written."""
 _KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
@@ -166,6 +173,8 @@ class KafkaOutputLog:
 
     def _records(self, view: str, batch: Batch, step: int) -> Iterator[Record]:
         topic = self.topic_of(view)
+        if view == DEAD_LETTERS:
+            batch = _cut_letters(batch)
         headers = (("step", str(step).encode()), ("worker", str(self._worker).encode()))
         key = self._keys.get(view) if view != DEAD_LETTERS else None
         partition = None if key is not None else self._worker % self._width(topic)
@@ -209,6 +218,25 @@ class KafkaOutputLog:
 
 
 def _pieces(batch: Batch, bytes_max: int) -> Iterator[Batch]:
-    step = max(1, -(-len(batch) // max(1, -(-batch.nbytes // bytes_max))))
-    for first in range(0, len(batch), step):
-        yield batch.slice(first, min(len(batch), first + step))
+    """The rows in runs of at most `bytes_max`, however unequal they are; only a single row may be longer."""
+    if len(batch) <= 1 or batch.nbytes <= bytes_max:
+        yield batch
+        return
+    middle = len(batch) // 2
+    yield from _pieces(batch.slice(0, middle), bytes_max)
+    yield from _pieces(batch.slice(middle, len(batch)), bytes_max)
+
+
+def _cut_letters(batch: Batch) -> Batch:
+    """Dead letters of which none is too large for a message; what was cut is told in the reason."""
+    reason, payload = batch.column("reason"), batch.column("payload")
+    length = pc.utf8_length(payload)
+    long = pc.greater(length, PAYLOAD_CHARS_MAX)
+    reason = pc.utf8_slice_codeunits(reason, 0, REASON_CHARS_MAX)
+    if pc.any(long).as_py():
+        told = pc.binary_join_element_wise(reason, " (payload cut: characters=", length.cast(pa.string()), ")", "")
+        reason = pc.if_else(long, told, reason)
+        payload = pc.if_else(long, pc.utf8_slice_codeunits(payload, 0, PAYLOAD_CHARS_MAX), payload)
+    changed = {"reason": reason, "payload": payload}
+    columns = [changed.get(column.name, batch.column(column.name)) for column in batch.schema]
+    return Batch.of(batch.schema, columns, batch.weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -13,13 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import confluent_kafka
+import pyarrow as pa
 import pytest
 
 from dbsp.errors import CapacityError, ConfigError, DataError, FencedError, UnavailableError
 from dbsp.io.formats import encode_arrow
 from dbsp.io.kafka import KafkaInputLog, KafkaOutputLog, KafkaSettings, KafkaSource, KafkaStepLog
 from dbsp.io.kafka.client import Reader, delete_below, ensure_topic, make_producer
-from dbsp.logs import Range
+from dbsp.logs import DeadLetter, Range
 from tests.io.log_contracts import by_step
 from tests.io.log_samples import TABLE, make_part, make_record
 from tests.kafka.broker import Broker
@@ -310,6 +312,35 @@ def test_an_oversized_row_is_a_named_limit_and_writes_nothing(settings: KafkaSet
             log.write(1, 1, {"v": make_part([((1, "x"), 1), ((2, "y" * 1_100_000), 1)])}, [])
         log.write(1, 1, part(1), [])
     assert seen(settings) == [0, 1]
+
+
+@pytest.mark.parametrize("format_", ["json", "arrow"])
+@pytest.mark.parametrize("character", ["\u0001", "\\", "\U0001f600", "x"])
+def test_no_dead_letter_is_too_large_for_a_message(settings: KafkaSettings, format_: str, character: str) -> None:
+    """Row 25: a message that is as large as Kafka takes and no row at all is told of; it must not stop the pipeline."""
+    letters = [
+        DeadLetter(step=0, origin="t", partition=0, offset=offset, reason="not JSON", payload=character * size)
+        for offset, size in enumerate((3, 1_000_000))
+    ]
+    with closing(KafkaOutputLog(settings, 0, create=True, format=format_)) as log:
+        log.write(1, 0, {}, letters)
+        log.write(1, 0, {}, letters)
+        assert log.bounds() == (0, 1)
+    found = list(messages(settings, settings.topic("dead_letters")))
+    if format_ == "json":
+        rows = [json.loads(message.value())["insert"] for message in found]
+    else:
+        rows = [row for message in found for row in pa.ipc.open_stream(message.value()).read_all().to_pylist()]
+    assert [(row["offset"], row["payload"]) for row in rows] == [(0, 3 * character), (1, (1 << 17) * character)]
+    assert [row["reason"] for row in rows] == ["not JSON", "not JSON (payload cut: characters=1000000)"]
+
+
+def test_arrow_messages_are_bounded_where_few_rows_are_long(settings: KafkaSettings) -> None:
+    texts = ["x"] * 2000 + ["y" * 200_000] * 8
+    with closing(KafkaOutputLog(settings, 0, create=True, format="arrow")) as log:
+        log.write(1, 0, {"v": make_part([((number, text), 1) for number, text in enumerate(texts)])}, [])
+    found = [pa.ipc.open_stream(m.value()).read_all() for m in messages(settings, settings.topic("v"))]
+    assert sorted(len(text) for table in found for text in table.column(1).to_pylist()) == list(map(len, texts))
 
 
 def test_keys_and_headers(settings: KafkaSettings) -> None:
