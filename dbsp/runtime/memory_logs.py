@@ -137,6 +137,14 @@ class MemoryOutputLog:
         self.parts[step], self.dead[step], self._checksums[step] = kept, tuple(dead), checksum
         self._last = step + 1
 
+    def take_back(self, step: int) -> None:
+        """Forget a part of the newest step, which did not come to its end."""
+        if self._last == step + 1:
+            self.parts.pop(step, None)
+            self.dead.pop(step, None)
+            self._checksums.pop(step, None)
+            self._last = step
+
     def trim_progress(self, step: int) -> None:
         """Forget the checksums below `step`."""
         for number in [number for number in self._checksums if number < step]:

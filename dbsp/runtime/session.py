@@ -173,7 +173,8 @@ class Run:
         """Process everything pushed; what changed in each view.
 
         **Shape** `clock` is what `dbsp.now()` shows (UTC if it names no zone); the wall clock unless it is given.
-        **Errors** `CircuitError` for a clock before that of the last step: it never goes back.
+        **Errors** `CircuitError` for a clock before that of the last step: it never goes back. A step that ends with an error, or
+        is interrupted, leaves nothing: its rows wait for the next one.
         """
         moment = self._moment(clock)
         ranges = tuple(
@@ -188,7 +189,12 @@ class Run:
         )  # fmt: skip
         self._records.append(record)
         self._ways.append((self.layout, None) if self._course is None else (self._course.old, self._course.new))
-        self._go_on(self._run(record))
+        try:
+            report = self._run(record)
+        except BaseException:
+            self._take_back(record)
+            raise
+        self._go_on(report)
         return {view.name: Rowset(self.output(record.step, view.name)) for view in self.plan.views}
 
     def _moment(self, clock: datetime.datetime | None) -> Moment:
@@ -217,6 +223,15 @@ class Run:
         self.step_number = record.step + 1
         self._done.update({(r.table, r.partition): r.last for r in record.ranges})
         return report
+
+    def _take_back(self, record: StepRecord) -> None:
+        """Make as if the step had not been tried: workers and segments that were done with it would keep its rows for others'."""
+        self._records.pop()
+        self._ways.pop()
+        for database in self._site.databases.values():
+            database.take_back(record.step)
+        for log in self._site.outputs.values():
+            log.take_back(record.step)
 
     def output(self, step: int, view: str) -> Batch:
         """What a step changed in a view, summed over the workers."""

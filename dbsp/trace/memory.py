@@ -173,6 +173,13 @@ class MemoryDatabase:
             self._held[segment] = {number: kept for number, kept in held.items() if number == step - 1} | {step: states}
             self._sweep()
 
+    def take_back(self, step: int) -> None:
+        """Forget what segments have written of the newest step, which did not come to its end."""
+        with self._lock:
+            for held in self._held.values():
+                held.pop(step, None)
+            self._held = {segment: held for segment, held in self._held.items() if held}
+
     def pin(self, version: int, checkpoint: CheckpointId) -> None:
         """Keep the state after step `checkpoint.step - 1` for `copy`, so that steps may go on before it."""
         with self._lock:

@@ -10,6 +10,7 @@ ITEMS = dbsp.table(
     [dbsp.Column("id", dbsp.INT64), dbsp.Column("name", dbsp.STRING, nullable=False), dbsp.Column("x", dbsp.INT64)],
     primary_key="id",
 )
+SOLD = dbsp.table("sold", {"id": dbsp.INT64, "g": dbsp.INT64, "v": dbsp.INT64}, primary_key=["id"])
 CIRCUIT = dbsp.circuit("c", {"by_name": ITEMS.group_by("name").aggregate(n=dbsp.count(), x=dbsp.sum("x"))})
 
 
@@ -58,3 +59,42 @@ def test_outputs_do_not_depend_on_the_worker_count() -> None:
             run.push("items", rows, partition=1)
             outputs.append(run.step()["by_name"].to_rows())
     assert all(output == outputs[0] for output in outputs)
+
+
+SUMS = SOLD.group_by("g").aggregate(n=dbsp.count(), s=dbsp.sum("v"))
+QUOTIENTS = dbsp.circuit(
+    "q", {"sums": SUMS, "quotients": SUMS.select("g", q=dbsp.lit(100) // dbsp.col("s"))}, error_policy="stop"
+)
+
+
+def sell(run: dbsp.Run, *rows: tuple[int, int, int]) -> None:
+    run.push("sold", [{"id": number, "g": group, "v": value} for number, group, value in rows])
+
+
+@pytest.mark.parametrize("strategy", [None, "cold", "icadd", "redistribute"])
+def test_a_step_that_failed_leaves_nothing_and_may_be_taken_again_with_more_rows(strategy: str | None) -> None:
+    """Rows fail in the last segment, when those before it have written their traces of the step."""
+    with dbsp.open(QUOTIENTS, workers=2) as run:
+        sell(run, (1, 1, 5), (3, 3, 7))
+        run.step()
+        if strategy in ("icadd", "redistribute"):
+            run.begin_rescale(3, strategy, keys_per_step=1)
+        sell(run, (2, 2, 0), (3, 4, 7))
+        with pytest.raises(dbsp.DbspError, match="divide by zero"):
+            run.step()
+        with pytest.raises(dbsp.DbspError, match="divide by zero"):
+            run.step()
+        assert run.step_number == 1
+        assert run.view("sums").to_rows() == [((1, 1, 5), 1), ((3, 1, 7), 1)]
+        if strategy == "cold":
+            run.rescale(3)
+        sell(run, (2, 2, 10))
+        assert run.step()["quotients"].to_rows() == [((2, 10), 1), ((3, 14), -1), ((4, 14), 1)]
+        while run.rescaling:
+            run.step()
+        sell(run, (2, 3, 20), (5, 2, 1))
+        assert run.step()["sums"].to_rows() == [((2, 1, 1), 1), ((2, 1, 10), -1), ((3, 1, 20), 1)]
+        expected = [((1, 1, 5), 1), ((2, 1, 1), 1), ((3, 1, 20), 1), ((4, 1, 7), 1)]
+        assert run.view("sums").to_rows() == expected
+        run.restart()
+        assert run.view("sums").to_rows() == expected
