@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,12 @@ def from_values(values: NDArray[Any], type_: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
 
 
+@lru_cache(maxsize=256)
+def no_rows(type_: pa.DataType) -> pa.Array:
+    """An empty column; arrays are never changed, so one of each type serves all batches."""
+    return pa.array([], type_)
+
+
 def is_plain(array: pa.Array) -> bool:
     """Whether the column is null-free and of fixed width in whole bytes, so that numpy can gather it."""
     return array.type.id not in _BYTES and array.type.id != _BOOL and array.null_count == 0
@@ -162,6 +169,8 @@ def is_plain(array: pa.Array) -> bool:
 
 def gather(array: pa.Array, rows: Positions) -> pa.Array:
     """The rows at these positions, as a new column."""
+    if not len(rows):
+        return no_rows(array.type)
     if is_plain(array):
         if array.type.id == _DECIMAL:
             return from_values(pair_view(array).take(rows, axis=0), array.type)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
 from dbsp.zset import kernels
-from dbsp.zset.arrays import Positions, canonical_floats, gather, join
+from dbsp.zset.arrays import Positions, canonical_floats, gather, join, no_rows
 from dbsp.zset.consolidation import consolidate_sorted
 from dbsp.zset.equality import equal_keys, equal_rows
 from dbsp.zset.hashing import hash_columns, hash_decides
@@ -79,7 +79,7 @@ class Batch:
     @staticmethod
     def empty(schema: Schema, weights: int = 1) -> Batch:
         """No rows, `weights` weights per row."""
-        columns = tuple(pa.array([], column.type) for column in schema)
+        columns = tuple(no_rows(column.type) for column in schema)
         return Batch(schema=schema, columns=columns, weights=np.empty((0, weights), np.int64))
 
     @staticmethod
@@ -158,6 +158,8 @@ class Batch:
 
     def slice(self, lo: int, hi: int) -> Batch:
         """The rows from `lo` up to before `hi`, without copying; stays arranged."""
+        if lo == 0 and hi == len(self):
+            return self
         columns = tuple(column.slice(lo, max(hi - lo, 0)) for column in self.columns)
         return replace(self, columns=columns, weights=self.weights[lo:hi], **self._words_at(slice(lo, hi)))
 
@@ -326,13 +328,27 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     if batch.arrangement == arrangement:
         return batch
     _check(batch, arrangement)
-    key, rest = _split(batch.columns, arrangement)
     n = len(batch)
+    if not n:
+        return _nothing(arrangement)
+    key, rest = _split(batch.columns, arrangement)
     by = arrangement.order[0] if arrangement.order else None
     code = None if by is None else order_codes(batch.column(by.column), by)
     row_hash = None if arrangement.key_is_row else hash_columns(rest, n)
     sorted_key, sorted_code, sorted_row, order = kernels.sort_within(*sorted_keys(key, n), code, row_hash)
     return _finish(batch.columns, batch.weights, order, (sorted_key, sorted_code, sorted_row), arrangement)
+
+
+def _nothing(arrangement: Arrangement) -> Batch:
+    """No rows, arranged."""
+    words = np.empty(0, np.uint64)
+    return replace(
+        Batch.empty(arrangement.schema, arrangement.weights),
+        key_hash=words,
+        order_code=words if arrangement.order else None,
+        row_hash=None if arrangement.key_is_row else words,
+        arrangement=arrangement,
+    )
 
 
 def rearrange(batch: Batch, arrangement: Arrangement) -> Batch:

@@ -49,6 +49,8 @@ def _settle(
 ) -> tuple[Positions, NDArray[np.uint8]]:
     """Reorder runs of equal words that hold different rows, and start a run at each different row."""
     repeats = kernels.set_positions(fresh == 0)
+    if not len(repeats):
+        return order, fresh
     same = equal_columns(columns, order[repeats - 1], columns, order[repeats])
     if same.all():
         return order, fresh
