@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -40,12 +41,18 @@ def base(which: str) -> Relation:
 
 def recomputed(sql: str, tables: dict[str, list[dict[str, Any]]]) -> Counter[tuple[Any, ...]]:
     """DuckDB's answer over the tables as they are now."""
-    with duckdb.connect(config={"threads": 1}) as connection:
-        for name, columns in (("t", LEFT), ("u", KEYED), ("p", LEFT)):
-            rows = pa.Table.from_pylist(tables.get(name, []), schema=pa.schema(list(columns.items())))
-            connection.register(f"{name}_rows", rows)
-            connection.execute(f"create table {name} as select * from {name}_rows")
-        return Counter(canonical(row) for row in connection.sql(sql).fetchall())
+    connection = oracle()
+    for name, columns in (("t", LEFT), ("u", KEYED), ("p", LEFT)):
+        rows = pa.Table.from_pylist(tables.get(name, []), schema=pa.schema(list(columns.items())))
+        connection.register(f"{name}_rows", rows)
+        connection.execute(f"create or replace table {name} as select * from {name}_rows")
+    return Counter(canonical(row) for row in connection.sql(sql).fetchall())
+
+
+@cache
+def oracle() -> duckdb.DuckDBPyConnection:
+    """One database for all examples of a process: to open one takes longer than an answer."""
+    return duckdb.connect(config={"threads": 1})
 
 
 def canonical(row: tuple[Any, ...]) -> tuple[Any, ...]:
