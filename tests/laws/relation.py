@@ -6,6 +6,7 @@ small multiples of a quarter, so that every sum is exact and DuckDB's is too; ex
 
 from __future__ import annotations
 
+import atexit
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -52,7 +53,9 @@ def recomputed(sql: str, tables: dict[str, list[dict[str, Any]]]) -> Counter[tup
 @cache
 def oracle() -> duckdb.DuckDBPyConnection:
     """One database for all examples of a process: to open one takes longer than an answer."""
-    return duckdb.connect(config={"threads": 1})
+    made = duckdb.connect(config={"threads": 1})
+    atexit.register(oracle.cache_clear)  # else DuckDB complains that it was left
+    return made
 
 
 def canonical(row: tuple[Any, ...]) -> tuple[Any, ...]:
