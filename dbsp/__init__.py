@@ -1,5 +1,7 @@
 """Incremental circuits over Z-sets, kept up to date on Spark."""
 
+from typing import TYPE_CHECKING, NoReturn
+
 from dbsp.aggregates import (
     Aggregate,
     arg_max,
@@ -49,6 +51,8 @@ from dbsp.errors import (
     UnavailableError,
 )
 from dbsp.expr.build import Expr, coalesce, col, concat_ws, date_diff, from_epoch, greatest, least, lit, now, when
+from dbsp.expr.other_names import FUNCTION as _FUNCTION
+from dbsp.expr.other_names import no_attribute as _no_attribute
 from dbsp.runtime.session import Rowset, Run
 from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
 from dbsp.stream import Group, Stream, join_all, recursive, table
@@ -198,3 +202,11 @@ __all__ = [
     "variance",
     "when",
 ]
+
+if not TYPE_CHECKING:  # for the type checker an unknown name is an error
+
+    def __getattr__(name: str) -> NoReturn:
+        """Only to say what others' functions are called here."""
+        import dbsp  # noqa: PLC0415 (itself, whole by now)
+
+        raise _no_attribute("dbsp", dbsp, name, _FUNCTION)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.expression import Call, ColumnRef, Literal
 from dbsp.operators.groups.measures import Valid
@@ -87,10 +90,14 @@ def count(argument: str | Expr | None = None) -> Aggregate:
     return Aggregate(Count(), () if every else (argument_of(argument),))
 
 
-def count_distinct(argument: str | Expr) -> Aggregate:
+def count_distinct(argument: str | Expr, *more: Any) -> Aggregate:
     """Number of different values that are not null; int64, never null.
 
     **State** the different values of each group, once for all distinct counts of a column under different filters. **Cost**
     one look-up per changed value.
     """
+    if more:
+        with located(user_line()):
+            hint = 'for different pairs: .select("k", "x", "y").distinct().group_by("k").aggregate(n=dbsp.count())'
+            raise CircuitError(f"count_distinct takes one column: got={1 + len(more)}", hint)
     return Aggregate(CountDistinct(), (argument_of(argument),))

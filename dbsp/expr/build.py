@@ -121,6 +121,24 @@ class Expr(Numbers, Texts, Moments, Lists):
         """Remainder of a constant."""
         return self._reversed(arithmetic.MODULO, other)
 
+    def __pos__(self) -> Expr:
+        """Itself."""
+        return self
+
+    def __lshift__(self, bits: Any) -> Expr:
+        """As `shift_left`."""
+        return self.shift_left(bits)
+
+    def __rshift__(self, bits: Any) -> Expr:
+        """As `shift_right`."""
+        return self.shift_right(bits)
+
+    def __getitem__(self, place: Any) -> NoReturn:
+        """Refused: positions count from 1 here, as in SQL."""
+        hint = 'write .element(1) for the first of a list, .substr(1, 1) of a text, .json_value("$.a") of JSON'
+        with located(user_line()):
+            raise CircuitError(f"an expression has no places: expression={self} got={place!r}", hint)
+
     def __neg__(self) -> Expr:
         """Negative."""
         return self._call(arithmetic.NEGATE)
@@ -322,14 +340,27 @@ def coalesce(*values: Any) -> Expr:
     with located(user_line()):
         if not values:
             raise CircuitError("coalesce needs at least one value", 'such as dbsp.coalesce(dbsp.col("x"), 0)')
+        for value in values[:-1]:
+            if isinstance(value, str):
+                raise CircuitError(f"coalesce takes nothing behind a text: text={value!r}", _meant(value))
     return Expr(Call(conditional.COALESCE, tuple(map(unwrap, values))))
 
 
 def _several(function: Function, values: tuple[Any, ...]) -> Expr:
     with located(user_line()):
         if len(values) < 2:  # noqa: PLR2004 (one value is no choice)
-            raise CircuitError(f"{function.name} needs at least two values", f'such as dbsp.{function.name}("x", 0)')
+            hint = f'such as dbsp.{function.name}(dbsp.col("x"), 0)'
+            raise CircuitError(f"{function.name} needs at least two values", hint)
+        if not any(isinstance(value, Expr) for value in values):
+            raise CircuitError(f"{function.name} of constants alone: constants={values}", _meant(values[0]))
     return Expr(Call(function, tuple(map(unwrap, values))))
+
+
+def _meant(constant: object) -> str:
+    """What a constant in the place of a column was meant to be."""
+    if isinstance(constant, str):
+        return f'a text is itself here: write dbsp.col("{constant}") for the column'
+    return 'such as dbsp.col("x") for a column'
 
 
 def greatest(*values: Any) -> Expr:

@@ -15,6 +15,14 @@ _READ = 'put it into a circuit, dbsp.circuit("c", {"v": stream}), and read run.v
 _NEXT = 'write .window(partition_by="k", order_by="at").with_columns(before=dbsp.lag("x"))'
 _NAMED = "write name=expression in select, with_columns, group_by or aggregate"
 _ONCE = 'write .distinct(), or .limit(1, by="at", partition_by="k") for one row per key'
+_LONG = 'write a.union(b) of one selection per column: .select("id", name=dbsp.lit("x"), value="x")'
+_DIGEST = "hashes are no expression: write .map_batches(function, schema={…}) with hashlib"
+_MOMENTS = (
+    "sums say it: with avg of x, y and x * y in one aggregate, the covariance is xy - x * y of these columns after it"
+)
+_QUANTILE = (
+    'write dbsp.quantile_cont("x", 0.95), dbsp.quantile_disc("x", 0.95) or dbsp.median("x"); one aggregate per fraction'
+)
 _AFTER = 'write .filter(dbsp.col("n") > 1) after the aggregate or the window'
 
 STREAM: Mapping[str, str] = {
@@ -34,6 +42,8 @@ STREAM: Mapping[str, str] = {
     **dict.fromkeys(("unnest", "flatten"), 'write .explode("list")'),
     **dict.fromkeys(("show", "collect", "to_pandas", "to_arrow", "to_pylist", "to_rows", "execute", "run"), _READ),
     "pivot": 'write .group_by("k").pivot("kind", ["a", "b"], n=dbsp.count())',
+    **dict.fromkeys(("unpivot", "melt", "stack"), _LONG),
+    **dict.fromkeys(("sample", "describe", "corr"), _READ),
     "recursive": "write dbsp.recursive(start, body)",
 }  # fmt: skip
 GROUP: Mapping[str, str] = {
@@ -65,6 +75,10 @@ EXPRESSION: Mapping[str, str] = {
     **dict.fromkeys(("len", "size"), "write .length() of a text, .list_length() of a list"),
     **dict.fromkeys(("date",), "write .cast(dbsp.DATE)"),
     **dict.fromkeys(("total_seconds", "seconds"), "write (a - b) / dbsp.seconds(1)"),
+    **dict.fromkeys(("slice", "str_slice"), "write .substr(start, length), which counts from 1"),
+    **dict.fromkeys(("extract", "date_part"), "write .year(), .month(), .hour(), …; of text .regexp_extract(pattern, group)"),
+    **dict.fromkeys(("weekday", "dayofweek", "isodow"), "write .day_of_week(), 1 for Monday to 7"),
+    **dict.fromkeys(("md5", "sha256", "hash", "xxhash64"), _DIGEST),
     **dict.fromkeys(("desc", "asc"), 'write dbsp.desc("x") where an order is asked for'),
 }  # fmt: skip
 
@@ -73,18 +87,44 @@ AGGREGATE: Mapping[str, str] = {
     **dict.fromkeys(("alias", "as_", "name"), _NAMED),
     "over": 'write .window(partition_by="k", order_by="at").with_columns(s=dbsp.rolling(dbsp.sum("x"), rows=3))',
 }
+# of the module: functions of others that are something else here
+FUNCTION: Mapping[str, str] = {
+    **dict.fromkeys(("any_value", "arbitrary"), 'write dbsp.min("x"), or dbsp.first("x", order_by="at")'),
+    **dict.fromkeys(("mode", "top_frequent"), "count per value, then .limit(1, by=dbsp.desc(\"n\"), partition_by=\"k\")"),
+    **dict.fromkeys(("corr", "covar_pop", "covar_samp", "regr_slope"), _MOMENTS),
+    **dict.fromkeys(("quantile", "percentile", "percentile_cont", "percentile_disc", "approx_quantile"), _QUANTILE),
+    **dict.fromkeys(("count_if", "countif"), "write dbsp.count().where(condition)"),
+    **dict.fromkeys(("approx_count_distinct", "n_unique", "nunique"), 'write dbsp.count_distinct("x"), which is exact'),
+    **dict.fromkeys(("sum_distinct", "avg_distinct"), 'write .select("k", "x").distinct() before the group_by'),
+    **dict.fromkeys(("mean", "average"), 'write dbsp.avg("x")'),
+    **dict.fromkeys(("std", "stdev"), 'write dbsp.stddev("x")'),
+    **dict.fromkeys(("every", "all"), "write dbsp.bool_and(condition)"),
+    **dict.fromkeys(("any", "some"), "write dbsp.bool_or(condition)"),
+    **dict.fromkeys(("listagg", "group_concat"), 'write dbsp.string_agg("x", ",", order_by="at")'),
+    **dict.fromkeys(("collect_list", "list_agg", "list"), 'write dbsp.array_agg("x", order_by="at")'),
+    **dict.fromkeys(("product", "skewness", "kurtosis", "histogram"), "write dbsp.fold_aggregate(…), any function of the rows"),
+    **dict.fromkeys(("nth_value",), "number the rows with dbsp.row_number(), filter the n-th, join it on the partition"),
+    **dict.fromkeys(("if_", "iff", "ifelse", "if_else", "case"), "write dbsp.when(condition, value).otherwise(other)"),
+    **dict.fromkeys(("months", "weeks", "years"), 'write dbsp.days(7) for a week, dbsp.col("at").add_months(1) for months'),
+    **dict.fromkeys(("random", "rand", "uuid"), "a replay gives the same rows: push such values as a column"),
+    **dict.fromkeys(("current_timestamp", "today", "current_date"), 'write .filter(dbsp.col("at") > dbsp.now() - dbsp.hours(1))'),
+    **dict.fromkeys(("struct", "map", "json_object", "to_json"), "columns are scalars and lists: keep fields as columns"),
+    **dict.fromkeys(("literal", "const", "val"), "write dbsp.lit(value)"),
+    **dict.fromkeys(("ifnull", "nvl"), 'write dbsp.coalesce(dbsp.col("x"), 0)'),
+    **dict.fromkeys(("concat", "union", "union_all"), "write a.union(b) of streams, .concat(…) or + of texts"),
+    **dict.fromkeys(("unnest", "explode"), 'write stream.explode("list")'),
+}  # fmt: skip
 WINDOW: Mapping[str, str] = {
     "over": 'write .window(partition_by="k", order_by="at").with_columns(n=dbsp.row_number())',
     **dict.fromkeys(("alias", "as_", "name"), "write name=… in the window's with_columns"),
 }
 
 
-def no_attribute(what: str, owner: type, name: str, others: Mapping[str, str]) -> AttributeError:
+def no_attribute(what: str, owner: object, name: str, others: Mapping[str, str]) -> AttributeError:
     """The error for a method that is not there: what to write instead, or the methods nearest to it."""
     if name.startswith("_"):
         return AttributeError(f"{what} has no attribute {name!r}")
-    known = [other for other in dir(owner) if not other.startswith("_")]
-    near = nearest(name, known)
+    near = nearest(name, [other for other in dir(owner) if not other.startswith("_")])
     hint = others.get(name, near if near.startswith("did you mean") else "")
     return AttributeError(f"{what} has no attribute {name!r}" + (f"; {hint}" if hint else ""))
 

@@ -381,6 +381,10 @@ def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1) -> Run:
 def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
     """Rows of any accepted kind as the table's columns; absent nullable columns are null."""
     if isinstance(rows, Mapping):
+        for name, values in rows.items():
+            if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+                hint = "push a list of dicts, a dict of columns, or an Arrow table"
+                raise CircuitError(f"not a column: table={table.name} column={name} got={repr(values)[:100]}", hint)
         source = pa.table(dict(rows)) if rows else pa.table({})
     elif isinstance(rows, pa.RecordBatch | pa.Table):
         source = pa.table(rows) if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])

@@ -15,7 +15,7 @@ from dbsp.algebra.group_by import GroupBy
 from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, col, column_name, lit
+from dbsp.expr.build import BEFORE, Expr, col, column_name, lit
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.other_names import GROUP, no_attribute
@@ -81,8 +81,10 @@ class Groups(Handle):
         """
         return Group(self._made(self.node), ()).aggregate(*unnamed, emit="update", **aggregates)
 
-    def rollup(self, *keys: str | Expr, grouping: str | None = None) -> GroupSets:
+    def rollup(self, *keys: str | Expr, grouping: str | None = None, **named: Expr) -> GroupSets:
         """Groups by all keys, by all but the last, and so on down to one group of all rows, as SQL's `rollup`.
+
+        `name=expression` is a computed key; these come after the columns.
 
         **Shape** one row per group of each set; keys that a set leaves out are null. With `grouping` a column of that name
         (int64) tells them apart, as SQL's `grouping(keys…)`: a bit per key, the first key the highest, 1 where it is left out.
@@ -111,17 +113,17 @@ class Groups(Handle):
         ((None, None, 3, 1), 1)
         """
         with located(user_line()):
-            stream, names = self._keyed(keys, {})
+            stream, names = self._keyed(keys, named)
             sets = tuple(names[:count] for count in range(len(names), -1, -1))
             return GroupSets(stream, names, sets, grouping)
 
-    def cube(self, *keys: str | Expr, grouping: str | None = None) -> GroupSets:
+    def cube(self, *keys: str | Expr, grouping: str | None = None, **named: Expr) -> GroupSets:
         """Groups by every subset of the keys, as SQL's `cube`; otherwise as `rollup`.
 
         **Limit** eight keys, which are 256 group-bys.
         """
         with located(user_line()):
-            stream, names = self._keyed(keys, {})
+            stream, names = self._keyed(keys, named)
             if len(names) > CUBE_KEYS_MAX:
                 hint = "name the sets you need with grouping_sets"
                 raise CircuitError(f"a cube has at most {CUBE_KEYS_MAX} keys: keys={len(names)}", hint)
@@ -138,7 +140,7 @@ class Groups(Handle):
                 raise CircuitError(
                     f"grouping_sets takes a list of lists: got={sets!r}", 'such as [["a", "b"], ["a"], []]'
                 )
-            named = tuple(tuple(column_name(key) for key in keys) for keys in sets)
+            named = tuple(tuple(column_name(key, BEFORE) for key in keys) for keys in sets)
             names = tuple(dict.fromkeys(name for keys in named for name in keys))
             stream, _ = self._keyed(names, {})
             return GroupSets(stream, names, named, grouping)

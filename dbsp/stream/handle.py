@@ -40,6 +40,9 @@ class Handle:
     def __getitem__(self, name: str) -> Expr:
         """The column of this name as an expression; an unknown name is refused here."""
         with located(user_line()):
+            if not isinstance(name, str):
+                hint = "write .filter(condition) for rows, .select(…) for columns"
+                raise CircuitError(f"a column is named by a text: got={name!r}", hint)
             if name not in self.schema:
                 raise missing_column(name, self.schema)
         return col(name)

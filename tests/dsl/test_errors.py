@@ -10,6 +10,7 @@ import pytest
 import dbsp
 from dbsp.circuit.load import load_circuit
 from dbsp.errors import CircuitError
+from dbsp.expr.other_names import EXPRESSION, FUNCTION, GROUP, STREAM
 
 HEAD = """\
 import dbsp
@@ -223,6 +224,30 @@ MISTAKES = {
     "lit(300, dbsp.INT8)": (
         "the constant does not fit its type: value=300 type=dbsp.INT8 at=circuit.py:LINE; give another type"
     ),
+    't.with_columns(x=dbsp.coalesce("name", "none"))': (
+        "coalesce takes nothing behind a text: text='name' at=circuit.py:LINE; "
+        'a text is itself here: write dbsp.col("name") for the column'
+    ),
+    't.with_columns(x=dbsp.greatest("id", "delay"))': (
+        "greatest of constants alone: constants=('id', 'delay') at=circuit.py:LINE; "
+        'a text is itself here: write dbsp.col("id") for the column'
+    ),
+    't.with_columns(x=col("name")[0])': (
+        "an expression has no places: expression=name got=0 at=circuit.py:LINE; write .element(1) for the first of a list, "
+        '.substr(1, 1) of a text, .json_value("$.a") of JSON'
+    ),
+    't[col("delay") > 3]': (
+        "a column is named by a text: got=(delay > 3) at=circuit.py:LINE; "
+        "write .filter(condition) for rows, .select(…) for columns"
+    ),
+    't.group_by("id").aggregate(n=dbsp.count_distinct("name", "delay"))': (
+        "count_distinct takes one column: got=2 at=circuit.py:LINE; "
+        'for different pairs: .select("k", "x", "y").distinct().group_by("k").aggregate(n=dbsp.count())'
+    ),
+    't.grouping_sets([["name"], [col("at").year()]])': (
+        "an expression needs a name: expression=at.year() at=circuit.py:LINE; "
+        "add it as a column before: .with_columns(x=…), then name x here"
+    ),
     "t.with_columns(x=2**63)": (
         "constant outside the range of int64: value=9223372036854775808 at=circuit.py:LINE; use dbsp.lit(value, dbsp.UINT64)"
     ),
@@ -283,6 +308,9 @@ t = dbsp.table("t", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})
         (t["x"], "isin", "write .is_in("),
         (dbsp.sum("x"), "filter", "write .where("),
         (dbsp.row_number(), "over", "write .window("),
+        (dbsp, "any_value", 'write dbsp.min("x")'),
+        (dbsp, "count_if", "write dbsp.count().where("),
+        (dbsp, "quantil_cont", 'did you mean "quantile_cont"'),
     ],
 )
 def test_what_others_call_it_is_answered_with_what_it_is_here(what: object, name: str, hint: str) -> None:
@@ -290,3 +318,8 @@ def test_what_others_call_it_is_answered_with_what_it_is_here(what: object, name
         getattr(what, name)
     assert hint in str(caught.value)
     assert not hasattr(what, "__array__")
+
+
+def test_no_hint_stands_for_a_name_that_is_there() -> None:
+    owners = [(dbsp.Stream, STREAM), (dbsp.Group, GROUP), (dbsp.Expr, EXPRESSION), (dbsp, FUNCTION)]
+    assert [(owner, name) for owner, hints in owners for name in hints if name in dir(owner)] == []

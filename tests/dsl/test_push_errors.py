@@ -26,6 +26,8 @@ CIRCUIT = dbsp.circuit("c", {"v": TABLE})
         ([1], "not a row: table=t row=1"),
         (5, "not a row: table=t row=5"),
         ("text", "not a row"),
+        ({"id": 5}, "not a column: table=t column=id got=5; push a list of dicts"),
+        ({"id": [5], "paid": "text"}, "not a column: table=t column=paid got='text'"),
         ([{"idd": 1}], "no such column"),
     ],
 )

@@ -150,3 +150,20 @@ def test_streams_built_alike_are_equal():
 
     assert build() == build()
     assert hash(build().node) == hash(build().node)
+
+
+def test_computed_keys_of_rollup_and_cube_are_named_as_those_of_group_by() -> None:
+    table = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    rolled = table.rollup("k", odd=dbsp.col("x") % 2, grouping="level").aggregate(n=dbsp.count())
+    cubed = table.cube(odd=dbsp.col("x") % 2).aggregate(n=dbsp.count())
+    with dbsp.open(dbsp.circuit("c", {"rolled": rolled, "cubed": cubed})) as run:
+        run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 2}])
+        run.step()
+        run.delete("t", [{"k": "a", "x": 2}])
+        run.step()
+        assert {row for row, _ in run.view("rolled").to_rows()} == {
+            ("a", 1, 0, 1),
+            ("a", None, 1, 1),
+            (None, None, 3, 1),
+        }
+        assert dict(row for row, _ in run.view("cubed").to_rows()) == {1: 1, None: 1}
