@@ -126,11 +126,10 @@ def check_places(config: Config) -> None:
 
 def make_runtime(config: Config, work: Work) -> Runtime:
     """The runtime that the settings name."""
-    kept = "kafka" in (config.input.kind, config.output.kind)
     if config.pipeline.runtime == "local":
         from dbsp.runtime.inprocess import InProcessRuntime  # noqa: PLC0415 - one of two
 
-        return InProcessRuntime(replace(work, keepers=ThreadKeepers() if kept else None))
+        return InProcessRuntime(replace(work, keepers=ThreadKeepers()))
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError(
             "the Spark runtime needs the package pyspark", "pip install 'dbsp[spark]', or runtime = \"local\""
@@ -142,6 +141,7 @@ def make_runtime(config: Config, work: Work) -> Runtime:
         master=config.spark.master, app_name=f"dbsp {config.pipeline.name}", conf=config.spark.conf,
         worker_silence_s=config.spark.worker_silence_s, work_dir=config.data_dir / "spark",
     )  # fmt: skip
+    kept = "kafka" in (config.input.kind, config.output.kind)
     return SparkRuntime(replace(work, keepers=ProcessKeepers(work.run) if kept else None), settings)
 
 

@@ -301,6 +301,8 @@ class Hands:
     def _run_step(self, command: do.RunStep) -> p.Event:
         record, ahead = command.record, None
         self._timing = self._timing.recorded(record.moment)
+        if command.following is not None:
+            self.runtime.read_ahead(command.following, command.layout)
         if command.may_cut_ahead:
             ahead = self._helper.submit(self._cut_ahead, command)
         try:

@@ -253,7 +253,8 @@ def _replay(facts: p.Facts, records: tuple[StepRecord, ...]) -> Answer:
         if halt.command not in records[0].commands:
             return p.Halted(facts=facts, records=records), (do.Wait(for_input=False),)
         facts = replace(facts, halt=None)
-    return p.Replaying(facts=facts, records=records), (_run(facts, records[0], replay=True),)
+    command = replace(_run(facts, records[0], replay=True), following=next(iter(records[1:]), None))
+    return p.Replaying(facts=facts, records=records), (command,)
 
 
 def _replaying(state: p.Replaying, event: p.Event) -> Answer:

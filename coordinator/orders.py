@@ -77,13 +77,17 @@ class CutStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStep:
-    """Run a logged step; with `may_cut_ahead` the next one may be logged meanwhile. → `StepDone`."""
+    """Run a logged step; with `may_cut_ahead` the next one may be logged meanwhile. → `StepDone`.
+
+    `following` is the step after it in a replay, logged long ago: its input may be read meanwhile.
+    """
 
     record: StepRecord
     layout: Layout
     epoch: int
     replay: bool
     may_cut_ahead: bool
+    following: StepRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,10 @@
 **Law** what a keeper read is what the task would have read: the ranges of a record name rows that never change, so a task takes
 the rows from its keeper if they are there, and reads by itself if they are not, whatever the reason.
 
-**Cost** one step's input per worker, at most `max_step_bytes` together, is held in the keepers: the next one replaces it. Left
-out: which step is next (the coordinator's affair). Source: design section 5.
+**Cost** the input of a step, at most `max_step_bytes` for all workers together, is held in the keepers until its step takes
+it. The read of the next step may begin before that, so for a moment it can be two; a third one replaces the oldest.
+
+Left out: which step is next (the coordinator's affair). Source: design section 5, docs/design/0017.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -72,6 +75,15 @@ def taken(keepers: Keepers | None, worker: int, ranges: Sequence[Range], step: i
     return found
 
 
+def forget(keepers: Keepers | None, workers: Sequence[int], epoch: int) -> None:
+    """Let go of what was read for steps of older epochs; such reads would be refused anyway, this gives their memory back."""
+    for worker in workers if keepers is not None else ():
+        with suppress(DbspError):
+            keeper = keepers.of(worker)
+            if keeper is not None:
+                keeper.wait(Job(kind="fetch", key="", epoch=epoch))
+
+
 def _job(ranges: Sequence[Range], step: int, epoch: int, arguments: tuple[Any, ...] = ()) -> Job:
     digest = hashlib.blake2b(repr((step, tuple(ranges))).encode(), digest_size=16).hexdigest()
     return Job(kind="fetch", key=f"{step} {digest}", epoch=epoch, arguments=arguments)
@@ -115,13 +127,14 @@ def _pack(changes: Sequence[Changes]) -> list[_Packed]:
 
 
 def _unpack(packed: Sequence[_Packed]) -> list[Changes]:
+    """Without the checksums: these bytes have not left the memory of the host since they were written."""
     return [
         Changes(
-            table=each.table, partition=each.partition, batch=decode(each.data.data, each.schema),
+            table=each.table, partition=each.partition, batch=decode(each.data.data, each.schema, verify=False),
             operations=each.operations, offsets=each.offsets, dead=each.dead,
         )
         for each in packed
     ]  # fmt: skip
 
 
-FETCH = Kind(run=fetch, pack=_pack, unpack=_unpack)
+FETCH = Kind(run=fetch, pack=_pack, unpack=_unpack, kept=2)

@@ -18,7 +18,7 @@ from dbsp.errors import DataError, RowsError
 from dbsp.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
-from dbsp.runtime import loops, migrating, tasks
+from dbsp.runtime import ahead, loops, migrating, tasks
 from dbsp.runtime.copying import Copier, WarmRound
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.skips import merged
@@ -48,6 +48,7 @@ class InProcessRuntime:
         self._end_copies()
         for worker in workers:
             self.work.site.database(worker).raise_epoch(epoch)
+        ahead.forget(self.work.keepers, workers, epoch)
         self.epoch = epoch
 
     def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:

@@ -323,7 +323,7 @@ def test_a_skip_is_logged_before_the_step_runs_again() -> None:
     )
     assert commands == [
         do.LogDecision(epoch=5, step=5, command="skip node=3"),
-        do.RunStep(record=decided, layout=LAYOUT, epoch=5, replay=True, may_cut_ahead=False),
+        do.RunStep(record=decided, layout=LAYOUT, epoch=5, replay=True, may_cut_ahead=False, following=record(6)),
         do.RunStep(record=record(6), layout=LAYOUT, epoch=5, replay=True, may_cut_ahead=False),
     ]
     assert state.facts.halt is None

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from dbsp.errors import DbspError, FencedError, InternalError, UnavailableError
 from dbsp.processes import Process
-from dbsp.runtime.keeper.protocol import KINDS, Job, KeeperLostError, Status, find_kind
+from dbsp.runtime.keeper.protocol import KINDS, Job, KeeperLostError, Kind, Status, find_kind
 
 Made = TypeVar("Made")
 _END_S = 10.0
@@ -114,9 +114,9 @@ class _Entry:
 class Holder:
     """The jobs of one worker's keeper."""
 
-    def __init__(self, worker: int, kinds: Mapping[str, str] = KINDS) -> None:
-        """Nothing runs, no epoch is known."""
-        self._worker, self._kinds = worker, kinds
+    def __init__(self, worker: int, kinds: Mapping[str, str] = KINDS, *, packs: bool = False) -> None:
+        """Nothing runs, no epoch is known; with `packs` results are packed by the job, so that who takes one need not wait."""
+        self._worker, self._kinds, self._packs = worker, kinds, packs
         self._changed = threading.Condition()
         self._epoch = 0
         self._cache = Cache()
@@ -137,13 +137,15 @@ class Holder:
             self._entries[name] = entry
             entry.task.cache.enter()
             entry.thread = threading.Thread(
-                target=self._run, args=(entry, kind.run, job), name=f"dbsp-keeper-{job.kind}", daemon=True
+                target=self._run, args=(entry, kind, job), name=f"dbsp-keeper-{job.kind}", daemon=True
             )
             entry.thread.start()
 
-    def _run(self, entry: _Entry, run: Callable[..., Any], job: Job) -> None:
+    def _run(self, entry: _Entry, kind: Kind, job: Job) -> None:
         try:
-            result, state = run(entry.task, *job.arguments), "done"
+            result, state = kind.run(entry.task, *job.arguments), "done"
+            if self._packs:
+                result = kind.pack(result)
         except DbspError as error:
             result, state = error, "failed"
         except BaseException as error:  # noqa: BLE001 - whoever takes the result gets it

@@ -26,7 +26,7 @@ from dbsp.errors import DbspError, InternalError
 from dbsp.processes import find_process, leave_note
 from dbsp.runtime.keeper.holder import Holder
 from dbsp.runtime.keeper.place import Place, sweep
-from dbsp.runtime.keeper.protocol import Job, find_kind
+from dbsp.runtime.keeper.protocol import Job
 from dbsp.runtime.keeper.wire import receive, same_user, send
 
 IDLE_S = 600.0
@@ -56,7 +56,7 @@ class Server:
         """Nothing is answered before `serve`."""
         self._settings = settings
         self._place = Place(folder=Path(settings.folder))
-        self._holder = Holder(settings.worker, settings.kinds)
+        self._holder = Holder(settings.worker, settings.kinds, packs=True)
         self._heard = time.monotonic()
 
     def serve(self) -> None:
@@ -131,8 +131,7 @@ class Server:
             case "wait":
                 return self._holder.wait(job, wait_s)
             case "take":
-                kind = find_kind(self._settings.kinds, job.kind)
-                return kind.pack(self._holder.take(job))
+                return self._holder.take(job)
             case "cancel":
                 return self._holder.cancel(job)
         raise InternalError(f"not a request to a keeper: request={what}")
