@@ -89,7 +89,8 @@ def _request(state: p.State, event: p.Request) -> Answer:
         case p.CheckpointAsked():
             wants = replace(wants, checkpoint=True)
         case p.PauseAsked():
-            wants = replace(wants, pause=True)
+            refused = isinstance(state, p.Halted) and state.awaits == "decision"
+            wants = replace(wants, pause=not refused)
         case p.ResumeAsked():
             wants = replace(wants, pause=False)
         case p.RescaleAsked():
@@ -251,6 +252,7 @@ def _replay(facts: p.Facts, records: tuple[StepRecord, ...]) -> Answer:
     halt = facts.halt
     if halt is not None and halt.step == records[0].step:
         if halt.command not in records[0].commands:
+            facts = replace(facts, wants=replace(facts.wants, pause=False))  # refused, so not met after the decision
             return p.Halted(facts=facts, records=records), (do.Wait(for_input=False),)
         facts = replace(facts, halt=None)
     command = replace(_run(facts, records[0], replay=True), following=next(iter(records[1:]), None))

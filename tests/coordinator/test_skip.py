@@ -143,6 +143,15 @@ def test_what_cannot_be_done_before_a_decision_is_refused(service: Service) -> N
     assert service.checkpoint(60) == 1
 
 
+def test_a_pause_that_was_refused_does_not_stop_the_steps_after_the_decision(service: Service) -> None:
+    halted(service, "orders", orders((2, "b", 0)))
+    with pytest.raises(UnavailableError, match="coordinator skip"):
+        service.pause(60)
+    service.skip(timeout_s=60)
+    service.wait_until_processed(service.push("orders", orders((5, "a", 5))), 20)
+    assert service.status()["state"] == "Running"
+
+
 def test_a_row_that_was_skipped_may_be_mended(service: Service, folder: Path) -> None:
     """Its going fails as its coming did, which needs no second decision; its dead letter goes too."""
     halted(service, "orders", orders((2, "b", 0)))
