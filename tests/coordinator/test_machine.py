@@ -348,10 +348,11 @@ def test_a_skip_of_another_step_or_without_a_halt_does_nothing() -> None:
     assert step(waiting, p.SkipAsked(step=4)) == (waiting, (do.Wait(for_input=True),))
 
 
-def test_a_halted_pipeline_keeps_its_wishes_and_stops_at_once() -> None:
+def test_a_halted_pipeline_takes_no_wish_to_pause_and_stops_at_once() -> None:
+    """Whoever asks is refused (`service`): a wish that was kept would end the steps after the decision."""
     state, _ = halted()
     state, commands = play(state, p.PauseAsked())
-    assert (state.facts.wants.pause, names(commands)) == (True, ["Wait"])
+    assert (state.facts.wants.pause, names(commands)) == (False, ["Wait"])
     state, commands = play(state, p.StopAsked())
     assert (type(state), names(commands)) == (p.Stopped, ["Finish"])
 
