@@ -2,7 +2,8 @@
 
 Invariants: a range is half open in Kafka offsets, with gaps where markers and other transactions' aborted records stand; its
 end never passes the last stable offset; reading it again gives the same changes and the same dead letters, because every
-message is judged by itself (10); offsets that are gone are an error that names them; compacted topics are refused.
+message is judged by itself (10); partitions that are added are read too; offsets that are gone are an error that names them;
+compacted topics are refused.
 
 A message holds one row or several, as JSON (`dbsp.io.formats`) or as one Arrow stream; all rows of a message have its offset.
 Nothing is written to the topics, and `trim` leaves them alone: their retention is their owner's. Source: design section 7.
@@ -10,6 +11,7 @@ Nothing is written to the topics, and `trim` leaves them alone: their retention 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +29,8 @@ from dbsp.io.pushed import BadRow, Push
 from dbsp.logs import Changes, Range
 
 BYTES_PER_ROW_UNKNOWN = 128.0
+GROWTH_CHECK_S = 10.0
+"""How long partitions that were added to a topic may wait to be met."""
 FORMATS = ("json", "arrow")
 
 
@@ -49,11 +53,22 @@ class KafkaSource:
 class KafkaInputLog:
     """The input log of one pipeline on Kafka; see `dbsp.logs.InputLog`."""
 
-    def __init__(self, settings: KafkaSettings, sources: Sequence[KafkaSource], *, check_topics: bool = True) -> None:
-        """Connect when first asked; `check_topics` refuses compacted topics at once (workers leave it to the coordinator)."""
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        sources: Sequence[KafkaSource],
+        *,
+        check_topics: bool = True,
+        growth_check_s: float = GROWTH_CHECK_S,
+    ) -> None:
+        """Connect when first asked; `check_topics` refuses compacted topics at once (workers leave it to the coordinator).
+
+        `ends` asks from time to time whether a topic was given more partitions, at most every `growth_check_s`.
+        """
         self._sources = {source.table.name: source for source in sources}
         self._reader = Reader(settings)
         self._partitions: dict[str, int] = {}
+        self._growth_check_s, self._counted_at = growth_check_s, time.monotonic()
         self._read_bytes: dict[str, int] = {}
         self._read_rows: dict[str, int] = {}
         if check_topics:
@@ -62,14 +77,24 @@ class KafkaInputLog:
                 refuse_compaction(settings, source.topic)
 
     def partitions(self, table: str) -> int:
-        """How many partitions the table's topic has."""
+        """How many partitions the table's topic has, as of the last look."""
         if table not in self._partitions:
             self._partitions[table] = self._reader.partitions(self._source(table).topic)
         return self._partitions[table]
 
     def ends(self) -> Mapping[tuple[str, int], int]:
         """The last stable offset, per (table, partition)."""
+        self._count_again()
         return self._bounds(1)
+
+    def _count_again(self) -> None:
+        """Meet partitions that were added; a broker that has not heard of them takes none away."""
+        now = time.monotonic()
+        if now - self._counted_at < self._growth_check_s:
+            return
+        self._counted_at = now
+        for table, known in list(self._partitions.items()):
+            self._partitions[table] = max(known, self._reader.partitions(self._source(table).topic))
 
     def floors(self) -> Mapping[tuple[str, int], int]:
         """The first offset that Kafka still keeps, per (table, partition)."""

@@ -292,6 +292,20 @@ def test_poisoned_messages_are_dead_letters_with_their_offset(settings: KafkaSet
         assert whole.dead == tuple(letter for dead in alone for letter in dead)
 
 
+def test_partitions_that_are_added_to_a_topic_are_met_while_it_is_read(settings: KafkaSettings) -> None:
+    topic = settings.topic("source")
+    ensure_topic(settings, topic, 1)
+    send(settings, topic, [b'{"id": 1}'])
+    with closing(KafkaInputLog(settings, [KafkaSource(table=TABLE, topic=topic)], growth_check_s=0)) as log:
+        assert (log.partitions("t"), log.ends()) == (1, {("t", 0): 1})
+        ensure_topic(settings, topic, 3)
+        send(settings, topic, [b'{"id": 2}', b'{"id": 3}'], partition=2)
+        assert log.ends() == {("t", 0): 1, ("t", 1): 0, ("t", 2): 2}
+        assert (log.partitions("t"), log.floors()) == (3, {("t", 0): 0, ("t", 1): 0, ("t", 2): 0})
+        (found,) = log.read(Range(table="t", partition=2, first=0, last=2), 0)
+        assert [row[0] for row, _ in found.batch.to_rows()] == [2, 3]
+
+
 def test_arrow_messages(settings: KafkaSettings) -> None:
     topic = settings.topic("source")
     ensure_topic(settings, topic, 1)

@@ -12,8 +12,15 @@ from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import Reader
 
 
-def send(settings: KafkaSettings, topic: str, values: Sequence[bytes | None], *, commit: bool | None = None) -> None:
-    """Produce messages to partition 0; in a transaction that is committed or aborted if `commit` says so."""
+def send(
+    settings: KafkaSettings,
+    topic: str,
+    values: Sequence[bytes | None],
+    *,
+    commit: bool | None = None,
+    partition: int = 0,
+) -> None:
+    """Produce messages to one partition; in a transaction that is committed or aborted if `commit` says so."""
     options: dict[str, Any] = {"bootstrap.servers": settings.brokers, "linger.ms": 5}
     if commit is not None:
         options["transactional.id"] = f"{settings.pipeline}-sender"
@@ -22,7 +29,7 @@ def send(settings: KafkaSettings, topic: str, values: Sequence[bytes | None], *,
         producer.init_transactions(30)
         producer.begin_transaction()
     for value in values:
-        producer.produce(topic, value, partition=0)
+        producer.produce(topic, value, partition=partition)
     assert producer.flush(30) == 0
     if commit is not None:
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
