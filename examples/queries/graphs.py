@@ -1,4 +1,4 @@
-"""Graphs: who may see what, and where a parcel goes next."""
+"""Graphs: who may see what, where a parcel goes next, who works for whom, and how much a page counts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from examples.queries.gallery import query
 
 grants = dbsp.table("grants", {"object": dbsp.STRING, "relation": dbsp.STRING, "subject": dbsp.STRING})
 roads = dbsp.table("roads", {"a": dbsp.STRING, "b": dbsp.STRING, "km": dbsp.INT64})
+friends = dbsp.table("friends", {"a": dbsp.INT64, "b": dbsp.INT64})
+staff = dbsp.table("staff", {"id": dbsp.INT64, "boss": dbsp.INT64, "pay": dbsp.INT64}, primary_key="id")
+links = dbsp.table("links", {"source": dbsp.STRING, "target": dbsp.STRING})
+ROUNDS = 2
 
 
 @query("""
@@ -67,3 +71,59 @@ def next_stops() -> dbsp.Stream:
     firsts = onward.select("a", via="b", b="b_right", km=col("km") + col("km_right")).filter(col("a") != col("b"))
     every = real.with_columns(via=col("b")).union(firsts)
     return every.group_by("a", "b").aggregate(km=dbsp.min("km"), via=dbsp.arg_min("via", by="km"))
+
+
+@query("""
+    with pairs as (select distinct least(a, b) as x, greatest(a, b) as y from friends where a <> b)
+    select count(*) as triangles from pairs p join pairs q on p.y = q.x join pairs r on p.x = r.x and q.y = r.y
+""")
+def triangles() -> dbsp.Stream:
+    """In how many triples does everyone know everyone?"""
+    real = friends.filter(col("a") != col("b"))
+    pairs = real.select(x=dbsp.least(col("a"), col("b")), y=dbsp.greatest(col("a"), col("b"))).distinct()
+    paths = pairs.join(pairs.select(y="x", z="y"), on="y")
+    return paths.join(pairs.select("x", z="y"), on=["x", "z"]).aggregate(triangles=dbsp.count())
+
+
+@query("""
+    with recursive above as (
+      select id, boss from staff where boss is not null
+      union select above.id, staff.boss from above join staff on staff.id = above.boss where staff.boss is not null)
+    select a.boss, count(*) as people, sum(s.pay)::bigint as pay from above a join staff s on s.id = a.id group by a.boss
+""")
+def headcount() -> dbsp.Stream:
+    """How many people work for whom, over all levels (even where the reports go round in a ring), and for how much?"""
+    direct = staff.filter(col("boss").is_not_null()).select("id", "boss")
+
+    def higher(above: dbsp.Stream) -> dbsp.Stream:
+        return above.join(direct.select(boss="id", over="boss"), on="boss").select("id", boss="over")
+
+    above: dbsp.Stream = dbsp.recursive(direct, higher)
+    return above.join(staff.drop("boss"), on="id").group_by("boss").aggregate(people=dbsp.count(), pay=dbsp.sum("pay"))
+
+
+@query("""
+    with
+      edges as (select distinct * from links where source is not null and target is not null),
+      shares as (select *, count(*) over (partition by source) as parts from edges),
+      pages as (select source as page from edges union select target from edges),
+      first as (
+        select page, 0.15 + 0.85 * coalesce((select sum(1 / parts) from shares where target = page), 0)::double as rank
+        from pages),
+      second as (
+        select page, 0.15 + 0.85 * coalesce((
+          select sum(first.rank / parts) from shares join first on first.page = source where target = p.page), 0)::double as rank
+        from pages p)
+    select * from second
+""")
+def page_ranks() -> dbsp.Stream:
+    """How much does each page count after two rounds of PageRank? (Each round is a join and a group-by.)"""
+    edges = links.filter(col("source").is_not_null() & col("target").is_not_null()).distinct()
+    pages = edges.select(page="source").union(edges.select(page="target"), distinct=True)
+    shares = edges.join(edges.group_by("source").aggregate(parts=dbsp.count()), on="source")
+    ranks = pages.with_columns(rank=dbsp.lit(1.0))
+    for _ in range(ROUNDS):
+        given = shares.join(ranks, on={"source": "page"}).group_by(page=col("target"))
+        sums = given.aggregate(sum=dbsp.sum(col("rank") / col("parts")))
+        ranks = pages.join(sums, on="page", how="left").select("page", rank=0.15 + 0.85 * col("sum").fill_null(0.0))
+    return ranks

@@ -1,4 +1,4 @@
-"""Rows that have a history: the latest version, the version in force, and what was known at a moment."""
+"""Rows that have a history: the latest version, the version in force, what was known at a moment, and what differs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ labels = dbsp.table(
     {"id": dbsp.INT64, "customer": dbsp.INT64, "ts": dbsp.TIMESTAMP, "fraud": dbsp.BOOL},
     primary_key="id",
 )
+snapshots = dbsp.table(
+    "snapshots",
+    {"key": dbsp.INT64, "ts": dbsp.TIMESTAMP, "name": dbsp.STRING},
+    primary_key=["key", "ts"],
+)
+ours = dbsp.table("ours", {"id": dbsp.INT64, "name": dbsp.STRING})
+theirs = dbsp.table("theirs", {"id": dbsp.INT64, "name": dbsp.STRING})
 
 
 @query("""
@@ -68,3 +75,34 @@ def training_rows() -> dbsp.Stream:
     return day_before.group_by("id", "fraud", "tier").aggregate(
         purchases_1d=dbsp.count("id_right"), euros_1d=dbsp.sum("euros")
     )
+
+
+@query("""
+    with
+      beside as (
+        select *, lag(name) over w as before, row_number() over w as number
+        from snapshots window w as (partition by key order by ts)),
+      changed as (select key, name, ts from beside where number = 1 or name is distinct from before)
+    select key, name, ts as since, lead(ts) over (partition by key order by ts) as until from changed
+""")
+def versions() -> dbsp.Stream:
+    """From when until when did a key have which name? (A table of versions, SCD 2, out of snapshots.)"""
+    rows = snapshots.window(partition_by="key", order_by="ts")
+    beside = rows.with_columns(before=dbsp.lag("name"), number=dbsp.row_number())
+    same = (col("name") == col("before")).fill_null(False) | (col("name").is_null() & col("before").is_null())
+    changed = beside.filter((col("number") == 1) | ~same).select("key", "name", since="ts")
+    return changed.window(partition_by="key", order_by="since").with_columns(until=dbsp.lead("since"))
+
+
+@query("""
+    select coalesce(a.id, b.id) as id, coalesce(a.name, b.name) as name, coalesce(a.n, 0) as ours, coalesce(b.n, 0) as theirs
+    from (select id, name, count(*) as n from ours group by all) a
+    full join (select id, name, count(*) as n from theirs group by all) b
+      on a.id is not distinct from b.id and a.name is not distinct from b.name
+    where a.n is distinct from b.n
+""")
+def differences() -> dbsp.Stream:
+    """Which rows are in two copies of a table not equally often? Nulls are equal here."""
+    both = ours.with_weight("ours").join(theirs.with_weight("theirs"), on=["id", "name"], how="full", null_safe=True)
+    counts = both.with_columns(ours=col("ours").fill_null(0), theirs=col("theirs").fill_null(0))
+    return counts.filter(col("ours") != col("theirs"))

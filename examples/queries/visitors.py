@@ -94,3 +94,33 @@ def last_touch() -> dbsp.Stream:
     told = orders.asof_join(adverts, on="ts", by="visitor", tolerance=dbsp.days(7))
     by_channel = told.group_by(channel=dbsp.coalesce(col("channel"), "direct"))
     return by_channel.aggregate(orders=dbsp.count(), euros=dbsp.sum("euros"))
+
+
+@query("""
+    with firsts as (select visitor, min(ts)::date as cohort from clicks group by visitor)
+    select cohort, date_diff('day', cohort, ts) as day, count(distinct visitor) as visitors
+    from clicks join firsts using (visitor) group by all
+""")
+def retention() -> dbsp.Stream:
+    """Of those who first came on a day, how many were there so many days later?"""
+    firsts = clicks.group_by("visitor").aggregate(cohort=dbsp.min(col("ts").cast(dbsp.DATE)))
+    seen = clicks.join(firsts, on="visitor").select(
+        "visitor", "cohort", day=dbsp.date_diff("day", col("cohort"), col("ts"))
+    )
+    return seen.group_by("cohort", "day").aggregate(visitors=dbsp.count_distinct("visitor"))
+
+
+@query("""
+    select date_trunc('week', a.ts) as week, a.channel, count(distinct a.visitor) as told,
+           count(distinct o.visitor) as bought, count(distinct o.visitor) / count(distinct a.visitor) as rate
+    from adverts a left join orders o on o.visitor = a.visitor and o.ts between a.ts and a.ts + interval 1 day
+    where a.visitor is not null group by 1, 2
+""")
+def advert_rates() -> dbsp.Stream:
+    """Of the visitors whom an advert of a channel reached, which part ordered within a day?"""
+    reached = adverts.filter(col("visitor").is_not_null())
+    buys = orders.select("ts", buyer="visitor", visitor="visitor")
+    pairs = reached.interval_join(buys, on="ts", by="visitor", lower=dbsp.hours(0), upper=dbsp.days(1), how="left")
+    groups = pairs.group_by("channel", week=col("ts").truncate("week"))
+    counts = groups.aggregate(told=dbsp.count_distinct("visitor"), bought=dbsp.count_distinct("buyer"))
+    return counts.select("week", "channel", "told", "bought", rate=col("bought") / col("told"))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import dbsp
-from examples.queries import fraud, goods, graphs, history, market, money, operations, visitors
+from examples.queries import fraud, goods, graphs, history, market, money, operations, sensors, shops, visitors
 from examples.queries.gallery import Query
 
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ Chance = random.Random
 
 QUERIES = {
     name: query
-    for module in (fraud, goods, graphs, history, market, money, operations, visitors)
+    for module in (fraud, goods, graphs, history, market, money, operations, sensors, shops, visitors)
     for name, query in vars(module).items()
     if isinstance(query, Query)
 }
@@ -100,6 +100,11 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "cents": c.randrange(95, 106),
         "pieces": c.randrange(1, 9),
     },
+    "branches": lambda c: {
+        "shop": c.choice("uvwxyz"),
+        "north": maybe(c, c.randrange(400, 600) / 10),
+        "east": c.randrange(0, 150) / 10,
+    },
     "bought": lambda c: {
         "lot": c.randrange(30),
         "sku": c.choice("ab"),
@@ -124,7 +129,26 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "ts": minute(c),
         "cents": maybe(c, c.randrange(-90, 100)),
     },
+    "friends": lambda c: {
+        "a": maybe(c, c.randrange(7)),
+        "b": c.randrange(7),
+    },
     "grants": grant,
+    "homes": lambda c: {
+        "customer": c.randrange(30),
+        "north": c.randrange(400, 600) / 10,
+        "east": maybe(c, c.randrange(0, 150) / 10),
+    },
+    "items": lambda c: {
+        "item": c.randrange(8),
+        "kind": maybe(c, c.choice("ab")),
+        "brand": maybe(c, c.choice("xy")),
+    },
+    "jobs": lambda c: {
+        "id": c.randrange(40),
+        "began": minute(c),
+        "ended": maybe(c, minute(c)),
+    },
     "labels": lambda c: {
         "id": c.randrange(40),
         "customer": c.randrange(5),
@@ -133,6 +157,10 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
     },
     "lines": lambda c: {
         "line": log_line(c),
+    },
+    "links": lambda c: {
+        "source": maybe(c, c.choice("abcdef")),
+        "target": c.choice("abcdef"),
     },
     "logins": lambda c: {
         "member": c.choice("ab"),
@@ -147,6 +175,10 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "visitor": c.choice("abcde"),
         "ts": minute(c, 20000),
         "euros": c.randrange(99),
+    },
+    "ours": lambda c: {
+        "id": maybe(c, c.randrange(3)),
+        "name": maybe(c, c.choice("xy")),
     },
     "pages": lambda c: {
         "id": c.randrange(90),
@@ -173,14 +205,37 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "ts": minute(c, 9000),
         "euros": c.randrange(99),
     },
+    "readings": lambda c: {
+        "id": c.randrange(90),
+        "sensor": maybe(c, c.choice("ab")),
+        "ts": maybe(c, minute(c)),
+        "value": maybe(c, c.randrange(-40, 60) / 8),
+    },
     "replies": lambda c: {
         "ticket": c.randrange(30),
         "ts": minute(c, 500),
+    },
+    "returns": lambda c: {
+        "customer": c.randrange(6),
+        "shop": maybe(c, c.choice("uv")),
+        "cents": maybe(c, c.randrange(100)),
     },
     "roads": lambda c: {
         "a": c.choice("abcde"),
         "b": c.choice("abcde"),
         "km": c.randrange(1, 9),
+    },
+    "sales": lambda c: {
+        "shop": maybe(c, c.choice("uv")),
+        "item": c.randrange(8),
+        "day": maybe(c, (BEGIN + dt.timedelta(days=c.randrange(9, 150))).date()),
+        "pieces": c.randrange(1, 5),
+        "cents": maybe(c, c.randrange(90)),
+    },
+    "snapshots": lambda c: {
+        "key": c.randrange(4),
+        "ts": minute(c),
+        "name": maybe(c, c.choice("xy")),
     },
     "sold": lambda c: {
         "sale": c.randrange(30),
@@ -188,10 +243,19 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "ts": minute(c),
         "pieces": c.randrange(1, 9),
     },
+    "staff": lambda c: {
+        "id": c.randrange(12),
+        "boss": maybe(c, c.randrange(12)),
+        "pay": maybe(c, c.randrange(9)),
+    },
     "states": lambda c: {
         "machine": c.choice("ab"),
         "ts": minute(c, 3000),
         "state": c.choice(["up", "down"]),
+    },
+    "theirs": lambda c: {
+        "id": maybe(c, c.randrange(3)),
+        "name": maybe(c, c.choice("xy")),
     },
     "tickets": lambda c: {
         "id": c.randrange(30),
