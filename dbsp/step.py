@@ -172,7 +172,8 @@ def _run_node(
         node, transaction, {index: floor for index, floor in floors.items() if floor is not None}, changes
     )
     try:
-        made = node.operator.step(replace(context, error_policy=policy), state, state.arranged(inputs))
+        given = context if policy == context.error_policy else replace(context, error_policy=policy)
+        made = node.operator.step(given, state, state.arranged(inputs))
         state.settle()
         return made
     except DbspError as error:

@@ -161,7 +161,7 @@ class Batch:
         if lo == 0 and hi == len(self):
             return self
         columns = tuple(column.slice(lo, max(hi - lo, 0)) for column in self.columns)
-        return replace(self, columns=columns, weights=self.weights[lo:hi], **self._words_at(slice(lo, hi)))
+        return self._some(columns, slice(lo, hi))
 
     def filter(self, mask: NDArray[np.bool_]) -> Batch:
         """The rows where the mask is set; stays arranged."""
@@ -169,7 +169,17 @@ class Batch:
         if len(rows) == len(self):
             return self
         columns = tuple(gather(column, rows) for column in self.columns)
-        return replace(self, columns=columns, weights=self.weights[rows], **self._words_at(rows))
+        return self._some(columns, rows)
+
+    def _some(self, columns: tuple[pa.Array, ...], rows: Any) -> Batch:
+        """Rows in the order they have, with these columns: as arranged as all of them."""
+        return Batch(
+            schema=self.schema,
+            columns=columns,
+            weights=self.weights[rows],
+            arrangement=self.arrangement,
+            **self._words_at(rows),
+        )
 
     def _words_at(self, rows: Any) -> dict[str, Any]:
         """The words of some rows, by field name."""
@@ -342,8 +352,10 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
 def _nothing(arrangement: Arrangement) -> Batch:
     """No rows, arranged."""
     words = np.empty(0, np.uint64)
-    return replace(
-        Batch.empty(arrangement.schema, arrangement.weights),
+    return Batch(
+        schema=arrangement.schema,
+        columns=tuple(no_rows(column.type) for column in arrangement.schema),
+        weights=np.empty((0, arrangement.weights), np.int64),
         key_hash=words,
         order_code=words if arrangement.order else None,
         row_hash=None if arrangement.key_is_row else words,
