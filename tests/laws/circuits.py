@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from hypothesis import strategies as st
 
 from tests.laws.families import groups, indexes, joins, order, recursion, rows, sets, time
@@ -20,8 +22,9 @@ def relations() -> st.SearchStrategy[Relation]:
     return st.recursive(leaves, extend, max_leaves=4)
 
 
-def each_on_top(tables: tuple[str, ...] = ("t", "u")) -> list[st.SearchStrategy[Relation]]:
-    """For every operator, relations that it makes of a table or of one other operator."""
+@cache
+def each_on_top(tables: tuple[str, ...] = ("t", "u")) -> tuple[st.SearchStrategy[Relation], ...]:
+    """For every operator, relations that it makes of a table or of one other operator; made once, as checking them takes long."""
     leaves = st.sampled_from(tables).map(base)
     inner = st.one_of(leaves, leaves, *(strategy for family in FAMILIES for strategy in family.extend(leaves)))
-    return [strategy for family in FAMILIES for strategy in family.extend(inner)]
+    return tuple(strategy for family in FAMILIES for strategy in family.extend(inner))
