@@ -12,7 +12,7 @@ ARGS ?=
 JOBS ?= 2
 PIP := PYTHONWARNINGS=ignore $(PY) -m pip
 PYTEST := $(PY) -m pytest
-SIDE_BY_SIDE := -n $(JOBS) --dist loadfile
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 KERNELS := $(wildcard dbsp/zset/kernels/*.py)
 
@@ -22,7 +22,7 @@ KERNELS := $(wildcard dbsp/zset/kernels/*.py)
 help:
 	@echo "make run      play the flights of New York 2013 through a circuit on Spark (FRESH=1: start over)"
 	@echo "make test     format, lint, types, every test but the long ones (Linux, Java 17, strace, gcc)"
-	@echo "make quick    the same without Spark, Kafka and the kill tests"
+	@echo "make quick    the same without Spark, Kafka and the kill tests, with a quarter of the generated examples"
 	@echo "make soak     the long runs"
 	@echo "make bench    the benchmarks; results are added to benchmarks/history/"
 	@echo "make check    format, lint and types only; make format mends the format"
@@ -33,10 +33,10 @@ run: need-java $(VENV)/.demo $(VENV)/.kernels
 	@FRESH="$(FRESH)" $(PY) -m examples.flights.run $(ARGS)
 
 test: need-java need-fault $(VENV)/.test $(VENV)/.kernels check
-	$(PYTEST) $(SIDE_BY_SIDE) -m "not soak" $(ARGS)
+	DBSP_TEST_EXAMPLES=all $(PYTEST) $(SIDE_BY_SIDE) -m "not soak" $(ARGS)
 
 quick: need-fault $(VENV)/.test $(VENV)/.kernels check
-	$(PYTEST) $(SIDE_BY_SIDE) -m "not (spark or kafka or crash or soak)" $(ARGS)
+	DBSP_TEST_EXAMPLES=few $(PYTEST) $(SIDE_BY_SIDE) -m "not (spark or kafka or crash or soak)" $(ARGS)
 
 soak: need-java need-fault $(VENV)/.test $(VENV)/.kernels
 	$(PYTEST) -m soak --timeout 7200 $(ARGS)

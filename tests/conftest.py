@@ -1,6 +1,44 @@
-"""What holds for every test: Hypothesis never judges by the clock (house style: timing is measured in benchmarks only)."""
+"""What holds for every test: Hypothesis never judges by the clock (house style: timing is measured in benchmarks only).
 
+How many examples: tests that take long say `max_examples=examples(200)` or `parametrize(…, some(CASES))` (`tests.pace`). With
+`DBSP_TEST_EXAMPLES=few`, which `make quick` sets, they draw a quarter of that; `make test` draws all, as does pytest alone.
+What a test counts of its examples (`tests.laws.tally`) it judges only where it draws all of them.
+
+Which file first: `make` deals whole files to processes as they come free, so the longest ones begin first; else the last of them
+would run on while the other process has nothing to do (`--no-loadscope-reorder` leaves the order to this file).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("dbsp", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("dbsp")
+
+LONGEST = (
+    "tests/laws/test_equalities.py",
+    "tests/sim/test_coordinator_sim.py",
+    "tests/sim/test_sim_plants.py",
+    "tests/laws/test_hot_rescale.py",
+    "tests/sim/test_sim_coverage.py",
+    "tests/recursion/test_recursion.py",
+    "tests/laws/test_groups_alone.py",
+    "tests/operators/test_window.py",
+    "tests/laws/test_overtaken.py",
+    "tests/planted/test_planted_bugs.py",
+)
+"""By seconds, as measured; the others follow by how many tests they have."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest files first where several processes share them; within a file nothing changes."""
+    if not hasattr(config, "workerinput"):
+        return
+    files = [item.nodeid.partition("::")[0] for item in items]
+    sizes = Counter(files)
+    place = {name: (LONGEST.index(name) if name in LONGEST else len(LONGEST), -sizes[name]) for name in sizes}
+    order = sorted(range(len(items)), key=lambda at: place[files[at]])
+    items[:] = [items[at] for at in order]

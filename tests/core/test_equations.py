@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp import col
 from dbsp.core import delay, differentiate, incremental, integrate, lifted_distinct, lifted_join
+from tests.pace import examples
 
 COLUMNS = {"k": dbsp.INT64, "x": dbsp.INT64}
 a, b = dbsp.table("a", COLUMNS), dbsp.table("b", COLUMNS)
@@ -74,7 +75,7 @@ moments = st.lists(
 
 
 @pytest.mark.parametrize("law", EQUATIONS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(life=moments, workers=st.integers(1, 3))
 def test_both_sides_bring_the_same_in_every_step(law: str, life: list[Any], workers: int) -> None:
     left, right = EQUATIONS[law]

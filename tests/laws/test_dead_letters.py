@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp import col
 from dbsp.logs import DeadLetter
+from tests.pace import examples
 
 Letters = Counter[tuple[str, str, str]]
 
@@ -123,7 +124,7 @@ class Life:
                 self.run.rescale(workers)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=st.lists(actions, min_size=4, max_size=40), workers=st.integers(1, 4))
 def test_letters_add_up_to_what_fails_now(history: list[tuple[Any, ...]], workers: int) -> None:
     with dbsp.open(CIRCUIT, workers=workers, partitions=2) as run:
@@ -133,7 +134,7 @@ def test_letters_add_up_to_what_fails_now(history: list[tuple[Any, ...]], worker
         assert added_up(run.dead_letters()) == afresh(life.bag, life.rows)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=st.lists(actions, min_size=4, max_size=30))
 def test_each_steps_letters_are_the_same_for_any_number_of_workers(history: list[tuple[Any, ...]]) -> None:
     found = []

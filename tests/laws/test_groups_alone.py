@@ -15,6 +15,7 @@ from tests.laws.families import groups
 from tests.laws.relation import Relation, base, canonical, recomputed, t, u
 from tests.laws.tally import tallied
 from tests.laws.test_equalities import World, act, actions, compare, storm
+from tests.pace import examples
 
 ALONE = [
     *(groups.varied(base("t"), of, less) for of in ("integers", "floats") for less in ("n", "(n - 1)")),
@@ -33,7 +34,7 @@ ALONE = [
 
 
 @pytest.mark.parametrize("relation", ALONE, ids=lambda r: "-".join(r.operators))
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=st.lists(actions, max_size=25), workers=st.integers(1, 3))
 def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
     circuit = dbsp.circuit("alone", {"v": relation.stream, "t": t, "u": u})
@@ -47,7 +48,7 @@ def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[A
 
 
 @pytest.mark.parametrize("relation", ALONE, ids=lambda r: "-".join(r.operators))
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=st.lists(actions, max_size=15), bits=st.integers(0, 3))
 def test_with_colliding_hashes(relation: Relation, history: list[tuple[Any, ...]], bits: int) -> None:
     circuit = dbsp.circuit("alone", {"v": relation.stream, "t": t, "u": u})

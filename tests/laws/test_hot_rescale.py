@@ -22,9 +22,15 @@ from dbsp.zset.hashing import narrow_hash
 from tests.laws.circuits import each_on_top
 from tests.laws.relation import Relation, canonical, p, t, u
 from tests.laws.test_equalities import FULL_HASH, World, act, storm
+from tests.pace import some
 
 EXAMPLES = 2
-KINDS = [(kind, number) for kind in (("t", "u"), ("p",)) for number in range(len(each_on_top(kind)))]
+CASES = [
+    (strategy, kind, number)
+    for strategy in STRATEGIES
+    for kind in (("t", "u"), ("p",))
+    for number in range(len(each_on_top(kind)))
+]
 
 
 def rows_of(output: Any) -> Counter[Any]:
@@ -74,8 +80,7 @@ def interrupt(run: Any, random: Random, strategy: str) -> None:
         run.begin_rescale(random.randint(1, 5), strategy, keys_per_step=random.choice((1, 1, 2, 1000)))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(("kind", "number"), KINDS)
+@pytest.mark.parametrize(("strategy", "kind", "number"), some(CASES))
 def test_any_circuit_while_keys_move(strategy: str, kind: tuple[str, ...], number: int) -> None:
     @settings(
         max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck),

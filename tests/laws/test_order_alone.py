@@ -15,12 +15,13 @@ from dbsp.zset.hashing import narrow_hash
 from tests.laws.families import order
 from tests.laws.relation import Relation, base, canonical, recomputed, t, u
 from tests.laws.test_equalities import World, act, actions, rows
+from tests.pace import examples
 
 KINDS = dict(enumerate(order.extend(st.sampled_from(["t", "t", "u"]).map(base))))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), workers=st.integers(1, 5), bits=st.sampled_from([None, None, None, 0, 2]))
 def test_incremental_equals_recomputed(kind: int, data: st.DataObject, workers: int, bits: int | None) -> None:
     relation: Relation = data.draw(KINDS[kind])

@@ -19,6 +19,7 @@ from tests.laws.circuits import each_on_top
 from tests.laws.relation import Relation, canonical, recomputed
 from tests.laws.relation import t as keyless
 from tests.laws.test_equalities import FLOATS, INTEGERS, STRINGS
+from tests.pace import examples
 
 STEPS = 5
 COLUMNS = {"g": dbsp.INT64, "x": dbsp.INT64, "s": dbsp.STRING, "f": dbsp.FLOAT64}
@@ -118,7 +119,7 @@ def play(run: Any, life: list[Any], steps: range) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("family", VIEWS)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @example(life=IN_FRONT, workers=2, at=2)
 @example(life=TWICE, workers=1, at=1)
 @example(life=AT_THE_END, workers=1, at=1)
@@ -163,7 +164,7 @@ def history(seed: int) -> tuple[list[tuple[list[dict[str, Any]], list[dict[str, 
     return steps, there
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(relation=relations, seed=st.integers(0, 2**32), workers=st.integers(1, 2))
 def test_once_every_row_has_come_the_answer_is_recomputation(relation: Relation, seed: int, workers: int) -> None:
     steps, there = history(seed)

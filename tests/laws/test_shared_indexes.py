@@ -19,6 +19,7 @@ from dbsp.zset.hashing import narrow_hash
 from tests.laws.families import indexes
 from tests.laws.relation import Relation, base
 from tests.laws.test_equalities import FULL_HASH, compare, storm
+from tests.pace import examples
 
 leaves = st.sampled_from(["t", "u"]).map(base)
 shared = st.one_of(indexes.extend(leaves))
@@ -29,7 +30,7 @@ def borrowed(made: Plan) -> int:
     return sum(lender is not None for node in made.nodes for lender in node.lenders)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(shared, st.integers(0, 2**32), st.integers(2, 6), st.integers(1, 5), st.sampled_from([FULL_HASH, FULL_HASH, 2]))
 def test_shared_traces_in_storms(relation: Relation, seed: int, steps: int, workers: int, bits: int) -> None:
     """Restarts, rescales and colliding hashes among them; every one of these plans shares something or is over a table's key."""

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from dbsp.zset.hashing import narrow_hash
+from tests.pace import examples
 
 Row = tuple[Any, ...]
 History = list[list[tuple[Row, int]]]
@@ -18,7 +19,7 @@ keys = st.sampled_from(["a", "b", "a key of many letters", "", None])
 numbers = st.sampled_from([None, 0, 1, -7, 3, 2**31 - 1, -(2**31)])
 floats = st.sampled_from([None, 0.0, -0.0, 0.1, 0.2, -0.3, 1e16, 1.0, -1e16, 5e-324, 1e300, float("nan"), float("inf")])
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 hashes = st.sampled_from([None, 0, 1, 3])
 
 

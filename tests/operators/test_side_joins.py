@@ -20,6 +20,7 @@ from dbsp.operators.joins.semi_join import SemiJoin
 from dbsp.operators.operator import Operator
 from tests.operators.driver import Driver, Rows, batch, total
 from tests.operators.histories import History, hashed, hashes, histories, keys, proper, quick
+from tests.pace import examples
 
 LEFT = dbsp.Schema.of({"k": dbsp.STRING, "x": dbsp.INT64})
 RIGHT = dbsp.Schema.of({"l": dbsp.STRING, "y": dbsp.INT64})
@@ -121,7 +122,7 @@ def test_interval_join(
 FEW = st.tuples(st.sampled_from(["a", "a", "b", None]), st.sampled_from([None, LEAST, -2, 0, 1, 2, 3, 4, 5, MOST]))
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 @given(
     histories(FEW, 6),
     histories(FEW, 6),

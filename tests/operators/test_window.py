@@ -17,6 +17,7 @@ from dbsp.operators.order.window_calls import WindowCall
 from dbsp.operators.order.window_places import Frame
 from tests.operators.driver import NAN, Driver, Rows, batch, total
 from tests.operators.histories import hashed, hashes
+from tests.pace import examples
 
 SCHEMA = dbsp.Schema.of({"p": dbsp.STRING, "s": dbsp.STRING, "t": dbsp.INT64, "x": dbsp.FLOAT64})
 COLUMNS = SCHEMA.names
@@ -30,7 +31,7 @@ changes = st.lists(
 bounds = st.one_of(st.none(), st.integers(0, 4))
 items = st.tuples(st.sampled_from(["t", "s", "x"]), st.booleans(), st.booleans())
 orders = st.lists(items, min_size=1, max_size=2, unique_by=lambda item: item[0])
-pace = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+pace = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 FUNCTIONS = {
     "lag": WindowCall(name="v", function="lag", column="t", offset=2),
@@ -257,7 +258,7 @@ single = st.one_of(
 )
 
 
-@settings(pace, max_examples=300)
+@settings(pace, max_examples=examples(300))
 @given(first=many, history=changes, bits=hashes, by=items, calls=st.lists(single, min_size=2, max_size=4))
 def test_functions_that_look_to_different_sides_and_so_far_are_right_beside_each_other(
     first: list[Any], history: list[Any], bits: int | None, by: Any, calls: list[WindowCall]

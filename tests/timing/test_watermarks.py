@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import dbsp
+from tests.pace import examples
 
 START = dt.datetime(2024, 1, 1)
 SIZE, LATENESS = 10, 4
@@ -93,7 +94,7 @@ def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (row[0], end, *row[2:])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(actions, max_size=30), st.integers(1, 3))
 @example([*push(14), ("step",), *push(15)], 1)  # a window that begins at the waterline is open
 @example([*push(14), *push(10), *push(9)], 2)  # a row at the waterline is in time

@@ -1,0 +1,30 @@
+"""How many generated examples a test draws, and how many of many like cases run: see `tests/conftest.py`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+SHARE = 4
+"""`make quick` draws one of so many examples."""
+
+Case = TypeVar("Case")
+
+
+def few() -> bool:
+    """Whether a share of the examples is wanted, not all of them."""
+    chosen = os.environ.get("DBSP_TEST_EXAMPLES", "all")
+    if chosen not in ("few", "all"):
+        raise ValueError(f"DBSP_TEST_EXAMPLES is few or all: got={chosen}")
+    return chosen == "few"
+
+
+def examples(number: int) -> int:
+    """The examples of a test: `number`, or a share of it, at least two (Hypothesis draws the simplest one first)."""
+    return max(min(number, 2), number // SHARE) if few() else number
+
+
+def some(cases: Sequence[Case]) -> Sequence[Case]:
+    """The cases of a test that has many like ones: all, or every fourth one."""
+    return cases[::SHARE] if few() else cases
