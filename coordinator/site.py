@@ -104,6 +104,11 @@ class ConfiguredSite:
         return cast(OutputLog, _kept((*of_worker, first_step), make))
 
     @property
+    def input_is_dear(self) -> bool:
+        """Whether input takes longer to read than to pass on between processes: that of Kafka must be fetched and decoded."""
+        return self.input.kind == "kafka"
+
+    @property
     def output_is_dear(self) -> bool:
         """Whether a writer takes long to start: a producer of Kafka does."""
         return self.output.kind == "kafka"

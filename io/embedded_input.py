@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError, DataError
 from dbsp.io.changes import changes_of
@@ -40,6 +42,7 @@ from dbsp.logs import Changes, Range
 FORM = "dbsp input log 1"
 BYTES_PER_ROW_UNKNOWN = 64.0
 NAME_BYTES_MAX = 200
+PAGE_BYTES = 4096
 
 _OFFSET = struct.Struct(">Q")
 _PARTITION = struct.Struct(">H")
@@ -224,16 +227,25 @@ class EmbeddedInputLog:
             )
         return [changes_of(join_chunks(pieces, table.schema), range_, step)] if pieces else []
 
+    def touch(self, range_: Range) -> None:
+        """Bring the records of a range from the disk into the host's memory, where they are not there yet; keeps nothing.
+
+        Other threads run meanwhile. What is wrong with the range is found out by whoever reads it.
+        """
+        with self._env.read(buffers=True) as txn:
+            for _, data in self._records(txn, range_):
+                np.frombuffer(data, dtype=np.uint8)[::PAGE_BYTES].max()
+
     def _records(self, txn: Any, range_: Range) -> Iterator[tuple[int, bytes]]:
         """The records that hold the range, from the one with its first row on."""
         prefix = _key(range_.table, range_.partition)
         cursor = txn.cursor(db=self._env.db("rows"))
         wanted = prefix + _OFFSET.pack(range_.first)
         found = cursor.set_range(wanted)
-        if range_.first < range_.last and (not found or cursor.key() != wanted):
+        if range_.first < range_.last and (not found or bytes(cursor.key()) != wanted):
             found = cursor.prev() if found else cursor.last()
-        while found and cursor.key().startswith(prefix):
-            offset = _OFFSET.unpack(cursor.key()[len(prefix) :])[0]
+        while found and (key := bytes(cursor.key())).startswith(prefix):
+            offset = _OFFSET.unpack(key[len(prefix) :])[0]
             if offset >= range_.last:
                 return
             yield offset, cursor.value()

@@ -83,9 +83,9 @@ class Environment:
         return self._dbs[name]
 
     @contextmanager
-    def read(self) -> Iterator[Any]:
-        """A snapshot to read from; no buffer may be kept after it ends."""
-        with self._begun(write=False) as txn:
+    def read(self, *, buffers: bool = False) -> Iterator[Any]:
+        """A snapshot to read from; with `buffers` values are views of the file, and none may be kept after it ends."""
+        with self._begun(write=False, buffers=buffers) as txn:
             yield txn
 
     def write(self, action: Callable[[Any], _Result]) -> _Result:
@@ -98,22 +98,22 @@ class Environment:
                 self._resize(min(MAP_BYTES_MAX, 2 * self._env.info()["map_size"]))
 
     @contextmanager
-    def _begun(self, *, write: bool) -> Iterator[Any]:
-        txn = self._begin(write=write)
+    def _begun(self, *, write: bool, buffers: bool = False) -> Iterator[Any]:
+        txn = self._begin(write=write, buffers=buffers)
         try:
             with txn:
                 yield txn
         finally:
             self._leave()
 
-    def _begin(self, *, write: bool) -> Any:
+    def _begin(self, *, write: bool, buffers: bool = False) -> Any:
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: not self._resizing)
                 self._active += 1
             try:
                 if not write:
-                    return self._env.begin()
+                    return self._env.begin(buffers=True) if buffers else self._env.begin()
                 with self._writers.waiting():
                     return self._env.begin(write=True)
             except lmdb.MapResizedError:

@@ -23,7 +23,7 @@ import numpy as np
 from dbsp.errors import DbspError
 from dbsp.layout import Layout
 from dbsp.logs import Changes, DeadLetter, InputLog, Range, StepRecord
-from dbsp.runtime.keeper import Job, Keepers, Kind, Task, finish
+from dbsp.runtime.keeper import Job, Keeper, Keepers, Kind, Task, finish
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.schema import Schema
 
@@ -40,6 +40,20 @@ class OpensInput(Protocol):
         ...
 
 
+@runtime_checkable
+class LiesNear(Protocol):
+    """An input log whose rows lie on a disk of this host as columns already."""
+
+    def touch(self, range_: Range) -> None:
+        """Bring a range into the host's memory."""
+        ...
+
+
+def by_keepers(keepers: Keepers | None, site: Any) -> bool:
+    """Whether keepers read ahead: those of this process always, others where a read is dearer than passing its rows on."""
+    return keepers is not None and (not keepers.apart or getattr(site, "input_is_dear", True))
+
+
 def ranges_of(record: StepRecord, layout: Layout, worker: int) -> tuple[Range, ...]:
     """The ranges of a step that a worker reads, in (table, partition, offset) order.
 
@@ -52,7 +66,7 @@ def ranges_of(record: StepRecord, layout: Layout, worker: int) -> tuple[Range, .
 
 def begin(keepers: Keepers | None, site: Any, record: StepRecord, epoch: int, layout: Layout, worker: int) -> None:
     """Let a worker's keeper read its input of a step; nothing if that cannot be."""
-    if keepers is None or not isinstance(site, OpensInput):
+    if keepers is None or not by_keepers(keepers, site) or not isinstance(site, OpensInput):
         return
     try:
         keeper = keepers.of(worker)
@@ -77,7 +91,9 @@ def taken(keepers: Keepers | None, worker: int, ranges: Sequence[Range], step: i
 
 def forget(keepers: Keepers | None, workers: Sequence[int], epoch: int) -> None:
     """Let go of what was read for steps of older epochs; such reads would be refused anyway, this gives their memory back."""
-    for worker in workers if keepers is not None else ():
+    if keepers is None:
+        return
+    for worker in workers:
         with suppress(DbspError):
             keeper = keepers.of(worker)
             if keeper is not None:
@@ -100,6 +116,22 @@ def fetch(task: Task, site: OpensInput, ranges: Sequence[Range], step: int) -> l
             task.report(number, len(ranges))
             changes.extend(log.read(range_, step))
     return changes
+
+
+def begin_touching(keeper: Keeper, site: Any, record: StepRecord, epoch: int) -> None:
+    """Let all rows of a step be touched, where they lie near; for tasks in other processes of this host."""
+    with suppress(DbspError):  # the tasks meet what is wrong
+        if isinstance(site.input_log(), LiesNear):
+            arguments = (site, record.ranges)
+            keeper.start(Job(kind="touch", key=str(record.step), epoch=epoch, arguments=arguments))
+
+
+def touch(task: Task, site: Any, ranges: Sequence[Range]) -> None:
+    """Touch what lies near; ends between two ranges when the next step's begins."""
+    log = site.input_log()
+    for range_ in ranges:
+        task.check()
+        log.touch(range_)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,3 +170,5 @@ def _unpack(packed: Sequence[_Packed]) -> list[Changes]:
 
 
 FETCH = Kind(run=fetch, pack=_pack, unpack=_unpack, kept=2)
+TOUCH = Kind(run=touch)
+"""Of a step, for its tasks in other processes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import multiprocessing
 import os
 import signal
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
+import numpy as np
 import pytest
 
 from dbsp.errors import ConfigError, DataError, FencedError
@@ -427,3 +430,38 @@ def _cells(log: EmbeddedInputLog, first: int, last: int) -> list[tuple[int, Any]
     (piece,) = log.read(Range(table="t", partition=0, first=first, last=last), 0)
     rows = zip(piece.offsets.tolist(), (row for row, _ in piece.batch.to_rows()), strict=True)
     return sorted([*rows, *((letter.offset, letter.payload) for letter in piece.dead)], key=lambda cell: cell[0])
+
+
+def test_touched_rows_are_in_memory(tmp_path: Path) -> None:
+    """The file is dropped from the system's cache first; what is touched is there again, what is not is not."""
+    file, rows = tmp_path / "input" / "data.mdb", 400_000
+    with closing(open_input(tmp_path)) as log:
+        for _ in range(8):
+            log.append("t", make_push(range(rows)))
+        size = int(rows * log.bytes_per_row("t"))
+    with file.open("rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with closing(open_input(tmp_path)) as log:
+        before = _cached_bytes(file)
+        if before >= 4 * size:
+            pytest.skip(f"the system does not drop a file from its cache here: cached={before}")
+        log.touch(Range(table="t", partition=0, first=5 * rows, last=6 * rows))
+        after = _cached_bytes(file)
+        assert after - before >= 0.9 * size
+        assert after < 7 * size, "not the whole file"
+        assert ids(log, 5 * rows, 6 * rows) == list(range(rows))
+        for first, last in ((0, 9 * rows), (9 * rows, 10 * rows), (5, 5)):
+            log.touch(Range(table="t", partition=0, first=first, last=last))  # what is not there is for readers to find
+
+
+def _cached_bytes(file: Path) -> int:
+    """How much of a file the system holds in memory."""
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        whole = np.frombuffer(mapped, dtype=np.uint8)
+        pages = np.zeros(-(-len(whole) // mmap.PAGESIZE), dtype=np.uint8)
+        failed = ctypes.CDLL(None).mincore(
+            ctypes.c_void_p(whole.ctypes.data), ctypes.c_size_t(len(whole)), ctypes.c_void_p(pages.ctypes.data)
+        )
+        assert not failed
+        del whole
+        return int((pages & 1).sum()) * mmap.PAGESIZE

@@ -20,6 +20,7 @@ from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.keeper import Keepers, ProcessKeepers, ThreadKeepers
 from dbsp.zset.encoding import encode
 from tests.spark.pipelines import Pipeline, play, push_some
+from tests.spark.wrapped_sites import DearInput
 
 STEPS = 4
 
@@ -49,7 +50,7 @@ def keepers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Keepers]
 
 
 def kept(folder: Path, keepers: Keepers) -> Kept:
-    return Kept(folder, lambda work: InProcessRuntime(replace(work, keepers=keepers)))
+    return Kept(folder, lambda work: InProcessRuntime(replace(work, site=DearInput(work.site), keepers=keepers)))
 
 
 @pytest.fixture

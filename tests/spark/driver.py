@@ -12,8 +12,9 @@ from dbsp.errors import DbspError
 from dbsp.runtime.keeper import ProcessKeepers
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkSettings
+from dbsp.runtime.tasks import Work
 from tests.spark.pipelines import Pipeline, push_some
-from tests.spark.wrapped_sites import KillingSite
+from tests.spark.wrapped_sites import DearInput, KillingSite
 
 
 def main(settings: dict[str, Any]) -> int:
@@ -29,8 +30,12 @@ def main(settings: dict[str, Any]) -> int:
     def wrap(site: Any) -> Any:
         return KillingSite(site, folder / "killed", *fault) if fault else site
 
-    keepers = ProcessKeepers(str(folder)) if settings.get("keepers") else None
-    pipeline = Pipeline(folder, lambda work: SparkRuntime(replace(work, keepers=keepers), spark), wrap_site=wrap)
+    def made(work: Work) -> SparkRuntime:
+        if settings.get("keepers"):
+            work = replace(work, site=DearInput(work.site), keepers=ProcessKeepers(str(folder)))
+        return SparkRuntime(work, spark)
+
+    pipeline = Pipeline(folder, made, wrap_site=wrap)
     print("from", pipeline.step, flush=True)
     while pipeline.step < settings["steps"]:
         push_some(pipeline, 1, 20)

@@ -24,6 +24,7 @@ from dbsp.runtime.tasks import Work
 from tests.spark.pipelines import Pipeline, push_some
 from tests.spark.test_drivers import assert_golden, drive
 from tests.spark.waiting import until
+from tests.spark.wrapped_sites import DearInput
 
 pytestmark = pytest.mark.spark
 
@@ -52,7 +53,9 @@ def life(pipeline: Pipeline, between: Between = lambda pipeline, step: None) -> 
 @pytest.fixture
 def on_spark(spark: SparkHandle, tmp_path: Path) -> Callable[[Work], Runtime]:
     def make(work: Work) -> Runtime:
-        made = SparkRuntime(replace(work, keepers=ProcessKeepers(str(tmp_path))), spark=spark)
+        made = SparkRuntime(
+            replace(work, site=DearInput(work.site), keepers=ProcessKeepers(str(tmp_path))), spark=spark
+        )
         assert made._near is not None
         return made
 

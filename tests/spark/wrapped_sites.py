@@ -120,3 +120,10 @@ class BrokenLog(Delegate):
         with self.tries.open("a") as file:
             file.write("x")
         raise DataError(f"rows are gone: table={range_.table} step={step}", "restore them")
+
+
+@dataclass(frozen=True)
+class DearInput(Delegate):
+    """An embedded log that keepers read ahead as they do Kafka's."""
+
+    input_is_dear: bool = True

@@ -14,7 +14,11 @@ from dbsp.processes import Process
 LOOK_S = 0.5
 """How long one look at a keeper takes at most: a caller can be interrupted, and a keeper that is stopped is noticed."""
 
-KINDS: Mapping[str, str] = {"fetch": "dbsp.runtime.ahead:FETCH", "write": "dbsp.runtime.parts:WRITE"}
+KINDS: Mapping[str, str] = {
+    "fetch": "dbsp.runtime.ahead:FETCH",
+    "touch": "dbsp.runtime.ahead:TOUCH",
+    "write": "dbsp.runtime.parts:WRITE",
+}
 """The kinds of work that a keeper does: their names, and where the `Kind` is, as `module:attribute`."""
 
 

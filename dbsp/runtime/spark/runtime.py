@@ -21,8 +21,9 @@ from dbsp.errors import DataError, UnavailableError
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.processes import find_process
-from dbsp.runtime import tasks
+from dbsp.runtime import ahead, tasks
 from dbsp.runtime.copying import Copier, WarmRound
+from dbsp.runtime.keeper import ThreadKeeper
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.runtime.spark import control_job, session
 from dbsp.runtime.spark.failures import Failure, worst
@@ -79,7 +80,7 @@ class SparkRuntime:
         self._copy_jobs = self._job_thread("copies")
         self._ahead_jobs = self._job_thread("ahead")
         self._warm_jobs = self._job_thread("warm-ups")
-        self._near = self._beside()
+        self._near, self._toucher = self._beside(), ThreadKeeper(0)
         self._copier, self._warmer = Copier(), Copier()
 
     @property
@@ -128,11 +129,16 @@ class SparkRuntime:
         return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=tuple(reports))
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
-        """Tell the keepers of the step's workers: from here, or in a small job beside the step's own where they are elsewhere."""
-        if self._near is not None:
+        """Tell the keepers of the step's workers: from here, or in a small job beside the step's own where they are elsewhere.
+
+        Input that is cheaper to read than to pass on between processes is touched only, by a thread of this one.
+        """
+        if not ahead.by_keepers(self.work.keepers, self.work.site):
+            ahead.begin_touching(self._toucher, self.work.site, record, self.epoch)
+        elif self._near is not None:
             for worker in layout.workers:
                 tasks.read_ahead(self._near, worker, record, self.epoch, layout)
-        elif self.work.keepers is not None:
+        else:
             arguments = (record, self.epoch, layout)
             task = (layout.workers, layout.hosts, tasks.read_ahead, arguments)
             self._ahead_jobs.post(lambda: self._control_rdd(*task).collect())
@@ -241,6 +247,7 @@ class SparkRuntime:
         if self._stage is not None:
             self._stage.steps.close()
         self._ahead_jobs.close()
+        self._toucher.close()
         if self._near is not None and self._near.keepers is not None:
             self._near.keepers.close()
         if self._owned:
