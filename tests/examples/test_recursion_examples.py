@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import duckdb
@@ -27,13 +27,22 @@ SQL = {
 }
 
 
-def by_duckdb(view: str, tables: Tables) -> set[Row]:
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute("create table edges (a bigint, b bigint, length bigint); create table starts (a bigint)")
-        for name, rows in tables.items():
-            for row in rows:
-                connection.execute(f"insert into {name} values ({', '.join(map(str, row))})")
-        return set(connection.sql(SQL[view]).fetchall())
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(config={"threads": 1}) as made:
+        yield made
+
+
+def by_duckdb(connection: duckdb.DuckDBPyConnection, view: str, tables: Tables) -> set[Row]:
+    for name, columns in (("edges", "a bigint, b bigint, length bigint"), ("starts", "a bigint")):
+        connection.execute(f"create or replace table {name} ({columns})")
+        if tables.get(name):
+            connection.execute(f"insert into {name} values {', '.join(map(literal, tables[name]))}")
+    return set(connection.sql(SQL[view]).fetchall())
+
+
+def literal(row: Row) -> str:
+    return f"({', '.join(map(str, row))})"
 
 
 def andersen(tables: Tables) -> dict[str, set[Row]]:
@@ -85,11 +94,13 @@ def statement(chance: random.Random, table: str) -> Row:
     [(reachability(), "paths"), (components(), "components"), (shortest_paths(12), "distances")],
     ids=["paths", "components", "distances"],
 )
-def test_graphs_are_those_of_duckdb(circuit: dbsp.Circuit, view: str, seed: int) -> None:
+def test_graphs_are_those_of_duckdb(
+    circuit: dbsp.Circuit, view: str, seed: int, connection: duckdb.DuckDBPyConnection
+) -> None:
     seen = 0
     for run, tables in life(circuit, graph_row, seed):
         rows = run.view(view).to_rows()
-        assert {row for row, _ in rows} == by_duckdb(view, tables)
+        assert {row for row, _ in rows} == by_duckdb(connection, view, tables)
         assert all(weight == 1 for _, weight in rows)
         seen += len(rows)
     assert seen
