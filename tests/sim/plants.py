@@ -28,12 +28,13 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
-    """A rule, how it is broken, where the design names it, and within how many seeds it is found."""
+    """A rule, how it is broken, where the design names it, within how many seeds it is found, and which to try first."""
 
     rule: str
     breaks: Callable[[Patch], None]
     design: str
     seeds: int
+    first: int = 0
     faults: Faults | None = None
 
     @property
@@ -44,6 +45,11 @@ class Plant:
     def simulation(self, seed: int) -> Simulation:
         """A seed of the faults under which the rule matters."""
         return Simulation(seed=seed, faults=self.faults)
+
+    @property
+    def order(self) -> list[int]:
+        """All seeds, each once; one that is known to find it comes first, which saves the others."""
+        return sorted(range(self.seeds), key=lambda seed: seed != self.first)
 
 
 def no_fence(patch: Patch) -> None:
@@ -316,7 +322,7 @@ QUIET = replace(USUAL, crash=0.001, crash_again=0.0, error=0.001, pause=0.0, zom
 PLANTS = (
     Plant(rule="an older epoch is refused", breaks=no_fence, design="6", seeds=60, faults=PAUSES),
     Plant(rule="a new epoch at each rollback", breaks=same_epoch, design="8", seeds=60, faults=ERRORS),
-    Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=60, faults=PAUSES),
+    Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=60, first=20, faults=PAUSES),
     Plant(rule="recovery asks the workers of the version's own layout", breaks=all_workers_vote, design="8", seeds=20),
     Plant(rule="recovery asks every worker of the layout", breaks=some_workers_vote, design="8", seeds=20),
     Plant(rule="the cut is pinned", breaks=pin_late, design="6", seeds=20),
@@ -337,7 +343,9 @@ PLANTS = (
         rule="what a warm-up lacks is copied at the switch", breaks=take_over_early, design="9", seeds=60, faults=QUIET
     ),
     Plant(rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=60),
-    Plant(rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, faults=PAUSES),
+    Plant(
+        rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, first=9, faults=PAUSES
+    ),
     Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20),
     Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -444,7 +444,7 @@ def without_faults(seed: int, **changes: Any) -> Simulation:
 
 
 def first_failure(
-    seeds: range, turns: int, make: Callable[[int], Simulation] = lambda n: Simulation(seed=n)
+    seeds: Iterable[int], turns: int, make: Callable[[int], Simulation] = lambda n: Simulation(seed=n)
 ) -> int | None:
     """How many seeds it takes until something is wrong; None if nothing is."""
     for count, seed in enumerate(seeds, 1):

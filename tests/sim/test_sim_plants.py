@@ -14,5 +14,5 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.mark.parametrize("plant", PLANTS, ids=[plant.name for plant in PLANTS])
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant.breaks(monkeypatch)
-    found = first_failure(range(plant.seeds), TURNS, plant.simulation)
+    found = first_failure(plant.order, TURNS, plant.simulation)
     assert found is not None, f"nothing noticed within {plant.seeds} seeds that this is broken: {plant.rule}"
