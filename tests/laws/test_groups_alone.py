@@ -15,7 +15,7 @@ from tests.laws.families import groups
 from tests.laws.relation import Relation, base, canonical, recomputed, t, u
 from tests.laws.tally import tallied
 from tests.laws.test_equalities import World, act, actions, compare, storm
-from tests.pace import examples
+from tests.pace import examples, few, some
 
 ALONE = [
     *(groups.varied(base("t"), of, less) for of in ("integers", "floats") for less in ("n", "(n - 1)")),
@@ -63,11 +63,13 @@ def test_with_colliding_hashes(relation: Relation, history: list[tuple[Any, ...]
 def test_every_part_in_storms(capsys: pytest.CaptureFixture[str]) -> None:
     """All aggregates through long histories; and each part met changes, retractions, and groups that vanish."""
     with tallied(of_parts=True) as tally:
-        for seed, relation in enumerate(ALONE):
+        for seed, relation in enumerate(some(ALONE)):
             compare(relation, storm(seed, 8), 1 + seed % 3)
     with capsys.disabled():
         print(f"\n{tally.report()}")
     assert tally.of
+    if few():
+        return
     for name, counts in tally.of.items():
         for what, met in vars(counts).items():
             assert met > 0, f"no history put {name} through {what}"
