@@ -21,12 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from dbsp.coordinator.config import STRATEGIES, load_config
-from dbsp.coordinator.doctor import diagnose
-from dbsp.coordinator.exits import error_of, exit_code
+from dbsp.coordinator.exits import error_of, exit_code, guarded
 from dbsp.coordinator.layouts import ranges_as_text, rescale_as_text
 from dbsp.coordinator.listen import read_address
 from dbsp.coordinator.progress import rescale_text
-from dbsp.coordinator.serve import guarded
 from dbsp.coordinator.warmups import RescaleProgress
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION
@@ -313,6 +311,8 @@ def push(client: Client, table: str, file: Any, producer: str | None, sequence: 
 @click.pass_obj
 def doctor(client: Client, pipeline: Path | None) -> None:
     """Read all files of PIPELINE and say what is broken; works with the service running or stopped, changes nothing."""
+    from dbsp.coordinator.doctor import diagnose  # noqa: PLC0415 - the one command that reads storage itself
+
     config = load_config(pipeline or client.pipeline)
     with _patience("reading"):
         found = diagnose(config)

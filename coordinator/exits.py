@@ -1,4 +1,4 @@
-"""Exit codes of `dbsp-coordinator` and `coordinator`: one for each thing that a script must tell apart.
+"""How `dbsp-coordinator` and `coordinator` end: a line for people, and a code for each thing that a script must tell apart.
 
 0   done
 1   an error of no other kind
@@ -13,7 +13,14 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import click
+
 from dbsp import errors
+from dbsp.errors import DbspError, InternalError, UnavailableError
 
 OK = 0
 INTERRUPTED = 130
@@ -42,3 +49,34 @@ def error_of(code: str, message: str, hint: str | None = None) -> errors.DbspErr
 def exit_code(code: str | None) -> int:
     """The exit code for an error's kind; None is success."""
     return OK if code is None else KINDS.get(code, errors.DbspError).exit_code
+
+
+def guarded(action: Callable[[], Any]) -> int:
+    """The exit code of an action; an error of this project becomes one line for people and its code."""
+    try:
+        action()
+    except DbspError as error:
+        report(error)
+        return exit_code(error.code)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return exit_code("config")
+    except click.Abort:
+        return INTERRUPTED
+    except OSError as error:
+        report(UnavailableError(f"the system refused: {error}", "mend it and give the same command again"))
+        return exit_code(UnavailableError.code)
+    except Exception as error:  # noqa: BLE001 - a bug: its story, then one line as for every error
+        traceback.print_exc()
+        report(InternalError(f"a bug: {type(error).__name__}: {error}", "report it with the lines above"))
+        return exit_code(InternalError.code)
+    return OK
+
+
+def report(error: DbspError) -> None:
+    """One error, for people."""
+    click.echo(f"error: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"hint: {error.hint}", err=True)

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,14 +22,14 @@ from rich.console import Console
 from dbsp.coordinator.build import build, load_plan
 from dbsp.coordinator.clock import SystemClock
 from dbsp.coordinator.config import Config, load_config
-from dbsp.coordinator.exits import INTERRUPTED, OK, exit_code
+from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, report
 from dbsp.coordinator.http import make_app
 from dbsp.coordinator.layouts import refuse_apart
 from dbsp.coordinator.listen import Server, bind
 from dbsp.coordinator.progress import Progress
 from dbsp.coordinator.protocol import Halt
 from dbsp.coordinator.service import Service
-from dbsp.errors import DbspError, InternalError, UnavailableError
+from dbsp.errors import DbspError
 from dbsp.layout import rescaled
 from dbsp.logs import StepRecord
 from dbsp.plan.explain import explain
@@ -74,37 +73,6 @@ def command(pipeline: Path, check: bool, rescale: int | None, overrides: tuple[s
 def main() -> None:
     """The console script."""
     sys.exit(guarded(lambda: command.main(standalone_mode=False, prog_name="dbsp-coordinator")))
-
-
-def guarded(action: Callable[[], Any]) -> int:
-    """The exit code of an action; an error of this project becomes one line for people and its code."""
-    try:
-        action()
-    except DbspError as error:
-        report(error)
-        return exit_code(error.code)
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except click.ClickException as error:
-        error.show()
-        return exit_code("config")
-    except click.Abort:
-        return INTERRUPTED
-    except OSError as error:
-        report(UnavailableError(f"the system refused: {error}", "mend it and give the same command again"))
-        return exit_code(UnavailableError.code)
-    except Exception as error:  # noqa: BLE001 - a bug: its story, then one line as for every error
-        traceback.print_exc()
-        report(InternalError(f"a bug: {type(error).__name__}: {error}", "report it with the lines above"))
-        return exit_code(InternalError.code)
-    return OK
-
-
-def report(error: DbspError) -> None:
-    """One error, for people."""
-    click.echo(f"error: {error.message}", err=True)
-    if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
 
 
 def _check(config: Config) -> None:
