@@ -197,8 +197,8 @@ class Interleaved:
 
     def _one(self, feeding: bool) -> None:
         """One thing happens somewhere."""
-        choices = [("link", pair) for pair in sorted(self.links) if self.links[pair]]
-        choices += [("order", worker) for worker in sorted(self.orders) if self.orders[worker]]
+        choices = [("link", pair) for pair in sorted(pair for pair, link in self.links.items() if link)]
+        choices += [("order", worker) for worker in sorted(worker for worker, left in self.orders.items() if left)]
         choices += [("command", worker) for worker in sorted(self.commands)] if self.rng.random() < 0.3 else []
         if feeding and self.rng.random() < 0.5:
             choices = [("rows", worker) for worker in sorted(self.parts)]

@@ -37,6 +37,7 @@ from tests.kafka.broker import Broker
 from tests.kafka.test_kafka_contracts import KafkaOutputHarness
 from tests.laws import test_equalities as equalities
 from tests.laws.circuits import relations
+from tests.pace import examples
 from tests.sim.__main__ import run_one
 from tests.zset import test_laws as laws
 
@@ -65,7 +66,7 @@ class Plant:
 # --- detectors: one existing test, one seed -------------------------------------------------------------------------
 
 
-def generated(test: Any, strategies: Mapping[str, Any], examples: int, **fixed: Any) -> Detector:
+def generated(test: Any, strategies: Mapping[str, Any], most: int, **fixed: Any) -> Detector:
     """A Hypothesis test on some examples of a seed."""
 
     def detect(_folder: Path, number: int) -> None:
@@ -73,7 +74,7 @@ def generated(test: Any, strategies: Mapping[str, Any], examples: int, **fixed: 
             test.hypothesis.inner_test(**fixed, **drawn)
 
         bounded = settings(
-            max_examples=examples, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+            max_examples=most, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
         )
         seed(number)(bounded(given(**strategies)(run)))()
 
@@ -134,7 +135,7 @@ EQUALITIES = generated(
         "history": st.lists(equalities.actions, min_size=10, max_size=25),
         "workers": st.integers(2, 5),
     },
-    examples=20,
+    most=examples(20),
 )
 
 
