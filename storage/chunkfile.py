@@ -21,12 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dbsp.errors import DataError, InternalError
 from dbsp.formats import check_format
 from dbsp.storage.environment import Environment, data_file
+from dbsp.storage.readahead import Paging, foresee_hashes, foresee_rows, will_need
 from dbsp.storage.records import number_key
 from dbsp.storage.tables import Txn
-from dbsp.trace.chunks import ChunkRef
+from dbsp.trace.chunks import ChunkRef, Foresight
 from dbsp.zset.batch import Batch
 from dbsp.zset.encoding import Outline, decode, encode, head_checksum, outline
 from dbsp.zset.schema import Arrangement
@@ -78,16 +82,21 @@ class Shelf:
     check: bool
 
     def raw(self, ref: ChunkRef) -> Any:
-        """The whole value, if it is here."""
-        return self.txn.get("chunks", number_key(ref.id))
+        """The whole value, if it is here; hardly any of it is read yet."""
+        return self.txn.lying("chunks", number_key(ref.id))
+
+    def checks(self, ref: ChunkRef) -> bool:
+        """Whether the chunk's checksums are still to be computed by this process."""
+        return self.check and ref.id not in self.environment.verified
 
     def batch(self, ref: ChunkRef, arrangement: Arrangement) -> Batch | None:
         """The chunk, if it is here."""
         value = self.raw(ref)
         if value is None:
             return None
-        file, verified = data_file(self.environment.folder), self.environment.verified
-        verify = self.check and ref.id not in verified
+        file, verify = data_file(self.environment.folder), self.checks(ref)
+        if verify:
+            will_need(value)
         payload = payload_of(value, ref, file, verify)
         try:
             batch = decode(payload, arrangement.schema, arrangement, verify=verify)
@@ -96,18 +105,22 @@ class Shelf:
                 f"a chunk is broken: file={file} chunk={ref.id} cause={error.message}", error.hint or _REMEDY
             ) from error
         if verify:
-            verified.add(ref.id)
+            self.environment.verified.add([ref.id])
         return batch
 
 
 class ReadChunks:
     """Chunks read where they lie: the scratch side first, then the durable one."""
 
-    def __init__(self, shelves: tuple[Shelf, ...], chunk_bytes_max: int = CHUNK_BYTES_MAX) -> None:
-        """Read through these transactions."""
+    def __init__(
+        self, shelves: tuple[Shelf, ...], chunk_bytes_max: int = CHUNK_BYTES_MAX, paging: Paging | None = None
+    ) -> None:
+        """Read through these transactions; `paging` says whether look-ups are worth foreseeing."""
         self.chunk_bytes_max = chunk_bytes_max
+        self._paging = paging
         self._shelves: tuple[Shelf, ...] | None = shelves
         self._decoded: dict[int, Batch] = {}
+        self._asked: set[int] = set()
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
         """The chunk, as views of the map."""
@@ -124,18 +137,62 @@ class ReadChunks:
         files = [str(data_file(shelf.environment.folder)) for shelf in self._shelves]
         raise DataError(f"a chunk is missing: chunk={ref.id} files={files}", _REMEDY)
 
+    def whole(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
+        """The chunk, of which every row will be read: its pages come in large reads."""
+        if ref.id not in self._asked:
+            self._asked.add(ref.id)
+            for shelf in self._shelves or ():
+                value = shelf.raw(ref)
+                if value is not None:
+                    will_need(value)
+                    break
+        return self.get(ref, arrangement)
+
+    def foresight(self) -> Foresight | None:
+        """See `ChunkStore`."""
+        return _Ahead(self, self._paging) if self._paging is not None and self._paging.waits else None
+
+    def payload(self, ref: ChunkRef) -> memoryview | None:
+        """The encoded batch, not looked at yet; None where computing its checksums is about to read all of it."""
+        for shelf in self._shelves or ():
+            value = shelf.raw(ref)
+            if value is not None:
+                return None if shelf.checks(ref) else value[HEADER_BYTES:]
+        return None
+
     def put(self, chunk: Batch) -> ChunkRef:
         """Reading only."""
         raise InternalError(f"this trace is only read: rows={len(chunk)}")
 
     def end(self, shelves: tuple[Shelf, ...] | None = None) -> None:
         """Forget what was read; go on with other transactions, or refuse all reading."""
-        self._decoded = {}
+        self._decoded, self._asked = {}, set()
         self._shelves = shelves
 
 
+class _Ahead:
+    """Has pages read in before look-ups touch them; lives as long as one reading."""
+
+    def __init__(self, chunks: ReadChunks, paging: Paging) -> None:
+        """For the chunks of this reading."""
+        self._chunks = chunks
+        self._paging = paging
+
+    def hashes(self, ref: ChunkRef, key_hash: npt.NDArray[np.uint64]) -> None:
+        """See `Foresight`."""
+        payload = self._chunks.payload(ref)
+        if payload is not None:
+            self._paging.found_absent(foresee_hashes(payload, ref, key_hash))
+
+    def rows(self, ref: ChunkRef, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> None:
+        """See `Foresight`."""
+        payload = self._chunks.payload(ref)
+        if payload is not None:
+            self._paging.found_absent(foresee_rows(payload, ref, low, high))
+
+
 class WriteChunks:
-    """Chunks to be written: kept as bytes until `take` says which of them are still wanted.
+    """Chunks to be written: kept as bytes, and nothing else, until `take` says which of them are still wanted.
 
     A step may make a chunk and merge it away again; such a chunk is never written.
     """
@@ -145,7 +202,7 @@ class WriteChunks:
         self.chunk_bytes_max = reading.chunk_bytes_max
         self._reading = reading
         self._next_number = next_number
-        self._fresh: dict[int, tuple[bytes, Batch]] = {}
+        self._fresh: dict[int, bytes] = {}
 
     def put(self, chunk: Batch) -> ChunkRef:
         """Encode a chunk."""
@@ -153,23 +210,27 @@ class WriteChunks:
             raise InternalError(f"a chunk must be arranged and not empty: rows={len(chunk)}")
         number = self._next_number()
         value, checksum = pack_chunk(number, chunk)
-        self._fresh[number] = (value, chunk)
+        self._fresh[number] = value
         first, last = int(chunk.key_hash[0]), int(chunk.key_hash[-1])
         return ChunkRef(
             id=number, rows=len(chunk), first=first, last=last, nbytes=len(value) - HEADER_BYTES, checksum=checksum
         )
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
-        """A chunk made just now, or an older one."""
+        """A chunk made just now, or an older one; whoever merges reads all of it."""
         fresh = self._fresh.get(ref.id)
-        return fresh[1] if fresh is not None else self._reading.get(ref, arrangement)
+        if fresh is None:
+            return self._reading.whole(ref, arrangement)
+        return decode(memoryview(fresh)[HEADER_BYTES:], arrangement.schema, arrangement, verify=False)
+
+    def foresight(self) -> None:
+        """Nobody looks up through this."""
 
     def fresh_bytes(self) -> int:
         """Bytes waiting to be written."""
-        return sum(len(value) for value, _ in self._fresh.values())
+        return sum(map(len, self._fresh.values()))
 
     def take(self, wanted: set[int] | None = None) -> dict[int, bytes]:
         """The values to write (only the `wanted` ones), after which nothing waits any more."""
-        out = {number: value for number, (value, _) in self._fresh.items() if wanted is None or number in wanted}
-        self._fresh = {}
-        return out
+        fresh, self._fresh = self._fresh, {}
+        return fresh if wanted is None else {number: fresh[number] for number in fresh.keys() & wanted}

@@ -27,6 +27,7 @@ from dbsp.processes import noted
 from dbsp.storage.chunkfile import HEADER_BYTES
 from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
 from dbsp.storage.environment import data_file
+from dbsp.storage.readahead import will_need
 from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.scratch import Scratch
 from dbsp.storage.tables import Txn
@@ -47,6 +48,8 @@ def copy_version(
     cut = _pinned(scratch, version, checkpoint)
     fresh, whole = _fresh(durable, cut, version, bytes_max)
     durable.copy_in(checkpoint.epoch, _values(scratch, fresh))
+    # made on this host since it booted, like all of the scratch: there is nothing to find out by reading them back
+    durable.environment.verified.add(fresh)
     if not whole:
         return None
     record = replace(cut, report=_report(durable, cut, version))
@@ -133,9 +136,10 @@ def _values(scratch: Scratch, numbers: list[int]) -> Iterator[tuple[int, Any]]:
     """Chunks out of the scratch."""
     with scratch.environment.reading() as txn:
         for number in numbers:
-            value = txn.get("chunks", number_key(number))
+            value = txn.lying("chunks", number_key(number))
             if value is None:
                 raise DataError(f"a chunk is missing: chunk={number} file={data_file(scratch.folder)}")
+            will_need(value)
             yield number, value
 
 

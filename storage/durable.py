@@ -171,7 +171,7 @@ class Durable:
 
     def has_chunk(self, txn: Txn, number: int) -> bool:
         """Whether a chunk was copied in."""
-        return txn.get("chunks", number_key(number)) is not None
+        return txn.has("chunks", number_key(number))
 
     def copy_in(self, epoch: int, values: Iterable[tuple[int, Any]]) -> tuple[int, int]:
         """Add chunks that no version refers to yet, in bounded transactions; (chunks, bytes) written."""
@@ -277,6 +277,7 @@ class Durable:
             else:
                 txn.delete("chunks", key)
                 txn.delete("loose", key)
+                self.environment.verified.forget(number)
         for number in np.intersect1d(listed, referred).tolist():
             txn.delete("loose", number_key(number))
 
@@ -296,6 +297,7 @@ class Durable:
             for number in found:
                 if number not in referred:
                     txn.delete("chunks", number_key(number))
+                    self.environment.verified.forget(number)
             for key in txn.keys("loose"):
                 txn.delete("loose", key)
             warm.open_anew(txn)

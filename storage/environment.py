@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from lmdb.verify import verify as verify_structure
 
 from dbsp.errors import CapacityError, DataError, DbspError, InternalError, UnavailableError
 from dbsp.formats import check_format
+from dbsp.storage.readahead import Paging
 from dbsp.storage.tables import Txn
 
 LMDB_MAJOR = 0
@@ -35,6 +36,8 @@ LMDB_MAJOR = 0
 
 MAP_SIZE_BYTES = 1 << 40
 READERS_MAX = 510
+VERIFIED_MAX = 1 << 18
+"""About 20 MB of numbers, for 512 GB of chunks."""
 _PAGE = 4096
 _LMDB_MAGIC, _LMDB_FORMAT = 0xBEEFC0DE, 1
 
@@ -105,6 +108,36 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+class Verified:
+    """The chunks whose checksums this process has computed, or written; forgetting one costs computing them again.
+
+    **Limit**: `VERIFIED_MAX` numbers; with more than that all are forgotten. What is deleted here is let go, but another
+    process may do the deleting.
+    """
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._numbers: set[int] = set()
+
+    def __contains__(self, number: int) -> bool:
+        """Whether there is nothing to find out about this chunk."""
+        return number in self._numbers
+
+    def __len__(self) -> int:
+        """How many are known."""
+        return len(self._numbers)
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """These need not be looked at again."""
+        if len(self._numbers) >= VERIFIED_MAX:
+            self._numbers = set()
+        self._numbers.update(numbers)
+
+    def forget(self, number: int) -> None:
+        """This one is deleted."""
+        self._numbers.discard(number)
+
+
 class Environment:
     """One LMDB environment of this process."""
 
@@ -114,7 +147,8 @@ class Environment:
         self.folder = folder
         self.inode = data_file(folder).stat().st_ino
         self.users = 0
-        self.verified: set[int] = set()
+        self.verified = Verified()
+        self.paging = Paging()
         self._pid = os.getpid()
         self._active = 0
         self._lock = threading.Lock()
@@ -176,12 +210,12 @@ class Environment:
     def _begin(self, write: bool) -> Txn:
         """Begin, taking over a map that another process made larger."""
         try:
-            return Txn(self._env.begin(write=write, buffers=True))
+            return Txn(self._env.begin(write=write, buffers=True), write)
         except lmdb.MapResizedError:
             if self._active:
                 raise
             self._env.set_mapsize(0)
-            return Txn(self._env.begin(write=write, buffers=True))
+            return Txn(self._env.begin(write=write, buffers=True), write)
 
     def write(self, work: Callable[[Txn], T], grow: Callable[[], None] | None = None) -> T:
         """Run `work` in a write transaction and commit it; again from the start if the map had to grow.
@@ -280,7 +314,7 @@ def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Call
         env = _open(folder, map_size_bytes, sync)
         try:
             with env.begin(write=True) as txn:
-                fill(Txn(txn))
+                fill(Txn(txn, writes=True))
             env.sync(True)
         finally:
             env.close()

@@ -79,7 +79,7 @@ def _reading(folder: Path) -> Iterator[Txn]:
     )
     try:
         with env.begin(buffers=True) as txn:
-            yield Txn(txn)
+            yield Txn(txn, writes=False)
     finally:
         env.close()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,12 +193,13 @@ class Scratch:
             found.setdefault(segment, []).append(step)
         return found
 
-    def hold(
-        self, txn: Txn, segment: int, step: int, record: Record, written: Mapping[int, bytes], gone: Iterable[int]
-    ) -> None:
+    def add(self, txn: Txn, written: dict[int, bytes]) -> None:
+        """Write chunks of one trace; the dictionary is emptied, so that nothing is in memory twice: LMDB keeps its own copy."""
+        for number in sorted(written):
+            txn.put("chunks", number_key(number), written.pop(number))
+
+    def hold(self, txn: Txn, segment: int, step: int, record: Record, gone: Iterable[int]) -> None:
         """Write what a segment made of a step; let go of older steps than step - 1, and of chunks that only they had."""
-        for number, value in written.items():
-            txn.put("chunks", number_key(number), value)
         for old in self.held_steps(txn).get(segment, []):
             if old < step - 1:
                 txn.delete("held", held_key(segment, old))

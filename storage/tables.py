@@ -6,8 +6,20 @@ while another, stopped, process holds the writer's lock, and it is the opening t
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
+
+from dbsp.errors import InternalError
+
+PAGE = 4096
+"""The size of LMDB's pages; `environment.read_meta` refuses files of other sizes."""
+
+_NODE, _PAGE_HEAD, _NUMBER = struct.Struct("<HHHH"), struct.Struct("<QHHI"), struct.Struct("<Q")
+_BIG_VALUE, _OVERFLOW = 0x01, 0x04
 
 _FIRST_BYTES = {
     "meta": b"m",
@@ -29,16 +41,51 @@ class Txn:
     be used across writes.
     """
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_raw", "_writes")
 
-    def __init__(self, raw: Any) -> None:
-        """Wrap LMDB's own."""
+    def __init__(self, raw: Any, writes: bool) -> None:
+        """Wrap LMDB's own, which only reads, or writes as well."""
         self._raw = raw
+        self._writes = writes
 
     def get(self, table: str, key: bytes) -> memoryview | None:
         """A value."""
         found: memoryview | None = self._raw.get(_FIRST_BYTES[table] + key)
         return found
+
+    def has(self, table: str, key: bytes) -> bool:
+        """Whether there is such a key; its value is not touched."""
+        with self._raw.cursor() as cursor:
+            return bool(cursor.set_key(_FIRST_BYTES[table] + key))
+
+    def lying(self, table: str, key: bytes) -> memoryview | None:
+        """A large value where it lies in the map, of which no page but the first has been touched; only where one reads.
+
+        `get` of py-lmdb touches every page of a value, so that no page fault happens while it holds the interpreter's
+        lock: a look-up of one row would read the whole chunk, page by page. So the place is taken from where the cursor
+        stands. In a leaf of LMDB 0.9 a key lies behind its node's head (size of the value, flags, size of the key), and
+        behind the key of a large value the number of its first page. Every page begins with its own number: so the leaf's
+        tells where the map begins, and the value's is checked. (In a transaction that writes, a leaf may lie outside the map.)
+        """
+        if self._writes:
+            raise InternalError(f"values are found where they lie only by who reads: table={table}")
+        with self._raw.cursor() as cursor:
+            if not cursor.set_key(_FIRST_BYTES[table] + key):
+                return None
+            place = np.frombuffer(cursor.key(), np.uint8).ctypes.data
+            low, high, flags, key_bytes = _NODE.unpack(ctypes.string_at(place - _NODE.size, _NODE.size))
+            if not flags & _BIG_VALUE:
+                small: memoryview = cursor.value()
+                return small
+        number = _NUMBER.unpack(ctypes.string_at(place + key_bytes, _NUMBER.size))[0]
+        leaf = place - place % PAGE
+        page = leaf + (number - _NUMBER.unpack(ctypes.string_at(leaf, _NUMBER.size))[0]) * PAGE
+        size = low | high << 16
+        told, _, kind, pages = _PAGE_HEAD.unpack(ctypes.string_at(page, _PAGE_HEAD.size))
+        if (told, kind) != (number, _OVERFLOW) or pages * PAGE < _PAGE_HEAD.size + size:
+            raise InternalError(f"a value does not lie where its key says: table={table} page={number} found={told}")
+        octets = (ctypes.c_ubyte * size).from_address(page + _PAGE_HEAD.size)
+        return memoryview(octets).cast("B").toreadonly()
 
     def put(self, table: str, key: bytes, value: Any) -> None:
         """Write a value."""

@@ -40,13 +40,14 @@ class Reading:
     def __init__(self, scratch: Scratch, durable: Durable, chunk_bytes_max: int) -> None:
         """Begin reading."""
         self._scratch, self._durable = scratch, durable
-        self.chunks = ReadChunks((), chunk_bytes_max)
+        self.chunks = ReadChunks((), chunk_bytes_max, scratch.environment.paging)
         self.scratch_txn: Any = None
         self.durable_txn: Any = None
         self.begin()
 
     def begin(self) -> None:
         """Begin both transactions."""
+        self._scratch.environment.paging.begin()
         self.scratch_txn = self._scratch.environment.begin_read()
         try:
             self.durable_txn = self._durable.environment.begin_read()
@@ -195,7 +196,7 @@ class Transaction:
         reading, before = self._entered()
         numbers = _Counter(self._scratch.next_chunk(txn))
         chunks = WriteChunks(reading.chunks, numbers.next)
-        states, written, dropped = dict(before.traces), dict[int, bytes](), list[int]()
+        states, dropped = dict(before.traces), list[int]()
         holds = self._scratch.holds_merges(txn)
         for trace, batch, floor in self._appended.values():
             old = states.get(trace.id, SpineState())
@@ -203,10 +204,10 @@ class Transaction:
             states[trace.id] = new
             now = set(chunk_ids(new).tolist())
             dropped += set(chunk_ids(old).tolist()) - now
-            written |= chunks.take(now)
+            self._scratch.add(txn, chunks.take(now))
         self._scratch.set_next_chunk(txn, numbers.value)
         record = Record(checkpoint=before.checkpoint, step=self._step + 1, traces=states, dropped=tuple(dropped))
-        self._scratch.hold(txn, self._segment, self._step, record, written, before.dropped)
+        self._scratch.hold(txn, self._segment, self._step, record, before.dropped)
 
 
 class _Counter:

@@ -8,6 +8,7 @@ from dbsp.errors import DataError
 from dbsp.storage.chunkfile import payload_of
 from dbsp.storage.durable import Durable, refs_of_states
 from dbsp.storage.environment import data_file, structure_problems
+from dbsp.storage.readahead import will_need
 from dbsp.storage.records import number_key
 from dbsp.trace.manifest import StoredBatch
 from dbsp.zset.encoding import verify as verify_encoded
@@ -37,9 +38,10 @@ def verify_database(durable: Durable) -> VerifyReport:
         run = StoredBatch(refs_of_states(states))
         size = 0
         for ref in run:
-            value = txn.get("chunks", number_key(ref.id))
+            value = txn.lying("chunks", number_key(ref.id))
             if value is None:
                 raise DataError(f"a chunk is missing: file={file} chunk={ref.id}", "restore it from a backup")
+            will_need(value)
             payload = payload_of(value, ref, file)
             try:
                 verify_encoded(payload)

@@ -95,7 +95,7 @@ def take(
     made = [_Made(key=key, refs=refs_of(store(batch, writing)), values=writing.take()) for key, batch in parts]
     values = durable.write(epoch, lambda txn: _written(txn, layout_version, made))
     # made by this process just now: there is nothing to find out by reading them
-    durable.environment.verified.update(values)
+    durable.environment.verified.add(values)
     return sum(map(len, values.values()))
 
 

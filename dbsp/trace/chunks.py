@@ -42,6 +42,18 @@ class ChunkRef:
     checksum: int
 
 
+class Foresight(Protocol):
+    """Told what of a chunk will be read next, where reading may have to wait for a disk."""
+
+    def hashes(self, ref: ChunkRef, key_hash: npt.NDArray[np.uint64]) -> None:
+        """These hashes, sorted, will be looked for."""
+        ...
+
+    def rows(self, ref: ChunkRef, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> None:
+        """They were found here: rows from each `low` to below its `high` will be read."""
+        ...
+
+
 class ChunkStore(Protocol):
     """Keeps chunks; `get` may answer with views that live no longer than the transaction behind it."""
 
@@ -53,6 +65,10 @@ class ChunkStore(Protocol):
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
         """The stored batch."""
+        ...
+
+    def foresight(self) -> Foresight | None:
+        """Whom to tell before rows of a chunk are looked up; None where reading does not wait."""
         ...
 
 
@@ -137,6 +153,9 @@ class MemoryChunks:
             return self._chunks[ref.id]
         except KeyError:
             raise InternalError(f"chunk is gone: chunk={ref.id} rows={ref.rows}") from None
+
+    def foresight(self) -> None:
+        """Reading never waits."""
 
     def __len__(self) -> int:
         """How many chunks are held."""

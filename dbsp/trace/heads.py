@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError
+from dbsp.trace.chunks import ChunkRef, Foresight
 from dbsp.trace.rows import empty
 from dbsp.zset.batch import Batch, concat, merge, rearrange
 from dbsp.zset.equality import equal_rows
@@ -33,12 +34,17 @@ _NO_LIMIT = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One sorted run as readers see it: the fences of its chunks, and how to load one; reading begins at chunk `start`."""
+    """One sorted run as readers see it: the fences of its chunks, and how to load one; reading begins at chunk `start`.
+
+    `ahead` and `ref` (of a chunk) are there where reading may wait for a disk.
+    """
 
     first: U64
     last: U64
     start: int
     load: Callable[[int], Batch]
+    ahead: Foresight | None = None
+    ref: Callable[[int], ChunkRef] | None = None
 
     @staticmethod
     def of(batch: Batch) -> Source:
@@ -48,6 +54,20 @@ class Source:
 
     def touched(self, key_hash: U64) -> Iterator[tuple[int, int, int]]:
         """(begin, end, chunk) for every chunk that can hold the queries `key_hash[begin:end]`, in order."""
+        for begin, end, chunk in self._touched(key_hash):
+            if self.ahead is not None and self.ref is not None:
+                self.ahead.hashes(self.ref(chunk), key_hash[begin:end])
+            yield begin, end, chunk
+
+    def find(self, chunk: int, rows: Batch, key_hash: U64) -> tuple[I64, I64]:
+        """The range of each of these sorted hashes in a chunk that was loaded."""
+        low, high = equal_ranges(key_hash, rows.words[0])
+        if self.ahead is not None and self.ref is not None:
+            self.ahead.rows(self.ref(chunk), low, high)
+        return low, high
+
+    def _touched(self, key_hash: U64) -> Iterator[tuple[int, int, int]]:
+        """The same, told to nobody."""
         first, last = self.first[self.start :], self.last[self.start :]
         if len(first) == 1:  # most runs of a small state: no arrays of bounds
             low, high = int(key_hash.searchsorted(first[0], "left")), int(key_hash.searchsorted(last[0], "right"))
@@ -201,7 +221,7 @@ def _take_first(source: Source, hashes: U64, rows_max: int, truncated: Mask, lim
         chunk = source.load(index)
         if chunk.order_code is None:
             raise InternalError("a trace with an order stores order codes")
-        low, high = equal_ranges(hashes[begin:end], chunk.words[0])
+        low, high = source.find(index, chunk, hashes[begin:end])
         use = np.minimum(high - low, room)
         cut[begin:end] |= high - low > use
         some = np.flatnonzero(use > 0)

@@ -19,7 +19,7 @@ from dbsp.errors import InternalError
 from dbsp.trace.heads import Source
 from dbsp.zset.arrays import from_values, value_view
 from dbsp.zset.batch import Batch, arrange, concat
-from dbsp.zset.kernels import equal_ranges, expand_ranges
+from dbsp.zset.kernels import expand_ranges
 from dbsp.zset.kernels.ranges import cut_ranges
 from dbsp.zset.schema import INT64, Arrangement, Column, Schema
 
@@ -113,7 +113,7 @@ class _Nearest:
             chunk = source.load(index)
             if chunk.order_code is None:
                 raise InternalError("a trace with an order stores order codes")
-            low, high = equal_ranges(asked.key_hash[begin:end], chunk.words[0])
+            low, high = source.find(index, chunk, asked.key_hash[begin:end])
             cut_ranges(low, high, asked.first[begin:end], asked.last[begin:end], chunk.order_code)
             use = np.minimum(high - low, room)
             cut[begin:end] |= high - low > use

@@ -36,7 +36,7 @@ from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch, concat, merge
 from dbsp.zset.equality import equal_rows
 from dbsp.zset.hashing import hash_decides
-from dbsp.zset.kernels import equal_ranges, expand_ranges, scatter_add
+from dbsp.zset.kernels import expand_ranges, scatter_add
 from dbsp.zset.kernels.ranges import add_ranges, cut_ranges, narrow_ranges
 from dbsp.zset.schema import Arrangement
 
@@ -250,7 +250,8 @@ class Spine:
             part = self._chunks.get(run.ref(index), self.arrangement)
             return part.slice(row, len(part)) if row and index == chunk else part
 
-        return Source(first=run.first, last=run.last, start=chunk, load=load)
+        ahead = self._chunks.foresight()
+        return Source(first=run.first, last=run.last, start=chunk, load=load, ahead=ahead, ref=run.ref)
 
     def _sources(self) -> Iterator[Source]:
         """Stored runs, then the batches on top."""
@@ -277,7 +278,7 @@ class Spine:
         for source in self._sources():
             for begin, end, index in source.touched(key_hash):
                 chunk = source.load(index)
-                low, high = equal_ranges(key_hash[begin:end], chunk.words[0])
+                low, high = source.find(index, chunk, key_hash[begin:end])
                 query, position = expand_ranges(low, high)
                 if len(query):
                     queries.append(query + begin)
@@ -301,7 +302,7 @@ class Spine:
         for source in self._sources():
             for begin, end, index in source.touched(key_hash):
                 chunk = source.load(index)
-                low, high = equal_ranges(key_hash[begin:end], chunk.words[0])
+                low, high = source.find(index, chunk, key_hash[begin:end])
                 if code is not None:
                     narrow_ranges(low, high, code[begin:end], chunk.order_code)
                 if row_hash is not None:
@@ -355,7 +356,7 @@ class Spine:
         for source in self._sources():
             for begin, end, index in source.touched(key_hash):
                 chunk = source.load(index)
-                low, high = equal_ranges(key_hash[begin:end], chunk.words[0])
+                low, high = source.find(index, chunk, key_hash[begin:end])
                 cut_ranges(low, high, first[begin:end], last[begin:end], chunk.order_code)
                 yield begin, low, high, chunk
 

@@ -270,6 +270,19 @@ def outline(buffer: Bytes) -> Outline:
     return Outline(rows=rows, first=first, last=last)
 
 
+def buffer_table(buffer: Bytes) -> list[tuple[int, int]]:
+    """Where the buffers of an encoded batch lie: (offset, bytes) of each, by the header; nothing is checked.
+
+    **Errors** `DataError` where the bytes are too few for it.
+    """
+    view = _whole_header(buffer)
+    *_, buffers, _blocks = _HEADER.unpack_from(view)
+    table = view[_HEADER.size : _HEADER.size + buffers * _ENTRY.size]
+    if len(table) < buffers * _ENTRY.size:
+        raise DataError(f"not a batch: bytes={len(view)} buffers={buffers}")
+    return list(_ENTRY.iter_unpack(table))
+
+
 def head_checksum(buffer: Bytes) -> int:
     """A checksum of an encoded batch, computed over header, buffer table and block checksums: other rows, another number.
 
