@@ -35,8 +35,13 @@ class DurablePipeline:
         source: InputSection | None = None,
         target: OutputSection | None = None,
         name: str = "benchmark",
+        *,
+        resumed: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make everything that is durable, and open it; input and output are embedded logs unless others are named."""
+        """Make everything that is durable, and open it; input and output are embedded logs unless others are named.
+
+        With `resumed`, what `left` told in another process, it opens what is there instead (embedded logs only).
+        """
         self.folder = folder
         self.plan = make_plan(circuit)
         self.layout = initial(workers)
@@ -45,7 +50,8 @@ class DurablePipeline:
             input=source or InputSection(partitions=workers), output=target or OutputSection(),
         )  # fmt: skip
         if self.site.input.kind == "embedded":
-            self.inputs: Any = EmbeddedInputLog(folder, self.plan.tables, partitions=workers, create=True)
+            new = resumed is None
+            self.inputs: Any = EmbeddedInputLog(folder, self.plan.tables, partitions=workers, create=new)
         else:
             folder.mkdir(parents=True, exist_ok=True)
             self.inputs = self.site.open_input()
@@ -55,6 +61,12 @@ class DurablePipeline:
         self._next_step, self.version, self._epoch = 0, 0, 1
         self._records: list[StepRecord] = []
         self._done: dict[tuple[str, int], int] = dict.fromkeys(self.inputs.ends(), 0)
+        if resumed is not None:
+            self._next_step, self.version, self._epoch = resumed["step"], resumed["version"], resumed["epoch"] + 1
+            self._done = dict(self.inputs.ends())
+            self.runtime.fence(self._epoch, self.layout.workers)
+            self.runtime.open(self.version, self._epoch, self.layout)
+            return
         first = CheckpointId(
             run="benchmark", epoch=1, step=0, layout_version=self.layout.version, fingerprint=self.plan.fingerprint
         )
@@ -101,6 +113,10 @@ class DurablePipeline:
         self.runtime.commit(self.version, checkpoint, self.layout)
         self.inputs.trim(self._done)
         self._records.clear()
+
+    def left(self) -> dict[str, int]:
+        """What another process needs to go on from the last commit; nothing may have been pushed since."""
+        return {"step": self._next_step, "version": self.version, "epoch": self._epoch}
 
     def recover(self) -> tuple[float, float]:
         """As after the end of the process: (seconds to open the version, seconds to replay the steps since)."""

@@ -1,21 +1,28 @@
 """State larger than memory: what a pipeline holds in memory is what its steps touch, not what it keeps.
 
-`python -m benchmarks.memory [--rows N] [--limit-mb M] [--workload count join]`. Each workload runs twice in a process of its own,
-durable, one worker: without a limit, and in a memory cgroup of M MB (needs root; left out where no cgroup can be made). N rows
-of state are built in steps of 100 k rows with a version committed after every ten; then come steps of 10 k rows all over the
-keys, once with a quarter of the state and once with all of it. Anonymous memory (RssAnon) is what the process cannot give back;
-file pages (RssFile) are the databases' maps, which the kernel drops when it needs the room. The cgroup counts both, so a
-run that ends in it kept its state in less memory than the state takes. Both are sampled every 10 ms, also inside steps.
+`python -m benchmarks.memory [--rows N] [--limit-mb M] [--workload count join]`. Durable, one worker, a process for each part:
 
-- count: `select k, count(*) group by k`, N distinct keys.
+1. N rows of state are built in steps of 100 k rows with a version committed after every ten; then come steps of 10 k rows all
+   over the keys, once with a quarter of the state and once with all of it. Anonymous memory (RssAnon) is what the process
+   cannot give back; file pages (RssFile) are the databases' maps, which the kernel drops when it needs the room. Both are
+   sampled every 10 ms, also inside steps.
+2. The state is opened by a new process, its files dropped from the page cache before, and stepped on: once without a limit,
+   once in a memory cgroup of M MB (needs root; left out where none can be made), which counts both kinds of memory, page
+   cache too. Each mix of keys has 50 steps of 10 k rows to begin with and 50 that are measured, a version after every
+   ten. What the steps put out must be the same to the byte in both runs, else the run fails.
+
+- count: `select k, count(*) group by k`, N distinct keys. `local`: 90 % of the rows have one of the 20 k newest keys, 9 % any,
+  1 % a new one. `uniform`, the worst case: any key.
 - join: N orders, each with its number, joined with N / 20 items by key; the steps on top change items, so each of their
   rows takes back and gives out about 20 rows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -34,10 +41,12 @@ from benchmarks import count_per_key, report
 from benchmarks.durable import DurablePipeline
 from dbsp.runtime.inprocess import InProcessRuntime
 
-ROWS, LIMIT_MB = 40_000_000, 1_000
+ROWS, LIMIT_MB = 40_000_000, 400
 BUILD_ROWS, TOUCH_ROWS, TOUCH_STEPS, STEPS_PER_VERSION = 100_000, 10_000, 50, 10
 ORDERS_PER_ITEM = 20
 SAMPLE_S = 0.01
+HOT_KEYS, HOT_SHARE, NEW_SHARE = 20_000, 0.9, 0.01
+LEFT = "left.json"
 MEGABYTE = 1 << 20
 CGROUPS = Path("/sys/fs/cgroup")
 MIXED = np.uint64(0x9E3779B97F4A7C15)
@@ -79,14 +88,33 @@ class Count:
 
     def __init__(self) -> None:
         self.circuit = count_per_key.circuit()
+        self.mixes = {"local": self._local, "uniform": self._uniform}
+        self.draws = self._uniform
         self._chance = np.random.default_rng(5)
+        self._new = 0
+
+    def _uniform(self, rows: int) -> np.ndarray:
+        """Any of the keys."""
+        return self._chance.integers(0, rows, TOUCH_ROWS)
+
+    def _local(self, rows: int) -> np.ndarray:
+        """Mostly the newest keys, some that nobody has seen, and any of the others."""
+        hot, new = int(TOUCH_ROWS * HOT_SHARE), int(TOUCH_ROWS * NEW_SHARE)
+        self._new += new
+        return np.concatenate(
+            [
+                self._chance.integers(max(0, rows - HOT_KEYS), rows, hot),
+                np.arange(rows + self._new - new, rows + self._new),
+                self._chance.integers(0, rows, TOUCH_ROWS - hot - new),
+            ]
+        )
 
     def build(self, pipeline: DurablePipeline, first: int, last: int) -> None:
         keys = np.arange(first, last, dtype=np.uint64) * MIXED
         pipeline.push(pa.table({"k": keys.view(np.int64)}))
 
     def touch(self, pipeline: DurablePipeline, rows: int) -> None:
-        keys = self._chance.integers(0, rows, TOUCH_ROWS).astype(np.uint64) * MIXED
+        keys = self.draws(rows).astype(np.uint64) * MIXED
         pipeline.push(pa.table({"k": keys.view(np.int64)}))
 
 
@@ -98,7 +126,13 @@ class Join:
         items = dbsp.table("items", {"item": dbsp.INT64, "price": dbsp.INT64}, primary_key="item")
         joined = orders.join(items, on="item").select("number", paid=dbsp.col("quantity") * dbsp.col("price"))
         self.circuit = dbsp.circuit("join", {"paid": joined})
+        self.mixes = {"uniform": self._uniform}
+        self.draws = self._uniform
         self._chance = np.random.default_rng(6)
+
+    def _uniform(self, rows: int) -> np.ndarray:
+        """Any of the items."""
+        return self._chance.choice(max(1, rows // ORDERS_PER_ITEM), TOUCH_ROWS // ORDERS_PER_ITEM)
 
     def build(self, pipeline: DurablePipeline, first: int, last: int) -> None:
         low, high = first // ORDERS_PER_ITEM, max(1, last // ORDERS_PER_ITEM)
@@ -109,8 +143,7 @@ class Join:
         pipeline.push(pa.table({"number": number, "item": item, "quantity": item % 9 + 1}), "orders")
 
     def touch(self, pipeline: DurablePipeline, rows: int) -> None:
-        item = self._chance.choice(max(1, rows // ORDERS_PER_ITEM), TOUCH_ROWS // ORDERS_PER_ITEM)
-        item = np.unique(item)
+        item = np.unique(self.draws(rows))
         pipeline.push(pa.table({"item": item, "price": self._chance.integers(1, 97, len(item))}), "items")
 
 
@@ -118,7 +151,7 @@ WORKLOADS: dict[str, Callable[[], Count | Join]] = {"count": Count, "join": Join
 
 
 def child(name: str, rows: int, box: Path) -> dict[str, object]:
-    """One workload in this process; its figures."""
+    """Build one workload's state in this process, and step on it; its figures."""
     workload, sampler = WORKLOADS[name](), Sampler()
     pipeline = DurablePipeline(box / "data", workload.circuit, 1, InProcessRuntime)
     figures: dict[str, object] = {f"started_{key}": value for key, value in sampler.take().items()}
@@ -137,10 +170,50 @@ def child(name: str, rows: int, box: Path) -> dict[str, object]:
             figures |= {f"steps_on_{share}_{key}": value for key, value in sampler.take().items()}
             state = pipeline.step().workers[0].state_bytes
             figures[f"state_{share}_bytes"] = state
+        pipeline.commit()
+        (box / LEFT).write_text(json.dumps(pipeline.left()))
     finally:
         sampler.end()
         pipeline.close()
     return figures
+
+
+def resumed_child(name: str, rows: int, box: Path) -> dict[str, object]:
+    """Open the state that another process built, and step on it; figures, and digests of what the steps put out."""
+    workload, sampler = WORKLOADS[name](), Sampler()
+    left = json.loads((box / LEFT).read_text())
+    started = time.perf_counter()
+    pipeline = DurablePipeline(box / "data", workload.circuit, 1, InProcessRuntime, resumed=left)
+    figures: dict[str, object] = {"opened_ms": round(1000 * (time.perf_counter() - started), 2)}
+    try:
+        for kind, keys in workload.mixes.items():
+            begun = pipeline.left()["step"]
+            workload.draws = keys
+            touch(pipeline, workload, rows)  # reads what it needs for the first time, and checks the checksums
+            sampler.take()
+            faults, used = resource.getrusage(resource.RUSAGE_SELF).ru_majflt, time.process_time()
+            seconds = touch(pipeline, workload, rows)
+            figures[f"{kind}_steps_ms"] = round(1000 * seconds / TOUCH_STEPS, 2)
+            figures[f"{kind}_steps_processor_ms"] = round(1000 * (time.process_time() - used) / TOUCH_STEPS, 2)
+            figures[f"{kind}_pages_waited_for"] = resource.getrusage(resource.RUSAGE_SELF).ru_majflt - faults
+            figures |= {f"{kind}_{key}": value for key, value in sampler.take().items()}
+            figures[f"{kind}_digest"] = digest(pipeline, begun)
+        figures["state_bytes"] = pipeline.step().workers[0].state_bytes
+    finally:
+        sampler.end()
+        pipeline.close()
+    return figures
+
+
+def digest(pipeline: DurablePipeline, first: int) -> str:
+    """A number for all that the steps from `first` on put out."""
+    found = hashlib.blake2b(digest_size=8)
+    for view in pipeline.plan.views:
+        for step, rows in pipeline.site.output_log(0).read(view.name, first):
+            found.update(step.to_bytes(8, "big"))
+            for column in rows.columns:
+                found.update(column.to_numpy().tobytes())
+    return found.hexdigest()
 
 
 def build(pipeline: DurablePipeline, workload: Count | Join, built: int, until: int) -> None:
@@ -191,27 +264,57 @@ def highest(group: Path) -> int:
     return int(file.read_text())
 
 
-def run(name: str, rows: int, group: Path | None) -> dict[str, object]:
+def run(name: str, rows: int, box: Path, group: Path | None = None, resumed: bool = False) -> dict[str, object]:
     """One workload in a process of its own, inside the group if there is one."""
-    box = Path(tempfile.mkdtemp(prefix="memory-"))
     command = [sys.executable, "-m", "benchmarks.memory", "--child", str(box), "--workload", name, "--rows", str(rows)]
+    command += ["--resumed"] if resumed else []
     enter = None if group is None else (lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, preexec_fn=enter)
+    figures: dict[str, object] = json.loads(done.stdout)
+    return figures if group is None else {**figures, "highest_bytes": highest(group)}
+
+
+def forgotten(box: Path) -> None:
+    """Write the files of a folder out and drop them from the page cache: pages count for the group that read them first."""
+    for file in box.rglob("*"):
+        if file.is_file():
+            handle = os.open(file, os.O_RDONLY)
+            os.fsync(handle)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(handle)
+
+
+def larger_than_memory(name: str, rows: int, limit_mb: int, box: Path) -> dict[str, object] | None:
+    """The state in `box` stepped on by a process without a limit, and by one in a group smaller than the state."""
+    other = box.with_name(box.name + "-limited")
+    shutil.copytree(box, other)
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, preexec_fn=enter)
-        figures: dict[str, object] = json.loads(done.stdout)
-        return figures if group is None else {**figures, "highest_bytes": highest(group)}
+        forgotten(box)
+        free = run(name, rows, box, resumed=True)
+        with cgroup(limit_mb) as group:
+            if group is None:
+                return None
+            forgotten(other)
+            limited = run(name, rows, other, group, resumed=True)
     finally:
-        shutil.rmtree(box, ignore_errors=True)
+        shutil.rmtree(other, ignore_errors=True)
+    found: dict[str, object] = {"workload": name, "rows": rows, "limit_mb": limit_mb}
+    found |= {f"free_{key}": value for key, value in free.items()}
+    found |= {f"limited_{key}": value for key, value in limited.items()}
+    for kind in WORKLOADS[name]().mixes:
+        found[f"ratio_{kind}_rate"] = float(str(free[f"{kind}_steps_ms"])) / float(str(limited[f"{kind}_steps_ms"]))
+        found[f"same_{kind}_outputs"] = free[f"{kind}_digest"] == limited[f"{kind}_digest"]
+    found["ratio_of_state_to_limit"] = float(str(free["state_bytes"])) / (limit_mb * MEGABYTE)
+    return found
 
 
-def ratios(figures: dict[str, object], limit_mb: int) -> dict[str, object]:
+def ratios(figures: dict[str, object]) -> dict[str, object]:
     """What the figures say: how memory grew while the state grew four times, and how much more state than memory there was."""
     number = {key: float(str(value)) for key, value in figures.items()}
     found: dict[str, object] = {
         "ratio_of_state": number["state_whole_bytes"] / number["state_quarter_bytes"],
         "ratio_of_anonymous_memory": number["steps_on_whole_RssAnon"] / number["steps_on_quarter_RssAnon"],
         "ratio_of_state_to_anonymous_memory": number["state_whole_bytes"] / number["steps_on_whole_RssAnon"],
-        "ratio_of_state_to_limit": number["state_whole_bytes"] / (limit_mb * MEGABYTE),
     }
     return found
 
@@ -222,19 +325,25 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--limit-mb", type=int, default=LIMIT_MB)
     parser.add_argument("--workload", nargs="+", choices=sorted(WORKLOADS), default=sorted(WORKLOADS))
+    parser.add_argument("--resumed", action="store_true", help="the folder of --child holds a state already")
     parser.add_argument("--child", type=Path, help="run one workload here, with its data in this folder")
     arguments = parser.parse_args()
     if arguments.child is not None:
-        print(json.dumps(child(arguments.workload[0], arguments.rows, arguments.child)))
+        work = resumed_child if arguments.resumed else child
+        print(json.dumps(work(arguments.workload[0], arguments.rows, arguments.child)))
         return
     for name in arguments.workload:
-        free = run(name, arguments.rows, None)
-        report.keep("memory", {"workload": name, "rows": arguments.rows, **free, **ratios(free, arguments.limit_mb)})
-        with cgroup(arguments.limit_mb) as group:
-            if group is not None:
-                limited = run(name, arguments.rows, group)
-                shown = {"workload": name, "rows": arguments.rows, "limit_mb": arguments.limit_mb}
-                report.keep("memory", {**shown, **limited, **ratios(limited, arguments.limit_mb)})
+        box = Path(tempfile.mkdtemp(prefix="memory-"))
+        try:
+            built = run(name, arguments.rows, box)
+            report.keep("memory", {"workload": name, "rows": arguments.rows, **built, **ratios(built)})
+            larger = larger_than_memory(name, arguments.rows, arguments.limit_mb, box)
+            if larger is not None:
+                report.keep("memory", larger)
+                if not all(value for key, value in larger.items() if key.startswith("same_")):
+                    raise SystemExit("the run in little memory has put out something else")
+        finally:
+            shutil.rmtree(box, ignore_errors=True)
 
 
 if __name__ == "__main__":
