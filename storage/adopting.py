@@ -50,6 +50,9 @@ class _Incoming:
         """A chunk that still waits."""
         return self._waiting.get(ref, arrangement)
 
+    def foresight(self) -> None:
+        """Nobody looks up through this."""
+
     def flush(self) -> None:
         """Write what waits."""
         count, size = self._durable.copy_in(self._epoch, self._waiting.take().items())

@@ -36,6 +36,8 @@ from dbsp.zset.encoding import Outline, decode, encode, head_checksum, outline
 from dbsp.zset.schema import Arrangement
 
 CHUNK_BYTES_MAX = 2 << 20
+DECODED_MAX = 4096
+"""How many chunks a reading keeps decoded: about 2.5 kB each, beside the map."""
 _HEADER = struct.Struct("<4sHHQQQ16x")
 _MAGIC = b"DBCH"
 _FORMAT = 2
@@ -110,7 +112,10 @@ class Shelf:
 
 
 class ReadChunks:
-    """Chunks read where they lie: the scratch side first, then the durable one."""
+    """Chunks read where they lie: the scratch side first, then the durable one.
+
+    **Limit**: `DECODED_MAX` chunks stay decoded; with more than that all are decoded anew when they are asked for again.
+    """
 
     def __init__(
         self, shelves: tuple[Shelf, ...], chunk_bytes_max: int = CHUNK_BYTES_MAX, paging: Paging | None = None
@@ -132,6 +137,8 @@ class ReadChunks:
         for shelf in self._shelves:
             batch = shelf.batch(ref, arrangement)
             if batch is not None:
+                if len(self._decoded) >= DECODED_MAX:
+                    self._decoded, self._asked = {}, set()
                 self._decoded[ref.id] = batch
                 return batch
         files = [str(data_file(shelf.environment.folder)) for shelf in self._shelves]

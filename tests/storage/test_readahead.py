@@ -257,3 +257,19 @@ def test_numbers_of_deleted_chunks_are_let_go(tmp_path: Path) -> None:
         there = len(txn.keys("chunks"))
     assert 0 < len(durable.environment.verified) <= there
     database.close()
+
+
+def test_a_reading_keeps_no_more_than_so_many_chunks_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dbsp.storage.chunkfile.DECODED_MAX", 5)
+    database = WorkerDatabase.create(tmp_path / "w", first_id(), chunk_bytes_max=600)
+    database.open(0, 1)
+    rows = [((number, "a"), 1) for number in range(400)]
+    run_step(database, 1, 0, rows)
+    with database.begin(1, 1, 0, (BY_KEY,)) as transaction:
+        spine = transaction.spine(BY_KEY)
+        assert len(list(spine.parts())) > 5
+        for _ in range(2):
+            assert spine.sums(arranged(BY_KEY, rows)).tolist() == [[1]] * 400
+        assert transaction._reading is not None
+        assert len(transaction._reading.chunks._decoded) <= 5
+    database.close()
