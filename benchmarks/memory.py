@@ -39,6 +39,7 @@ import pyarrow as pa
 import dbsp
 from benchmarks import count_per_key, report
 from benchmarks.durable import DurablePipeline
+from dbsp.io import EmbeddedOutputLog
 from dbsp.runtime.inprocess import InProcessRuntime
 
 ROWS, LIMIT_MB = 40_000_000, 400
@@ -207,9 +208,11 @@ def resumed_child(name: str, rows: int, box: Path) -> dict[str, object]:
 
 def digest(pipeline: DurablePipeline, first: int) -> str:
     """A number for all that the steps from `first` on put out."""
-    found = hashlib.blake2b(digest_size=8)
+    found, log = hashlib.blake2b(digest_size=8), pipeline.site.output_log(0)
+    if not isinstance(log, EmbeddedOutputLog):
+        raise TypeError(f"the outputs are read back from the embedded log: kind={type(log).__name__}")
     for view in pipeline.plan.views:
-        for step, rows in pipeline.site.output_log(0).read(view.name, first):
+        for step, rows in log.read(view.name, first):
             found.update(step.to_bytes(8, "big"))
             for column in rows.columns:
                 found.update(column.to_numpy().tobytes())
