@@ -6,7 +6,8 @@ LMDB 0.9 puts a large value 16 bytes behind the start of a page; 16 + 48 = 64, s
 Invariants:
 1. A value is used only if its header names the chunk and checksum that the manifest asked for, and its size, rows and range
    of key hashes are those the manifest tells, so a chunk of another version or another file is never taken for it.
-2. The checksums of a durable chunk are computed when the chunk is first touched by a process, before any row is read.
+2. The checksums of a durable chunk are computed when the chunk is first touched by a process, before any row is read, unless
+   that process copied it from its scratch, whose chunks were made since the machine booted.
    (They are per block of 64 KiB, inside the encoding; the chunk's own checksum is that of the encoding's head, which
    holds the block checksums, so it stands for the whole content: equal only where the rows are. The head's own checksum
    is no part of what it is computed over. Format 1 took that in, and had one number for all chunks.)
