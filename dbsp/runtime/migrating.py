@@ -103,10 +103,21 @@ class _Traces:
                     yield trace, transaction.spine(trace)
 
     def _keys(self) -> Keys:
-        """The key hashes of all traces. **Cost** reads the hashes of all stored rows, once per migration."""
+        """The key hashes of all traces, without those of which only rows are left that add up to nothing.
+
+        Such rows lie in several runs until a merge meets them: of a key that went to another worker, say. A cancel must not
+        take them for the state, which may be where it was before.
+
+        **Cost** reads the hashes of all stored rows, and looks up those that several chunks have, once per migration.
+        """
         found: list[Keys] = [NO_KEYS]
-        for _, spine in self._spines():
-            found += [distinct(part.words[0]).copy() for part in spine.parts()]
+        for trace, spine in self._spines():
+            stored = [distinct(part.words[0]).copy() for part in spine.parts()]
+            hashes = np.sort(np.concatenate([NO_KEYS, *stored]), kind="stable")
+            several = distinct(hashes[1:][hashes[1:] == hashes[:-1]])
+            rows = rearrange(spine.matches(several)[1], trace.arrangement)
+            whole = distinct(hashes)
+            found += [whole[~contains(several, whole)], distinct(rows.words[0]).copy()]
         return hashes_of(np.concatenate(found))
 
     def _rows(self, keys: Keys) -> dict[int, Batch]:
