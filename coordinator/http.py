@@ -24,16 +24,19 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from dbsp.coordinator.config import LOOPBACK
 from dbsp.coordinator.docs_page import docs_page
 from dbsp.coordinator.service import Service, ViewRows
-from dbsp.errors import CapacityError, ConfigError, DbspError
+from dbsp.errors import CapacityError, ConfigError, DataError, DbspError
 from dbsp.io import Position, Producer
 from dbsp.io.formats import decode_arrow, decode_json
 from dbsp.version import VERSION
 
 ARROW = "application/vnd.apache.arrow.stream"
+OTHER_KINDS = ("text/csv", "multipart/", "application/vnd.", "application/avro", "application/gzip", "application/zip")
+"""Bodies that are surely no JSON: read as that, each line would be a bad row."""
 STEP_HEADER = "Dbsp-Step"
 PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
 STATUS = {
@@ -118,6 +121,8 @@ def _guard(service: Service) -> Callable[[Request, Callable[[Request], Awaitable
             return refusal
         try:
             return await following(request)
+        except ClientDisconnect:  # nobody hears the answer; of a body that broke off nothing is taken
+            return _refuse(400, "data", "the request broke off", "send it again")
         except Exception as error:  # noqa: BLE001 - a bug of ours is answered as one, and the service goes on
             service.note_bug(f"{request.method} {request.url.path}", error)
             message = f"a bug: {type(error).__name__}: {error}"
@@ -226,12 +231,23 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         was. `wait=true` answers when the rows are processed,
         or after `timeout_s` with an error: the rows are durable all the same.
         """
+        kind = _kind(request)
         body = await _body(request, service.config.http.max_body_bytes)
-        kind = request.headers.get("content-type", "application/json")
         producer = _producer(request)
         return await run_in_threadpool(
             _push, service, table, body, kind, producer, partition, timeout_s if wait else None
         )
+
+
+def _kind(request: Request) -> str:
+    """How the body says it is written; `DataError` for what is not read here, before any of it is taken."""
+    packed = request.headers.get("content-encoding", "identity")
+    if packed.lower() != "identity":
+        raise DataError(f"packed bodies are not read: Content-Encoding={packed}", "send the rows as they are")
+    kind = request.headers.get("content-type", "application/json").lower()
+    if kind.startswith(OTHER_KINDS) and not kind.startswith(ARROW):
+        raise DataError(f"bodies of this kind are not read: Content-Type={kind}", f"send JSON, or {ARROW}")
+    return kind
 
 
 async def _body(request: Request, bytes_max: int) -> bytes:

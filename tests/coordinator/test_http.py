@@ -64,6 +64,37 @@ def test_http_a_number_that_was_passed_over_is_refused_and_one_that_is_none_expl
         assert (push(wrong).status_code, push(wrong).json()["error"]["code"]) == (400, "config")
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "text/csv"},
+        {"Content-Type": "Multipart/form-data; boundary=x"},
+        {"Content-Type": "application/vnd.apache.arrow.file"},
+        {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+    ],
+)
+def test_http_what_is_not_read_is_refused_and_no_row_of_it_taken(client: httpx.Client, headers: dict[str, str]) -> None:
+    answer = client.post("/v1/tables/orders/rows", content=b"id,customer,amount\n1,a,1\n", headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "data")
+    assert "Content-" in answer.json()["error"]["message"]
+    for kind in ("application/x-www-form-urlencoded", "application/x-ndjson", "Application/VND.apache.arrow.stream"):
+        taken = client.post("/v1/tables/orders/rows", content=b"", headers={"Content-Type": kind})
+        assert (taken.status_code, taken.json()["first"]) == (200, 0), "nothing came before it"
+        if "arrow" not in kind.lower():
+            assert taken.json()["last"] == 0
+
+
+def test_http_a_producer_that_dies_within_its_request_is_no_bug_of_ours(folder: Path) -> None:
+    with Service(settings(folder)) as service, answering(service) as client:
+        with socket.create_connection((client.base_url.host, client.base_url.port)) as broken:
+            broken.sendall(
+                b'POST /v1/tables/orders/rows HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"id": 1'
+            )
+        assert client.post("/v1/tables/orders/rows?wait=true", json=[{"id": 2}]).json()["first"] == 0
+    log = (folder / "data" / "coordinator.log").read_text()
+    assert '"bug"' not in log
+
+
 def test_http_decisions(client: httpx.Client) -> None:
     client.post("/v1/tables/orders/rows?wait=true", json=[{"id": 1, "customer": "a", "amount": 1}])
     assert client.post("/v1/checkpoint").json() == {"version": 1, "step": 1}
