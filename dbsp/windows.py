@@ -167,7 +167,8 @@ def rolling(
 
     **Shape** `rows=2`: the row and the 2 before it. `rows=(2, 1)`: from 2 before to 1 behind; a negative number lies on the
     other side, so `rows=(5, -1)` leaves the row itself out; None is no bound. `range=dbsp.minutes(5)`: from 5 minutes
-    before up to the row's own time, both included, ties too; `range=(before, behind)`. A range needs one ordering
+    before up to the row's own time, both included, ties too; `range=(before, behind)`, where a negative bound lies on the
+    other side too: `range=(dbsp.days(7), -dbsp.days(1))` is the week before the row's day. A range needs one ordering
     column: a timestamp or a duration with spans, a date with spans of whole days or numbers of days, integers with
     numbers; before and behind follow the order, so in a descending one "before" is greater. Rows whose order is null
     are a frame of their own. Aggregates: count, sum, avg, min, max.
@@ -238,6 +239,9 @@ def frame_of(function: WindowFunction, unit: str | None) -> Frame | None:
         hint = "order by one timestamp, date, duration or integer column, or give rows= instead of range="
         raise CircuitError("a range needs one ordering column whose values have distances", hint)
     preceding, following = (_distance(bound, unit) for bound in function.range)
+    if preceding is not None and following is not None and preceding + following < 0:
+        hint = "range=(dbsp.days(7), -dbsp.days(1)) is from 7 days before to 1 day before"
+        raise CircuitError(f"a frame ends before it starts: range={function.range}", hint)
     return Frame(kind="range", preceding=preceding, following=following)
 
 
@@ -261,8 +265,6 @@ def _distance(bound: Any, unit: str) -> int | None:
             "1": "a whole number",
         }
         raise CircuitError(f"a range that does not fit the order column: got={bound!r}", hint[unit])
-    if distance < 0:
-        raise CircuitError(f"a range is not negative: got={bound!r}", "range=(before, behind), each at least nothing")
     return distance
 
 

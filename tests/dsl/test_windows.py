@@ -42,7 +42,8 @@ t = dbsp.table("t", {"k": dbsp.STRING, "at": dbsp.TIMESTAMP, "day": dbsp.DATE, "
         (lambda: rolled("at", 5), "does not fit the order column"),
         (lambda: rolled("x", dbsp.minutes(5)), "does not fit the order column"),
         (lambda: rolled("day", dbsp.hours(5)), "does not fit the order column"),
-        (lambda: rolled("x", (5, -1)), "a range is not negative"),
+        (lambda: rolled("x", (5, -6)), "a frame ends before it starts: range=(5, -6)"),
+        (lambda: rolled("day", (-dbsp.days(3), dbsp.days(2))), "a frame ends before it starts"),
     ],
 )
 def test_it_is_refused_where_it_is_written(write: Callable[[], Any], message: str) -> None:

@@ -31,6 +31,7 @@ changes = st.lists(
 bounds = st.one_of(st.none(), st.integers(0, 4))
 items = st.tuples(st.sampled_from(["t", "s", "x"]), st.booleans(), st.booleans())
 orders = st.lists(items, min_size=1, max_size=2, unique_by=lambda item: item[0])
+BEHIND = 2
 pace = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 FUNCTIONS = {
@@ -224,10 +225,13 @@ def test_a_frame_of_rows_holds_them(
 
 
 @pace
-@given(first=many, history=changes, bits=hashes, frame=st.tuples(bounds, bounds), by=items)
+@given(first=many, history=changes, bits=hashes, frame=st.tuples(bounds, bounds), by=items, side=st.integers(0, 2))
 def test_a_frame_of_a_range_holds_what_is_near(
-    first: list[Any], history: list[Any], bits: int | None, frame: Any, by: Any
+    first: list[Any], history: list[Any], bits: int | None, frame: Any, by: Any, side: int
 ) -> None:
+    far, near = frame if frame[0] is None else (frame[0], -min(frame[0], frame[1] or 0))
+    frame = frame if not side else (far, near if far is not None else -2)
+    frame = frame[::-1] if side == BEHIND else frame
     calls = over(Frame(kind="range", preceding=frame[0], following=frame[1]))
     check(calls, [("t", by[1], by[2])], first, history, bits)
 
@@ -247,7 +251,8 @@ def test_several_functions_share_a_pass(
 
 frames = st.one_of(
     st.builds(Frame, kind=st.sampled_from(["rows", "range"]), preceding=st.integers(0, 4), following=st.integers(0, 4)),
-    st.sampled_from([Frame(kind="rows", preceding=-1, following=4), Frame(kind="rows", preceding=4, following=-2)]),
+    st.builds(Frame, kind=st.sampled_from(["rows", "range"]), preceding=st.just(-1), following=st.just(4)),
+    st.builds(Frame, kind=st.sampled_from(["rows", "range"]), preceding=st.just(4), following=st.just(-2)),
 )
 single = st.one_of(
     st.tuples(st.sampled_from(["lag", "lead"]), st.integers(1, 4)).map(

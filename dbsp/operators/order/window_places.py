@@ -32,7 +32,7 @@ _MOST = (1 << 64) - 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
     """Which rows around a row an aggregate sees: so many `rows` or so much `range` of the order column, both ends
-    included; None has no bound, and a negative number of rows lies on the other side."""
+    included; None has no bound, and a negative number lies on the other side."""
 
     kind: str
     preceding: int | None
@@ -128,6 +128,10 @@ class Places:
         if valid is not None:
             first[~valid], last[~valid] = codes[~valid], codes[~valid]
         cut_ranges(starts, ends, first, last, codes)
+        above, below = _beyond(codes, frame.preceding, frame.following)
+        if valid is not None:
+            above, below = above & valid, below & valid
+        starts, ends = np.where(above, ends, starts), np.where(below, starts, ends)
         return (
             self.start if frame.preceding is None else starts,
             self.end if frame.following is None else ends,
@@ -135,11 +139,23 @@ class Places:
 
 
 def around(codes: U64, before: int | None, behind: int | None) -> tuple[U64, U64]:
-    """The codes so far before and behind each; at most the least and the greatest code."""
-    less = np.uint64(_MOST if before is None else min(before, _MOST))
-    more = np.uint64(_MOST if behind is None else min(behind, _MOST))
-    first = np.where(codes >= less, codes - less, np.uint64(0))
-    return first, np.where(codes <= np.uint64(_MOST) - more, codes + more, np.uint64(_MOST))
+    """The codes so far before and behind each, a negative distance on the other side; at most the least and greatest."""
+    return _moved(codes, -_MOST if before is None else -before), _moved(codes, _MOST if behind is None else behind)
+
+
+def _moved(codes: U64, distance: int) -> U64:
+    """The codes at this distance; at most the least and the greatest code."""
+    by = np.uint64(min(abs(distance), _MOST))
+    if distance < 0:
+        return np.where(codes >= by, codes - by, np.uint64(0))
+    return np.where(codes <= np.uint64(_MOST) - by, codes + by, np.uint64(_MOST))
+
+
+def _beyond(codes: U64, before: int | None, behind: int | None) -> tuple[Mask, Mask]:
+    """Where a frame that leaves its own row out starts above the greatest code, and where it ends below the least."""
+    above = codes > np.uint64(_MOST - min(max(-(before or 0), 0), _MOST))
+    below = codes < np.uint64(min(max(-(behind or 0), 0), _MOST))
+    return np.asarray(above), np.asarray(below)
 
 
 def _near(count: int) -> int:
