@@ -48,6 +48,7 @@ ALL = (
     Suite("recovery", small="--keys 200000"),
     Suite("rescale"),
     Suite("memory", "--rows 10000000 --limit-mb 400", "--rows 1000000 --limit-mb 300", ""),
+    Suite("read_ahead", small="--runtime local --pairs 10", large="--rows 100000 1000000"),
     Suite("spark_step", large="--large"),
     Suite("structured_streaming", small="--rows 300000"),
     Suite("parquet", small="--events 400000"),

@@ -87,6 +87,10 @@ class DurablePipeline:
 
     def step(self, ends: Mapping[tuple[str, int], int] | None = None) -> StepReport:
         """Take everything pushed, or what lies below `ends`, as one step."""
+        return self.runtime.run_step(self.cut(ends), self.layout)
+
+    def cut(self, ends: Mapping[tuple[str, int], int] | None = None) -> StepRecord:
+        """The record of the step that takes what `step` would; it must be run next but for those cut before it."""
         ends = self.inputs.ends() if ends is None else ends
         ranges = tuple(
             Range(table=table, partition=partition, first=self._done.get((table, partition), 0), last=end)
@@ -98,10 +102,9 @@ class DurablePipeline:
             engine="benchmark",
         )  # fmt: skip
         self._records.append(record)
-        report = self.runtime.run_step(record, self.layout)
         self._next_step += 1
         self._done.update(ends)
-        return report
+        return record
 
     def commit(self) -> None:
         """Make the state durable as the next version, and drop the input rows below it."""

@@ -1,0 +1,51 @@
+"""Spark's runtimes for `benchmarks.read_ahead`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dbsp.runtime.keeper import ProcessKeepers
+from dbsp.runtime.spark.runtime import SparkRuntime
+from dbsp.runtime.spark.session import SparkSettings, start
+from dbsp.runtime.tasks import Work
+
+
+@dataclass(frozen=True)
+class DearInput:
+    """A site as it is, but for the claim that its input takes long to read, so that keepers read it."""
+
+    inner: Any
+    input_is_dear: bool = True
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else."""
+        if name.startswith("__") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+@contextmanager
+def making(workers: int, keepers: bool) -> Iterator[Callable[[bool], Callable[[Work], SparkRuntime]]]:
+    """How to make a runtime, with reading ahead or without, on one Spark."""
+    spark = start(SparkSettings(master=f"local[{workers}]", app_name="benchmark"))
+
+    def make(ahead: bool) -> Callable[[Work], SparkRuntime]:
+        def runtime(work: Work) -> SparkRuntime:
+            if not ahead or not keepers:
+                return SparkRuntime(work, spark=spark)
+            found = ProcessKeepers(str(work.site.data_dir))  # type: ignore[attr-defined]
+            made = SparkRuntime(replace(work, site=DearInput(work.site), keepers=found), spark=spark)
+            near = made._near.keepers if made._near is not None else None
+            for worker in range(workers):
+                near.of(worker).ready(60.0)  # type: ignore[union-attr]
+            return made
+
+        return runtime
+
+    try:
+        yield make
+    finally:
+        spark.stop()
