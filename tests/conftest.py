@@ -1,7 +1,7 @@
 """What holds for every test: Hypothesis never judges by the clock (house style: timing is measured in benchmarks only).
 
-How many examples: tests that take long say `max_examples=examples(200)` or `parametrize(…, some(CASES))` (`tests.pace`). With
-`DBSP_TEST_EXAMPLES=few`, which `make quick` sets, they draw a quarter of that; `make test` draws all, as does pytest alone.
+How many examples: 100, or what a test says as `max_examples=examples(200)`; tests with many like cases say `some(CASES)`
+(`tests.pace`). With `DBSP_TEST_EXAMPLES=few`, as in `make quick`, it is a quarter; `make test` runs all, as pytest alone does.
 What a test counts of its examples (`tests.laws.tally`) it judges only where it draws all of them.
 
 Which file first: `make` deals whole files to processes as they come free, so the longest ones begin first; else the last of them
@@ -15,7 +15,15 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("dbsp", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+from tests.pace import examples
+
+settings.register_profile(
+    "dbsp",
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
 settings.load_profile("dbsp")
 
 LONGEST = (

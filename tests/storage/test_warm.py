@@ -14,6 +14,7 @@ from dbsp.errors import FencedError
 from dbsp.storage import WorkerDatabase
 from dbsp.trace.manifest import ID, chunk_refs
 from dbsp.trace.redistribute import WarmReport, redistribute, warm_up
+from tests.pace import some
 
 PIECE = 4 * CHUNK_BYTES
 Sources = dict[int, tuple[AnyDatabase, list[tuple[int, int]]]]
@@ -84,7 +85,7 @@ def check_round(sources: Sources, target: AnyDatabase, version: int) -> None:
     assert (again.copied_bytes, again.missing_bytes) == (0, 0)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", some([0, 2, 4, 6, 1, 3, 5, 7]))
 def test_a_version_made_of_warm_parts_is_the_cold_one(kit: Kit, tmp_path: Path, seed: int) -> None:
     """Rounds over several versions while steps go on; what is left to copy at the end is only what is new."""
     old = grown(kit, seed)
