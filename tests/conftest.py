@@ -28,15 +28,16 @@ settings.load_profile("dbsp")
 
 LONGEST = (
     "tests/laws/test_equalities.py",
-    "tests/sim/test_coordinator_sim.py",
-    "tests/sim/test_sim_plants.py",
-    "tests/laws/test_hot_rescale.py",
-    "tests/sim/test_sim_coverage.py",
     "tests/recursion/test_recursion.py",
     "tests/laws/test_groups_alone.py",
+    "tests/laws/test_hot_rescale.py",
+    "tests/sim/test_coordinator_sim.py",
+    "tests/coordinator/test_command_lines.py",
+    "tests/examples/test_queries.py",
     "tests/operators/test_window.py",
-    "tests/laws/test_overtaken.py",
-    "tests/planted/test_planted_bugs.py",
+    "tests/sim/test_sim_coverage.py",
+    "tests/timing/test_watermarks.py",
+    "tests/storage/test_warm.py",
 )
 """By seconds, as measured; the others follow by how many tests they have."""
 
