@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,11 +16,28 @@ import httpx
 import pytest
 
 from dbsp.coordinator import build as build_module
-from dbsp.coordinator import serve
+from dbsp.coordinator import cli, serve
 from dbsp.coordinator.listen import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, script, serving, settings
+
+
+Said = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Said:
+    """A console script run in this process, which saves its start: the exit code, and what it said on stderr."""
+    monkeypatch.chdir(folder)
+
+    def run(main: Callable[[], None], *arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["script", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), capsys.readouterr().err
+
+    return run
 
 
 def test_check_prints_the_plan_and_starts_nothing(folder: Path) -> None:
@@ -37,22 +55,22 @@ def test_check_prints_the_plan_and_starts_nothing(folder: Path) -> None:
         (SETTINGS, CIRCUIT.replace('col("amount")', 'col("amout")'), "amount"),
     ],
 )
-def test_check_names_what_is_wrong(folder: Path, settings: str, circuit: str, message: str) -> None:
+def test_check_names_what_is_wrong(folder: Path, said: Said, settings: str, circuit: str, message: str) -> None:
     (folder / "pipeline.toml").write_text(settings)
     (folder / "circuit.py").write_text(circuit)
-    done = script("serve", "pipeline.toml", "--check", folder=folder)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    code, text = said(serve.main, "pipeline.toml", "--check")
+    assert code == 2
+    assert message in text
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize("command", [["status"], ["rescale", "3"], ["query", "SELECT 1"], ["stop"]])
-def test_a_client_without_a_service(folder: Path, command: list[str]) -> None:
-    done = script("cli", *command, folder=folder)
-    assert done.returncode == 4
-    assert "not running" in done.stderr
-    assert "dbsp-coordinator pipeline.toml" in done.stderr
-    assert ("--rescale 3" in done.stderr) == (command[0] == "rescale")
+def test_a_client_without_a_service(said: Said, command: list[str]) -> None:
+    code, text = said(cli.main, *command)
+    assert code == 4
+    assert "not running" in text
+    assert "dbsp-coordinator pipeline.toml" in text
+    assert ("--rescale 3" in text) == (command[0] == "rescale")
 
 
 def test_the_client_steers_a_service(folder: Path) -> None:
