@@ -12,15 +12,15 @@ Left out: when to migrate and at what pace. Source: design section 9; design rec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
 
-from dbsp.distribute.commands import BeginCommand, MigrateCommand, event_of, migration_of
+from dbsp.distribute.commands import BeginCommand, CancelCommand, MigrateCommand, event_of, migration_of
 from dbsp.distribute.encoding import decode, encode
-from dbsp.distribute.keys import NO_KEYS, Keys, Numbers, contains, distinct
+from dbsp.distribute.keys import NO_KEYS, Keys, Numbers, contains, distinct, without
 from dbsp.distribute.keys import keys_of as hashes_of
 from dbsp.distribute.lockstep import run_rounds
 from dbsp.distribute.messages import (
@@ -53,12 +53,17 @@ TABLE = "distributor"
 
 @dataclass(slots=True)
 class _Traces:
-    """A worker's traces as the operators downstream of its distributor, before a step."""
+    """A worker's traces as the operators downstream of its distributor, before a step.
+
+    Of a key that has left there may be rows: they add up to nothing, or lie below a waterline. `elsewhere` are keys whose
+    state is known not to be here, whatever rows there are.
+    """
 
     work: Work
     worker: int
     epoch: int
     step: int
+    elsewhere: Keys = field(default_factory=lambda: NO_KEYS)
     taken: dict[int, list[Batch]] = field(default_factory=dict)
     collected: dict[int, Batch] = field(default_factory=dict)
     moved_keys: int = 0
@@ -103,22 +108,11 @@ class _Traces:
                     yield trace, transaction.spine(trace)
 
     def _keys(self) -> Keys:
-        """The key hashes of all traces, without those of which only rows are left that add up to nothing.
-
-        Such rows lie in several runs until a merge meets them: of a key that went to another worker, say. A cancel must not
-        take them for the state, which may be where it was before.
-
-        **Cost** reads the hashes of all stored rows, and looks up those that several chunks have, once per migration.
-        """
+        """The key hashes of all traces. **Cost** reads the hashes of all stored rows, once per migration."""
         found: list[Keys] = [NO_KEYS]
-        for trace, spine in self._spines():
-            stored = [distinct(part.words[0]).copy() for part in spine.parts()]
-            hashes = np.sort(np.concatenate([NO_KEYS, *stored]), kind="stable")
-            several = distinct(hashes[1:][hashes[1:] == hashes[:-1]])
-            rows = rearrange(spine.matches(several)[1], trace.arrangement)
-            whole = distinct(hashes)
-            found += [whole[~contains(several, whole)], distinct(rows.words[0]).copy()]
-        return hashes_of(np.concatenate(found))
+        for _, spine in self._spines():
+            found += [distinct(part.words[0]).copy() for part in spine.parts()]
+        return without(hashes_of(np.concatenate(found)), self.elsewhere)
 
     def _rows(self, keys: Keys) -> dict[int, Batch]:
         """Every trace's rows of these keys. **Cost** that of a look-up of the keys."""
@@ -213,7 +207,11 @@ def begin(work: Work, record: StepRecord, epoch: int, old: Layout, new: Layout) 
         raise DataError(f"a step between two layouts without a command: step={record.step}")
     layout = joint(old, new)
     parts = {worker: _distributor(work, worker, record.step, command, old) for worker in layout.workers}
-    hosts = {worker: _Traces(work=work, worker=worker, epoch=epoch, step=record.step) for worker in layout.workers}
+    stayed = _unmoved(parts.values()) if isinstance(command, CancelCommand) else NO_KEYS
+    hosts = {
+        worker: _Traces(work=work, worker=worker, epoch=epoch, step=record.step, elsewhere=stayed)
+        for worker in layout.workers
+    }
     told = event_of(command, new)
     after, rounds = run_rounds(parts, hosts, {worker: [told] for worker in layout.workers})
     if any((part.layout.version, part.layout.owners) != (new.version, new.owners) for part in after.values()):
@@ -225,6 +223,11 @@ def begin(work: Work, record: StepRecord, epoch: int, old: Layout, new: Layout) 
         work=work, record=record, epoch=epoch, command=command, layout=layout, distributors=after, moved=moved,
         moved_keys=sum(host.moved_keys for host in hosts.values()), rounds=rounds,
     )  # fmt: skip
+
+
+def _unmoved(distributors: Iterable[AnyDistributor]) -> Keys:
+    """Keys that have yet to move: where a migration turns round, their state is at the owners of before, to whom they go back."""
+    return hashes_of(np.concatenate([NO_KEYS, *(part.whitelist for part in distributors)]))
 
 
 def _distributor(work: Work, worker: int, step: int, command: MigrateCommand, old: Layout) -> AnyDistributor:
