@@ -223,7 +223,7 @@ def aggregate_name(value: Any) -> str:
             return "avg"
         case Extreme(greatest=greatest):
             return "max" if greatest else "min"
-    return value.kind.sql(("",) * len(value.arguments)).replace("()", "")
+    return value.kind.sql(("…",) * len(value.arguments)).replace("(…)", "")
 
 
 def frame_of(function: WindowFunction, unit: str | None) -> Frame | None:

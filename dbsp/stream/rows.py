@@ -84,8 +84,8 @@ class Rows(Handle):
                     raise missing_column(name, self.schema)
             return self._selected([(name, name) for name in self.columns if name not in names], source)
 
-    def filter(self, predicate: Expr) -> Stream:
-        """The rows for which the condition is true; rows for which it is null leave, as in SQL.
+    def filter(self, predicate: Expr, *more: Expr) -> Stream:
+        """The rows for which the condition is true (all of them, if there are more); where it is null a row leaves, as in SQL.
 
         **Law** Linear: filter(a + b) = filter(a) + filter(b).
 
@@ -104,6 +104,8 @@ class Rows(Handle):
         """
         source = user_line()
         with located(source):
+            if more:
+                return self.filter(predicate).filter(*more)
             if not isinstance(predicate, Expr):
                 shown = f"{predicate!r}" if not callable(predicate) else "a function"
                 raise CircuitError(f"filter takes an expression: got={shown}", 'such as dbsp.col("x") > 0')

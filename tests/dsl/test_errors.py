@@ -52,6 +52,9 @@ MISTAKES = {
         "filter takes a condition: got=(delay + 1) type=int32 at=circuit.py:LINE; "
         "write a comparison, such as ((delay + 1)) != 0"
     ),
+    't.filter(col("id") > 3, "delay > 3")': (
+        "filter takes an expression: got='delay > 3' at=circuit.py:LINE; such as dbsp.col(\"x\") > 0"
+    ),
     't.filter(lambda row: row["delay"] > 3)': (
         'filter takes an expression: got=a function at=circuit.py:LINE; such as dbsp.col("x") > 0'
     ),

@@ -167,3 +167,12 @@ def test_computed_keys_of_rollup_and_cube_are_named_as_those_of_group_by() -> No
             (None, None, 3, 1),
         }
         assert dict(row for row, _ in run.view("cubed").to_rows()) == {1: 1, None: 1}
+
+
+def test_several_conditions_of_a_filter_are_met_at_once() -> None:
+    table = dbsp.table("t", {"x": dbsp.INT64})
+    some = table.filter(dbsp.col("x") > 1, dbsp.col("x") < 5, dbsp.col("x") != 3)
+    with dbsp.open(dbsp.circuit("c", {"some": some})) as run:
+        run.push("t", {"x": [1, 2, 3, 4, 5, None]})
+        run.step()
+        assert [row for row, _ in run.view("some").to_rows()] == [(2,), (4,)]
