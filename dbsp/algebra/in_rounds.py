@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 CAN = (
-    "a recursion can hold select, with_columns, filter, explode, inner joins, union, distinct, min and max, and difference,"
-    " semi and anti joins against a stream that does not depend on it"
+    "a recursion can hold select, with_columns, filter, explode, inner joins (not null-safe), union, distinct, min and max,"
+    " and difference, semi and anti joins against a stream that does not depend on it"
 )
 RESULT = (
     "aggregate the recursion's result (its rows are a set: a column with the path keeps equal ones apart), or, where it depends"

@@ -146,9 +146,11 @@ class UserFunction:
         made = self.callable(row)
         if self.kind == "row":
             return [self._tuple(made)]
-        if isinstance(made, Mapping | str | bytes):
+        if made is None:
+            return []
+        if isinstance(made, Mapping | str | bytes) or not isinstance(made, Iterable):
             raise TypeError(f"a flat_map function returns an iterable of dicts, not a {type(made).__name__}")
-        return [self._tuple(item) for item in made or ()]
+        return [self._tuple(item) for item in made]
 
     def _tuple(self, made: Any) -> tuple[Any, ...]:
         """One returned dict, checked against the schema's names and nulls."""

@@ -48,9 +48,9 @@ def recursive(start: Any, body: Callable[..., Any], *, max_rounds: int = MAX_ROU
     **Law** x(0) is empty, x(r + 1) = distinct(start + body(x(r))) for all views at once; the answer is the first x(r) that
     equals x(r + 1). It is that of the tables as they are now: a deletion leaves no row behind that only supports itself.
 
-    **Shape** Inside: select, with_columns, filter, explode, inner joins, union, distinct, min and max; difference, semi and
-    anti joins against a stream that does not depend on the views; another recursion, if neither takes a min or max
-    (`max_rounds` is then the outer one's). Columns are matched by name. Rows are a set: each is there once.
+    **Shape** Inside: select, with_columns, filter, explode, inner joins (not null-safe), union, distinct, min and max;
+    difference, semi and anti joins against a stream that does not depend on the views; another recursion, if neither takes
+    a min or max (`max_rounds` is then the outer one's). Columns are matched by name. Rows are a set: each is there once.
 
     **State** Per view its rows with the rounds in which they first followed; what its joins and distincts keep, likewise.
 

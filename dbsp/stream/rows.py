@@ -157,7 +157,7 @@ class Rows(Handle):
         depends_on: Iterable[Any] = (),
         check: bool = False,
     ) -> Stream:
-        """A Python function (also a generator) from a row to any number of rows; otherwise like `map`.
+        """A Python function (also a generator) from a row to any number of rows (None: no row); otherwise like `map`.
 
         **Example**
 

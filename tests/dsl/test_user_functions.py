@@ -59,6 +59,15 @@ def test_flat_map_gives_any_number_and_takes_generators():
     assert failures == []
 
 
+def test_flat_map_gives_no_row_for_none_and_refuses_what_holds_no_rows():
+    def some(row):
+        return [{"y": 1, "t": ""}] if row["s"] else (None if row["x"] else 0)
+
+    origin, _, failures = function(some, "flat").apply(batch((0, ""), (1, ""), (2, "a")))
+    assert origin.tolist() == [2]
+    assert failures == [(0, "some raised TypeError: a flat_map function returns an iterable of dicts, not a int")]
+
+
 def test_no_rows_give_empty_columns_of_the_right_types():
     origin, columns, failures = function(doubled).apply(batch())
     assert (origin.tolist(), failures) == ([], [])
