@@ -26,7 +26,8 @@ def table(
 
     **Shape** With a primary key an insert replaces the row of that key and a delete needs only the key; its columns
     are never null.
-    Without one the table is a bag: a row may occur several times.
+    Without one the table is a bag: a row may occur several times; a delete of a row that is not there counts -1 and
+    takes away the next insert of it.
     `watermark={"at": lateness}` bounds how late a row may be, as `with_watermark` does.
     Of an `append_only` table no row is ever deleted: a delete is refused to its sender, or is a dead letter where the
     sender cannot be told.
