@@ -167,13 +167,13 @@ def _run_node(
     """The node's change of the step; what it adds to its traces goes to `changes`, too."""
     step = context.step
     policy = "dead-letter" if context.error_policy == "stop" else context.error_policy
-    floors = {index: floor_of(*kept, context.waterlines) for index, kept in enumerate(node.closing) if kept is not None}
-    state = _NodeState(
-        node, transaction, {index: floor for index, floor in floors.items() if floor is not None}, changes
-    )
+    bounds = {index: floor_of(*kept, context.waterlines) for index, kept in enumerate(node.closing) if kept is not None}
+    floors = {index: floor for index, floor in bounds.items() if floor is not None}
+    state = _NodeState(node, transaction, floors, changes)
     try:
-        given = context if policy == context.error_policy else replace(context, error_policy=policy)
-        made = node.operator.step(given, state, state.arranged(inputs))
+        same = policy == context.error_policy and floors == context.floors
+        told = context if same else replace(context, error_policy=policy, floors=floors)
+        made = node.operator.step(told, state, state.arranged(inputs))
         state.settle()
         return made
     except DbspError as error:

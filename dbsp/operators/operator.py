@@ -14,7 +14,7 @@ Source: design section 4.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -53,7 +53,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """What a step is to an operator; failures of rows and signals for the steps to come are collected here."""
+    """What a step is to an operator; failures of rows and signals for the steps to come are collected here.
+
+    `floors` are those of the node's traces that a waterline closes, by index: which rows below them are still stored, and which
+    of a row and its retraction, is chance.
+    """
 
     step: int
     clock_us: int
@@ -62,6 +66,7 @@ class StepContext:
     clock_before_us: int | None = None
     waterlines: tuple[Waterline, ...] = ()
     signals: list[Signal] = field(default_factory=list)
+    floors: Mapping[int, Floor] = field(default_factory=dict)
 
     def fail(self, payload: str, reason: str, weight: int) -> None:
         """Note a row that leaves the stream."""

@@ -70,6 +70,8 @@ def serving(folder: Path) -> Iterator[subprocess.Popen[str]]:
         try:
             assert process.stderr is not None
             said = process.stderr.readline()
+            while "compiling" in said:  # the kernels, where nobody has compiled them yet
+                said = process.stderr.readline()
             assert "answering at" in said, said + process.stderr.read()
             yield process
         finally:

@@ -22,7 +22,6 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, script, serving, settings
 
-
 Said = Callable[..., tuple[int, str]]
 
 

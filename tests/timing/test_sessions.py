@@ -106,6 +106,55 @@ def test_a_deletion_may_come_before_its_row() -> None:
         assert {plain(r) for r, _ in run.view("v").to_rows()} == {("a", 4, 0, 4, 8), ("a", 5, 1, 4, 8)}
 
 
+class Beside:
+    """The same rows in a run whose keys move hot, and in one that stays as it is."""
+
+    def __init__(self, run: Any, still: Any, rng: random.Random) -> None:
+        self.run, self.still, self.rng, self.now = run, still, rng, 0
+
+    def step(self, rows: int, least: int = 0, most: int = 0) -> None:
+        """Rows in time, by twelve keys, then some seconds pass; both runs give the same."""
+        for _ in range(rows):
+            row = {"k": f"k{self.rng.randrange(12)}", "at": START + dt.timedelta(seconds=self.time()), "x": 1}
+            for each in (self.run, self.still):
+                each.push("timed", [row])
+        self.now += self.rng.randint(least, most) if most else 0
+        assert self.run.step()["v"].to_rows() == self.still.step()["v"].to_rows()
+
+    def time(self) -> int:
+        return max(0, self.now - self.rng.randint(0, 4))
+
+
+@pytest.mark.parametrize("seed", [27, 30, 49, 53, 55, 61])
+def test_sessions_behind_a_waterline_while_keys_move_and_turn_round(seed: int) -> None:
+    """Rows with ends that their session had once lie below the waterline, and merges drop one but not what retracts it."""
+    timed = dbsp.table("timed", SCHEMA, watermark={"at": dbsp.seconds(4)})
+    circuit = dbsp.circuit("c", {"v": timed.session("at", dbsp.seconds(5), partition_by=["k"])}, materialize=False)
+    rng = random.Random(seed)
+    strategy = rng.choice(["icadd", "redistribute"])
+    with dbsp.open(circuit) as run, dbsp.open(circuit) as still:
+        both = Beside(run, still, rng)
+        for _ in range(6):
+            both.step(20, 1, 6)
+        for _ in range(3):
+            run.begin_rescale(2, strategy, keys_per_step=rng.choice((1, 3, 100)))
+            while run.rescaling:
+                both.step(rng.choice((0, 0, 3)), 0, 3)
+            run.begin_rescale(1, strategy, keys_per_step=1)
+            for _ in range(rng.randint(2, 4)):
+                if run.rescaling:
+                    both.step(rng.choice((0, 0, 2)), 0, 2)
+            if run.rescaling:
+                run.cancel_rescale()
+                while run.rescaling:
+                    both.step(6)
+            both.step(5)
+            if len(run.layout.workers) > 1:
+                run.begin_rescale(1, strategy, keys_per_step=100)
+                while run.rescaling:
+                    both.step(0)
+
+
 def test_sessions_behind_the_waterline_are_freed_and_final() -> None:
     bounded = t.with_watermark("at", dbsp.seconds(5)).session("at", dbsp.seconds(GAP), partition_by="k")
     final = bounded.group_by("k", "window_start", "window_end").aggregate(emit="final", n=dbsp.count())

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from dbsp.horizon import Bound, Horizon
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.slots import code, value_of, whole
+from dbsp.trace.floor import above
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat, keys_of
 from dbsp.zset.equality import equal_columns
@@ -84,8 +85,12 @@ class Session(Operator):
         """Sessions that ended below the waterline are closed."""
         return (next(iter(self.horizon(inputs).items()), None),)
 
-    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows whose session changed."""
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
+        """The rows whose session changed.
+
+        A row is stored with its session's end, so a session that grew leaves rows with ends below the waterline, and what
+        retracts them: they are passed over, because merges drop one without the other.
+        """
         (batch,) = inputs
         timed = np.asarray(pc.is_valid(batch.column(self.time)))
         delta = batch.filter(timed).loose()
@@ -93,7 +98,8 @@ class Session(Operator):
         if len(delta):
             (arrangement,) = self.arrangements()
             spine = state.spine(0)
-            old = arrange(spine.ranges(*self._stretches(spine, delta).known())[1].loose(), arrangement)
+            stored = spine.ranges(*self._stretches(spine, delta).known())[1].loose()
+            old = above(arrange(stored, arrangement), context.floors.get(0))
             new = self._sessions(concat([old.project(self.input.names), delta], self.input))
             change = arrange(concat([old.loose().negate(), new], self.schema), arrangement)
             if len(change):
