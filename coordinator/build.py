@@ -18,9 +18,10 @@ from dbsp.coordinator import protocol as p
 from dbsp.coordinator.blame import Locator
 from dbsp.coordinator.clock import Clock, SystemClock
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger
+from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.hands import Parts, ShellSettings
 from dbsp.coordinator.layouts import refuse_apart
+from dbsp.coordinator.recovery import learned
 from dbsp.coordinator.site import ConfiguredSite, kafka_settings
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog
@@ -147,16 +148,14 @@ def make_runtime(config: Config, work: Work) -> Runtime:
 
 def facts_of(ledger: Ledger, config: Config) -> p.Facts:
     """What the machine starts from."""
-    saved = ledger.saved.get(ledger.published)
-    used = saved.checkpoint.layout_version if saved is not None else min(ledger.layouts)
-    offered = config.layout.offered()
-    layouts = {version: replace(layout, offered=offered) for version, layout in ledger.layouts.items()}
-    return p.Facts(
-        run=ledger.run, fingerprint=ledger.fingerprint, layouts=layouts, layout=layouts[used],
-        members=ledger.members, forming=ledger.forming, published=ledger.published, epoch=ledger.epoch,
-        failures_max=config.step.failures_max, wants=p.Wants(rescale=ledger.rescale, strategy=ledger.strategy),
+    found = standing(ledger)
+    facts = p.Facts(
+        run=ledger.run, fingerprint=ledger.fingerprint, layouts=found.layouts,
+        layout=replace(found.layouts[found.used], offered=config.layout.offered()),
+        members=found.members, forming=found.forming, epoch=ledger.epoch, failures_max=config.step.failures_max,
         acceptable_recovery_lag=config.layout.acceptable_recovery_lag,
     )  # fmt: skip
+    return learned(facts, found)
 
 
 def shell_settings(config: Config) -> ShellSettings:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dbsp.coordinator.cutting import NOWHERE, Positions
-from dbsp.coordinator.protocol import COLD
+from dbsp.coordinator.protocol import COLD, Standing
 from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
@@ -85,6 +85,16 @@ def new_ledger(*, fingerprint: str, nodes: Iterable[tuple[str, str]], layout: La
     return Ledger(
         run=run or uuid.uuid4().hex, fingerprint=fingerprint, nodes=tuple(nodes), layouts={layout.version: layout},
         members=workers, forming=workers,
+    )  # fmt: skip
+
+
+def standing(ledger: Ledger) -> Standing:
+    """What the machine must know of it."""
+    saved = ledger.saved.get(ledger.published)
+    return Standing(
+        layouts=ledger.layouts, used=saved.checkpoint.layout_version if saved is not None else min(ledger.layouts),
+        members=ledger.members, forming=ledger.forming, published=ledger.published,
+        rescale=ledger.rescale, strategy=ledger.strategy,
     )  # fmt: skip
 
 

@@ -208,15 +208,8 @@ class Hands:
         self, command: do.ClaimEpoch | do.CreateWorkers | do.FenceWorkers | do.ReadVersions | do.OpenVersion
     ) -> p.Event:
         match command:
-            case do.ClaimEpoch():
-                self._waiting_since, self._copying = None, None
-                self.warming.forget()
-                if self._epoch:  # a rollback: whoever was replaced meanwhile ends here, and takes nothing back
-                    self._change(lambda ledger: ledger)
-                epoch = self._parts.steps.claim()
-                self._epoch = epoch
-                self._change(lambda ledger: self._raised(ledger, epoch))
-                return p.Claimed(epoch=epoch)
+            case do.ClaimEpoch(known=known):
+                return self._claim(known)
             case do.CreateWorkers(workers=workers, checkpoint=checkpoint):
                 self.runtime.create(workers, checkpoint)
                 return p.Created()
@@ -455,10 +448,25 @@ class Hands:
         self._observer.noted("rescale", fields)
         return p.Redistributed(version=command.version)
 
-    def _raised(self, ledger: Ledger, epoch: int) -> Ledger:
-        """The ledger is ours; told while nobody else can raise it, so who claims later is told of later."""
-        self._observer.noted("claimed", {"epoch": epoch})
-        return ledgers.raise_epoch(ledger, epoch)
+    def _claim(self, known: int) -> p.Claimed:
+        """Own the pipeline; if another one did since our ledger was of epoch `known`, with what the ledger says now."""
+        self._waiting_since, self._copying = None, None
+        self.warming.forget()
+        if self._epoch:  # a rollback: whoever was replaced meanwhile ends here, and takes nothing back
+            self._change(lambda ledger: ledger)
+        ours = max(known, self._epoch)
+        self._epoch = epoch = self._parts.steps.claim()
+        found: list[Ledger] = []
+
+        def raised(ledger: Ledger) -> Ledger:
+            found[:] = [ledger]
+            # told while nobody else can raise it, so who claims later is told of later
+            self._observer.noted("claimed", {"epoch": epoch})
+            return ledgers.raise_epoch(ledger, epoch)
+
+        self._change(raised)
+        (before,) = found
+        return p.Claimed(epoch=epoch, standing=ledgers.standing(before) if before.epoch > ours else None)
 
     def _change(self, action: Callable[[Ledger], Ledger]) -> Ledger:
         return self._parts.control.change(self._epoch, action)

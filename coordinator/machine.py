@@ -21,7 +21,7 @@ from dataclasses import replace
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator import rescaling
-from dbsp.coordinator.recovery import choose, story
+from dbsp.coordinator.recovery import choose, learned, story
 from dbsp.coordinator.rescaling import checkpoint_id, empty_checkpoint, impossible
 from dbsp.errors import InternalError
 from dbsp.logs import StepRecord
@@ -172,7 +172,7 @@ def _starting(state: p.Starting, event: p.Event) -> Answer:
 
 def _recover(facts: p.Facts) -> Answer:
     """The only way to an opened version: a new epoch first."""
-    return p.Recovering(facts=facts, awaits="claimed"), (do.ClaimEpoch(),)
+    return p.Recovering(facts=facts, awaits="claimed"), (do.ClaimEpoch(known=facts.epoch),)
 
 
 def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911 - one line per stage
@@ -182,8 +182,8 @@ def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911
             return p.Recovering(facts=facts, awaits="backoff"), (do.BackOff(failures=facts.failures),)
         case "backoff", p.Woken():
             return _recover(facts)
-        case "claimed", p.Claimed(epoch=epoch):
-            facts = replace(facts, epoch=epoch)
+        case "claimed", p.Claimed(epoch=epoch, standing=standing):
+            facts = replace(facts if standing is None else learned(facts, standing), epoch=epoch)
             if facts.forming:
                 command = do.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=empty_checkpoint(facts))
                 return p.Recovering(facts=facts, awaits="created"), (command,)

@@ -14,7 +14,9 @@ from dbsp.store import CheckpointId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimEpoch:
-    """Own the step log and the ledger. → `Claimed`."""
+    """Own the step log and the ledger, which was last read or written under epoch `known`. → `Claimed`."""
+
+    known: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,6 +125,19 @@ class Facts:
     acceptable_recovery_lag: int = 16 << 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What the ledger says of the workers: its layouts, `used` the version of the one in use, and the wish to rescale."""
+
+    layouts: Mapping[int, Layout]
+    used: int
+    members: frozenset[int]
+    forming: frozenset[int]
+    published: int
+    rescale: int | None
+    strategy: str
+
+
 # --- states ---------------------------------------------------------------------------------------------------------
 
 
@@ -266,9 +279,10 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """This process owns the pipeline under `epoch`."""
+    """This process owns the pipeline under `epoch`; `standing` is given where another one did since the ledger was read."""
 
     epoch: int
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

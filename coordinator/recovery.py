@@ -7,8 +7,9 @@ version's layout only, which the checkpoint id names (design section 8). Databas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from dbsp.coordinator import protocol as p
 from dbsp.layout import Layout
 from dbsp.store import CheckpointId, VersionInfo
 
@@ -44,6 +45,16 @@ def choose(
         if _is_held(held, layouts[checkpoint.layout_version], version, checkpoint)
     ]
     return max(complete, key=lambda choice: (choice.version, choice.checkpoint.epoch), default=None)
+
+
+def learned(facts: p.Facts, standing: p.Standing) -> p.Facts:
+    """The facts with what the ledger says; the hosts that are offered are ours, and so is what was asked of us but a rescale."""
+    layouts = {number: replace(layout, offered=facts.layout.offered) for number, layout in standing.layouts.items()}
+    wants = replace(facts.wants, rescale=standing.rescale, strategy=standing.strategy)
+    return replace(
+        facts, layouts=layouts, layout=layouts[standing.used], members=standing.members, forming=standing.forming,
+        published=standing.published, wants=wants,
+    )  # fmt: skip
 
 
 def story(held: Mapping[int, Sequence[VersionInfo]]) -> str:

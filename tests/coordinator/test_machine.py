@@ -73,7 +73,7 @@ def test_a_new_pipeline_starts() -> None:
         p.StepsRead(records=()), p.Recorded(record=None),
     )  # fmt: skip
     assert commands == [
-        do.ClaimEpoch(),
+        do.ClaimEpoch(known=0),
         do.CreateWorkers(workers=(0, 1), checkpoint=empty),
         do.FenceWorkers(epoch=1, workers=(0, 1)),
         do.ReadVersions(workers=(0, 1)),
@@ -159,7 +159,7 @@ def test_a_rollback_forgets_the_copy_in_flight_and_its_news() -> None:
     state, commands = play(copying(), p.Woken(), p.Recorded(record=record(5)), p.Failed(code="data", message="x"))
     assert (state.facts.copying, state.facts.wants.checkpoint) == (None, True), "the wish stands again"
     state, commands = play(state, p.CopyEnded(version=3), p.Woken())
-    assert commands == [do.ClaimEpoch()]
+    assert commands == [do.ClaimEpoch(known=4)]
     good = (identity(3), identity(4, epoch=4))
     every = held(*((worker, version, good[version - 2]) for worker in (0, 1) for version in (2, 3)))
     some = held((0, 2, good[0]), (0, 3, good[1]), (1, 2, good[0]))
@@ -167,6 +167,22 @@ def test_a_rollback_forgets_the_copy_in_flight_and_its_news() -> None:
         _, commands = play(state, p.Claimed(epoch=5), p.Fenced(), found)
         assert isinstance(commands[-1], do.OpenVersion)
         assert commands[-1].version == version, "v, or v and v+1"
+
+
+def test_who_claims_late_begins_with_what_the_ledger_says() -> None:
+    """Another owner has rescaled since this one read the ledger; what was asked of this one stands, but a rescale."""
+    asked = p.Starting(facts=facts(forming=frozenset(), wants=p.Wants(pause=True)))
+    new = replace(rescaled(LAYOUT, 3, step=4), version=1)
+    standing = p.Standing(
+        layouts={0: LAYOUT, 1: new}, used=1, members=frozenset({0, 1, 2, 3}), forming=frozenset({3}), published=4,
+        rescale=4, strategy=p.WARMUP,
+    )  # fmt: skip
+    state, commands = play(asked, p.Begin(), p.Claimed(epoch=9, standing=standing))
+    assert state.facts == replace(
+        asked.facts, layouts=standing.layouts, layout=new, members=standing.members, forming=standing.forming,
+        published=4, epoch=9, wants=p.Wants(pause=True, rescale=4, strategy=p.WARMUP),
+    )  # fmt: skip
+    assert names(commands) == ["ClaimEpoch", "CreateWorkers"]
 
 
 def test_a_copy_that_failed_rolls_back_between_two_steps() -> None:
@@ -246,7 +262,7 @@ def test_a_failure_rolls_back_under_a_new_epoch_a_bounded_number_of_times() -> N
         state, commands = play(state, p.Failed(code="unavailable", message="gone"))
         assert commands == [do.BackOff(failures=failures)]
         state, commands = play(state, p.Woken())
-        assert commands == [do.ClaimEpoch()]
+        assert commands == [do.ClaimEpoch(known=4)]
     state, commands = play(state, p.Failed(code="unavailable", message="gone"))
     assert commands == [do.Finish(code="unavailable", message="gone failures_in_a_row=6")]
     assert isinstance(state, p.Broken)

@@ -333,6 +333,17 @@ def test_two_services_on_one_pipeline(folder: Path) -> None:
     first.close()
 
 
+def test_who_claims_late_knows_what_others_have_done_since_it_was_made(folder: Path) -> None:
+    late = Service(settings(folder))
+    with Service(settings(folder)) as first:
+        first.wait_until_processed(first.push("orders", ORDERS), 60)
+        first.rescale(3, timeout_s=60)
+        first.rescale(1, timeout_s=60)
+    with late:
+        assert len(late.layout().workers) == 1
+        assert rows(late) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+
+
 def test_a_coordinator_that_idles_sees_that_it_was_replaced(folder: Path) -> None:
     first = Service(settings(folder))
     first.start(timeout_s=60)

@@ -20,12 +20,19 @@ pytestmark = pytest.mark.timeout(900)
 
 CHUNK = 20
 SEEDS = examples(300)
+FOUND = [645586590]
+"""Seeds that have found something: who woke up before its claim when others had rescaled knew the ledger of before."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_row_once_whatever_happens(first: int) -> None:
     for seed in range(first, first + CHUNK):
         run_seed(seed)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_a_seed_has_found(seed: int) -> None:
+    run_seed(seed)
 
 
 @pytest.mark.soak
