@@ -208,8 +208,8 @@ class Hands:
         self, command: do.ClaimEpoch | do.CreateWorkers | do.FenceWorkers | do.ReadVersions | do.OpenVersion
     ) -> p.Event:
         match command:
-            case do.ClaimEpoch(known=known):
-                return self._claim(known)
+            case do.ClaimEpoch():
+                return self._claim()
             case do.CreateWorkers(workers=workers, checkpoint=checkpoint):
                 self.runtime.create(workers, checkpoint)
                 return p.Created()
@@ -448,25 +448,20 @@ class Hands:
         self._observer.noted("rescale", fields)
         return p.Redistributed(version=command.version)
 
-    def _claim(self, known: int) -> p.Claimed:
-        """Own the pipeline; if another one did since our ledger was of epoch `known`, with what the ledger says now."""
+    def _claim(self) -> p.Claimed:
+        """Own the pipeline; with what its ledger says."""
         self._waiting_since, self._copying = None, None
         self.warming.forget()
         if self._epoch:  # a rollback: whoever was replaced meanwhile ends here, and takes nothing back
             self._change(lambda ledger: ledger)
-        ours = max(known, self._epoch)
         self._epoch = epoch = self._parts.steps.claim()
-        found: list[Ledger] = []
 
         def raised(ledger: Ledger) -> Ledger:
-            found[:] = [ledger]
             # told while nobody else can raise it, so who claims later is told of later
             self._observer.noted("claimed", {"epoch": epoch})
             return ledgers.raise_epoch(ledger, epoch)
 
-        self._change(raised)
-        (before,) = found
-        return p.Claimed(epoch=epoch, standing=ledgers.standing(before) if before.epoch > ours else None)
+        return p.Claimed(epoch=epoch, standing=ledgers.standing(self._change(raised)))
 
     def _change(self, action: Callable[[Ledger], Ledger]) -> Ledger:
         return self._parts.control.change(self._epoch, action)

@@ -172,7 +172,7 @@ def _starting(state: p.Starting, event: p.Event) -> Answer:
 
 def _recover(facts: p.Facts) -> Answer:
     """The only way to an opened version: a new epoch first."""
-    return p.Recovering(facts=facts, awaits="claimed"), (do.ClaimEpoch(known=facts.epoch),)
+    return p.Recovering(facts=facts, awaits="claimed"), (do.ClaimEpoch(),)
 
 
 def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911 - one line per stage
@@ -183,7 +183,7 @@ def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911
         case "backoff", p.Woken():
             return _recover(facts)
         case "claimed", p.Claimed(epoch=epoch, standing=standing):
-            facts = replace(facts if standing is None else learned(facts, standing), epoch=epoch)
+            facts = replace(learned(facts, standing), epoch=epoch)
             if facts.forming:
                 command = do.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=empty_checkpoint(facts))
                 return p.Recovering(facts=facts, awaits="created"), (command,)

@@ -14,9 +14,7 @@ from dbsp.store import CheckpointId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimEpoch:
-    """Own the step log and the ledger, which was last read or written under epoch `known`. → `Claimed`."""
-
-    known: int
+    """Own the step log and the ledger. → `Claimed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

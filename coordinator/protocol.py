@@ -279,10 +279,14 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """This process owns the pipeline under `epoch`; `standing` is given where another one did since the ledger was read."""
+    """This process owns the pipeline under `epoch`; `standing` is what the ledger says then.
+
+    Another process may have owned the pipeline since the ledger was read; and of what this one wanted to write, before it failed,
+    the ledger may have taken up some or nothing.
+    """
 
     epoch: int
-    standing: Standing | None = None
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

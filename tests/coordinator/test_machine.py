@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -45,10 +46,23 @@ def held(*entries: tuple[int, int, CheckpointId]) -> p.Held:
     return p.Held(held=found)
 
 
-def play(state: p.State, *events: p.Event) -> tuple[p.State, list[do.Command]]:
+def standing(facts: p.Facts) -> p.Standing:
+    """What the ledger says, if all that is known is in it."""
+    return p.Standing(
+        layouts=facts.layouts, used=facts.layout.version, members=facts.members, forming=facts.forming,
+        published=facts.published, rescale=facts.wants.rescale, strategy=facts.wants.strategy,
+    )  # fmt: skip
+
+
+def claimed(epoch: int) -> Callable[[p.State], p.Event]:
+    """A claim whose ledger says what is known."""
+    return lambda state: p.Claimed(epoch=epoch, standing=standing(state.facts))
+
+
+def play(state: p.State, *events: p.Event | Callable[[p.State], p.Event]) -> tuple[p.State, list[do.Command]]:
     commands: list[do.Command] = []
     for event in events:
-        state, new = step(state, event)
+        state, new = step(state, event(state) if callable(event) else event)
         commands.extend(new)
     return state, commands
 
@@ -68,12 +82,12 @@ def names(commands: list[do.Command]) -> list[str]:
 def test_a_new_pipeline_starts() -> None:
     empty = identity(0, epoch=0)
     state, commands = play(
-        p.Starting(facts=facts()), p.Begin(), p.Claimed(epoch=1), p.Created(), p.Fenced(),
+        p.Starting(facts=facts()), p.Begin(), claimed(1), p.Created(), p.Fenced(),
         held((0, 0, empty), (1, 0, empty)), p.Opened(version=0, checkpoint=empty, layout=LAYOUT), p.Discarded(),
         p.StepsRead(records=()), p.Recorded(record=None),
     )  # fmt: skip
     assert commands == [
-        do.ClaimEpoch(known=0),
+        do.ClaimEpoch(),
         do.CreateWorkers(workers=(0, 1), checkpoint=empty),
         do.FenceWorkers(epoch=1, workers=(0, 1)),
         do.ReadVersions(workers=(0, 1)),
@@ -159,12 +173,12 @@ def test_a_rollback_forgets_the_copy_in_flight_and_its_news() -> None:
     state, commands = play(copying(), p.Woken(), p.Recorded(record=record(5)), p.Failed(code="data", message="x"))
     assert (state.facts.copying, state.facts.wants.checkpoint) == (None, True), "the wish stands again"
     state, commands = play(state, p.CopyEnded(version=3), p.Woken())
-    assert commands == [do.ClaimEpoch(known=4)]
+    assert commands == [do.ClaimEpoch()]
     good = (identity(3), identity(4, epoch=4))
     every = held(*((worker, version, good[version - 2]) for worker in (0, 1) for version in (2, 3)))
     some = held((0, 2, good[0]), (0, 3, good[1]), (1, 2, good[0]))
     for found, version in ((every, 3), (some, 2)):
-        _, commands = play(state, p.Claimed(epoch=5), p.Fenced(), found)
+        _, commands = play(state, claimed(5), p.Fenced(), found)
         assert isinstance(commands[-1], do.OpenVersion)
         assert commands[-1].version == version, "v, or v and v+1"
 
@@ -173,13 +187,13 @@ def test_who_claims_late_begins_with_what_the_ledger_says() -> None:
     """Another owner has rescaled since this one read the ledger; what was asked of this one stands, but a rescale."""
     asked = p.Starting(facts=facts(forming=frozenset(), wants=p.Wants(pause=True)))
     new = replace(rescaled(LAYOUT, 3, step=4), version=1)
-    standing = p.Standing(
+    found = p.Standing(
         layouts={0: LAYOUT, 1: new}, used=1, members=frozenset({0, 1, 2, 3}), forming=frozenset({3}), published=4,
         rescale=4, strategy=p.WARMUP,
     )  # fmt: skip
-    state, commands = play(asked, p.Begin(), p.Claimed(epoch=9, standing=standing))
+    state, commands = play(asked, p.Begin(), p.Claimed(epoch=9, standing=found))
     assert state.facts == replace(
-        asked.facts, layouts=standing.layouts, layout=new, members=standing.members, forming=standing.forming,
+        asked.facts, layouts=found.layouts, layout=new, members=found.members, forming=found.forming,
         published=4, epoch=9, wants=p.Wants(pause=True, rescale=4, strategy=p.WARMUP),
     )  # fmt: skip
     assert names(commands) == ["ClaimEpoch", "CreateWorkers"]
@@ -219,7 +233,7 @@ def test_a_rescale_checkpoints_logs_slices_publishes_and_opens_anew() -> None:
     state, commands = play(
         running(), p.RescaleAsked(workers=3), p.Pinned(version=3), p.Copied(version=3), p.Published(version=3),
         p.LayoutLogged(layout=new), p.Discarded(), p.Created(), p.Fenced(), p.Redistributed(version=4),
-        p.Published(version=4), p.Claimed(epoch=5), p.Created(), p.Fenced(),
+        p.Published(version=4), claimed(5), p.Created(), p.Fenced(),
     )  # fmt: skip
     after = identity(5, epoch=4, layout=1)
     assert names(commands) == [
@@ -246,7 +260,7 @@ def test_a_half_done_rescale_goes_back_to_the_old_layout_and_tries_again() -> No
         )
     )  # fmt: skip
     state, commands = play(
-        start, p.Begin(), p.Claimed(epoch=5), p.Created(), p.Fenced(),
+        start, p.Begin(), claimed(5), p.Created(), p.Fenced(),
         held((0, 3, old_id), (0, 4, new_id), (1, 3, old_id), (2, 0, identity(0, epoch=0))),
         p.Opened(version=3, checkpoint=old_id, layout=LAYOUT), p.Discarded(), p.StepsRead(records=()),
     )  # fmt: skip
@@ -262,7 +276,7 @@ def test_a_failure_rolls_back_under_a_new_epoch_a_bounded_number_of_times() -> N
         state, commands = play(state, p.Failed(code="unavailable", message="gone"))
         assert commands == [do.BackOff(failures=failures)]
         state, commands = play(state, p.Woken())
-        assert commands == [do.ClaimEpoch(known=4)]
+        assert commands == [do.ClaimEpoch()]
     state, commands = play(state, p.Failed(code="unavailable", message="gone"))
     assert commands == [do.Finish(code="unavailable", message="gone failures_in_a_row=6")]
     assert isinstance(state, p.Broken)
@@ -272,7 +286,7 @@ def test_failures_are_forgotten_when_the_failed_step_succeeds() -> None:
     state, _ = play(running(), p.Woken(), p.Recorded(record=record(5)), p.Failed(code="data", message="x"), p.Woken())
     assert state.facts.failures == 1
     state, _ = play(
-        state, p.Claimed(epoch=5), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
+        state, claimed(5), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
         p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(),
         p.StepsRead(records=(record(3), record(4), record(5))), p.StepDone(step=3), p.StepDone(step=4),
     )  # fmt: skip
@@ -314,7 +328,7 @@ def halted() -> tuple[p.State, p.Halt]:
     halt = p.Halt(step=5, node=3, name="n", command="skip node=3", count=1, rows=(), message="m")
     state, commands = play(
         running(), p.Woken(), p.Recorded(record=record(5)), p.Failed(code="rows", message="m", halt=halt), p.Woken(),
-        p.Claimed(epoch=5), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
+        claimed(5), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
         p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(),
         p.StepsRead(records=(record(3), record(4), record(5), record(6))), p.StepDone(step=3), p.StepDone(step=4),
     )  # fmt: skip
@@ -349,7 +363,7 @@ def test_a_decision_whose_answer_was_lost_is_found_in_the_log() -> None:
     state, _ = halted()
     decided = replace(record(5), commands=("skip node=3",))
     state, commands = play(
-        state, p.SkipAsked(step=5), p.Failed(code="unavailable", message="x"), p.Woken(), p.Claimed(epoch=6), p.Fenced(),
+        state, p.SkipAsked(step=5), p.Failed(code="unavailable", message="x"), p.Woken(), claimed(6), p.Fenced(),
         held((0, 2, identity(3)), (1, 2, identity(3))), p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT),
         p.Discarded(), p.StepsRead(records=(record(3), record(4), decided)), p.StepDone(step=3), p.StepDone(step=4),
     )  # fmt: skip
@@ -428,7 +442,8 @@ def every_state() -> list[p.State]:
 def every_event() -> list[p.Event]:
     """One event of every kind, more where what it says decides."""
     return [
-        p.Begin(), p.Claimed(epoch=9), p.Created(), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
+        p.Begin(), p.Claimed(epoch=9, standing=standing(facts())),
+        p.Created(), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
         p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(), p.StepsRead(records=(record(5),)),
         p.StepsRead(records=()), p.Recorded(record=None), p.Recorded(record=record(5)), p.StepDone(step=5),
         p.Pinned(version=3), p.Copied(version=3), p.CopyEnded(version=3), p.CopyEnded(version=3, code="data", message="m"),

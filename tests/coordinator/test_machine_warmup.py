@@ -77,7 +77,7 @@ def test_rounds_follow_checkpoints_until_little_is_missing() -> None:
     made = identity(8, epoch=4, layout=NEW.version)
     assert commands == [
         do.Redistribute(version=5, checkpoint=made, old=LAYOUT, new=began),
-        do.Publish(version=5, checkpoint=made, ends_rescale=True), do.ClaimEpoch(known=4),
+        do.Publish(version=5, checkpoint=made, ends_rescale=True), do.ClaimEpoch(),
     ]  # fmt: skip
     assert state.facts.warming is None
 

@@ -20,8 +20,9 @@ pytestmark = pytest.mark.timeout(900)
 
 CHUNK = 20
 SEEDS = examples(300)
-FOUND = [645586590]
-"""Seeds that have found something: who woke up before its claim when others had rescaled knew the ledger of before."""
+FOUND = [645586590, 29501109]
+"""Seeds that have found something: who woke up before its claim when others had rescaled knew the ledger of before; who could not
+log a layout made its workers all the same, after a rollback."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
