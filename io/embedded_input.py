@@ -14,6 +14,7 @@ others until their rows are trimmed. Source: design section 7.
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,6 @@ from dbsp.logs import Changes, Range
 FORM = "dbsp input log 1"
 BYTES_PER_ROW_UNKNOWN = 64.0
 NAME_BYTES_MAX = 200
-PAGE_BYTES = 4096
 
 _OFFSET = struct.Struct(">Q")
 _PARTITION = struct.Struct(">H")
@@ -234,7 +234,7 @@ class EmbeddedInputLog:
         """
         with self._env.read(buffers=True) as txn:
             for _, data in self._records(txn, range_):
-                np.frombuffer(data, dtype=np.uint8)[::PAGE_BYTES].max()
+                np.frombuffer(data, dtype=np.uint8)[:: mmap.PAGESIZE].max()
 
     def _records(self, txn: Any, range_: Range) -> Iterator[tuple[int, bytes]]:
         """The records that hold the range, from the one with its first row on."""

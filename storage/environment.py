@@ -29,7 +29,7 @@ from lmdb.verify import verify as verify_structure
 from dbsp.errors import CapacityError, DataError, DbspError, InternalError, UnavailableError
 from dbsp.formats import check_format
 from dbsp.storage.readahead import Paging
-from dbsp.storage.tables import Txn
+from dbsp.storage.tables import PAGE, Txn
 
 LMDB_MAJOR = 0
 """The engine's major version: 0 stands for 0.9, whose files 1.0 cannot read. Stored in every version's record."""
@@ -38,7 +38,6 @@ MAP_SIZE_BYTES = 1 << 40
 READERS_MAX = 510
 VERIFIED_MAX = 1 << 18
 """About 20 MB of numbers, for 512 GB of chunks."""
-_PAGE = 4096
 _LMDB_MAGIC, _LMDB_FORMAT = 0xBEEFC0DE, 1
 
 T = TypeVar("T")
@@ -61,18 +60,18 @@ def read_meta(file: Path) -> Meta:
     """Read both meta pages without opening the file through LMDB; `DataError` if it cannot be an LMDB 0.9 file."""
     try:
         with file.open("rb") as stream:
-            head = stream.read(2 * _PAGE)
+            head = stream.read(2 * PAGE)
     except OSError as error:
         raise DataError(
             f"the database file is missing: file={file}", "restore it from a backup or a standby"
         ) from error
-    if len(head) < 2 * _PAGE:
+    if len(head) < 2 * PAGE:
         raise DataError(f"the database file is cut short: file={file} bytes={len(head)}", "restore it from a backup")
     found = []
-    for page in (0, _PAGE):
+    for page in (0, PAGE):
         magic, version = struct.unpack_from("<II", head, page + 16)
         if magic != _LMDB_MAGIC:
-            raise DataError(f"not an LMDB 0.9 file: file={file} meta page={page // _PAGE}", "restore it from a backup")
+            raise DataError(f"not an LMDB 0.9 file: file={file} meta page={page // PAGE}", "restore it from a backup")
         check_format("the database file (LMDB)", f"file={file}", version, _LMDB_FORMAT)
         last_page, transaction = struct.unpack_from("<QQ", head, page + 136)
         found.append(Meta(last_page=last_page, transaction=transaction))
@@ -88,7 +87,7 @@ def check_file(folder: Path) -> None:
     file = data_file(folder)
     meta = read_meta(file)
     size = file.stat().st_size
-    if size < (meta.last_page + 1) * _PAGE:
+    if size < (meta.last_page + 1) * PAGE:
         problems = structure_problems(file)
         if any("trunc" in problem or "short" in problem or "beyond" in problem for problem in problems):
             raise DataError(f"the database file is cut short: file={file} bytes={size}", "restore it from a backup")
@@ -266,7 +265,7 @@ class Environment:
     def make_room(self) -> None:
         """Double the map when it is more than half used and nobody reads."""
         info = self._env.info()
-        if (info["last_pgno"] + 1) * _PAGE * 2 > info["map_size"] and self._active == 0:
+        if (info["last_pgno"] + 1) * PAGE * 2 > info["map_size"] and self._active == 0:
             self.grow()
 
     def file_bytes(self) -> int:

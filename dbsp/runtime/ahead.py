@@ -49,9 +49,9 @@ class LiesNear(Protocol):
         ...
 
 
-def by_keepers(keepers: Keepers | None, site: Any) -> bool:
-    """Whether keepers read ahead: those of this process always, others where a read is dearer than passing its rows on."""
-    return keepers is not None and (not keepers.apart or getattr(site, "input_is_dear", True))
+def readers(keepers: Keepers | None, site: Any) -> Keepers | None:
+    """The keepers, if they read ahead: those of this process always, others where a read is dearer than passing its rows on."""
+    return keepers if keepers is not None and (not keepers.apart or getattr(site, "input_is_dear", True)) else None
 
 
 def ranges_of(record: StepRecord, layout: Layout, worker: int) -> tuple[Range, ...]:
@@ -66,10 +66,11 @@ def ranges_of(record: StepRecord, layout: Layout, worker: int) -> tuple[Range, .
 
 def begin(keepers: Keepers | None, site: Any, record: StepRecord, epoch: int, layout: Layout, worker: int) -> None:
     """Let a worker's keeper read its input of a step; nothing if that cannot be."""
-    if keepers is None or not by_keepers(keepers, site) or not isinstance(site, OpensInput):
+    reading = readers(keepers, site)
+    if reading is None or not isinstance(site, OpensInput):
         return
     try:
-        keeper = keepers.of(worker)
+        keeper = reading.of(worker)
         ranges = ranges_of(record, layout, worker)
         if keeper is not None and ranges:
             keeper.start(_job(ranges, record.step, epoch, (site, ranges, record.step)))

@@ -204,8 +204,7 @@ def read_changes(work: Work, order: StepOrder, worker: int) -> list[Changes]:
     """The changes of the ranges this worker owns, in (table, partition, offset) order; read ahead by its keeper, if they were."""
     log, step = work.site.input_log(), order.record.step
     mine = ahead.ranges_of(order.record, order.layout, worker)
-    keepers = work.keepers if ahead.by_keepers(work.keepers, work.site) else None
-    found = ahead.taken(keepers, worker, mine, step, order.epoch)
+    found = ahead.taken(ahead.readers(work.keepers, work.site), worker, mine, step, order.epoch)
     return found if found is not None else [change for range_ in mine for change in log.read(range_, step)]
 
 

@@ -133,7 +133,7 @@ class SparkRuntime:
 
         Input that is cheaper to read than to pass on between processes is touched only, by a thread of this one.
         """
-        if not ahead.by_keepers(self.work.keepers, self.work.site):
+        if ahead.readers(self.work.keepers, self.work.site) is None:
             ahead.begin_touching(self._toucher, self.work.site, record, self.epoch)
         elif self._near is not None:
             for worker in layout.workers:
