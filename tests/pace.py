@@ -1,4 +1,4 @@
-"""How many generated examples a test draws, and how many of many like cases run: see `tests/conftest.py`."""
+"""Which generated examples a test draws, and how many of many like cases run: see `tests/conftest.py`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,19 @@ Case = TypeVar("Case")
 
 def few() -> bool:
     """Whether a share of the examples is wanted, not all of them."""
+    return _chosen() == "few"
+
+
+def anew() -> bool:
+    """Whether other examples are drawn at every run."""
+    return _chosen() == "new"
+
+
+def _chosen() -> str:
     chosen = os.environ.get("DBSP_TEST_EXAMPLES", "all")
-    if chosen not in ("few", "all"):
-        raise ValueError(f"DBSP_TEST_EXAMPLES is few or all: got={chosen}")
-    return chosen == "few"
+    if chosen not in ("few", "all", "new"):
+        raise ValueError(f"DBSP_TEST_EXAMPLES is few, all or new: got={chosen}")
+    return chosen
 
 
 def examples(number: int) -> int:

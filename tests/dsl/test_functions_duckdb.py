@@ -16,6 +16,7 @@ from dbsp.expr.build import unwrap
 from dbsp.expr.catalog import FUNCTIONS
 from dbsp.expr.expression import ROW_ERRORS, Call, Expression, resolve
 from dbsp.zset.schema import Schema
+from tests import duck
 
 TYPES = {
     "a": (dbsp.INT64, "BIGINT", [None, -(2**63), -7, -1, 0, 1, 2, 63, 1000, 2**63 - 1]),
@@ -181,7 +182,7 @@ def ours(expression: Expression, rows: list[dict[str, Any]]) -> list[Any]:
 
 def theirs(sql: str, rows: list[dict[str, Any]]) -> list[Any]:
     values: list[Any] = []
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with duck.connect() as connection:
         connection.execute(f"CREATE TABLE r ({', '.join(f'{name} {type_}' for name, (_, type_, _) in TYPES.items())})")
         connection.executemany(
             f"INSERT INTO r VALUES ({', '.join('?' * len(TYPES))})", [[row[name] for name in TYPES] for row in rows]

@@ -18,6 +18,7 @@ import pytest
 import dbsp
 from examples.queries import fraud, goods, graphs, history, market, money, operations, sensors, shops, visitors
 from examples.queries.gallery import Query
+from tests import duck
 from tests.pace import few
 
 Row = dict[str, Any]
@@ -335,7 +336,7 @@ def compared(circuit: dbsp.Circuit, queries: Mapping[str, Query], workers: int, 
     chance, clock, seen, gone = random.Random(seed), BEGIN, 0, 0
     with (
         dbsp.open(circuit, workers=workers, partitions=PARTITIONS) as run,
-        duckdb.connect(config={"threads": 1}) as connection,
+        duck.connect() as connection,
     ):
         tables = [Table(run, table) for table in circuit.tables]
         for step in range(STEPS):

@@ -11,6 +11,7 @@ import pytest
 
 import dbsp
 from examples.recursion.programs import components, points_to, reachability, shortest_paths
+from tests import duck
 
 Row = tuple[Any, ...]
 Tables = dict[str, list[Row]]
@@ -29,7 +30,7 @@ SQL = {
 
 @pytest.fixture(scope="module")
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect(config={"threads": 1}) as made:
+    with duck.connect() as made:
         yield made
 
 

@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 import dbsp
+from tests import duck
 
 LEFT = {"b": dbsp.STRING, "a": dbsp.INT64, "f": dbsp.FLOAT64}
 KEYED = {"id": dbsp.INT64, **LEFT}
@@ -53,7 +54,8 @@ def recomputed(sql: str, tables: dict[str, list[dict[str, Any]]]) -> Counter[tup
 @cache
 def oracle() -> duckdb.DuckDBPyConnection:
     """One database for all examples of a process: to open one takes longer than an answer."""
-    made = duckdb.connect(config={"threads": 1})
+    made = duck.connect()
+    made.execute("PRAGMA disable_optimizer")  # generated statements find its faults, and the tables are small
     atexit.register(oracle.cache_clear)  # else DuckDB complains that it was left
     return made
 

@@ -14,6 +14,7 @@ import dbsp
 from benchmarks.nexmark.generator import BIDS, Generator
 from benchmarks.nexmark.queries import QUERIES, SIDE_KEYS
 from benchmarks.nexmark.tables import COLUMNS
+from tests import duck
 
 EVENTS = 20_000
 SIDE = pa.table({"key": range(SIDE_KEYS), "value": [f"value {number}" for number in range(SIDE_KEYS)]})
@@ -27,7 +28,7 @@ def events() -> list[dict[str, pa.Table]]:
 
 @cache
 def database() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"threads": 1})
+    connection = duck.connect()
     for name in COLUMNS:
         connection.register(name, pa.concat_tables([step[name] for step in events()]))
     connection.register("side", SIDE)

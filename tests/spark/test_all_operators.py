@@ -40,7 +40,7 @@ def every_operator() -> list[Relation]:
     kinds = [kind for family in FAMILIES if family is not recursion for kind in family.extend(leaves)]
     drawn: list[list[Relation]] = []
 
-    @settings(max_examples=8, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=8, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(st.tuples(*kinds))
     def draw(relations: tuple[Relation, ...]) -> None:
         drawn.append(list(relations))

@@ -8,7 +8,6 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -17,6 +16,7 @@ import dbsp
 from benchmarks.tpch.generator import Generator, Tables
 from benchmarks.tpch.queries import QUERIES
 from benchmarks.tpch.tables import COLUMNS
+from tests import duck
 
 SCALE = 0.01
 REFRESHES = 2
@@ -49,7 +49,7 @@ def changes() -> list[tuple[Tables, Tables]]:
 
 @cache
 def expected(name: str, stage: int) -> Counter[tuple[Any, ...]]:
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with duck.connect() as connection:
         for table in COLUMNS:
             connection.register(table, stages()[stage][table])
         return rows(connection.sql(QUERIES[name].sql).to_arrow_table())
