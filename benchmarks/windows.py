@@ -51,6 +51,10 @@ class Node:
         """The trace."""
         return self.transaction.spine(self.trace)
 
+    def floor(self, index: int) -> Floor | None:  # noqa: ARG002 (protocol)
+        """Nothing is closed."""
+        return None
+
     def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:  # noqa: ARG002 (there is one)
         """Add to it."""
         self.transaction.append(self.trace, batch, floor)

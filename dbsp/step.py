@@ -66,12 +66,15 @@ class _NodeState:
     def spine(self, index: int) -> Spine:
         return self.transaction.spine(self.node.traces[index])
 
+    def floor(self, index: int) -> Floor | None:
+        return self.floors.get(index)
+
     def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
         if self.node.lender(index) is not None:
             return  # its owner adds the same
         self.appended.add(index)
         self.changes[self.node.traces[index].id] = batch
-        self._append(index, batch, floor or self.floors.get(index))
+        self._append(index, batch, floor or self.floor(index))
 
     def arranged(self, inputs: tuple[Batch, ...]) -> tuple[Batch, ...]:
         """The inputs; what the owner of a borrowed trace has arranged already as it is there."""
@@ -98,7 +101,7 @@ class _NodeState:
         for index, trace in enumerate(self.node.traces):
             if index in self.appended or self.node.lender(index) is not None:
                 continue
-            state, floor = self.spine(index).state, self.floors.get(index)
+            state, floor = self.spine(index).state, self.floor(index)
             if (floor is not None and state.rows) or any(isinstance(entry, PendingMerge) for entry in state.entries):
                 nothing = arrange(Batch.empty(trace.arrangement.schema, trace.arrangement.weights), trace.arrangement)
                 self._append(index, nothing, floor)
@@ -171,8 +174,7 @@ def _run_node(
     floors = {index: floor for index, floor in bounds.items() if floor is not None}
     state = _NodeState(node, transaction, floors, changes)
     try:
-        same = policy == context.error_policy and floors == context.floors
-        told = context if same else replace(context, error_policy=policy, floors=floors)
+        told = context if policy == context.error_policy else replace(context, error_policy=policy)
         made = node.operator.step(told, state, state.arranged(inputs))
         state.settle()
         return made

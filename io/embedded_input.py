@@ -48,6 +48,7 @@ _OFFSET = struct.Struct(">Q")
 _PARTITION = struct.Struct(">H")
 _SPAN = struct.Struct("<QQQQ")
 _PLACE = struct.Struct("<HQQ")
+_REACHED = struct.Struct(">QQ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,13 +186,10 @@ class EmbeddedInputLog:
     def _remember(self, txn: Any, producer: Producer | None, position: Position) -> None:
         if producer is None:
             return
-        db, key, number = (
-            self._env.db("producers"),
-            _producer_key(position.table, producer.id),
-            _OFFSET.pack(producer.sequence),
-        )
+        db, key = self._env.db("producers"), _producer_key(position.table, producer.id)
         _, trimmed = _reached(txn.get(key, db=db))
-        txn.put(key, number + _OFFSET.pack(trimmed + 1), db=db)
+        txn.put(key, _REACHED.pack(producer.sequence, trimmed + 1), db=db)
+        number = _OFFSET.pack(producer.sequence)
         txn.put(key + number, _PLACE.pack(position.partition, position.first, position.last), db=db)
 
     def last_sequence(self, table: str, producer: str) -> int | None:
@@ -296,7 +294,7 @@ class EmbeddedInputLog:
                 found = cursor.next()
         for key, sequence in dropped.items():
             newest, trimmed = _reached(txn.get(key, db=db))
-            txn.put(key, _OFFSET.pack(newest) + _OFFSET.pack(max(trimmed, sequence) + 1), db=db)
+            txn.put(key, _REACHED.pack(newest, max(trimmed, sequence) + 1), db=db)
 
     def close(self) -> None:
         """Release the file."""
@@ -364,11 +362,8 @@ def _producer_key(table: str, producer: str) -> bytes:
 
 
 def _reached(data: bytes | None) -> tuple[int, int]:
-    """A producer's newest sequence number and its greatest one whose rows were trimmed, -1 for none.
-
-    A file of an earlier version holds the newest alone: any number below it may have been trimmed.
-    """
+    """A producer's newest sequence number and its greatest one whose rows were trimmed, -1 for none."""
     if data is None:
         return -1, -1
-    newest = int(_OFFSET.unpack_from(data)[0])
-    return newest, newest if len(data) == _OFFSET.size else int(_OFFSET.unpack_from(data, _OFFSET.size)[0]) - 1
+    newest, after_trimmed = _REACHED.unpack(data)
+    return newest, after_trimmed - 1

@@ -14,7 +14,7 @@ Source: design section 4.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,6 +31,10 @@ class State(Protocol):
 
     def spine(self, index: int) -> Spine:
         """The node's index-th trace as of the step before."""
+        ...
+
+    def floor(self, index: int) -> Floor | None:
+        """Rows of the trace below it are closed by a waterline: which of them, and of their retractions, are there is chance."""
         ...
 
     def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
@@ -53,11 +57,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """What a step is to an operator; failures of rows and signals for the steps to come are collected here.
-
-    `floors` are those of the node's traces that a waterline closes, by index: which rows below them are still stored, and which
-    of a row and its retraction, is chance.
-    """
+    """What a step is to an operator; failures of rows and signals for the steps to come are collected here."""
 
     step: int
     clock_us: int
@@ -66,7 +66,6 @@ class StepContext:
     clock_before_us: int | None = None
     waterlines: tuple[Waterline, ...] = ()
     signals: list[Signal] = field(default_factory=list)
-    floors: Mapping[int, Floor] = field(default_factory=dict)
 
     def fail(self, payload: str, reason: str, weight: int) -> None:
         """Note a row that leaves the stream."""

@@ -90,5 +90,9 @@ class _Empty:
         """An empty trace."""
         return Spine(self.arrangements[index], SpineState(), MemoryChunks())
 
+    def floor(self, index: int) -> Floor | None:  # noqa: ARG002 (protocol)
+        """Nothing is closed."""
+        return None
+
     def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
         """Nothing is remembered."""

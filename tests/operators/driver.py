@@ -28,6 +28,9 @@ class NodeState:
     def spine(self, index: int) -> Spine:
         return self.transaction.spine(self.traces[index])
 
+    def floor(self, index: int) -> Floor | None:
+        return None
+
     def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
         self.transaction.append(self.traces[index], batch, floor)
 

@@ -74,6 +74,10 @@ class PartState:
         """The part's index-th trace."""
         return self.state.spine(self.first + index)
 
+    def floor(self, index: int) -> Floor | None:
+        """That of the part's index-th trace."""
+        return self.state.floor(self.first + index)
+
     def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
         """Append to the part's index-th trace."""
         self.state.append(self.first + index, batch, floor)

@@ -85,7 +85,7 @@ class Session(Operator):
         """Sessions that ended below the waterline are closed."""
         return (next(iter(self.horizon(inputs).items()), None),)
 
-    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The rows whose session changed.
 
         A row is stored with its session's end, so a session that grew leaves rows with ends below the waterline, and what
@@ -99,7 +99,7 @@ class Session(Operator):
             (arrangement,) = self.arrangements()
             spine = state.spine(0)
             stored = spine.ranges(*self._stretches(spine, delta).known())[1].loose()
-            old = above(arrange(stored, arrangement), context.floors.get(0))
+            old = above(arrange(stored, arrangement), state.floor(0))
             new = self._sessions(concat([old.project(self.input.names), delta], self.input))
             change = arrange(concat([old.loose().negate(), new], self.schema), arrangement)
             if len(change):
