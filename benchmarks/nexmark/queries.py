@@ -82,7 +82,9 @@ def q5() -> dbsp.Stream:
 def q6() -> dbsp.Stream:
     """Average price of every seller's winning bids, over the last eleven."""
     wins = (
-        q9()
+        bids_in_time()
+        .select("id", "seller", "price", "ts_bid")
+        .top_k(1, by=[dbsp.desc("price"), "ts_bid"], partition_by="id")
         .window(partition_by="seller", order_by="ts_bid")
         .with_columns(total=dbsp.rolling(dbsp.sum("price"), rows=10), n=dbsp.rolling(dbsp.count(), rows=10))
     )
@@ -252,11 +254,10 @@ QUERIES = {
     "q6": Query(
         q6,
         "with wins as (select * from ("
-        + winning("a.*, b.bidder, b.price, b.channel, b.url, b.ts as ts_bid, b.extra as extra_bid")
-        + ") qualify row_number() over (partition by id order by price desc, ts_bid, bidder, channel, url, extra_bid) = 1)"
-        " select seller, (sum(price) over w // count(*) over w)::bigint from wins window w as (partition by seller order by"
-        " ts_bid, id, item, description, initial, reserve, ts, expires, category, extra, bidder, price, channel, url,"
-        " extra_bid rows between 10 preceding and current row)",
+        + winning("a.id, a.seller, b.price, b.ts as ts_bid")
+        + ") qualify row_number() over (partition by id order by price desc, ts_bid) = 1)"
+        " select seller, (sum(price) over w // count(*) over w)::bigint from wins window w as (partition by seller"
+        " order by ts_bid, id, price rows between 10 preceding and current row)",
     ),
     "q7": Query(
         q7,
