@@ -54,7 +54,7 @@ class DurablePipeline:
             self.inputs: Any = EmbeddedInputLog(folder, self.plan.tables, partitions=workers, create=new)
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            self.inputs = self.site.open_input()
+            self.inputs = self.site.open_input(create=True)
         self._make_runtime = make_runtime
         self.runtime = make_runtime(Work(site=self.site, plan=self.plan, run="benchmark"))
         self.table = self.plan.tables[0]

@@ -9,7 +9,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from dbsp.circuit.fingerprint import explain_difference, node_tokens
 from dbsp.circuit.load import load_circuit
@@ -17,14 +17,14 @@ from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.blame import Locator
 from dbsp.coordinator.clock import Clock, SystemClock
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.config import Config, InputSection, OutputSection
 from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.hands import Parts, ShellSettings
 from dbsp.coordinator.layouts import refuse_apart
 from dbsp.coordinator.recovery import learned
 from dbsp.coordinator.site import ConfiguredSite, kafka_settings
 from dbsp.errors import CircuitError, ConfigError
-from dbsp.io import EmbeddedInputLog, EmbeddedStepLog
+from dbsp.io import EmbeddedStepLog
 from dbsp.io.output_part import DEAD_LETTERS
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
@@ -33,6 +33,8 @@ from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.keeper import ProcessKeepers, ThreadKeepers
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.tasks import Work
+
+Section = TypeVar("Section", InputSection, OutputSection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +115,13 @@ def build(
 
 
 def check_places(config: Config) -> None:
-    """Embedded logs and local files need all workers on one host."""
+    """Embedded logs and files need all workers on one host."""
     if config.pipeline.runtime == "local" or config.spark.master.startswith("local"):
         return
     for section, kind in (("input", config.input.kind), ("output", config.output.kind)):
         if kind != "kafka":
             raise ConfigError(
-                f"an {kind} {section} needs all workers on one host: {section}.kind={kind}"
+                f"the {section} needs all workers on one host: {section}.kind={kind}"
                 f" spark.master={config.spark.master}",
                 f'use kind = "kafka" in [{section}], or a local master',
             )
@@ -194,23 +196,21 @@ def _difference(ledger: Ledger, circuit: Circuit) -> str:
 
 def _open_logs(config: Config, plan: Plan, *, create: bool) -> tuple[InputLog, StepLog]:
     """Open the logs; only before the first epoch may they be made, later an absent log is an error."""
-    if config.input.kind == "embedded":
-        inputs = EmbeddedInputLog(config.data_dir, plan.tables, partitions=config.input.partitions, create=create)
+    inputs = _site(config, plan).open_input(create=create, check=True)
+    if config.input.kind != "kafka":
         return inputs, EmbeddedStepLog(config.data_dir, create=create)
     from dbsp.io.kafka.steps import KafkaStepLog  # noqa: PLC0415 - only a pipeline on Kafka needs its client
 
-    settings = kafka_settings(config.input, config.pipeline.name)
-    return _site(config, plan).open_input(check=True), KafkaStepLog(settings, create=create)
+    return inputs, KafkaStepLog(kafka_settings(config.input, config.pipeline.name), create=create)
 
 
 def _site(config: Config, plan: Plan) -> ConfiguredSite:
-    output = config.output
-    if output.directory:
-        output = replace(output, directory=str(_below(config.folder, output.directory)))
     return ConfiguredSite(
-        data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables, input=config.input, output=output
-    )
+        data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables,
+        input=_placed(config.input, config.folder), output=_placed(config.output, config.folder),
+    )  # fmt: skip
 
 
-def _below(folder: Path, text: str) -> Path:
-    return (folder / text).absolute()
+def _placed(section: Section, folder: Path) -> Section:
+    """The section with the folder of its files as seen from anywhere."""
+    return replace(section, directory=str((folder / section.directory).absolute())) if section.directory else section

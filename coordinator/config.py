@@ -5,7 +5,8 @@ default. Units stand in the names. An unknown section or key is refused, with th
 
     [pipeline]    name, circuit = "circuit.py:flights", data_dir, workers, runtime = "spark" | "local"
     [spark]       master = "local[2]", conf = { "spark.executor.memory" = "2g" }, worker_silence_s
-    [input]       kind = "embedded" | "kafka", partitions, bootstrap, topics, format, properties,
+    [input]       kind = "embedded" | "files" | "kafka", partitions, directory, look_every_s, bootstrap,
+                  topics, format, properties,
                   max_backlog_rows, max_backlog_bytes
     [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics, keys, properties,
                   retention_steps
@@ -39,10 +40,11 @@ from dbsp.layout import check_hosts
 ENVIRONMENT_PREFIX = "DBSP_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 RUNTIMES = ("spark", "local")
-INPUT_KINDS = ("embedded", "kafka")
+INPUT_KINDS = ("embedded", "files", "kafka")
 STRATEGIES = ("cold", "warmup")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
 FORMATS = ("json", "arrow")
+FILE_FORMATS = ("json", "parquet")
 MEBIBYTE = 1 << 20
 A_DAY_S = 86_400.0
 
@@ -78,7 +80,8 @@ class SparkSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSection:
-    """Where rows come from. `topics` maps tables to Kafka topics (default: the table's name).
+    """Where rows come from. `topics` maps tables to Kafka topics (default: the table's name); `directory` has a folder of files
+    per table, looked into every `look_every_s`.
 
     While more rows or bytes wait unprocessed than `max_backlog_rows` or `max_backlog_bytes`, pushes to an embedded input are
     refused (over HTTP: 429 with Retry-After) and to be sent again. Kafka keeps its own backlog.
@@ -86,6 +89,8 @@ class InputSection:
 
     kind: str = "embedded"
     partitions: int = 1
+    directory: str = ""
+    look_every_s: float = 0.5
     bootstrap: str = ""
     topics: Mapping[str, str] = field(default_factory=dict)
     format: str = "json"
@@ -98,10 +103,13 @@ class InputSection:
         _at_least("input.max_backlog_rows", self.max_backlog_rows, 1)
         _at_least("input.max_backlog_bytes", self.max_backlog_bytes, 1)
         _one_of("input.kind", self.kind, INPUT_KINDS)
-        _one_of("input.format", self.format, FORMATS)
+        _one_of("input.format", self.format, FILE_FORMATS if self.kind == "files" else FORMATS)
         _at_least("input.partitions", self.partitions, 1)
+        _at_least("input.look_every_s", self.look_every_s, 0)
         if self.kind == "kafka" and not self.bootstrap:
             raise ConfigError("a kafka input needs its brokers", 'set `bootstrap = "host:9092"` in [input]')
+        if self.kind == "files" and not self.directory:
+            raise ConfigError("an input of files needs their folder", 'set `directory = "landing"` in [input]')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

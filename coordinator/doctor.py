@@ -233,10 +233,14 @@ def _logs(config: Config, ledger: Ledger | None, found: _Found) -> bool:
     steps = found.take(
         _whole(data_dir / "steps" / "data.mdb", logs.STEPS_REMEDY, None, lambda: logs.examine_steps(data_dir)[0])
     )
-    inputs = found.take(
-        _whole(data_dir / "input" / "data.mdb", logs.INPUT_REMEDY, None, lambda: logs.examine_input(data_dir)[0])
-    )
+    inputs = found.take(_whole(data_dir / "input" / "data.mdb", logs.INPUT_REMEDY, None, lambda: _input(config)[0]))
     return steps and inputs
+
+
+def _input(config: Config) -> tuple[Examined, logs.Spans]:
+    if config.input.kind == "files":
+        return logs.examine_files(config.data_dir, config.folder / config.input.directory)
+    return logs.examine_input(config.data_dir)
 
 
 # --- between the files ----------------------------------------------------------------------------------------------
@@ -274,7 +278,7 @@ def _disagreements(config: Config, ledger: Ledger) -> Iterator[Finding]:
         yield _between(config, f"{what} {story(held)}")
         return
     positions = dict(ledger.positions(choice.checkpoint)[0])
-    if config.input.kind == "embedded":
+    if config.input.kind != "kafka":
         yield from _log_gaps(config, choice, positions)
     if config.output.kind != "kafka":
         yield from _output_gaps(config, choice)
@@ -287,7 +291,7 @@ def _log_gaps(config: Config, choice: Choice, positions: Positions) -> Iterator[
     if not first <= step <= steps.next_step:
         what = f"the step log does not reach from the checkpoint: step={step} first={first} next={steps.next_step}"
         yield _between(config, what)
-    spans = logs.examine_input(config.data_dir)[1]
+    spans = _input(config)[1]
     for (table, partition), wanted in sorted(steps.positions.items()):
         place = f"table={table} partition={partition}"
         floor, end = spans.get((table, partition), (0, 0))

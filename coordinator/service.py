@@ -256,8 +256,11 @@ class Service:
     def _writer(self) -> InputWriter:
         inputs = self.built.parts.inputs
         if not hasattr(inputs, "append_many"):
-            hint = "send the rows to the table's Kafka topic"
-            raise ConfigError(f"rows cannot be pushed to this input: input.kind={self.config.input.kind}", hint)
+            kind = self.config.input.kind
+            hint = (
+                "put a file into the table's folder" if kind == "files" else "send the rows to the table's Kafka topic"
+            )
+            raise ConfigError(f"rows cannot be pushed to this input: input.kind={kind}", hint)
         return cast(InputWriter, inputs)
 
     def _as_push(self, table: str, rows: Rows, delete: bool) -> Push:

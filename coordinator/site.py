@@ -80,18 +80,28 @@ class ConfiguredSite:
         """The input log, for reading."""
         return cast(InputLog, _kept(("input", str(self.data_dir), self.pipeline), self.open_input))
 
-    def open_input(self, *, check: bool = False) -> InputLog:
-        """A fresh handle on the input log; with `check` its Kafka topics are looked at first."""
-        if self.input.kind == "embedded":
-            return EmbeddedInputLog(self.data_dir, self.tables, partitions=self.input.partitions)
-        from dbsp.io.kafka.input import KafkaInputLog, KafkaSource  # noqa: PLC0415 - only a pipeline on Kafka needs it
+    def open_input(self, *, create: bool = False, check: bool = False) -> InputLog:
+        """A fresh handle on the input log; `create` makes an absent one, with `check` Kafka's topics are looked at first."""
+        section = self.input
+        match section.kind:
+            case "embedded":
+                return EmbeddedInputLog(self.data_dir, self.tables, partitions=section.partitions, create=create)
+            case "files":
+                from dbsp.io.file_input import FileInputLog  # noqa: PLC0415 - one kind of several
 
-        settings = kafka_settings(self.input, self.pipeline)
-        sources = [
-            KafkaSource(table=table, topic=self.input.topics.get(table.name, table.name), format=self.input.format)
-            for table in self.tables
-        ]
-        return KafkaInputLog(settings, sources, check_topics=check)
+                return FileInputLog(
+                    self.data_dir, self.tables, folder=section.directory, format=section.format,
+                    partitions=section.partitions, create=create, look_every_s=section.look_every_s,
+                )  # fmt: skip
+            case "kafka":
+                from dbsp.io.kafka.input import KafkaInputLog, KafkaSource  # noqa: PLC0415 - only Kafka needs its client
+
+                sources = [
+                    KafkaSource(table=table, topic=section.topics.get(table.name, table.name), format=section.format)
+                    for table in self.tables
+                ]
+                return KafkaInputLog(kafka_settings(section, self.pipeline), sources, check_topics=check)
+        raise ConfigError(f"no such input: input.kind={section.kind}")
 
     def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> OutputLog:
         """The worker's part of the outputs; `create` lets it begin at `first_step`, else absent is a `DataError`."""

@@ -1,8 +1,9 @@
 """Logs: where rows come from, where the division into steps is kept, where results go.
 
-`EmbeddedInputLog`, `EmbeddedStepLog` and `EmbeddedOutputLog` keep everything in LMDB files on one host; `FileOutputLog` writes
-plain files; `dbsp.io.kafka` has the same three on Kafka. All stand behind the protocols of `dbsp.logs` and pass the same
-contract tests. `dbsp.io.formats` turns JSON and Arrow bytes into rows and back. Source: design section 7.
+`EmbeddedInputLog`, `EmbeddedStepLog` and `EmbeddedOutputLog` keep everything in LMDB files on one host; `FileInputLog` and
+`FileOutputLog` read and write plain files; `dbsp.io.kafka` has the same three on Kafka. All stand behind the protocols of
+`dbsp.logs` and pass the same contract tests. `dbsp.io.formats` turns JSON and Arrow bytes into rows and back. Source: design
+section 7.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ if __name__ != "dbsp.io":
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
+from dbsp.io.file_input import FileInputLog
 from dbsp.io.file_output import FileOutputLog
 from dbsp.io.pushed import BadRow, Incoming, Position, Producer, Push
 
@@ -21,6 +23,7 @@ __all__ = [
     "EmbeddedInputLog",
     "EmbeddedOutputLog",
     "EmbeddedStepLog",
+    "FileInputLog",
     "FileOutputLog",
     "Incoming",
     "Position",

@@ -19,7 +19,7 @@ import lmdb
 from dbsp.errors import DataError
 from dbsp.findings import Examined
 from dbsp.formats import check_name
-from dbsp.io import embedded_input, embedded_output, embedded_steps, file_output
+from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, file_output, landed
 from dbsp.io.chunk import check_chunk
 from dbsp.io.environment import LMDB_ENGINE, check_data_file
 from dbsp.io.output_part import Progress
@@ -31,6 +31,10 @@ STEPS_REMEDY = "restore the folder of the step log from a backup of the same mom
 INPUT_REMEDY = (
     "restore the folder of the input log from a backup; rows below the oldest checkpoint are not needed to go on, of the"
     " others the producers must be asked"
+)
+FILES_REMEDY = (
+    "put the files back as they were; rows below the oldest checkpoint are not needed to go on. What is noted of them is in the"
+    " folder of the input log, to be restored from a backup of the same moment as the databases"
 )
 OUTPUT_REMEDY = (
     "restore this worker's folder of outputs from a backup; the pipeline goes on without these rows, consumers that have"
@@ -194,6 +198,36 @@ def _rows(seen: Examined, key: bytes, data: bytes, spans: Spans, reached: Reache
     seen.count("input records")
     seen.count("input rows", rows)
     reached[place] = offset + rows
+
+
+def examine_files(directory: Path, folder: Path) -> tuple[Examined, Spans]:
+    """What is noted of an input of files: all offsets between floor and end are there, in files that are as they were."""
+    seen = Examined(file=directory / "input" / "data.mdb", remedy=FILES_REMEDY)
+    spans: Spans = {}
+    reached: dict[tuple[str, int], int] = {}
+    changed: set[Path] = set()
+    with seen.guarded(also=ENGINE), reading(directory / "input", file_input.FORM, file_input.PARTS) as log:
+        for key, value in log.items("spans"):
+            span = file_input.span_of(value)
+            spans[file_input.place_of(key)] = (span.floor, span.end)
+        for key, value in log.items("pieces"):
+            table, partition, piece = file_input.piece_of(key, value)
+            expected = reached.get((table, partition), min(piece.first, spans[table, partition][0]))
+            if piece.first != expected:
+                seen.found(
+                    f"input rows are missing: table={table} partition={partition} first={expected} last={piece.first}"
+                )
+            reached[table, partition] = piece.first + piece.rows
+            noted = log.get("files", file_input.file_key(table, piece.name))
+            path = folder / table / piece.name
+            if path not in changed and (noted is None or not landed.is_as_noted(path, landed.unpacked(noted))):
+                changed.add(path)
+                seen.found(f"a file of the input is gone or was changed: file={path}")
+            seen.count("input rows", piece.rows)
+        for place, (floor, end) in sorted(spans.items()):
+            if reached.get(place, floor) != end:
+                seen.found(f"input rows are missing: table={place[0]} partition={place[1]} last={end}")
+    return seen, spans
 
 
 # --- outputs --------------------------------------------------------------------------------------------------------

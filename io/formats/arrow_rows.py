@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +36,7 @@ class _StreamError(Exception):
 def decode_arrow(data: bytes, table: Table) -> Push:
     """All rows of one IPC stream, good and bad, in order; never raises for what the bytes hold."""
     try:
-        return _decode(_open(data), table)
+        return push_of(_open(data), table)
     except (_StreamError, pa.ArrowException, ValueError, OSError) as error:
         payload = base64.b64encode(data).decode()
         bad = BadRow(index=0, reason=f"not an Arrow stream of this table: {error}"[:REASON_CHARS_MAX], payload=payload)
@@ -48,7 +50,8 @@ def _open(data: bytes) -> pa.Table:
     return found.combine_chunks()
 
 
-def _decode(found: pa.Table, table: Table) -> Push:
+def push_of(found: pa.Table, table: Table, reasons: Mapping[int, str] = MappingProxyType({})) -> Push:
+    """The rows of an Arrow table as a push; those that have a reason already are bad for it."""
     names = found.schema.names
     if len(set(names)) != len(names):
         raise _StreamError(f"repeated columns: {names}")
@@ -57,9 +60,12 @@ def _decode(found: pa.Table, table: Table) -> Push:
         raise _StreamError(f"unknown column: {unknown[0]}")
     operations, bad_operation = _operations(found)
     columns = [_column(found, column) for column in table.schema]
-    reasons: dict[int, str] = {int(row): f"{OPERATION} is neither 0 nor 1" for row in np.flatnonzero(bad_operation)}
+    reasons = dict(reasons)
+    for row in np.flatnonzero(bad_operation):
+        reasons.setdefault(int(row), f"{OPERATION} is neither 0 nor 1")
     if table.append_only:
-        reasons.update((int(row), NO_DELETE) for row in np.flatnonzero(operations == DELETE))
+        for row in np.flatnonzero(operations == DELETE):
+            reasons.setdefault(int(row), NO_DELETE)
     for column, array in zip(table.schema, columns, strict=True):
         for row in np.flatnonzero(_forbidden_null(array, column, operations, table)):
             reasons.setdefault(int(row), f"column {column.name}: missing or null")

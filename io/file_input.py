@@ -1,0 +1,371 @@
+"""Files as the input log: whatever is put into `<folder>/<table>` is read once, in the order in which it was found.
+
+A file is found when its name is new; its rows get offsets then, noted in one LMDB file beside the data of the pipeline, from
+which worker processes read where rows are. The files stay where they are and belong to who put them there.
+
+Invariants: a file is on disk when its rows get offsets, and what was noted of it never changes, so a range is the same at every
+read (7, 10); a file that was changed or is gone is an error that names it, never other rows; a file that cannot be used is one
+bad row, and a dead letter; names that begin with `.` or `_`, and other endings, are left alone.
+
+A file must be whole when it gets its name: write it beside, then rename it. A Parquet file that has no end yet is waited for, as
+long as it may still be written (`PATIENCE_S` since its last change).
+
+**State** per file its rows, size, a checksum; where its rows are, until no version needs them; the name as long as the file
+is there. Source: design section 7.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from dbsp.algebra.table import Table
+from dbsp.errors import ConfigError, DataError, UnavailableError
+from dbsp.io.changes import changes_of
+from dbsp.io.chunk import join_pushes
+from dbsp.io.environment import open_environment, release_environment, sync_path
+from dbsp.io.landed import (
+    ENDINGS,
+    Landed,
+    LandedReader,
+    UnfinishedError,
+    examine_file,
+    packed,
+    unpacked,
+    unusable,
+)
+from dbsp.logs import Changes, Range
+
+FORM = "dbsp file input 1"
+PARTS = ("files", "pieces", "spans")
+BYTES_PER_ROW_UNKNOWN = 64.0
+LOOK_EVERY_S = 0.5
+FILES_PER_LOOK = 1_000
+PATIENCE_S = 60.0
+
+_SPAN = struct.Struct("<QQQQ")
+_PLACE = struct.Struct(">HQ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What one partition holds: offsets `floor <= o < end` can be read; rows and bytes ever found."""
+
+    end: int = 0
+    floor: int = 0
+    rows: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Rows `row <= i < row + rows` of a file, from offset `first` on."""
+
+    name: str
+    first: int
+    row: int
+    rows: int
+
+
+class FileInputLog:
+    """The input log of one pipeline over a folder of files; see `dbsp.logs.InputLog`."""
+
+    def __init__(
+        self,
+        directory: Path | str,
+        tables: Sequence[Table],
+        *,
+        folder: Path | str,
+        format: str = "json",  # noqa: A002 - the setting's name
+        partitions: int = 1,
+        create: bool = False,
+        look_every_s: float = LOOK_EVERY_S,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """Open what is noted below `directory`; with `create` it is made if it is absent, and so are the tables' folders.
+
+        A file's rows are shared among `partitions`, each a stretch; those of a table with a primary key stay in one, as the
+        order of their changes counts.
+        """
+        if format not in ENDINGS:
+            raise ConfigError(f"unknown format of input files: format={format}", f"use one of {sorted(ENDINGS)}")
+        self._tables = {table.name: table for table in tables}
+        self._folder, self._kind, self._given = Path(folder), format, partitions
+        self._look_every_s, self._patience_s = look_every_s, patience_s
+        self._readers = {table.name: LandedReader(table, format) for table in tables}
+        self._looking, self._looked_at = threading.Lock(), -look_every_s
+        if create:
+            self._make_folders()
+        self._env = open_environment(Path(directory) / "input", form=FORM, names=PARTS, create=create)
+        with self._env.read() as txn:
+            self._known = {name: set(self._names(txn, name)) for name in self._tables}
+            places = [place_of(key) for key, _ in txn.cursor(db=self._env.db("spans"))]
+        self._partitions = {
+            name: max([self._shares(name), *(partition + 1 for table, partition in places if table == name)])
+            for name in self._tables
+        }
+
+    def _make_folders(self) -> None:
+        for name in self._tables:
+            if not name or "/" in name or name.startswith("."):
+                raise ConfigError(f"a table of this name cannot be a folder: table={name!r}", "rename the table")
+            try:
+                (self._folder / name).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(
+                    f"the folder of a table's files cannot be made: folder={self._folder / name} error={error.strerror}",
+                    "name another `directory` in [input], or make it",
+                ) from None
+
+    def _shares(self, table: str) -> int:
+        return 1 if self._tables[table].primary_key else self._given
+
+    def partitions(self, table: str) -> int:
+        """How many partitions the table's input has: one with a primary key."""
+        self._table(table)
+        return self._partitions[table]
+
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """The offset after the last row, per (table, partition); new files are looked for, at most every `look_every_s`.
+
+        **Errors** `UnavailableError` if a folder or a file cannot be read now.
+        """
+        with self._looking:
+            if time.monotonic() - self._looked_at >= self._look_every_s:
+                self._look()
+                self._looked_at = time.monotonic()
+        return {place: span.end for place, span in self._spans().items()}
+
+    def floors(self) -> Mapping[tuple[str, int], int]:
+        """The first offset that may still be read, per (table, partition)."""
+        return {place: span.floor for place, span in self._spans().items()}
+
+    # --- finding files ------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Note what is new: up to `FILES_PER_LOOK` files of each table, by name."""
+        for name, table in self._tables.items():
+            fresh = sorted(set(self._listed(name)) - self._known[name])[:FILES_PER_LOOK]
+            landed = [(each, found) for each in fresh if (found := self._examined(table, each)) is not None]
+            if landed:
+                self._env.write(partial(self._note, table=name, files=landed))
+                self._known[name].update(each for each, _ in landed)
+
+    def _listed(self, table: str) -> Iterator[str]:
+        try:
+            with os.scandir(self._folder / table) as entries:
+                for entry in entries:
+                    if entry.name.endswith(ENDINGS[self._kind]) and entry.name[0] not in "._":
+                        yield entry.name
+        except OSError as error:
+            folder = self._folder / table
+            hint = "make the folder, or mend its permissions"
+            raise UnavailableError(
+                f"a folder of input files cannot be read: folder={folder} error={error.strerror}", hint
+            ) from None
+
+    def _examined(self, table: Table, name: str) -> Landed | None:
+        """What is to be noted of a file; nothing yet of one that is being written, or is gone again."""
+        path = self._folder / table.name / name
+        try:
+            sync_path(path)
+            try:
+                return examine_file(path, table, self._kind)
+            except UnfinishedError as error:
+                if time.time() - path.stat().st_mtime < self._patience_s:
+                    return None
+                return unusable(path, f"not a Parquet file: {error}")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UnavailableError(
+                f"a file of the input cannot be read: file={path} error={error.strerror}", "mend it, or take it away"
+            ) from None
+
+    def _note(self, txn: Any, table: str, files: Sequence[tuple[str, Landed]]) -> None:
+        """Give the rows of new files their offsets; another process may have noted a file meanwhile."""
+        count = self._shares(table)
+        for name, landed in files:
+            if not txn.put(file_key(table, name), packed(landed), db=self._env.db("files"), overwrite=False):
+                continue
+            cuts = [landed.rows * slot // count for slot in range(count + 1)]
+            for partition, (row, end) in enumerate(pairwise(cuts)):
+                span = self._span(txn, table, partition)
+                rows, size = end - row, landed.size * (end - row) // max(1, landed.rows)
+                if rows:
+                    piece = json.dumps({"name": name, "row": row, "rows": rows}).encode()
+                    txn.put(_key(table, partition, span.end), piece, db=self._env.db("pieces"))
+                after = Span(end=span.end + rows, floor=span.floor, rows=span.rows + rows, size=span.size + size)
+                self._put_span(txn, table, partition, after)
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def read(self, range_: Range, step: int) -> Sequence[Changes]:
+        """The changes of one range as one piece, its bad rows as dead letters of `step`.
+
+        **Cost** reads the row groups, or the lines, that the range touches.
+        **Errors** `DataError` names the offsets if part of the range is trimmed or not there, and a file that was changed.
+        """
+        table = self._table(range_.table)
+        with self._env.read() as txn:
+            self._check_range(range_, self._span(txn, range_.table, range_.partition))
+            pieces = list(self._pieces(txn, range_))
+            noted = {piece.name: self._noted(txn, range_.table, piece.name) for piece in pieces}
+        pushes, wanted = [], range_.first
+        for piece in pieces:
+            low, high = wanted - piece.first, min(piece.rows, range_.last - piece.first)
+            if low < 0 or low >= high:
+                break
+            path, reader = self._folder / table.name / piece.name, self._readers[table.name]
+            pushes.append(reader.read(path, noted[piece.name], piece.row + low, piece.row + high))
+            wanted = piece.first + high
+        if wanted != range_.last:
+            place = f"table={range_.table} partition={range_.partition}"
+            raise DataError(f"input rows are missing: {place} first={wanted} last={range_.last}")
+        return [changes_of(join_pushes(pushes, table.schema), range_, step)] if pushes else []
+
+    def _pieces(self, txn: Any, range_: Range) -> Iterator[Piece]:
+        """The pieces that hold the range, from the one with its first row on."""
+        place = _place_key(range_.table, range_.partition)
+        cursor = txn.cursor(db=self._env.db("pieces"))
+        wanted = _key(range_.table, range_.partition, range_.first)
+        found = cursor.set_range(wanted)
+        if not found or cursor.key() != wanted:
+            before = cursor.prev() if found else cursor.last()
+            found = (before and cursor.key().startswith(place)) or cursor.set_range(wanted)
+        while found and cursor.key().startswith(place):
+            piece = piece_of(cursor.key(), cursor.value())[2]
+            if piece.first >= range_.last:
+                return
+            yield piece
+            found = cursor.next()
+
+    def bytes_per_row(self, table: str) -> float:
+        """The mean size in the files of all rows ever found."""
+        spans = [span for (name, _), span in self._spans().items() if name == table]
+        rows = sum(span.rows for span in spans)
+        return sum(span.size for span in spans) / rows if rows else BYTES_PER_ROW_UNKNOWN
+
+    # --- trimming -----------------------------------------------------------------------------------------------
+
+    def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Forget where rows below these offsets are, and files without other rows that are there no more; deletes no file."""
+
+        def action(txn: Any) -> None:
+            for (table, partition), to in positions.items():
+                self._trim(txn, table, partition, to)
+
+        self._env.write(action)
+        for table in {table for table, _ in positions}:
+            gone = self._known[table] - set(self._listed(table))
+            if gone:
+                self._env.write(partial(self._forget, table=table, gone=gone))
+
+    def _trim(self, txn: Any, table: str, partition: int, to: int) -> None:
+        span = self._span(txn, table, partition)
+        floor = max(span.floor, min(to, span.end))
+        self._put_span(txn, table, partition, Span(end=span.end, floor=floor, rows=span.rows, size=span.size))
+        below = Range(table=table, partition=partition, first=0, last=floor)
+        for piece in list(self._pieces(txn, below)):
+            if piece.first + piece.rows <= floor:
+                txn.delete(_key(table, partition, piece.first), db=self._env.db("pieces"))
+
+    def _forget(self, txn: Any, table: str, gone: set[str]) -> None:
+        """Forget the names of files that are gone and have no piece left: a file of that name is a new one."""
+        for partition in range(self._partitions[table]):
+            whole = Range(table=table, partition=partition, first=0, last=self._span(txn, table, partition).end)
+            gone = gone - {piece.name for piece in self._pieces(txn, whole)}
+        for name in gone:
+            txn.delete(file_key(table, name), db=self._env.db("files"))
+        self._known[table] -= gone
+
+    def close(self) -> None:
+        """Release the file."""
+        release_environment(self._env)
+
+    # --- what is noted ------------------------------------------------------------------------------------------
+
+    def _table(self, name: str) -> Table:
+        if name not in self._tables:
+            raise ConfigError(f"no such table: table={name} tables={sorted(self._tables)}")
+        return self._tables[name]
+
+    def _names(self, txn: Any, table: str) -> Iterator[str]:
+        prefix = _prefix(table)
+        cursor = txn.cursor(db=self._env.db("files"))
+        found = cursor.set_range(prefix)
+        while found and cursor.key().startswith(prefix):
+            yield os.fsdecode(cursor.key()[len(prefix) :])
+            found = cursor.next()
+
+    def _noted(self, txn: Any, table: str, name: str) -> Landed:
+        found = txn.get(file_key(table, name), db=self._env.db("files"))
+        if found is None:
+            raise DataError(f"a file of the input is not noted: table={table} file={name}")
+        return unpacked(found)
+
+    def _span(self, txn: Any, table: str, partition: int) -> Span:
+        found = txn.get(_place_key(table, partition), db=self._env.db("spans"))
+        return Span() if found is None else span_of(found)
+
+    def _put_span(self, txn: Any, table: str, partition: int, span: Span) -> None:
+        data = _SPAN.pack(span.end, span.floor, span.rows, span.size)
+        txn.put(_place_key(table, partition), data, db=self._env.db("spans"))
+
+    def _spans(self) -> dict[tuple[str, int], Span]:
+        places = [(table, partition) for table in self._tables for partition in range(self._partitions[table])]
+        with self._env.read() as txn:
+            return {place: self._span(txn, *place) for place in places}
+
+    @staticmethod
+    def _check_range(range_: Range, span: Span) -> None:
+        where = f"table={range_.table} partition={range_.partition} first={range_.first} last={range_.last}"
+        if range_.first < span.floor:
+            raise DataError(f"input rows are trimmed: {where} first_kept={span.floor}")
+        if range_.last > span.end:
+            raise DataError(f"input rows are missing at the log's end: {where} end={span.end}")
+
+
+def place_of(key: bytes) -> tuple[str, int]:
+    """Table and partition of a span's key."""
+    name, _, partition = key.partition(b"\0")
+    return name.decode(), int.from_bytes(partition, "big")
+
+
+def span_of(data: bytes) -> Span:
+    """A span as it is stored."""
+    end, floor, rows, size = _SPAN.unpack(data)
+    return Span(end=end, floor=floor, rows=rows, size=size)
+
+
+def piece_of(key: bytes, value: bytes) -> tuple[str, int, Piece]:
+    """Table, partition and piece of a record."""
+    name, _, place = key.partition(b"\0")
+    partition, first = _PLACE.unpack(place)
+    return name.decode(), partition, Piece(first=first, **json.loads(value))
+
+
+def _prefix(table: str) -> bytes:
+    return table.encode() + b"\0"
+
+
+def _place_key(table: str, partition: int) -> bytes:
+    return _prefix(table) + partition.to_bytes(2, "big")
+
+
+def _key(table: str, partition: int, offset: int) -> bytes:
+    return _prefix(table) + _PLACE.pack(partition, offset)
+
+
+def file_key(table: str, name: str) -> bytes:
+    """Under which a file is noted."""
+    return _prefix(table) + os.fsencode(name)

@@ -1,0 +1,250 @@
+"""One file of an input: how many rows it holds, whether its columns fit the table, and any stretch of its rows as a push.
+
+Invariants: a stretch of rows is the same at every read and however it is cut (10), because a file is compared with what was
+noted of it first, and every row is judged by itself. Only what the stretch needs is read: the row groups it touches, the lines
+it holds; the newest of them are kept, as steps take stretches one after the other.
+
+Parquet: the table's columns by name, others are left alone; numbers, texts, times of another width are converted where no value
+is changed by it, and a row where one is is bad; an int8 column `__op` says 0 for insert, 1 for delete. JSON: one row a line, as
+`dbsp.io.formats.json_rows` takes them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dbsp.algebra.table import Table
+from dbsp.errors import DataError
+from dbsp.io.chunk import join_pushes
+from dbsp.io.formats.arrow_rows import OPERATION, push_of
+from dbsp.io.formats.json_rows import decode_json_lines
+from dbsp.io.pushed import BadRow, Push
+from dbsp.zset.batch import Batch
+
+ENDINGS = {"json": (".json", ".jsonl", ".ndjson"), "parquet": (".parquet",)}
+END_BYTES = 1 << 16
+"""What is noted of a file's content is its end: there Parquet says what stands where."""
+KEPT = 2
+"""Row groups, or indexes of lines, that a reader keeps."""
+_BLANKS = np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """What is noted of a file: its rows, bytes, a checksum of its end; with a `misfit` it counts as one bad row."""
+
+    rows: int
+    size: int
+    end: int
+    misfit: str = ""
+
+
+def packed(landed: Landed) -> bytes:
+    """What is noted, as bytes."""
+    return json.dumps(asdict(landed)).encode()
+
+
+def unpacked(data: bytes) -> Landed:
+    """What was noted."""
+    return Landed(**json.loads(data))
+
+
+class UnfinishedError(Exception):
+    """The file is not whole: it is being written, or something else than its name says."""
+
+
+def examine_file(path: Path, table: Table, kind: str) -> Landed:
+    """What is to be noted of a file.
+
+    **Cost** its footer for Parquet; all of its bytes for JSON, to count lines.
+    **Errors** `UnfinishedError`; `OSError` of the disk.
+    """
+    size, end = _identity(path)
+    if kind == "json":
+        return Landed(rows=len(_line_starts(path)) - 1, size=size, end=end)
+    try:
+        with pq.ParquetFile(path) as file:
+            misfit = _misfit(file.schema_arrow, table)
+            return Landed(rows=1 if misfit else file.metadata.num_rows, size=size, end=end, misfit=misfit)
+    except pa.ArrowException as error:
+        raise UnfinishedError(" ".join(str(error).split())) from None
+
+
+def unusable(path: Path, misfit: str) -> Landed:
+    """What is to be noted of a file that cannot be used: one bad row in its place."""
+    size, end = _identity(path)
+    return Landed(rows=1, size=size, end=end, misfit=misfit)
+
+
+def is_as_noted(path: Path, landed: Landed) -> bool:
+    """Whether the file is there, and the one that was noted."""
+    try:
+        return _identity(path) == (landed.size, landed.end)
+    except FileNotFoundError:
+        return False
+
+
+class LandedReader:
+    """Reads stretches of rows out of the files of one table."""
+
+    def __init__(self, table: Table, kind: str) -> None:
+        """Nothing is opened yet."""
+        self._table, self._kind = table, kind
+        self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, path: Path, landed: Landed, first: int, last: int) -> Push:
+        """Rows `first <= i < last` of a file.
+
+        **Errors** `DataError` names a file that is gone, or is not the one that was noted.
+        """
+        try:
+            if _identity(path) != (landed.size, landed.end):
+                raise DataError(
+                    f"a file of the input was changed after its rows were counted: file={path}",
+                    "put the file back as it was; new rows belong in a new file",
+                )
+            if landed.misfit:
+                bad = BadRow(index=0, reason=landed.misfit, payload=path.name)
+                return Push(batch=Batch.empty(self._table.schema), operations=np.empty(0, dtype=np.int8), bad=(bad,))
+            read = self._lines if self._kind == "json" else self._rows
+            push = read(path, landed, first, last)
+        except FileNotFoundError:
+            hint = "put the file back: its rows are needed until a checkpoint that holds them is published"
+            raise DataError(f"a file of the input is gone: file={path}", hint) from None
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"a file of the input cannot be read: file={path} error={error}") from None
+        if push.rows != last - first:
+            raise DataError(
+                f"a file of the input has other rows than were counted: file={path} first={first} last={last}"
+            )
+        return push
+
+    def _lines(self, path: Path, landed: Landed, first: int, last: int) -> Push:
+        starts = self._keep((path, landed.end), partial(_line_starts, path))
+        with path.open("rb") as file:
+            file.seek(int(starts[first]))
+            return decode_json_lines(file.read(int(starts[last] - starts[first])), self._table)
+
+    def _rows(self, path: Path, landed: Landed, first: int, last: int) -> Push:
+        pieces = []
+        with pq.ParquetFile(path) as file:
+            begin = 0
+            for number in range(file.num_row_groups):
+                end = begin + file.metadata.row_group(number).num_rows
+                low, high = max(first, begin), min(last, end)
+                if low < high:
+                    group = self._keep((path, landed.end, number), partial(self._group, file, number))
+                    pieces.append(fitted(group.slice(low - begin, high - low), self._table))
+                begin = end
+        return join_pushes(pieces, self._table.schema)
+
+    def _group(self, file: pq.ParquetFile, number: int) -> pa.Table:
+        wanted = [name for name in file.schema_arrow.names if name in self._table.schema or name == OPERATION]
+        return file.read_row_group(number, columns=wanted, use_threads=False)
+
+    def _keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = make()
+                if len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+
+def fitted(found: pa.Table, table: Table) -> Push:
+    """Rows with columns of about the table's types as a push; those with a value that no conversion keeps are bad."""
+    columns: list[pa.ChunkedArray] = []
+    reasons: dict[int, str] = {}
+    for name, column in zip(found.schema.names, found.columns, strict=True):
+        if name == OPERATION or column.type == table.schema[name].type:
+            columns.append(column)
+            continue
+        pieces = _converted(column.combine_chunks(), table.schema[name].type)
+        place = 0
+        for piece, failed in pieces:
+            if failed:
+                reasons.setdefault(place, f"column {name}: {failed}")
+            place += len(piece)
+        columns.append(pa.chunked_array([piece for piece, _ in pieces], table.schema[name].type))
+    return push_of(pa.table(columns, names=found.schema.names), table, reasons)
+
+
+def _converted(values: pa.Array, wanted: pa.DataType) -> list[tuple[pa.Array, str]]:
+    """Pieces of the values in the wanted type, by halves where one fails; that one is a null with the reason beside."""
+    try:
+        return [(values.cast(wanted), "")]
+    except pa.ArrowException as error:
+        if len(values) == 1:
+            return [(pa.nulls(1, wanted), " ".join(str(error).split()))]
+        middle = len(values) // 2
+        return [*_converted(values[:middle], wanted), *_converted(values[middle:], wanted)]
+
+
+def _misfit(found: pa.Schema, table: Table) -> str:
+    """Why no row of a file with these columns can be used; nothing if it can."""
+    names = found.names
+    for column in table.schema:
+        if names.count(column.name) != 1:
+            return f"column {column.name}: {'repeated' if column.name in names else 'missing'}"
+        type_ = found.field(column.name).type
+        if _family(type_) != _family(column.type):
+            return f"column {column.name}: expected {column.type}, found {type_}"
+    if OPERATION in names and found.field(OPERATION).type != pa.int8():
+        return f"column {OPERATION}: expected int8, found {found.field(OPERATION).type}"
+    return ""
+
+
+_FAMILIES: Sequence[tuple[str, Callable[[pa.DataType], bool]]] = (
+    ("number", lambda t: bool(pa.types.is_integer(t) or pa.types.is_floating(t))),
+    ("text", lambda t: bool(pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t))),
+    ("bytes", lambda t: bool(pa.types.is_binary(t) or pa.types.is_large_binary(t) or pa.types.is_binary_view(t))),
+    ("decimal", lambda t: bool(pa.types.is_decimal(t))),
+    ("date", lambda t: bool(pa.types.is_date(t))),
+    ("time", lambda t: bool(pa.types.is_time(t))),
+    ("duration", lambda t: bool(pa.types.is_duration(t))),
+)
+
+
+def _family(type_: pa.DataType) -> Any:
+    """Types whose values are converted into one another, where none is changed by it; others are a family of their own."""
+    if pa.types.is_dictionary(type_):
+        return _family(type_.value_type)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return ("list", _family(type_.value_type))
+    if pa.types.is_timestamp(type_):
+        return ("timestamp", type_.tz is not None)
+    return next((name for name, belongs in _FAMILIES if belongs(type_)), type_)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Size and checksum of the end."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - END_BYTES))
+        return size, zlib.crc32(file.read())
+
+
+def _line_starts(path: Path) -> NDArray[np.int64]:
+    """Where the lines that are not blank begin, and the end of the file."""
+    data = np.fromfile(path, dtype=np.uint8)
+    begins = np.concatenate([[0], np.flatnonzero(data == ord("\n")) + 1])
+    begins = begins[begins < len(data)]
+    if len(begins):
+        begins = begins[np.logical_or.reduceat(~np.isin(data, _BLANKS), begins)]
+    return np.append(begins, len(data)).astype(np.int64)
