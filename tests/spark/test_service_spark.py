@@ -1,4 +1,4 @@
-"""The service with the Spark runtime: same answers, and it goes on when its JVM is killed."""
+"""The service with the Spark runtime: same answers, also from files, and it goes on when its JVM is killed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dbsp.coordinator.config import load_config
@@ -52,3 +53,17 @@ def test_it_goes_on_when_its_jvm_is_killed(tmp_path: Path) -> None:
         service.wait_until_processed(service.push("orders", MORE), 200)
         assert rows(service) == {"b": (3, 611, 1), "c": (1, 7, 1)}
         assert service.snapshot.rollbacks >= 1
+
+
+def test_it_reads_parquet_files(tmp_path: Path) -> None:
+    (tmp_path / "circuit.py").write_text(CIRCUIT)
+    (tmp_path / "pipeline.toml").write_text(
+        f'{SETTINGS}[input]\nkind = "files"\ndirectory = "landing"\nformat = "parquet"\n'
+    )
+    (tmp_path / "landing" / "orders").mkdir(parents=True)
+    for name, table in (("1.parquet", ORDERS), ("2.parquet", MORE)):
+        pq.write_table(table, tmp_path / "landing" / "orders" / name)
+    with Service(load_config(tmp_path / "pipeline.toml", environment={})) as service:
+        place = ("orders", 0)
+        assert service.board.wait_for(lambda now: now.processed.get(place) == len(ORDERS) + len(MORE), 120)
+        assert rows(service) == {"b": (3, 611, 1), "c": (1, 7, 1)}
