@@ -143,9 +143,7 @@ class Bench:
         out = self.box / f"ours-{name}-out"
         pipeline = DurablePipeline(
             self.box / f"ours-{name}", circuit, self.workers, lambda work: SparkRuntime(work, spark=spark),
-            InputSection(
-                kind="files", format="parquet", directory=str(landing), partitions=self.workers, look_every_s=0
-            ),
+            InputSection(kind="files", directory=str(landing), partitions=self.workers, look_every_s=0),
             OutputSection(kind="files", format="parquet", directory=str(out)),
         )  # fmt: skip
         try:

@@ -44,7 +44,6 @@ INPUT_KINDS = ("embedded", "files", "kafka")
 STRATEGIES = ("cold", "warmup")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
 FORMATS = ("json", "arrow")
-FILE_FORMATS = ("json", "parquet")
 MEBIBYTE = 1 << 20
 A_DAY_S = 86_400.0
 
@@ -81,7 +80,7 @@ class SparkSection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSection:
     """Where rows come from. `topics` maps tables to Kafka topics (default: the table's name); `directory` has a folder of files
-    per table, looked into every `look_every_s`.
+    per table, looked into every `look_every_s`, whose endings say what they are.
 
     While more rows or bytes wait unprocessed than `max_backlog_rows` or `max_backlog_bytes`, pushes to an embedded input are
     refused (over HTTP: 429 with Retry-After) and to be sent again. Kafka keeps its own backlog.
@@ -103,7 +102,7 @@ class InputSection:
         _at_least("input.max_backlog_rows", self.max_backlog_rows, 1)
         _at_least("input.max_backlog_bytes", self.max_backlog_bytes, 1)
         _one_of("input.kind", self.kind, INPUT_KINDS)
-        _one_of("input.format", self.format, FILE_FORMATS if self.kind == "files" else FORMATS)
+        _one_of("input.format", self.format, FORMATS)
         _at_least("input.partitions", self.partitions, 1)
         _at_least("input.look_every_s", self.look_every_s, 0)
         if self.kind == "kafka" and not self.bootstrap:

@@ -90,8 +90,8 @@ class ConfiguredSite:
                 from dbsp.io.file_input import FileInputLog  # noqa: PLC0415 - one kind of several
 
                 return FileInputLog(
-                    self.data_dir, self.tables, folder=section.directory, format=section.format,
-                    partitions=section.partitions, create=create, look_every_s=section.look_every_s,
+                    self.data_dir, self.tables, folder=section.directory, partitions=section.partitions, create=create,
+                    look_every_s=section.look_every_s,
                 )  # fmt: skip
             case "kafka":
                 from dbsp.io.kafka.input import KafkaInputLog, KafkaSource  # noqa: PLC0415 - only Kafka needs its client

@@ -5,7 +5,7 @@ which worker processes read where rows are. The files stay where they are and be
 
 Invariants: a file is on disk when its rows get offsets, and what was noted of it never changes, so a range is the same at every
 read (7, 10); a file that was changed or is gone is an error that names it, never other rows; a file that cannot be used is one
-bad row, and a dead letter; names that begin with `.` or `_`, and other endings, are left alone.
+bad row, and a dead letter; names that begin with `.` or `_`, and folders, are left alone.
 
 A file must be whole when it gets its name: write it beside, then rename it. A Parquet file that has no end yet is waited for, as
 long as it may still be written (`PATIENCE_S` since its last change).
@@ -34,7 +34,6 @@ from dbsp.io.changes import changes_of
 from dbsp.io.chunk import join_pushes
 from dbsp.io.environment import open_environment, release_environment, sync_path
 from dbsp.io.landed import (
-    ENDINGS,
     Landed,
     LandedReader,
     UnfinishedError,
@@ -85,7 +84,6 @@ class FileInputLog:
         tables: Sequence[Table],
         *,
         folder: Path | str,
-        format: str = "json",  # noqa: A002 - the setting's name
         partitions: int = 1,
         create: bool = False,
         look_every_s: float = LOOK_EVERY_S,
@@ -96,12 +94,10 @@ class FileInputLog:
         A file's rows are shared among `partitions`, each a stretch; those of a table with a primary key stay in one, as the
         order of their changes counts.
         """
-        if format not in ENDINGS:
-            raise ConfigError(f"unknown format of input files: format={format}", f"use one of {sorted(ENDINGS)}")
         self._tables = {table.name: table for table in tables}
-        self._folder, self._kind, self._given = Path(folder), format, partitions
+        self._folder, self._given = Path(folder), partitions
         self._look_every_s, self._patience_s = look_every_s, patience_s
-        self._readers = {table.name: LandedReader(table, format) for table in tables}
+        self._readers = {table.name: LandedReader(table) for table in tables}
         self._looking, self._looked_at = threading.Lock(), -look_every_s
         if create:
             self._make_folders()
@@ -164,7 +160,7 @@ class FileInputLog:
         try:
             with os.scandir(self._folder / table) as entries:
                 for entry in entries:
-                    if entry.name.endswith(ENDINGS[self._kind]) and entry.name[0] not in "._":
+                    if entry.name[0] not in "._" and entry.is_file():
                         yield entry.name
         except OSError as error:
             folder = self._folder / table
@@ -179,7 +175,7 @@ class FileInputLog:
         try:
             sync_path(path)
             try:
-                return examine_file(path, table, self._kind)
+                return examine_file(path, table)
             except UnfinishedError as error:
                 if time.time() - path.stat().st_mtime < self._patience_s:
                     return None

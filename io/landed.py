@@ -35,7 +35,8 @@ from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.pushed import BadRow, Push
 from dbsp.zset.batch import Batch
 
-ENDINGS = {"json": (".json", ".jsonl", ".ndjson"), "parquet": (".parquet",)}
+LINES = frozenset({".json", ".jsonl", ".ndjson"})
+PARQUET = ".parquet"
 END_BYTES = 1 << 16
 """What is noted of a file's content is its end: there Parquet says what stands where."""
 KEPT = 2
@@ -67,15 +68,18 @@ class UnfinishedError(Exception):
     """The file is not whole: it is being written, or something else than its name says."""
 
 
-def examine_file(path: Path, table: Table, kind: str) -> Landed:
-    """What is to be noted of a file.
+def examine_file(path: Path, table: Table) -> Landed:
+    """What is to be noted of a file; its ending says what it is.
 
     **Cost** its footer for Parquet; all of its bytes for JSON, to count lines.
     **Errors** `UnfinishedError`; `OSError` of the disk.
     """
     size, end = _identity(path)
-    if kind == "json":
+    if path.suffix in LINES:
         return Landed(rows=len(_line_starts(path)) - 1, size=size, end=end)
+    if path.suffix != PARQUET:
+        known = ", ".join(sorted((PARQUET, *LINES)))
+        return Landed(rows=1, size=size, end=end, misfit=f"files of this ending are not read: known={known}")
     try:
         with pq.ParquetFile(path) as file:
             misfit = _misfit(file.schema_arrow, table)
@@ -101,9 +105,9 @@ def is_as_noted(path: Path, landed: Landed) -> bool:
 class LandedReader:
     """Reads stretches of rows out of the files of one table."""
 
-    def __init__(self, table: Table, kind: str) -> None:
+    def __init__(self, table: Table) -> None:
         """Nothing is opened yet."""
-        self._table, self._kind = table, kind
+        self._table = table
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -121,7 +125,7 @@ class LandedReader:
             if landed.misfit:
                 bad = BadRow(index=0, reason=landed.misfit, payload=path.name)
                 return Push(batch=Batch.empty(self._table.schema), operations=np.empty(0, dtype=np.int8), bad=(bad,))
-            read = self._lines if self._kind == "json" else self._rows
+            read = self._lines if path.suffix in LINES else self._rows
             push = read(path, landed, first, last)
         except FileNotFoundError:
             hint = "put the file back: its rows are needed until a checkpoint that holds them is published"

@@ -47,7 +47,7 @@ class Landing:
     """A pipeline's data and the folder its files come to."""
 
     def __init__(self, home: Path, *tables: Table, **options: Any) -> None:
-        self.home, self.tables, self.options = home, tables or (OTHER,), {"format": "parquet", **options}
+        self.home, self.tables, self.options = home, tables or (OTHER,), options
         self.files = home / "landing"
         self.opened: list[FileInputLog] = []
 
@@ -78,7 +78,7 @@ def landing(tmp_path: Path) -> Iterator[Landing]:
 class TestFileInputLog(InputLogContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Iterator[Landing]:
-        with closing(Landing(tmp_path, TABLE, format="json")) as made:
+        with closing(Landing(tmp_path, TABLE)) as made:
             (made.files / "t").mkdir(parents=True)
             yield made
 
@@ -100,31 +100,30 @@ FILES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 7), st.sampled_fro
 def test_every_row_once_and_in_order_however_it_is_found_and_read(
     tmp_path_factory: pytest.TempPathFactory, files: list[tuple[int, int, str]], partitions: int, seed: int
 ) -> None:
-    """Files of any size and row groups, looked for between them or not, opened again, read in any ranges, by another handle."""
+    """Of any kind, size and row groups, looked for between them or not, opened again, read in any ranges, by another handle."""
     chance = random.Random(seed)
-    for kind in ("parquet", "json"):
-        with closing(Landing(tmp_path_factory.mktemp("files"), format=kind, partitions=partitions)) as landing:
-            log, sent = landing.open(), 0
-            for number, (count, group, _) in enumerate(files):
-                table = rows(range(sent, sent + count))
-                lines = b"".join(json.dumps(row).encode() + b"\n" * chance.randint(1, 3) for row in table.to_pylist())
-                content = table if kind == "parquet" else lines
-                options = {"row_group_size": group} if kind == "parquet" else {}
-                land(landing.files / "other", f"{number:03d}.{kind}", content, **options)
-                sent += count
-                if chance.random() < 0.5:
-                    log.ends()
-                if chance.random() < 0.3:
-                    log = landing.open()
-            ends = log.ends()
-            assert log.partitions("other") == partitions
-            reader = landing.open(create=False)
-            found = {place[1]: ids(reader, 0, end, place[1]) for place, end in ends.items()}
-            assert sorted(i for each in found.values() for i in each) == list(range(sent))
-            for (_, partition), end in ends.items():
-                cuts = sorted({0, end, *(chance.randint(0, end) for _ in range(3))})
-                pieces = [ids(reader, a, b, partition) for a, b in pairwise(cuts)]
-                assert [i for piece in pieces for i in piece] == found[partition] == sorted(found[partition])
+    with closing(Landing(tmp_path_factory.mktemp("files"), partitions=partitions)) as landing:
+        log, sent = landing.open(), 0
+        for number, (count, group, kind) in enumerate(files):
+            table = rows(range(sent, sent + count))
+            lines = b"".join(json.dumps(row).encode() + b"\n" * chance.randint(1, 3) for row in table.to_pylist())
+            content = table if kind == "parquet" else lines
+            options = {"row_group_size": group} if kind == "parquet" else {}
+            land(landing.files / "other", f"{number:03d}.{kind}", content, **options)
+            sent += count
+            if chance.random() < 0.5:
+                log.ends()
+            if chance.random() < 0.3:
+                log = landing.open()
+        ends = log.ends()
+        assert log.partitions("other") == partitions
+        reader = landing.open(create=False)
+        found = {place[1]: ids(reader, 0, end, place[1]) for place, end in ends.items()}
+        assert sorted(i for each in found.values() for i in each) == list(range(sent))
+        for (_, partition), end in ends.items():
+            cuts = sorted({0, end, *(chance.randint(0, end) for _ in range(3))})
+            pieces = [ids(reader, a, b, partition) for a, b in pairwise(cuts)]
+            assert [i for piece in pieces for i in piece] == found[partition] == sorted(found[partition])
 
 
 def test_a_table_with_a_key_stays_in_order(tmp_path: Path) -> None:
@@ -139,8 +138,9 @@ def test_a_table_with_a_key_stays_in_order(tmp_path: Path) -> None:
 def test_other_names_are_left_alone_and_folders_are_made(landing: Landing) -> None:
     log = landing.open()
     assert (landing.files / "other").is_dir()
-    for name in ("_SUCCESS", ".hidden.parquet", "notes.txt", "_a.parquet"):
+    for name in ("_SUCCESS", ".hidden.parquet", "_a.parquet"):
         land(landing.files / "other", name, rows([1]) if name.endswith("parquet") else b"x")
+    (landing.files / "other" / "day=1").mkdir()
     assert log.ends() == {("other", 0): 0}
 
 
@@ -199,6 +199,13 @@ def test_a_file_that_does_not_fit_is_one_dead_letter(landing: Landing, content: 
     ((offset, why, payload),) = dead(log, 2)
     assert (offset, why.startswith(reason), payload) == (0, True, "1.parquet")
     assert ids(log, 0, 2) == [7]
+
+
+def test_a_file_of_another_ending_is_one_dead_letter(landing: Landing) -> None:
+    land(landing.files / "other", "1.csv", b"id,name\n1,a\n")
+    log = landing.open()
+    (letter,) = dead(log, log.ends()["other", 0])
+    assert letter == (0, "files of this ending are not read: known=.json, .jsonl, .ndjson, .parquet", "1.csv")
 
 
 def test_deletes_come_as_operations(landing: Landing) -> None:
@@ -270,8 +277,6 @@ def test_many_files_are_noted_some_at_a_time(landing: Landing, monkeypatch: pyte
 
 
 def test_what_cannot_be_opened_is_refused(landing: Landing, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unknown format"):
-        landing.open(format="csv")
     with pytest.raises(DataError, match="missing: file="):
         landing.open(create=False)
     (tmp_path / "landing").write_text("a file")

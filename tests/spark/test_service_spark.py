@@ -57,9 +57,7 @@ def test_it_goes_on_when_its_jvm_is_killed(tmp_path: Path) -> None:
 
 def test_it_reads_parquet_files(tmp_path: Path) -> None:
     (tmp_path / "circuit.py").write_text(CIRCUIT)
-    (tmp_path / "pipeline.toml").write_text(
-        f'{SETTINGS}[input]\nkind = "files"\ndirectory = "landing"\nformat = "parquet"\n'
-    )
+    (tmp_path / "pipeline.toml").write_text(f'{SETTINGS}[input]\nkind = "files"\ndirectory = "landing"\n')
     (tmp_path / "landing" / "orders").mkdir(parents=True)
     for name, table in (("1.parquet", ORDERS), ("2.parquet", MORE)):
         pq.write_table(table, tmp_path / "landing" / "orders" / name)
