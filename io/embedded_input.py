@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,27 +37,25 @@ from dbsp.io.chunk import (
 )
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.pushed import Incoming, Position, Producer, Push
+from dbsp.io.spans import (
+    OFFSET,
+    Place,
+    Span,
+    Spans,
+    bytes_per_row,
+    check_range,
+    place_key,
+    record_key,
+    records,
+    table_prefix,
+)
 from dbsp.logs import Changes, Range
 
 FORM = "dbsp input log 1"
-BYTES_PER_ROW_UNKNOWN = 64.0
 NAME_BYTES_MAX = 200
 
-_OFFSET = struct.Struct(">Q")
-_PARTITION = struct.Struct(">H")
-_SPAN = struct.Struct("<QQQQ")
 _PLACE = struct.Struct("<HQQ")
 _REACHED = struct.Struct(">QQ")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Span:
-    """What one partition holds: readable offsets `floor <= o < end`; rows and bytes ever appended."""
-
-    end: int = 0
-    floor: int = 0
-    rows: int = 0
-    size: int = 0
 
 
 class EmbeddedInputLog:
@@ -90,14 +87,9 @@ class EmbeddedInputLog:
             create=create,
             map_bytes=map_bytes,
         )
-        self._readable = max(partitions, self._stored())
-
-    def _stored(self) -> int:
-        """How many partitions there are with rows in them, or with rows between: settings may have had more once."""
-        with self._env.read() as txn:
-            return max(
-                (_PARTITION.unpack(key[-2:])[0] + 1 for key, _ in txn.cursor(db=self._env.db("spans"))), default=0
-            )
+        self._spans = Spans(self._env)
+        stored = (partition + 1 for _, partition in self._spans.places())  # settings may have had more once
+        self._readable = max([partitions, *stored])
 
     def partitions(self, table: str) -> int:
         """How many partitions the table's input has; rows may be appended to fewer, if settings had more once."""
@@ -106,11 +98,11 @@ class EmbeddedInputLog:
 
     def ends(self) -> Mapping[tuple[str, int], int]:
         """The offset after the last row, per (table, partition)."""
-        return {place: span.end for place, span in self._spans().items()}
+        return {place: span.end for place, span in self._all().items()}
 
     def floors(self) -> Mapping[tuple[str, int], int]:
         """The first offset that is still kept, per (table, partition)."""
-        return {place: span.floor for place, span in self._spans().items()}
+        return {place: span.floor for place, span in self._all().items()}
 
     def append(self, table: str, push: Push, producer: Producer | None = None, partition: int = 0) -> Position:
         """Append one push; on disk on return."""
@@ -127,19 +119,19 @@ class EmbeddedInputLog:
         return self._env.write(lambda txn: self._append(txn, incoming))
 
     def _append(self, txn: Any, incoming: Sequence[Incoming]) -> list[Position]:
-        spans: dict[tuple[str, int], _Span] = {}
+        spans: dict[Place, Span] = {}
         fresh: dict[tuple[str, int], list[Push]] = {}
         positions = []
         for item in incoming:
             place = (item.table, item.partition)
-            span = spans[place] if place in spans else self._span(txn, *place)
+            span = spans[place] if place in spans else self._spans.get(txn, *place)
             known = self._known(txn, item)
             if known is not None:
                 positions.append(known)
                 continue
             first = span.end
             position = Position(table=item.table, partition=item.partition, first=first, last=first + item.push.rows)
-            spans[place] = _Span(end=position.last, floor=span.floor, rows=span.rows + item.push.rows, size=span.size)
+            spans[place] = span.longer(item.push.rows, 0)
             fresh.setdefault(place, []).append(item.push)
             self._remember(txn, item.producer, position)
             positions.append(position)
@@ -147,14 +139,14 @@ class EmbeddedInputLog:
             self._put(txn, place, spans[place], join_pushes(pushes, self._table(place[0]).schema))
         return positions
 
-    def _put(self, txn: Any, place: tuple[str, int], span: _Span, push: Push) -> None:
-        offset, size = span.end - push.rows, span.size
+    def _put(self, txn: Any, place: Place, span: Span, push: Push) -> None:
+        offset, size = span.end - push.rows, 0
         for piece in split_push(push, self._chunk_bytes_max):
             if piece.rows:
                 data = encode_chunk(piece)
-                txn.put(_key(*place) + _OFFSET.pack(offset), data, db=self._env.db("rows"), append=False)
+                txn.put(record_key(*place, offset), data, db=self._env.db("rows"), append=False)
                 offset, size = offset + piece.rows, size + len(data)
-        txn.put(_key(*place), _SPAN.pack(span.end, span.floor, span.rows, size), db=self._env.db("spans"))
+        self._spans.put(txn, *place, span.longer(0, size))
 
     def _known(self, txn: Any, item: Incoming) -> Position | None:
         """The first position of a push that this producer sent before, if it did."""
@@ -164,7 +156,7 @@ class EmbeddedInputLog:
         newest, trimmed = _reached(txn.get(key, db=db))
         if item.producer.sequence > newest:
             return None
-        place = txn.get(key + _OFFSET.pack(item.producer.sequence), db=db)
+        place = txn.get(key + OFFSET.pack(item.producer.sequence), db=db)
         if place is None:
             if item.producer.sequence > trimmed:
                 raise DataError(
@@ -172,7 +164,7 @@ class EmbeddedInputLog:
                     f" sequence={item.producer.sequence} newest={newest}",
                     "no rows came under it before; send them under a new number, greater than all others",
                 )
-            floor = self._span(txn, item.table, item.partition).floor
+            floor = self._spans.get(txn, item.table, item.partition).floor
             return Position(table=item.table, partition=item.partition, first=floor, last=floor, repeated=True)
         partition, first, last = _PLACE.unpack(place)
         if last - first != item.push.rows:
@@ -189,7 +181,7 @@ class EmbeddedInputLog:
         db, key = self._env.db("producers"), _producer_key(position.table, producer.id)
         _, trimmed = _reached(txn.get(key, db=db))
         txn.put(key, _REACHED.pack(producer.sequence, trimmed + 1), db=db)
-        number = _OFFSET.pack(producer.sequence)
+        number = OFFSET.pack(producer.sequence)
         txn.put(key + number, _PLACE.pack(position.partition, position.first, position.last), db=db)
 
     def last_sequence(self, table: str, producer: str) -> int | None:
@@ -206,11 +198,11 @@ class EmbeddedInputLog:
         """
         table = self._table(range_.table)
         with self._env.read() as txn:
-            self._check_range(range_, self._span(txn, range_.table, range_.partition))
-            records = list(self._records(txn, range_))
+            check_range(range_, self._spans.get(txn, range_.table, range_.partition))
+            found = list(records(txn, self._env.db("rows"), range_))
         pieces: list[Chunk] = []
         wanted = range_.first
-        for offset, data in records:
+        for offset, data in found:
             file = self._env.path / "data.mdb"
             where = f"file={file} table={range_.table} partition={range_.partition} offset={offset}"
             chunk = decode_chunk(data, table.schema, where)
@@ -231,29 +223,12 @@ class EmbeddedInputLog:
         Other threads run meanwhile. What is wrong with the range is found out by whoever reads it.
         """
         with self._env.read(buffers=True) as txn:
-            for _, data in self._records(txn, range_):
+            for _, data in records(txn, self._env.db("rows"), range_):
                 np.frombuffer(data, dtype=np.uint8)[:: mmap.PAGESIZE].max()
-
-    def _records(self, txn: Any, range_: Range) -> Iterator[tuple[int, bytes]]:
-        """The records that hold the range, from the one with its first row on."""
-        prefix = _key(range_.table, range_.partition)
-        cursor = txn.cursor(db=self._env.db("rows"))
-        wanted = prefix + _OFFSET.pack(range_.first)
-        found = cursor.set_range(wanted)
-        if range_.first < range_.last and (not found or bytes(cursor.key()) != wanted):
-            found = cursor.prev() if found else cursor.last()
-        while found and (key := bytes(cursor.key())).startswith(prefix):
-            offset = _OFFSET.unpack(key[len(prefix) :])[0]
-            if offset >= range_.last:
-                return
-            yield offset, cursor.value()
-            found = cursor.next()
 
     def bytes_per_row(self, table: str) -> float:
         """The mean encoded size of all rows ever appended to the table."""
-        spans = [span for (name, _), span in self._spans().items() if name == table]
-        rows = sum(span.rows for span in spans)
-        return sum(span.size for span in spans) / rows if rows else BYTES_PER_ROW_UNKNOWN
+        return bytes_per_row([span for (name, _), span in self._all().items() if name == table])
 
     def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Drop rows below these offsets; a record is deleted when its last row is below."""
@@ -265,22 +240,21 @@ class EmbeddedInputLog:
         self._env.write(action)
 
     def _trim(self, txn: Any, table: str, partition: int, to: int) -> None:
-        span = self._span(txn, table, partition)
-        floor = max(span.floor, min(to, span.end))
-        txn.put(_key(table, partition), _SPAN.pack(span.end, floor, span.rows, span.size), db=self._env.db("spans"))
-        prefix = _key(table, partition)
+        span = self._spans.get(txn, table, partition).trimmed(to)
+        self._spans.put(txn, table, partition, span)
+        prefix = place_key(table, partition)
         cursor = txn.cursor(db=self._env.db("rows"))
         found = cursor.set_range(prefix)
         while found and cursor.key().startswith(prefix):
-            offset = _OFFSET.unpack(cursor.key()[len(prefix) :])[0]
-            if offset + chunk_rows(cursor.value()) > floor:
+            offset = OFFSET.unpack(cursor.key()[len(prefix) :])[0]
+            if offset + chunk_rows(cursor.value()) > span.floor:
                 break
             found = cursor.delete()
-        self._forget(txn, table, partition, floor)
+        self._forget(txn, table, partition, span.floor)
 
     def _forget(self, txn: Any, table: str, partition: int, floor: int) -> None:
         """Drop where trimmed pushes stood; what is left per producer is its newest sequence number, and the last one dropped."""
-        prefix, db = _table_prefix(table), self._env.db("producers")
+        prefix, db = table_prefix(table), self._env.db("producers")
         dropped: dict[bytes, int] = {}
         cursor = txn.cursor(db=db)
         found = cursor.set_range(prefix)
@@ -288,7 +262,7 @@ class EmbeddedInputLog:
             value = cursor.value()
             if len(value) == _PLACE.size and _PLACE.unpack(value)[0] == partition and _PLACE.unpack(value)[2] <= floor:
                 key = cursor.key()
-                dropped[key[: -_OFFSET.size]] = _OFFSET.unpack(key[-_OFFSET.size :])[0]
+                dropped[key[: -OFFSET.size]] = OFFSET.unpack(key[-OFFSET.size :])[0]
                 found = cursor.delete()
             else:
                 found = cursor.next()
@@ -323,25 +297,8 @@ class EmbeddedInputLog:
             if not 0 <= item.producer.sequence < 1 << 63:
                 raise ConfigError(f"a producer's sequence number is out of range: sequence={item.producer.sequence}")
 
-    def _span(self, txn: Any, table: str, partition: int) -> _Span:
-        data = txn.get(_key(table, partition), db=self._env.db("spans"))
-        if data is None:
-            return _Span()
-        end, floor, rows, size = _SPAN.unpack(data)
-        return _Span(end=end, floor=floor, rows=rows, size=size)
-
-    def _spans(self) -> dict[tuple[str, int], _Span]:
-        places = [(table, partition) for table in self._tables for partition in range(self._readable)]
-        with self._env.read() as txn:
-            return {place: self._span(txn, *place) for place in places}
-
-    @staticmethod
-    def _check_range(range_: Range, span: _Span) -> None:
-        where = f"table={range_.table} partition={range_.partition} first={range_.first} last={range_.last}"
-        if range_.first < span.floor:
-            raise DataError(f"input rows are trimmed: {where} first_kept={span.floor}")
-        if range_.last > span.end:
-            raise DataError(f"input rows are missing at the log's end: {where} end={span.end}")
+    def _all(self) -> dict[Place, Span]:
+        return self._spans.of(dict.fromkeys(self._tables, self._readable))
 
 
 def _check_name(name: str, what: str) -> None:
@@ -349,16 +306,8 @@ def _check_name(name: str, what: str) -> None:
         raise ConfigError(f"a {what} name must be 1 to {NAME_BYTES_MAX} bytes without NUL: name={name[:80]!r}")
 
 
-def _table_prefix(table: str) -> bytes:
-    return table.encode() + b"\0"
-
-
-def _key(table: str, partition: int) -> bytes:
-    return _table_prefix(table) + _PARTITION.pack(partition)
-
-
 def _producer_key(table: str, producer: str) -> bytes:
-    return _table_prefix(table) + producer.encode() + b"\0"
+    return table_prefix(table) + producer.encode() + b"\0"
 
 
 def _reached(data: bytes | None) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input,
 from dbsp.io.chunk import check_chunk
 from dbsp.io.environment import LMDB_ENGINE, check_data_file
 from dbsp.io.output_part import Progress
+from dbsp.io.spans import offset_of, place_of, span_of
 from dbsp.io.step_codec import Positions, advance, positions_from_json, record_from_json, unseal
 from dbsp.logs import StepRecord
 
@@ -159,8 +160,8 @@ def examine_input(directory: Path) -> tuple[Examined, Spans]:
     with seen.guarded(also=ENGINE), reading(directory / "input", embedded_input.FORM, names) as log:
         for key, value in log.items("spans"):
             with seen.guarded(f"span {key!r}", also=ENGINE):
-                end, floor, _, _ = struct.unpack("<QQQQ", value)
-                spans[_place(key)] = (floor, end)
+                span = span_of(value)
+                spans[place_of(key)] = (span.floor, span.end)
         reached: Reached = {}
         for key, data in log.items("rows"):
             with seen.guarded(f"rows {key!r}", also=ENGINE):
@@ -172,15 +173,10 @@ def examine_input(directory: Path) -> tuple[Examined, Spans]:
     return seen, spans
 
 
-def _place(key: bytes) -> tuple[str, int]:
-    name, _, partition = key.partition(b"\0")
-    return name.decode(), int(struct.unpack(">H", partition)[0])
-
-
 def _rows(seen: Examined, key: bytes, data: bytes, spans: Spans, reached: Reached) -> None:
     """One record; behind a damaged one it is not known where the next begins."""
-    table, partition = place = _place(key[:-8])
-    offset = int(struct.unpack(">Q", key[-8:])[0])
+    table, partition, offset = offset_of(key)
+    place = (table, partition)
     where = f"table={table} partition={partition} offset={offset}"
     if place not in spans:
         seen.found(f"the input log has rows of a place it does not know: {where}")
@@ -208,10 +204,11 @@ def examine_files(directory: Path, folder: Path) -> tuple[Examined, Spans]:
     changed: set[Path] = set()
     with seen.guarded(also=ENGINE), reading(directory / "input", file_input.FORM, file_input.PARTS) as log:
         for key, value in log.items("spans"):
-            span = file_input.span_of(value)
-            spans[file_input.place_of(key)] = (span.floor, span.end)
+            span = span_of(value)
+            spans[place_of(key)] = (span.floor, span.end)
         for key, value in log.items("pieces"):
-            table, partition, piece = file_input.piece_of(key, value)
+            table, partition, first = offset_of(key)
+            piece = file_input.piece_of(first, value)
             expected = reached.get((table, partition), min(piece.first, spans[table, partition][0]))
             if piece.first != expected:
                 seen.found(

@@ -10,15 +10,14 @@ bad row, and a dead letter; names that begin with `.` or `_`, and folders, are l
 A file must be whole when it gets its name: write it beside, then rename it. A Parquet file that has no end yet is waited for, as
 long as it may still be written (`PATIENCE_S` since its last change).
 
-**State** per file its rows, size, a checksum; where its rows are, until no version needs them; the name as long as the file
-is there. Source: design section 7.
+**State** per file its name, rows, size and a checksum, for ever: a folder that seems empty for a while must not make old files
+new ones; where its rows are, until no version needs them. Source: design section 7.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,27 +41,14 @@ from dbsp.io.landed import (
     unpacked,
     unusable,
 )
+from dbsp.io.spans import Spans, bytes_per_row, check_range, record_key, records, table_prefix
 from dbsp.logs import Changes, Range
 
 FORM = "dbsp file input 1"
 PARTS = ("files", "pieces", "spans")
-BYTES_PER_ROW_UNKNOWN = 64.0
 LOOK_EVERY_S = 0.5
 FILES_PER_LOOK = 1_000
 PATIENCE_S = 60.0
-
-_SPAN = struct.Struct("<QQQQ")
-_PLACE = struct.Struct(">HQ")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """What one partition holds: offsets `floor <= o < end` can be read; rows and bytes ever found."""
-
-    end: int = 0
-    floor: int = 0
-    rows: int = 0
-    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +90,8 @@ class FileInputLog:
         self._env = open_environment(Path(directory) / "input", form=FORM, names=PARTS, create=create)
         with self._env.read() as txn:
             self._known = {name: set(self._names(txn, name)) for name in self._tables}
-            places = [place_of(key) for key, _ in txn.cursor(db=self._env.db("spans"))]
+        self._spans = Spans(self._env)
+        places = self._spans.places()
         self._partitions = {
             name: max([self._shares(name), *(partition + 1 for table, partition in places if table == name)])
             for name in self._tables
@@ -139,11 +126,11 @@ class FileInputLog:
             if time.monotonic() - self._looked_at >= self._look_every_s:
                 self._look()
                 self._looked_at = time.monotonic()
-        return {place: span.end for place, span in self._spans().items()}
+        return {place: span.end for place, span in self._spans.of(self._partitions).items()}
 
     def floors(self) -> Mapping[tuple[str, int], int]:
         """The first offset that may still be read, per (table, partition)."""
-        return {place: span.floor for place, span in self._spans().items()}
+        return {place: span.floor for place, span in self._spans.of(self._partitions).items()}
 
     # --- finding files ------------------------------------------------------------------------------------------
 
@@ -195,13 +182,12 @@ class FileInputLog:
                 continue
             cuts = [landed.rows * slot // count for slot in range(count + 1)]
             for partition, (row, end) in enumerate(pairwise(cuts)):
-                span = self._span(txn, table, partition)
+                span = self._spans.get(txn, table, partition)
                 rows, size = end - row, landed.size * (end - row) // max(1, landed.rows)
                 if rows:
                     piece = json.dumps({"name": name, "row": row, "rows": rows}).encode()
-                    txn.put(_key(table, partition, span.end), piece, db=self._env.db("pieces"))
-                after = Span(end=span.end + rows, floor=span.floor, rows=span.rows + rows, size=span.size + size)
-                self._put_span(txn, table, partition, after)
+                    txn.put(record_key(table, partition, span.end), piece, db=self._env.db("pieces"))
+                self._spans.put(txn, table, partition, span.longer(rows, size))
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -213,7 +199,7 @@ class FileInputLog:
         """
         table = self._table(range_.table)
         with self._env.read() as txn:
-            self._check_range(range_, self._span(txn, range_.table, range_.partition))
+            check_range(range_, self._spans.get(txn, range_.table, range_.partition))
             pieces = list(self._pieces(txn, range_))
             noted = {piece.name: self._noted(txn, range_.table, piece.name) for piece in pieces}
         pushes, wanted = [], range_.first
@@ -231,58 +217,31 @@ class FileInputLog:
 
     def _pieces(self, txn: Any, range_: Range) -> Iterator[Piece]:
         """The pieces that hold the range, from the one with its first row on."""
-        place = _place_key(range_.table, range_.partition)
-        cursor = txn.cursor(db=self._env.db("pieces"))
-        wanted = _key(range_.table, range_.partition, range_.first)
-        found = cursor.set_range(wanted)
-        if not found or cursor.key() != wanted:
-            before = cursor.prev() if found else cursor.last()
-            found = (before and cursor.key().startswith(place)) or cursor.set_range(wanted)
-        while found and cursor.key().startswith(place):
-            piece = piece_of(cursor.key(), cursor.value())[2]
-            if piece.first >= range_.last:
-                return
-            yield piece
-            found = cursor.next()
+        for first, value in records(txn, self._env.db("pieces"), range_):
+            yield piece_of(first, value)
 
     def bytes_per_row(self, table: str) -> float:
         """The mean size in the files of all rows ever found."""
-        spans = [span for (name, _), span in self._spans().items() if name == table]
-        rows = sum(span.rows for span in spans)
-        return sum(span.size for span in spans) / rows if rows else BYTES_PER_ROW_UNKNOWN
+        return bytes_per_row([span for (name, _), span in self._spans.of(self._partitions).items() if name == table])
 
     # --- trimming -----------------------------------------------------------------------------------------------
 
     def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Forget where rows below these offsets are, and files without other rows that are there no more; deletes no file."""
+        """Forget where rows below these offsets are; no file is deleted, and its name stays known."""
 
         def action(txn: Any) -> None:
             for (table, partition), to in positions.items():
                 self._trim(txn, table, partition, to)
 
         self._env.write(action)
-        for table in {table for table, _ in positions}:
-            gone = self._known[table] - set(self._listed(table))
-            if gone:
-                self._env.write(partial(self._forget, table=table, gone=gone))
 
     def _trim(self, txn: Any, table: str, partition: int, to: int) -> None:
-        span = self._span(txn, table, partition)
-        floor = max(span.floor, min(to, span.end))
-        self._put_span(txn, table, partition, Span(end=span.end, floor=floor, rows=span.rows, size=span.size))
-        below = Range(table=table, partition=partition, first=0, last=floor)
+        span = self._spans.get(txn, table, partition).trimmed(to)
+        self._spans.put(txn, table, partition, span)
+        below = Range(table=table, partition=partition, first=0, last=span.floor)
         for piece in list(self._pieces(txn, below)):
-            if piece.first + piece.rows <= floor:
-                txn.delete(_key(table, partition, piece.first), db=self._env.db("pieces"))
-
-    def _forget(self, txn: Any, table: str, gone: set[str]) -> None:
-        """Forget the names of files that are gone and have no piece left: a file of that name is a new one."""
-        for partition in range(self._partitions[table]):
-            whole = Range(table=table, partition=partition, first=0, last=self._span(txn, table, partition).end)
-            gone = gone - {piece.name for piece in self._pieces(txn, whole)}
-        for name in gone:
-            txn.delete(file_key(table, name), db=self._env.db("files"))
-        self._known[table] -= gone
+            if piece.first + piece.rows <= span.floor:
+                txn.delete(record_key(table, partition, piece.first), db=self._env.db("pieces"))
 
     def close(self) -> None:
         """Release the file."""
@@ -296,7 +255,7 @@ class FileInputLog:
         return self._tables[name]
 
     def _names(self, txn: Any, table: str) -> Iterator[str]:
-        prefix = _prefix(table)
+        prefix = table_prefix(table)
         cursor = txn.cursor(db=self._env.db("files"))
         found = cursor.set_range(prefix)
         while found and cursor.key().startswith(prefix):
@@ -309,59 +268,12 @@ class FileInputLog:
             raise DataError(f"a file of the input is not noted: table={table} file={name}")
         return unpacked(found)
 
-    def _span(self, txn: Any, table: str, partition: int) -> Span:
-        found = txn.get(_place_key(table, partition), db=self._env.db("spans"))
-        return Span() if found is None else span_of(found)
 
-    def _put_span(self, txn: Any, table: str, partition: int, span: Span) -> None:
-        data = _SPAN.pack(span.end, span.floor, span.rows, span.size)
-        txn.put(_place_key(table, partition), data, db=self._env.db("spans"))
-
-    def _spans(self) -> dict[tuple[str, int], Span]:
-        places = [(table, partition) for table in self._tables for partition in range(self._partitions[table])]
-        with self._env.read() as txn:
-            return {place: self._span(txn, *place) for place in places}
-
-    @staticmethod
-    def _check_range(range_: Range, span: Span) -> None:
-        where = f"table={range_.table} partition={range_.partition} first={range_.first} last={range_.last}"
-        if range_.first < span.floor:
-            raise DataError(f"input rows are trimmed: {where} first_kept={span.floor}")
-        if range_.last > span.end:
-            raise DataError(f"input rows are missing at the log's end: {where} end={span.end}")
-
-
-def place_of(key: bytes) -> tuple[str, int]:
-    """Table and partition of a span's key."""
-    name, _, partition = key.partition(b"\0")
-    return name.decode(), int.from_bytes(partition, "big")
-
-
-def span_of(data: bytes) -> Span:
-    """A span as it is stored."""
-    end, floor, rows, size = _SPAN.unpack(data)
-    return Span(end=end, floor=floor, rows=rows, size=size)
-
-
-def piece_of(key: bytes, value: bytes) -> tuple[str, int, Piece]:
-    """Table, partition and piece of a record."""
-    name, _, place = key.partition(b"\0")
-    partition, first = _PLACE.unpack(place)
-    return name.decode(), partition, Piece(first=first, **json.loads(value))
-
-
-def _prefix(table: str) -> bytes:
-    return table.encode() + b"\0"
-
-
-def _place_key(table: str, partition: int) -> bytes:
-    return _prefix(table) + partition.to_bytes(2, "big")
-
-
-def _key(table: str, partition: int, offset: int) -> bytes:
-    return _prefix(table) + _PLACE.pack(partition, offset)
+def piece_of(first: int, value: bytes) -> Piece:
+    """The piece that begins at an offset."""
+    return Piece(first=first, **json.loads(value))
 
 
 def file_key(table: str, name: str) -> bytes:
     """Under which a file is noted."""
-    return _prefix(table) + os.fsencode(name)
+    return table_prefix(table) + os.fsencode(name)

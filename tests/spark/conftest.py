@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from dbsp.runtime.runtime import Runtime
+from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle, SparkSettings, start
+from dbsp.runtime.tasks import Work
+from tests.spark.pipelines import MakeRuntime, Open, Pipeline
 
 
 @pytest.fixture(scope="module")
@@ -15,3 +20,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHandle]:
     yield handle
     handle.stop()
     assert not handle.alive()
+
+
+@pytest.fixture
+def on_spark(spark: SparkHandle) -> MakeRuntime:
+    def make(work: Work) -> Runtime:
+        return SparkRuntime(work, spark=spark)
+
+    return make
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    """Opens pipelines that are closed at the end, however it comes."""
+    pipelines: list[Pipeline] = []
+
+    def open_one(*arguments: Any, kind: type[Pipeline] = Pipeline, **named: Any) -> Pipeline:
+        pipelines.append(kind(*arguments, **named))
+        return pipelines[-1]
+
+    yield open_one
+    for pipeline in pipelines:
+        pipeline.close()

@@ -29,6 +29,7 @@ CLOCK_US = 10_000_000_000  # later than any time in the rows
 PARTITIONS = 4
 RUN = "test"
 MakeRuntime = Callable[[Work], Runtime]
+Open = Callable[..., "Pipeline"]
 
 orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.FLOAT64})
 customers = dbsp.table("customers", {"customer": dbsp.STRING, "city": dbsp.STRING}, primary_key="customer")

@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 import dbsp
-from dbsp.runtime.runtime import Runtime
-from dbsp.runtime.spark.runtime import SparkRuntime
-from dbsp.runtime.spark.session import SparkHandle
-from dbsp.runtime.tasks import Work
-from tests.spark.pipelines import Pipeline, customers, orders, play
+from tests.spark.pipelines import MakeRuntime, Pipeline, customers, orders, play
 
 pytestmark = pytest.mark.spark
 
@@ -56,10 +52,7 @@ def life(pipeline: Pipeline) -> None:
         play(pipeline, 1)
 
 
-def test_the_bytes_are_those_of_one_process(spark: SparkHandle, tmp_path: Path) -> None:
-    def on_spark(work: Work) -> Runtime:
-        return SparkRuntime(work, spark=spark)
-
+def test_the_bytes_are_those_of_one_process(on_spark: MakeRuntime, tmp_path: Path) -> None:
     one = Pipeline(tmp_path / "a", circuit=circuit())
     other = Pipeline(tmp_path / "b", on_spark, circuit=circuit())
     try:

@@ -19,10 +19,6 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.circuit.nodes import Circuit
 from dbsp.logs import DELETE, INSERT
-from dbsp.runtime.runtime import Runtime
-from dbsp.runtime.spark.runtime import SparkRuntime
-from dbsp.runtime.spark.session import SparkHandle
-from dbsp.runtime.tasks import Work
 from tests.laws.circuits import FAMILIES
 from tests.laws.families import recursion
 from tests.laws.relation import Relation, base, canonical, recomputed, t, u
@@ -88,14 +84,6 @@ class Tables:
 
     def _forget(self, key: int) -> None:
         self.rows["u"] = [row for row in self.rows["u"] if row["id"] != key]
-
-
-@pytest.fixture
-def on_spark(spark: SparkHandle) -> MakeRuntime:
-    def make(work: Work) -> Runtime:
-        return SparkRuntime(work, spark=spark)
-
-    return make
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,37 +10,10 @@ import pytest
 import dbsp
 from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CapacityError
-from dbsp.runtime.runtime import Runtime
-from dbsp.runtime.spark.runtime import SparkRuntime
-from dbsp.runtime.spark.session import SparkHandle
-from dbsp.runtime.tasks import Work
-from tests.spark.pipelines import PARTITIONS, MakeRuntime, Pipeline
+from tests.spark.pipelines import PARTITIONS, MakeRuntime, Open, Pipeline
 from tests.spark.wrapped_sites import LateKillingSite
 
 pytestmark = pytest.mark.spark
-
-Open = Callable[..., Pipeline]
-
-
-@pytest.fixture
-def on_spark(spark: SparkHandle) -> MakeRuntime:
-    def make(work: Work) -> Runtime:
-        return SparkRuntime(work, spark=spark)
-
-    return make
-
-
-@pytest.fixture
-def opened() -> Iterator[Open]:
-    pipelines: list[Pipeline] = []
-
-    def open_one(*arguments: object, **named: object) -> Pipeline:
-        pipelines.append(Pipeline(*arguments, **named))  # type: ignore[arg-type]
-        return pipelines[-1]
-
-    yield open_one
-    for pipeline in pipelines:
-        pipeline.close()
 
 
 def paths_circuit(max_rounds: int = 50) -> Circuit:

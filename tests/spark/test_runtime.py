@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from dbsp.circuit.load import load_circuit
 from dbsp.errors import ConfigError, DataError, FencedError, UnavailableError
-from dbsp.runtime.runtime import Runtime
-from dbsp.runtime.spark.runtime import SparkRuntime
-from dbsp.runtime.spark.session import SparkHandle
-from dbsp.runtime.tasks import Work
-from tests.spark.pipelines import MakeRuntime, Pipeline, play, push_some
+from tests.spark.pipelines import MakeRuntime, Open, Pipeline, play, push_some
 from tests.spark.wrapped_sites import BrokenInput, KillingSite
 
 pytestmark = pytest.mark.spark
-
-Open = Callable[..., Pipeline]
-
-
-@pytest.fixture
-def on_spark(spark: SparkHandle) -> MakeRuntime:
-    def make(work: Work) -> Runtime:
-        return SparkRuntime(work, spark=spark)
-
-    return make
-
-
-@pytest.fixture
-def opened() -> Iterator[Open]:
-    pipelines: list[Pipeline] = []
-
-    def open_one(*arguments: object, **named: object) -> Pipeline:
-        pipelines.append(Pipeline(*arguments, **named))  # type: ignore[arg-type]
-        return pipelines[-1]
-
-    yield open_one
-    for pipeline in pipelines:
-        pipeline.close()
 
 
 def life(pipeline: Pipeline) -> None:

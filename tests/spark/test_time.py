@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,12 +15,9 @@ import dbsp
 from dbsp.circuit.nodes import Circuit
 from dbsp.logs import StepRecord
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.runtime import Runtime, StepReport
-from dbsp.runtime.spark.runtime import SparkRuntime
-from dbsp.runtime.spark.session import SparkHandle
-from dbsp.runtime.tasks import Work
+from dbsp.runtime.runtime import StepReport
 from dbsp.timing import Timing
-from tests.spark.pipelines import PARTITIONS, MakeRuntime, Pipeline
+from tests.spark.pipelines import PARTITIONS, MakeRuntime, Open, Pipeline
 
 pytestmark = pytest.mark.spark
 
@@ -61,24 +58,8 @@ class Timed(Pipeline):
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[..., Timed]]:
-    pipelines: list[Timed] = []
-
-    def open_one(*arguments: Any, **named: Any) -> Timed:
-        pipelines.append(Timed(*arguments, **named))
-        return pipelines[-1]
-
-    yield open_one
-    for pipeline in pipelines:
-        pipeline.close()
-
-
-@pytest.fixture
-def on_spark(spark: SparkHandle) -> MakeRuntime:
-    def make(work: Work) -> Runtime:
-        return SparkRuntime(work, spark=spark)
-
-    return make
+def opened(opened: Open) -> Open:
+    return partial(opened, kind=Timed)
 
 
 def push(pipeline: Timed) -> None:

@@ -1,0 +1,133 @@
+"""What an input log on this host holds, per table and partition: the offsets that can be read, and records by their first one.
+
+Both logs of a host keep it alike in their LMDB file: under `table NUL partition` a span, under `table NUL partition offset` a
+record of the rows from that offset on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dbsp.errors import DataError
+from dbsp.io.environment import Environment
+from dbsp.logs import Range
+
+BYTES_PER_ROW_UNKNOWN = 64.0
+OFFSET = struct.Struct(">Q")
+_PARTITION = struct.Struct(">H")
+_SPAN = struct.Struct("<QQQQ")
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What one partition holds: readable offsets `floor <= o < end`; rows and bytes ever appended."""
+
+    end: int = 0
+    floor: int = 0
+    rows: int = 0
+    size: int = 0
+
+    def longer(self, rows: int, size: int) -> Span:
+        """With so many rows and bytes more."""
+        return replace(self, end=self.end + rows, rows=self.rows + rows, size=self.size + size)
+
+    def trimmed(self, to: int) -> Span:
+        """Without the rows below an offset."""
+        return replace(self, floor=max(self.floor, min(to, self.end)))
+
+
+class Spans:
+    """The spans in the part `spans` of a log's file."""
+
+    def __init__(self, env: Environment) -> None:
+        """Of this file."""
+        self._env = env
+
+    def get(self, txn: Any, table: str, partition: int) -> Span:
+        """The span of a place; an empty one if nothing was ever there."""
+        found = txn.get(place_key(table, partition), db=self._env.db("spans"))
+        return Span() if found is None else span_of(found)
+
+    def put(self, txn: Any, table: str, partition: int, span: Span) -> None:
+        """Write a place's span."""
+        data = _SPAN.pack(span.end, span.floor, span.rows, span.size)
+        txn.put(place_key(table, partition), data, db=self._env.db("spans"))
+
+    def of(self, partitions: Mapping[str, int]) -> dict[Place, Span]:
+        """The spans of tables with so many partitions each."""
+        places = [(table, partition) for table, count in partitions.items() for partition in range(count)]
+        with self._env.read() as txn:
+            return {place: self.get(txn, *place) for place in places}
+
+    def places(self) -> list[Place]:
+        """All places that have a span."""
+        with self._env.read() as txn:
+            return [place_of(key) for key, _ in txn.cursor(db=self._env.db("spans"))]
+
+
+def bytes_per_row(spans: Sequence[Span]) -> float:
+    """The mean size of all rows ever appended to a table."""
+    rows = sum(span.rows for span in spans)
+    return sum(span.size for span in spans) / rows if rows else BYTES_PER_ROW_UNKNOWN
+
+
+def check_range(range_: Range, span: Span) -> None:
+    """Refuse a range of which rows are trimmed, or not there yet."""
+    where = f"table={range_.table} partition={range_.partition} first={range_.first} last={range_.last}"
+    if range_.first < span.floor:
+        raise DataError(f"input rows are trimmed: {where} first_kept={span.floor}")
+    if range_.last > span.end:
+        raise DataError(f"input rows are missing at the log's end: {where} end={span.end}")
+
+
+def records(txn: Any, db: Any, range_: Range) -> Iterator[tuple[int, bytes]]:
+    """The records that hold a range, from the one with its first row on; each with its first offset."""
+    place = place_key(range_.table, range_.partition)
+    cursor = txn.cursor(db=db)
+    wanted = place + OFFSET.pack(range_.first)
+    found = cursor.set_range(wanted)
+    if not found or bytes(cursor.key()) != wanted:
+        before = cursor.prev() if found else cursor.last()
+        found = (before and bytes(cursor.key()).startswith(place)) or cursor.set_range(wanted)
+    while found and (key := bytes(cursor.key())).startswith(place):
+        offset = int(OFFSET.unpack(key[len(place) :])[0])
+        if offset >= range_.last:
+            return
+        yield offset, cursor.value()
+        found = cursor.next()
+
+
+def table_prefix(table: str) -> bytes:
+    """What the keys of a table begin with."""
+    return table.encode() + b"\0"
+
+
+def place_key(table: str, partition: int) -> bytes:
+    """The key of a place's span."""
+    return table_prefix(table) + _PARTITION.pack(partition)
+
+
+def record_key(table: str, partition: int, offset: int) -> bytes:
+    """The key of the record that begins at an offset."""
+    return place_key(table, partition) + OFFSET.pack(offset)
+
+
+def place_of(key: bytes) -> Place:
+    """Table and partition of a span's key."""
+    table, _, partition = key.partition(b"\0")
+    return table.decode(), int(_PARTITION.unpack(partition)[0])
+
+
+def offset_of(key: bytes) -> tuple[str, int, int]:
+    """Table, partition and first offset of a record's key."""
+    return *place_of(key[: -OFFSET.size]), int(OFFSET.unpack(key[-OFFSET.size :])[0])
+
+
+def span_of(data: bytes) -> Span:
+    """A span as it is stored."""
+    end, floor, rows, size = _SPAN.unpack(data)
+    return Span(end=end, floor=floor, rows=rows, size=size)
