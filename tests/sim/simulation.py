@@ -365,7 +365,9 @@ class Simulation:
         coordinator.decide(p.ResumeAsked())
         stopping, commands, steps = False, 0, len(self.world.steps)
         waiting = sum(self.world.ends.values())
-        limit = LIVENESS * (RECOVERY_COMMANDS_USUAL + steps + waiting)
+        most = max(len(layout.workers) for layout in coordinator.state.facts.layouts.values())
+        pairs = most**2  # of givers and takers, by which a round of a warm-up copies
+        limit = LIVENESS * (RECOVERY_COMMANDS_USUAL + steps + waiting + pairs)
         while coordinator.finished is None:
             done = {place: end for place, end in self.world.ends.items() if end}
             facts = coordinator.state.facts
@@ -382,7 +384,7 @@ class Simulation:
                 self.main = None
                 return False
             commands += 1
-            fakes.must(commands <= limit, f"e: liveness: no end after {commands} commands: {coordinator.state}")
+            fakes.must(commands <= limit, f"e: liveness: no end after {commands} commands: {_brief(coordinator.state)}")
         fakes.must(coordinator.finished.code is None, f"{coordinator.finished.code}: {coordinator.finished.message}")
         ledger = self.world.control.load()
         assert ledger is not None
@@ -435,6 +437,15 @@ class Simulation:
         fakes.must(clocks == sorted(clocks), "c: the logged clock never goes back")
         epochs = [record.epoch for record in records]
         fakes.must(epochs == sorted(epochs), "c: epochs never go back")
+
+
+def _brief(state: p.State) -> str:
+    """Where a machine stands, without its layouts."""
+    facts, warming = state.facts, state.facts.warming
+    at = f"{type(state).__name__} layout={facts.layout.version} step={facts.next_step} wants={facts.wants}"
+    if warming is None:
+        return at
+    return f"{at} warming_to={warming.new.version} round={warming.round} ended={warming.ended}"
 
 
 def without_faults(seed: int, **changes: Any) -> Simulation:
