@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -36,16 +37,18 @@ def test_the_bytes_are_those_of_one_process(workers: int, on_spark: MakeRuntime,
     assert any(other.outputs()["by_city"].values())
 
 
-@pytest.mark.parametrize(
-    "point", ["segment 0 begins", "segment 1 begins", "segment 2 begins", "before writing", "after writing", "all done"]
-)
+POINTS = ("segment 0 begins", "segment 1 begins", "segment 2 begins", "before writing", "after writing", "all done")
+KILLS = [(point, signal.SIGKILL) for point in POINTS]
+
+
+@pytest.mark.parametrize(("point", "number"), [*KILLS, (POINTS[1], signal.SIGSEGV), (POINTS[3], signal.SIGBUS)])
 def test_a_python_worker_killed_in_a_step_changes_nothing(
-    point: str, on_spark: MakeRuntime, opened: Open, tmp_path: Path
+    point: str, number: signal.Signals, on_spark: MakeRuntime, opened: Open, tmp_path: Path
 ) -> None:
     one = opened(tmp_path / "a")
     play(one, 3)
     mark = tmp_path / "killed"
-    other = opened(tmp_path / "b", on_spark, wrap_site=lambda site: KillingSite(site, mark, point, 1, 1))
+    other = opened(tmp_path / "b", on_spark, wrap_site=lambda site: KillingSite(site, mark, point, 1, 1, number=number))
     play(other, 3)
     assert mark.exists()
     assert other.outputs() == one.outputs()

@@ -32,6 +32,7 @@ class KillingSite(Delegate):
     """Kills a process at one point of one step of one worker, the first time it comes there.
 
     `victim` counts parents: 0 is the Python worker itself, 1 its daemon, 2 the JVM that runs it, 3 (local) the driver.
+    `number` is the signal; a SIGSEGV is what a broken library would end with.
     """
 
     mark: Path
@@ -39,11 +40,12 @@ class KillingSite(Delegate):
     worker: int
     step: int
     victim: int = 0
+    number: signal.Signals = signal.SIGKILL
 
     def at(self, point: str, worker: int, step: int) -> None:
         if (point, worker, step) == (self.point, self.worker, self.step) and not self.mark.exists():
             self.mark.touch()
-            os.kill(ancestor(self.victim), signal.SIGKILL)
+            os.kill(ancestor(self.victim), self.number)
 
     def database(self, worker: int, create: CheckpointId | None = None) -> Any:
         return KillingDatabase(self.inner.database(worker, create), self, worker)
