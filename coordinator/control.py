@@ -118,6 +118,12 @@ class Control(Protocol):
         ...
 
 
+def refuse_older(ledger: Ledger, epoch: int) -> None:
+    """`FencedError` for whoever is not the newest owner any more."""
+    if epoch < ledger.epoch:
+        raise FencedError(f"another coordinator owns this pipeline: epoch={epoch} newest={ledger.epoch}")
+
+
 # --- changes --------------------------------------------------------------------------------------------------------
 
 
@@ -255,8 +261,8 @@ class LmdbControl:
 def _changed(ledger: Ledger | None, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
     if ledger is None:
         raise DataError("the ledger is empty: the pipeline was never started")
-    if epoch is not None and epoch < ledger.epoch:
-        raise FencedError(f"another coordinator owns this pipeline: epoch={epoch} newest={ledger.epoch}")
+    if epoch is not None:
+        refuse_older(ledger, epoch)
     return action(ledger)
 
 

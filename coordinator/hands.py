@@ -216,8 +216,11 @@ class Hands:
             case do.FenceWorkers(epoch=epoch, workers=workers):
                 self.runtime.fence(epoch, workers)
                 return p.Fenced()
-            case do.ReadVersions(workers=workers):
-                return p.Held(held=dict(self.runtime.versions(workers)))
+            case do.ReadVersions(epoch=epoch, workers=workers):
+                held = dict(self.runtime.versions(workers))
+                if (ledger := self._parts.control.load()) is not None:
+                    ledgers.refuse_older(ledger, epoch)  # a newer owner may have changed what was read
+                return p.Held(held=held)
             case do.OpenVersion():
                 return self._open(command)
 

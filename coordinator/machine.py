@@ -191,7 +191,9 @@ def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911
         case "created", p.Created():
             return _fence(facts)
         case "fenced", p.Fenced():
-            return p.Recovering(facts=facts, awaits="held"), (do.ReadVersions(workers=tuple(sorted(facts.members))),)
+            return p.Recovering(facts=facts, awaits="held"), (
+                do.ReadVersions(epoch=facts.epoch, workers=tuple(sorted(facts.members))),
+            )
         case "held", p.Held():
             return _choose(facts, event)
         case "opened", p.Opened():

@@ -37,6 +37,7 @@ class FenceWorkers:
 class ReadVersions:
     """Ask every worker what it can open. → `Held`."""
 
+    epoch: int
     workers: tuple[int, ...]
 
 

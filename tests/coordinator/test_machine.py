@@ -90,7 +90,7 @@ def test_a_new_pipeline_starts() -> None:
         do.ClaimEpoch(),
         do.CreateWorkers(workers=(0, 1), checkpoint=empty),
         do.FenceWorkers(epoch=1, workers=(0, 1)),
-        do.ReadVersions(workers=(0, 1)),
+        do.ReadVersions(epoch=1, workers=(0, 1)),
         do.OpenVersion(version=0, epoch=1, layout=LAYOUT, checkpoint=empty),
         do.DiscardWorkers(workers=(), members=(0, 1)),
         do.ReadSteps(first=0),
