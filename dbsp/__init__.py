@@ -1,5 +1,6 @@
 """Incremental circuits over Z-sets, kept up to date on Spark."""
 
+from types import FunctionType as _FunctionType
 from typing import TYPE_CHECKING, NoReturn
 
 from dbsp.aggregates import (
@@ -50,9 +51,10 @@ from dbsp.errors import (
     InternalError,
     UnavailableError,
 )
+from dbsp.expr.answering import answered as _answered
+from dbsp.expr.answering import no_attribute as _no_attribute
 from dbsp.expr.build import Expr, coalesce, col, concat_ws, date_diff, from_epoch, greatest, least, lit, now, when
 from dbsp.expr.other_names import FUNCTION as _FUNCTION
-from dbsp.expr.other_names import no_attribute as _no_attribute
 from dbsp.runtime.session import Rowset, Run
 from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
 from dbsp.stream import Group, Stream, join_all, recursive, table
@@ -203,7 +205,14 @@ __all__ = [
     "when",
 ]
 
-if not TYPE_CHECKING:  # for the type checker an unknown name is an error
+if not TYPE_CHECKING:  # for the type checker an unknown name, and an unknown argument, are errors
+    globals().update(
+        {
+            name: _answered(value, name)
+            for name, value in globals().items()
+            if name in __all__ and type(value) is _FunctionType
+        }
+    )
 
     def __getattr__(name: str) -> NoReturn:
         """Only to say what others' functions are called here."""

@@ -7,8 +7,9 @@ determined. Rows that are equal in all columns take one place each.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from dbsp.aggregates import Aggregate
 from dbsp.aggregates.counts import Count
@@ -17,9 +18,10 @@ from dbsp.aggregates.sums import Avg, Sum
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import micros
 from dbsp.errors import CircuitError
+from dbsp.expr.answering import NotAValue
 from dbsp.expr.build import Expr, unwrap
 from dbsp.expr.expression import ColumnRef, Expression
-from dbsp.expr.other_names import WINDOW, NotAValue, no_attribute
+from dbsp.expr.other_names import WINDOW
 from dbsp.operators.order.window_calls import AGGREGATES
 from dbsp.operators.order.window_places import Frame
 
@@ -31,17 +33,12 @@ NOTHING = object()
 class WindowFunction(NotAValue):
     """A function over a window, not yet bound to a stream; made by `dbsp.lag` and its like."""
 
-    KIND: ClassVar[str] = "a window function"
+    _CALLED: ClassVar[str] = "a window function"
+    _OTHERS: ClassVar[Mapping[str, str]] = WINDOW
     PLACE: ClassVar[str] = (
         'name it, .window(partition_by="k", order_by="at").with_columns(n=dbsp.row_number()), and compute with its column'
         " after that"
     )
-
-    if not TYPE_CHECKING:  # for the type checker an unknown method is an error
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Only to say what others' methods are called here."""
-            raise no_attribute("a window function", type(self), name, WINDOW)
 
     function: str
     argument: Expression | None = None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from dbsp.aggregates.kind import Argument, Kind
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
+from dbsp.expr.answering import NotAValue
 from dbsp.expr.build import BEFORE, Expr, column_name, lit, unwrap, when
 from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.names import missing_column
-from dbsp.expr.other_names import AGGREGATE, NotAValue, no_attribute
+from dbsp.expr.other_names import AGGREGATE
 from dbsp.zset.schema import BOOL, OrderBy, Schema
 
 
@@ -25,17 +26,12 @@ class Aggregate(NotAValue):
     order: tuple[OrderBy, ...] = ()
     condition: Expression | None = None
 
-    KIND: ClassVar[str] = "an aggregate"
+    _CALLED: ClassVar[str] = "an aggregate"
+    _OTHERS: ClassVar[Mapping[str, str]] = AGGREGATE
     PLACE: ClassVar[str] = (
         'name it, .group_by("k").aggregate(n=dbsp.count()), and compute with its column after that: dbsp.col("n") > 1;'
         " beside each row it is .window(…).with_columns(n=dbsp.rolling(dbsp.count(), rows=(None, None)))"
     )
-
-    if not TYPE_CHECKING:  # for the type checker an unknown method is an error
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Only to say what others' methods are called here."""
-            raise no_attribute("an aggregate", type(self), name, AGGREGATE)
 
     def where(self, condition: Expr) -> Aggregate:
         """Over the rows for which the condition is true alone: SQL's `filter (where …)`.

@@ -7,14 +7,15 @@ has no truth value. Streams take an `Expr`, resolve what it carries against thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
 
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr import arithmetic, conditional, dates, logic, mathematics, strings
+from dbsp.expr.answering import Answering, NotAValue
 from dbsp.expr.cast import CAST
 from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, check_constant
 from dbsp.expr.methods.lists import Lists
@@ -22,7 +23,7 @@ from dbsp.expr.methods.moments import Moments
 from dbsp.expr.methods.numbers import Numbers
 from dbsp.expr.methods.texts import Texts
 from dbsp.expr.now import NOW
-from dbsp.expr.other_names import EXPRESSION, NotAValue, no_attribute
+from dbsp.expr.other_names import EXPRESSION, WHEN
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt
 
@@ -45,15 +46,12 @@ class Expr(Numbers, Texts, Moments, Lists):
 
     __slots__ = ()
 
+    _CALLED: ClassVar[str] = "an expression"
+    _OTHERS: ClassVar[Mapping[str, str]] = EXPRESSION
+
     def __repr__(self) -> str:
         """The expression as text."""
         return str(self._expression)
-
-    if not TYPE_CHECKING:  # for the type checker an unknown method is an error
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Only to say what others' methods are called here."""
-            raise no_attribute("an expression", type(self), name, EXPRESSION)
 
     def __bool__(self) -> NoReturn:
         """Refused: `and`, `or`, `not` and chained comparisons would silently drop a part."""
@@ -227,10 +225,13 @@ class Expr(Numbers, Texts, Moments, Lists):
         return self._call(CAST, options=(type_, bool(strict)))
 
 
-class When:
+class When(Answering):
     """The cases of a `when` so far; `otherwise` ends it, with `otherwise(None)` for null."""
 
     __slots__ = ("_cases",)
+
+    _CALLED: ClassVar[str] = "a when"
+    _OTHERS: ClassVar[Mapping[str, str]] = WHEN
 
     def __init__(self, cases: tuple[Expression, ...]) -> None:
         """Made by `dbsp.when`."""
@@ -273,7 +274,7 @@ def unwrap(value: Any) -> Expression:
             hint = "end it with .otherwise(value), or .otherwise(None) for null"
             raise CircuitError("a when() without otherwise()", hint)
         if isinstance(value, NotAValue):
-            raise CircuitError(f"{value.KIND} is not a value of a row", value.PLACE)
+            raise CircuitError(f"{value._CALLED} is not a value of a row", value.PLACE)
         check_constant(value)
     return Literal(value)
 

@@ -1,13 +1,8 @@
-"""What other libraries and SQL call things: the answer to a method that is not there, and to an aggregate used as a value."""
+"""What other libraries and SQL call methods, functions and aggregates: the answer to a name that is not there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NoReturn
-
-from dbsp.circuit.source_lines import located, user_line
-from dbsp.errors import CircuitError
-from dbsp.expr.names import nearest
 
 _GROUPED = 'write .group_by("k").aggregate(n=dbsp.count(), total=dbsp.sum("x")), or .aggregate(…) alone for all rows'
 _ORDERED = 'a kept table has no order: .limit(10, by=dbsp.desc("x")) has the first rows; sort what you read'
@@ -23,6 +18,7 @@ _MOMENTS = (
 _QUANTILE = (
     'write dbsp.quantile_cont("x", 0.95), dbsp.quantile_disc("x", 0.95) or dbsp.median("x"); one aggregate per fraction'
 )
+_SIGNS = "write Python's signs: == != < <= > >= + - * / & | ~"
 _AFTER = 'write .filter(dbsp.col("n") > 1) after the aggregate or the window'
 
 STREAM: Mapping[str, str] = {
@@ -44,6 +40,7 @@ STREAM: Mapping[str, str] = {
     "pivot": 'write .group_by("k").pivot("kind", ["a", "b"], n=dbsp.count())',
     **dict.fromkeys(("unpivot", "melt", "stack"), _LONG),
     **dict.fromkeys(("sample", "describe", "corr"), _READ),
+    **dict.fromkeys(("cast", "astype"), 'write .with_columns(x=dbsp.col("x").cast(dbsp.INT64))'),
     "recursive": "write dbsp.recursive(start, body)",
 }  # fmt: skip
 GROUP: Mapping[str, str] = {
@@ -79,6 +76,12 @@ EXPRESSION: Mapping[str, str] = {
     **dict.fromkeys(("extract", "date_part"), "write .year(), .month(), .hour(), …; of text .regexp_extract(pattern, group)"),
     **dict.fromkeys(("weekday", "dayofweek", "isodow"), "write .day_of_week(), 1 for Monday to 7"),
     **dict.fromkeys(("md5", "sha256", "hash", "xxhash64"), _DIGEST),
+    **dict.fromkeys(("eq", "ne", "gt", "lt", "ge", "le", "add", "sub", "mul", "and_", "or_", "not_", "neg"), _SIGNS),
+    **dict.fromkeys(("clip",), "write dbsp.greatest(dbsp.least(x, high), low)"),
+    **dict.fromkeys(("pow", "power"), "write x ** 2"),
+    **dict.fromkeys(("log",), "write .ln(), .log2() or .log10()"),
+    **dict.fromkeys(("json_extract", "get_json_object", "json_path_match"), 'write .json_value("$.a")'),
+    **dict.fromkeys(("cat", "binary", "struct"), "its methods stand on the expression itself"),
     **dict.fromkeys(("desc", "asc"), 'write dbsp.desc("x") where an order is asked for'),
 }  # fmt: skip
 
@@ -93,6 +96,8 @@ FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("mode", "top_frequent"), "count per value, then .limit(1, by=dbsp.desc(\"n\"), partition_by=\"k\")"),
     **dict.fromkeys(("corr", "covar_pop", "covar_samp", "regr_slope"), _MOMENTS),
     **dict.fromkeys(("quantile", "percentile", "percentile_cont", "percentile_disc", "approx_quantile"), _QUANTILE),
+    **dict.fromkeys(("max_by", "maxBy"), 'write dbsp.arg_max("x", "by")'),
+    **dict.fromkeys(("min_by", "minBy"), 'write dbsp.arg_min("x", "by")'),
     **dict.fromkeys(("count_if", "countif"), "write dbsp.count().where(condition)"),
     **dict.fromkeys(("approx_count_distinct", "n_unique", "nunique"), 'write dbsp.count_distinct("x"), which is exact'),
     **dict.fromkeys(("sum_distinct", "avg_distinct"), 'write .select("k", "x").distinct() before the group_by'),
@@ -118,29 +123,13 @@ WINDOW: Mapping[str, str] = {
     "over": 'write .window(partition_by="k", order_by="at").with_columns(n=dbsp.row_number())',
     **dict.fromkeys(("alias", "as_", "name"), "write name=… in the window's with_columns"),
 }
-
-
-def no_attribute(what: str, owner: object, name: str, others: Mapping[str, str]) -> AttributeError:
-    """The error for a method that is not there: what to write instead, or the methods nearest to it."""
-    if name.startswith("_"):
-        return AttributeError(f"{what} has no attribute {name!r}")
-    near = nearest(name, [other for other in dir(owner) if not other.startswith("_")])
-    hint = others.get(name, near if near.startswith("did you mean") else "")
-    return AttributeError(f"{what} has no attribute {name!r}" + (f"; {hint}" if hint else ""))
-
-
-class NotAValue:
-    """What looks like a value of a row and is none: an aggregate, a window function. `PLACE` says where it belongs."""
-
-    __slots__ = ()
-
-    KIND: ClassVar[str]
-    PLACE: ClassVar[str]
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        with located(user_line()):
-            raise CircuitError(f"{self.KIND} is not a value to compute with", self.PLACE)
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = _refuse
-    __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __and__ = __or__ = __invert__ = __neg__ = _refuse
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
+WINDOWED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("agg", "aggregate", "sum", "count", "mean", "apply"), "write .with_columns(total=dbsp.rolling(dbsp.sum(\"x\"), rows=3))"
+    ),
+    **dict.fromkeys(("filter", "qualify", "limit"), _AFTER),
+}  # fmt: skip
+WHEN: Mapping[str, str] = {
+    **dict.fromkeys(("then", "elif_", "elsewhen"), "write .when(condition, value) for each case"),
+    **dict.fromkeys(("else_", "end", "default", "els", "else_value"), "end it with .otherwise(value)"),
+}

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.source_lines import located, user_line
 from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
 from dbsp.durations import MICROSECOND
@@ -375,6 +376,10 @@ def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1) -> Run:
     **State** all of it in memory, gone when the run is.
     **Errors** `CircuitError` for an unknown table or view, or rows that do not fit the table.
     """
+    if not isinstance(circuit, Circuit):
+        with located(user_line()):
+            hint = 'write dbsp.open(dbsp.circuit("name", {"view": stream}))'
+            raise CircuitError(f"not a circuit: got={type(circuit).__name__}", hint)
     return Run(make_plan(circuit), workers, partitions)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dbsp.aggregates.aggregate import Aggregate
 from dbsp.aggregates.counts import apart
@@ -15,10 +15,11 @@ from dbsp.algebra.group_by import GroupBy
 from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
+from dbsp.expr.answering import Answering
 from dbsp.expr.build import BEFORE, Expr, col, column_name, lit
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column, nearest
-from dbsp.expr.other_names import GROUP, no_attribute
+from dbsp.expr.other_names import GROUP
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import INT64, Schema
 
@@ -147,17 +148,14 @@ class Groups(Handle):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Group(Answering):
     """A stream and the columns it is grouped by; `aggregate` makes a stream of it."""
+
+    _CALLED: ClassVar[str] = "a Group"
+    _OTHERS: ClassVar[Mapping[str, str]] = GROUP
 
     stream: Stream
     keys: tuple[str, ...]
-
-    if not TYPE_CHECKING:  # for the type checker an unknown method is an error
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Only to say what others' methods are called here."""
-            raise no_attribute("a Group", type(self), name, GROUP)
 
     def aggregate(self, *unnamed: Any, emit: str = "update", **aggregates: Aggregate) -> Stream:
         """One row per group: the keys, then the aggregates under their names; all kept in one pass over the rows.
@@ -262,8 +260,11 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSets:
+class GroupSets(Answering):
     """A stream and several sets of columns it is grouped by; `aggregate` makes one stream of them all."""
+
+    _CALLED: ClassVar[str] = "a group of several sets"
+    _OTHERS: ClassVar[Mapping[str, str]] = GROUP
 
     stream: Stream
     keys: tuple[str, ...]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dbsp.algebra.select import Select
 from dbsp.circuit.explain import explain_node
 from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
+from dbsp.expr.answering import Answering, no_attribute
 from dbsp.expr.build import BEFORE, Expr, col, column_name, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.names import missing_column, nearest
-from dbsp.expr.other_names import STREAM, no_attribute
+from dbsp.expr.other_names import STREAM
 from dbsp.zset.schema import Column, OrderBy, Schema
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class Handle(Answering):
     """A logical node as the user holds it."""
+
+    _CALLED: ClassVar[str] = "a Stream"
+    _OTHERS: ClassVar[Mapping[str, str]] = STREAM
 
     node: Node
 
@@ -52,7 +56,7 @@ class Handle:
         if name != "node" and not name.startswith("_") and name in self.columns:
             hint = f'write stream["{name}"] or dbsp.col("{name}") for the column'
             raise AttributeError(f"a Stream has no attribute {name!r}; {hint}")
-        raise no_attribute("a Stream", type(self), name, STREAM)
+        raise no_attribute(self._CALLED, type(self), name, self._OTHERS)
 
     def __repr__(self) -> str:
         """Kind and schema."""

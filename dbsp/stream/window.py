@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -13,8 +13,10 @@ from dbsp.algebra.window import Window as WindowNode
 from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
+from dbsp.expr.answering import Answering
 from dbsp.expr.build import Expr
 from dbsp.expr.expression import ColumnRef, Expression, Literal, resolve
+from dbsp.expr.other_names import WINDOWED
 from dbsp.expr.types import adopt, is_integer
 from dbsp.operators.order.window_calls import NEIGHBOURS, WindowCall
 from dbsp.stream.handle import Handle
@@ -28,8 +30,11 @@ _FRACTIONS = ("percent_rank", "cume_dist")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Window(Answering):
     """A stream, its partitions and their order; `with_columns` makes a stream of it."""
+
+    _CALLED: ClassVar[str] = "a Window"
+    _OTHERS: ClassVar[Mapping[str, str]] = WINDOWED
 
     stream: Handle
     partition: tuple[str, ...]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 import dbsp
 from dbsp.circuit.load import load_circuit
 from dbsp.errors import CircuitError
-from dbsp.expr.other_names import EXPRESSION, FUNCTION, GROUP, STREAM
+from dbsp.expr.build import When
+from dbsp.expr.other_names import EXPRESSION, FUNCTION, GROUP, STREAM, WHEN, WINDOWED
+from dbsp.stream.window import Window
 
 HEAD = """\
 import dbsp
@@ -324,5 +328,91 @@ def test_what_others_call_it_is_answered_with_what_it_is_here(what: object, name
 
 
 def test_no_hint_stands_for_a_name_that_is_there() -> None:
-    owners = [(dbsp.Stream, STREAM), (dbsp.Group, GROUP), (dbsp.Expr, EXPRESSION), (dbsp, FUNCTION)]
+    owners = [
+        (dbsp.Stream, STREAM),
+        (dbsp.Group, GROUP),
+        (dbsp.Expr, EXPRESSION),
+        (dbsp, FUNCTION),
+        (Window, WINDOWED),
+        (When, WHEN),
+    ]
     assert [(owner, name) for owner, hints in owners for name in hints if name in dir(owner)] == []
+
+
+u = dbsp.table("u", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda: t.join(u, using="x"), "write on=…"),
+        (lambda: t.join(u, "x", "left"), 'write .join(other, on="k", how="left")'),
+        (lambda: t.top_k(n=3, by="x"), "write k=…"),
+        (lambda: t.limit(3, order_by="x"), "write by=…"),
+        (lambda: t.limit(3, "x", descending=True), 'write by=dbsp.desc("x")'),
+        (lambda: t.session("at", by="x"), "write partition_by=…"),
+        (lambda: t.distinct("x"), '.limit(1, by="at", partition_by="k")'),
+        (lambda: t.tumble("at", every="5m"), "write size=…"),
+        (lambda: t.group_by("x").pivot("x"), "missing=values"),
+        (lambda: t.with_columns(t["x"] + 1), "write .with_columns(name=expression)"),
+        (lambda: t.filter(x=3), 'write .filter(dbsp.col("x") == 1)'),
+        (lambda: t["x"].is_in(1, 2), "write .is_in([1, 2])"),
+        (lambda: t["x"].round(decimals=2), "write digits=…"),
+        (lambda: dbsp.when(t["x"] > 1, 2, 3), "write dbsp.when(condition, value).otherwise(other)"),
+        (lambda: dbsp.count("x", distinct=True), 'write dbsp.count_distinct("x")'),
+        (lambda: dbsp.sum("x", where=t["x"] > 1), 'write dbsp.sum("x").where(condition)'),
+        (lambda: dbsp.string_agg("x", distinct=True), "make the rows distinct first"),
+        (lambda: dbsp.rank("x"), "it is dbsp.rank()"),
+        (lambda: dbsp.table("v", {"x": dbsp.INT64}, key="x"), "write primary_key=…"),
+        (lambda: dbsp.circuit("c", {"t": t}, error_polic="stop"), 'did you mean "error_policy"?'),
+        (lambda: dbsp.open(t), "write dbsp.open(dbsp.circuit("),
+    ],
+)
+def test_a_call_that_does_not_fit_is_answered_with_one_that_does(call: Callable[[], object], hint: str) -> None:
+    with pytest.raises(CircuitError) as caught:
+        call()
+    assert hint in str(caught.value)
+    assert f"at={__file__}:" in str(caught.value)
+
+
+def test_every_public_call_answers_an_argument_that_is_not_there() -> None:
+    silent = []
+    for name, call in _public_calls():
+        if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(call).parameters.values()):
+            continue
+        try:
+            call(no_such_argument=1)
+        except CircuitError as error:
+            if "no such argument" in str(error):
+                continue
+        except TypeError:
+            pass
+        silent.append(name)
+    assert silent == []
+
+
+def test_an_error_inside_a_users_function_stays_what_it_is() -> None:
+    def body(_: dbsp.Stream) -> dbsp.Stream:
+        raise TypeError("of the user")
+
+    with pytest.raises(TypeError, match="of the user"):
+        dbsp.recursive(t, body)
+
+
+def _public_calls() -> Iterator[tuple[str, Callable[..., object]]]:
+    """What a user may call: the functions of `dbsp`, and the methods of what they return."""
+    owners = (
+        dbsp,
+        t,
+        t["x"],
+        t.group_by("x"),
+        t.rollup("x"),
+        t.window(order_by="x"),
+        dbsp.sum("x"),
+        dbsp.when(t["x"] > 1, 1),
+    )
+    for owner in owners:
+        for name in dbsp.__all__ if owner is dbsp else dir(owner):
+            call = getattr(owner, name)
+            if not name.startswith("_") and inspect.isroutine(call):
+                yield f"{owner!r:.20}.{name}", call

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
+from dbsp.expr.answering import Answering
 from dbsp.expr.expression import Call, Expression, Function
 
 if TYPE_CHECKING:
     from dbsp.expr.build import Expr
 
 
-class Applied:
+class Applied(Answering):
     """Carries an expression."""
 
     __slots__ = ("_expression",)
