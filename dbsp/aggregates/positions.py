@@ -134,11 +134,14 @@ def arg_max(argument: str | Expr, by: str | Expr) -> Aggregate:
 
 
 def first(
-    argument: str | Expr, order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] | None = None
+    argument: str | Expr,
+    order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] | None = None,
+    *,
+    ignore_nulls: bool = False,
 ) -> Aggregate:
     """The argument in the group's first row by `order_by`; where several tie, the least argument, nulls after all.
 
-    **Shape** the argument's type. A null is a value here: `.where(dbsp.col("x").is_not_null())` leaves them out.
+    **Shape** the argument's type. A null is a value here, unless `ignore_nulls`: then it is the first that is none.
 
     **State** the argument and the ordering columns of each row, sorted. **Cost** the front of the changed groups, with all
     that ties in the first ordering column.
@@ -158,11 +161,21 @@ def first(
     [(('a', 'new'), 1)]
     [(('a', 'new'), -1), (('a', 'old'), 1)]
     """
-    return Aggregate(FirstInOrder(False), (argument_of(argument),), order_of("dbsp.first", order_by, needed=True))
+    return _placed(False, argument, order_of("dbsp.first", order_by, needed=True), ignore_nulls)
 
 
 def last(
-    argument: str | Expr, order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] | None = None
+    argument: str | Expr,
+    order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] | None = None,
+    *,
+    ignore_nulls: bool = False,
 ) -> Aggregate:
     """The argument in the group's last row by `order_by`; ties are settled in reverse too. Otherwise as `first`."""
-    return Aggregate(FirstInOrder(True), (argument_of(argument),), order_of("dbsp.last", order_by, needed=True))
+    return _placed(True, argument, order_of("dbsp.last", order_by, needed=True), ignore_nulls)
+
+
+def _placed(last: bool, argument: str | Expr, order: tuple[OrderBy, ...], ignore_nulls: bool) -> Aggregate:
+    """The first or last value, of all rows or of those that have one."""
+    value = argument_of(argument)
+    aggregate = Aggregate(FirstInOrder(last), (value,), order)
+    return aggregate.where(Expr(value).is_not_null()) if ignore_nulls else aggregate

@@ -30,6 +30,9 @@ SAME = (
     ("workers", "parallelism", "n_workers", "threads", "num_workers"),
     ("error_policy", "on_error", "errors"),
     ("default", "default_value", "fill_value", "fill", "value"),
+    ("columns", "on", "value_vars", "index", "id_vars"),
+    ("name", "variable_name", "var_name"),
+    ("value", "value_name"),
     ("name", "as_", "alias", "column", "names"),
     ("argument", "column", "expr", "x", "col", "value", "on"),
     ("low", "lower", "min", "lower_bound", "start"),
@@ -69,6 +72,7 @@ _CARRIED = (
 INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(("*.descending", "*.ascending", "*.reverse", "*.desc"), _DESCENDING),
     **dict.fromkeys(("*.where", "*.filter", "*.condition", "*.predicate"), 'write dbsp.sum("x").where(condition)'),
+    **dict.fromkeys(("unpivot.index", "unpivot.id_vars"), "all other columns are kept: .drop those that are not wanted"),
     "*.nulls_last": "nulls come last unless nulls_first=True",
     "*.distinct": _DISTINCT,
     "rolling.partition_by": _ROLLED,

@@ -10,7 +10,7 @@ _READ = 'put it into a circuit, dbsp.circuit("c", {"v": stream}), and read run.v
 _NEXT = 'write .window(partition_by="k", order_by="at").with_columns(before=dbsp.lag("x"))'
 _NAMED = "write name=expression in select, with_columns, group_by or aggregate"
 _ONCE = 'write .distinct(), or .limit(1, by="at", partition_by="k") for one row per key'
-_LONG = 'write a.union(b) of one selection per column: .select("id", name=dbsp.lit("x"), value="x")'
+_LONG = 'write .unpivot(["jan", "feb"], name="month", value="sold")'
 _DIGEST = "hashes are no expression: write .map_batches(function, schema={…}) with hashlib"
 _MOMENTS = (
     "sums say it: with avg of x, y and x * y in one aggregate, the covariance is xy - x * y of these columns after it"
@@ -38,7 +38,7 @@ STREAM: Mapping[str, str] = {
     **dict.fromkeys(("unnest", "flatten"), 'write .explode("list")'),
     **dict.fromkeys(("show", "collect", "to_pandas", "to_arrow", "to_pylist", "to_rows", "execute", "run"), _READ),
     "pivot": 'write .group_by("k").pivot("kind", ["a", "b"], n=dbsp.count())',
-    **dict.fromkeys(("unpivot", "melt", "stack"), _LONG),
+    **dict.fromkeys(("melt", "stack"), _LONG),
     **dict.fromkeys(("sample", "describe", "corr"), _READ),
     **dict.fromkeys(("cast", "astype"), 'write .with_columns(x=dbsp.col("x").cast(dbsp.INT64))'),
     "recursive": "write dbsp.recursive(start, body)",

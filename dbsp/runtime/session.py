@@ -40,11 +40,20 @@ from dbsp.timing import Moment, Timing
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.version import VERSION
 from dbsp.zset.batch import Batch, concat, consolidate
-from dbsp.zset.schema import Column, Schema
+from dbsp.zset.schema import DATE, TIME, TIMESTAMP, TIMESTAMP_UTC, Column, Schema
 
 RUN = "in-process"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 Rows: TypeAlias = Any  # a pa.Table or pa.RecordBatch, rows as dicts, or columns by name; pyarrow has no type stubs
+
+
+_WRITTEN = {
+    DATE: "2024-05-31",
+    TIME: "10:00:00",
+    TIMESTAMP: "2024-05-31T10:00:00",
+    TIMESTAMP_UTC: "2024-05-31T10:00:00Z",
+}
+"""Types whose values may be given as texts, with an example."""
 
 
 @dataclass(slots=True)
@@ -148,7 +157,26 @@ class Run:
         self._runtime.close()
 
     def push(self, table: str, rows: Rows, *, partition: int | None = None) -> None:
-        """Insert rows (replace, where the table has a primary key); seen by the next `step`."""
+        """Insert rows (replace, where the table has a primary key); seen by the next `step`.
+
+        **Shape** `rows` are a list of dicts, a dict of columns, or an Arrow table. In dicts decimals, dates and times may be
+        texts, as in JSON: `"3.50"`, `"2024-05-31"`, `"2024-05-31T10:00:00"`, with `Z` or `+02:00` where the column is
+        `dbsp.TIMESTAMP_UTC`.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"day": dbsp.DATE, "paid": dbsp.decimal(6, 2)})
+        >>> paid = t.group_by("day").aggregate(paid=dbsp.sum("paid"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"paid": paid})) as run:
+        ...     run.push("t", [{"day": "2024-05-31", "paid": "3.50"}, {"day": "2024-05-31", "paid": "1"}])
+        ...     print(run.step()["paid"].to_rows())
+        ...     run.delete("t", [{"day": "2024-05-31", "paid": "3.50"}])
+        ...     _ = run.step()
+        ...     print(run.view("paid").to_rows())
+        [((datetime.date(2024, 5, 31), Decimal('4.50')), 1)]
+        [((datetime.date(2024, 5, 31), Decimal('1.00')), 1)]
+        """
         self._append(table, rows, INSERT, partition)
 
     def delete(self, table: str, rows: Rows, *, partition: int | None = None) -> None:
@@ -430,17 +458,32 @@ def _fitted(table: Table, column: Column, values: list[Any] | pa.ChunkedArray) -
     """The values as the column's type; those that do not fit are an error that names it."""
     try:
         if isinstance(values, list):
-            return pa.array(values, column.type)
+            return pa.array(_read(values, column.type), column.type)
         return values.cast(column.type).combine_chunks()
     except (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError) as error:
         place = f"table={table.name} column={column.name} type={spelled(column.type)}"
         raise CircuitError(f"a value that does not fit its column: {place} error={error}", _hint(column)) from None
 
 
+def _read(values: list[Any], type_: pa.DataType) -> list[Any]:
+    """The values; texts of decimals, dates and times as what they say, in the forms that JSON rows have."""
+    at = [index for index, value in enumerate(values) if isinstance(value, str)]
+    if not at or not (type_ in _WRITTEN or pa.types.is_decimal(type_)):
+        return values
+    texts = pa.array([f"1970-01-01T{values[index]}" if type_ == TIME else values[index] for index in at])
+    read = texts.cast(TIMESTAMP).cast(TIME) if type_ == TIME else texts.cast(type_)
+    values = list(values)
+    for index, value in zip(at, read.to_pylist(), strict=True):
+        values[index] = value
+    return values
+
+
 def _hint(column: Column) -> str:
     """How to write values of the column."""
     if pa.types.is_decimal(column.type):
-        return f'write decimal.Decimal("1.5"), with at most {column.type.scale} digits after the point'
+        return f'write decimal.Decimal("1.5") or "1.5", with at most {column.type.scale} digits after the point'
+    if column.type in _WRITTEN:
+        return f"write a value of datetime, or a text such as {_WRITTEN[column.type]!r}"
     return "convert the values before they are pushed"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,11 +12,12 @@ from dbsp.algebra.filter import Filter
 from dbsp.algebra.map_rows import MapRows
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, column_name, unwrap
+from dbsp.expr.build import Expr, column_name, lit, unwrap
 from dbsp.expr.expression import resolve
 from dbsp.expr.functions import UserFunction
 from dbsp.expr.names import missing_column
 from dbsp.expr.now import has_now
+from dbsp.expr.type_names import spelled
 from dbsp.stream.clocked import clocked
 from dbsp.stream.handle import Handle
 from dbsp.stream.schemas import Columns, as_schema
@@ -244,6 +245,48 @@ class Rows(Handle):
             return self._made(
                 Explode(input=self.node, column=column, position=position, outer=outer, schema=schema, source=source)
             )
+
+    def unpivot(self, columns: Sequence[str], name: str = "name", value: str = "value") -> Stream:
+        """A row per row and column of `columns`: SQL's UNPIVOT, also called melt.
+
+        **Law** Linear: the union of one selection per column.
+
+        **Shape** The other columns, then `name` (string, the column's name) and `value` (its value); the columns are of one
+        type. A null is a value: `.filter(dbsp.col("value").is_not_null())` leaves it out, as SQL does.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"shop": dbsp.STRING, "jan": dbsp.INT64, "feb": dbsp.INT64})
+        >>> months = t.unpivot(["jan", "feb"], name="month", value="sold")
+        >>> with dbsp.open(dbsp.circuit("demo", {"months": months})) as run:
+        ...     run.push("t", [{"shop": "a", "jan": 1, "feb": 2}])
+        ...     print(sorted(run.step()["months"].to_rows()))
+        ...     run.delete("t", [{"shop": "a", "jan": 1, "feb": 2}])
+        ...     print(sorted(run.step()["months"].to_rows()))
+        [(('a', 'feb', 2), 1), (('a', 'jan', 1), 1)]
+        [(('a', 'feb', 2), -1), (('a', 'jan', 1), -1)]
+        """
+        source = user_line()
+        with located(source):
+            if isinstance(columns, str) or not columns:
+                raise CircuitError(f"unpivot takes a list of columns: got={columns!r}", 'such as ["jan", "feb"]')
+            for column in columns:
+                if column not in self.schema:
+                    raise missing_column(column, self.schema)
+            types = {column: self.schema[column].type for column in columns}
+            first = types[columns[0]]
+            for column, type_ in types.items():
+                if type_ != first:
+                    hint = f'write .with_columns({column}=dbsp.col("{column}").cast({spelled(first)})) before'
+                    raise CircuitError(f"column types differ: column={column} types={first} and {type_}", hint)
+            kept = [(own, own) for own in self.columns if own not in types]
+            taken = [own for own, _ in kept if own in (name, value)] or ([name] if name == value else [])
+            if taken:
+                hint = 'such as name="month", value="sold"'
+                raise CircuitError(f"unpivot makes a column twice: column={taken[0]}", hint)
+            parts = [self._selected([*kept, (name, lit(column)), (value, column)], source) for column in types]
+            return parts[0].union(*parts[1:])
 
     def _map(
         self, function: Callable[..., Any], schema: Columns, kind: str, depends_on: Iterable[Any], check: bool

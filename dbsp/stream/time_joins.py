@@ -13,11 +13,11 @@ from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr
+from dbsp.expr.build import Expr, col, when
 from dbsp.expr.types import is_integer
 from dbsp.operators.joins.conditional_join import Interval
 from dbsp.stream.handle import Handle, check_streams
-from dbsp.stream.join_keys import HOWS, Sides, condition_of, keys_of, output, reads_of, sides_of
+from dbsp.stream.join_keys import HOWS, Pairs, Sides, condition_of, keys_of, output, reads_of, sides_of
 from dbsp.zset.schema import DATE, TIMES
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Distance = int | datetime.timedelta
 By = str | Sequence[str] | Mapping[str, str] | None
 DAY = datetime.timedelta(days=1)
+BEFORE, BEHIND = "__before_", "__behind_"
 
 
 class TimeJoins(Handle):
@@ -50,7 +51,8 @@ class TimeJoins(Handle):
 
         **Law** Of the other's rows with equal `by` and time <= the row's time (`allow_exact_matches=False`: <), and at most
         `tolerance` before it, the latest; of several at that time the first by all its columns, ascending, nulls last, as
-        `top_k` orders them. `direction="forward"` looks for the earliest one that is not earlier. A row without a match
+        `top_k` orders them. `direction="forward"` looks for the earliest one that is not earlier, `"nearest"` for the nearer
+        of the two, the earlier one if both are as near. A row without a match
         has nulls, or is left out with `how="inner"`. A null time or `by` matches nothing.
 
         **Shape** All columns, then the other's without its `by`; names as in `join`. `on` are two columns of one type:
@@ -60,7 +62,8 @@ class TimeJoins(Handle):
         both times, this side's rows are dropped when none that could change their match may still come.
 
         **Cost** Per changed row a search. A row that comes or goes on the other side changes the rows of this side between
-        it and its neighbour in time: these are looked up again, no others. Without `by` all is on one worker.
+        it and its neighbour in time: these are looked up again, no others. Without `by` all is on one worker. `"nearest"` is
+        two such joins, one after the other, with the state of both.
 
         **Example**
 
@@ -83,10 +86,13 @@ class TimeJoins(Handle):
         with located(source):
             check_streams("asof_join", [other])
             _one_of("how", how, ("left", "inner"))
-            _one_of("direction", direction, ("backward", "forward"))
+            _one_of("direction", direction, ("backward", "forward", "nearest"))
             sides, left, right = _timed("asof_join", self, other, on, by, source)
             unit = sides.left.schema[left].type
             columns, schema = output(sides, how, suffix, null_safe=null_safe)
+            if direction == "nearest":
+                ways = self._both_ways(other, sides, (left, right), tolerance, allow_exact_matches, null_safe)
+                return _nearer(ways, columns, (left, right), how)
             node = AsofJoin(
                 left=sides.left, right=sides.right, left_on=sides.left_on, right_on=sides.right_on, left_time=left,
                 right_time=right, forward=direction == "forward", exact=bool(allow_exact_matches),
@@ -94,6 +100,26 @@ class TimeJoins(Handle):
                 outer=how == "left", columns=columns, schema=schema, null_safe=null_safe, source=source,
             )  # fmt: skip
             return self._made(node)
+
+    def _both_ways(
+        self,
+        other: Stream,
+        sides: Sides,
+        times: tuple[str, str],
+        tolerance: Distance | None,
+        exact: bool,
+        null_safe: bool,
+    ) -> Stream:
+        """Each row with the last row of the other before it, and with the first one behind it."""
+        joined = self._made(self.node)
+        for direction, prefix in (("backward", BEFORE), ("forward", BEHIND)):
+            renamed = other.rename({name: prefix + name for name in other.columns})
+            keys = {left: prefix + right for left, right in zip(sides.left_on, sides.right_on, strict=True)}
+            joined = joined.asof_join(
+                renamed, {times[0]: prefix + times[1]}, by=keys, tolerance=tolerance, direction=direction,
+                allow_exact_matches=exact, null_safe=null_safe,
+            )  # fmt: skip
+        return joined
 
     def interval_join(  # noqa: PLR0913 (all by keyword)
         self,
@@ -208,6 +234,18 @@ class TimeJoins(Handle):
                 outer=how == "left", columns=columns, schema=schema, null_safe=null_safe, source=source,
             )  # fmt: skip
             return self._made(node)
+
+
+def _nearer(ways: Stream, columns: Pairs, times: tuple[str, str], how: str) -> Stream:
+    """Of the rows before and behind, the nearer one's columns."""
+    at, before, behind = col(times[0]), col(BEFORE + times[1]), col(BEHIND + times[1])
+    later = before.is_null() | (behind.is_not_null() & (behind - at < at - before))
+    chosen = {
+        out: when(later, col(BEHIND + name)).otherwise(col(BEFORE + name)) if side else col(name)
+        for side, name, out in columns
+    }
+    found = ways.filter(before.is_not_null() | behind.is_not_null()) if how == "inner" else ways
+    return found.select(**chosen)
 
 
 def _one_of(what: str, value: Any, known: Sequence[str]) -> None:

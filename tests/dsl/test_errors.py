@@ -365,6 +365,11 @@ u = dbsp.table("u", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})
         (lambda: dbsp.rank("x"), "it is dbsp.rank()"),
         (lambda: dbsp.table("v", {"x": dbsp.INT64}, key="x"), "write primary_key=…"),
         (lambda: dbsp.circuit("c", {"t": t}, error_polic="stop"), 'did you mean "error_policy"?'),
+        (lambda: t.unpivot("x"), 'such as ["jan", "feb"]'),
+        (lambda: t.unpivot(["x", "at"]), 'write .with_columns(at=dbsp.col("at").cast(dbsp.INT64)) before'),
+        (lambda: t.unpivot(["x"], name="at"), 'such as name="month", value="sold"'),
+        (lambda: t.unpivot(["y"]), 'there is "x", "at"'),
+        (lambda: t.unpivot(on=["x"], index="at"), "write columns=…"),
         (lambda: dbsp.open(t), "write dbsp.open(dbsp.circuit("),
     ],
 )

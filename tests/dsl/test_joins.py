@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import dbsp
@@ -32,7 +33,7 @@ START = dt.datetime(2024, 1, 1)
         (lambda: left.asof_join(right, on=["at", "k"]), "compares one column of each side"),
         (lambda: left.asof_join(right, on="at", tolerance=5), "tolerance is a span of time"),
         (lambda: left.asof_join(right, on="at", tolerance=dbsp.seconds(-5)), "must not be negative"),
-        (lambda: left.asof_join(right, on="at", direction="nearest"), "no such direction"),
+        (lambda: left.asof_join(right, on="at", direction="sideways"), "no such direction"),
         (lambda: left.asof_join(right, on="at", how="full"), "no such how"),
         (lambda: left.interval_join(right, on="at"), "needs a bound"),
         (lambda: left.interval_join(right, on="at", within=dbsp.seconds(1), lower=dbsp.seconds(1)), "bounds twice"),
@@ -117,3 +118,27 @@ def test_rows_too_old_for_any_partner_are_dropped(kind: str) -> None:
         assert answers >= 50 * 4 * 390
         assert max(kept[200:]) < 1.5 * max(kept[:200])
         assert max(kept) < 400 * 50
+
+
+@pytest.mark.parametrize("type_", [dbsp.DATE, dbsp.TIMESTAMP, dbsp.UINT64])
+def test_the_nearest_row_for_every_type_of_time(type_: pa.DataType) -> None:
+    left = dbsp.table("left", {"k": dbsp.STRING, "at": type_})
+    right = dbsp.table("right", {"key": dbsp.STRING, "at": type_, "x": dbsp.INT64})
+    whole = type_ == dbsp.UINT64
+    near = left.asof_join(
+        right, on="at", by={"k": "key"}, direction="nearest", tolerance=3 if whole else dbsp.days(3), how="left"
+    )
+    assert near.columns == ("k", "at", "at_right", "x")
+
+    def at(day: int) -> object:
+        return day if whole else f"2024-05-{day:02}"
+
+    with dbsp.open(dbsp.circuit("c", {"near": near.select("k", "x")}), workers=2) as run:
+        run.push("left", [{"k": "a", "at": at(5)}, {"k": "b", "at": at(5)}])
+        run.push(
+            "right",
+            [{"key": "a", "at": at(4), "x": 4}, {"key": "a", "at": at(6), "x": 6}, {"key": "b", "at": at(9), "x": 9}],
+        )
+        assert sorted(run.step()["near"].to_rows()) == [(("a", 4), 1), (("b", None), 1)]
+        run.delete("right", [{"key": "a", "at": at(4), "x": 4}])
+        assert sorted(run.step()["near"].to_rows()) == [(("a", 4), -1), (("a", 6), 1)]

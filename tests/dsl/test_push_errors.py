@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +21,7 @@ CIRCUIT = dbsp.circuit("c", {"v": TABLE})
     [
         ([{"id": "x"}], "table=t column=id type=dbsp.INT32"),
         ([{"id": 2**40}], "column=id"),
-        ([{"id": 1, "paid": "3.50"}], 'write decimal.Decimal("1.5"), with at most 2 digits'),
+        ([{"id": 1, "paid": "3.505"}], 'write decimal.Decimal("1.5") or "1.5", with at most 2 digits'),
         ([{"id": 1, "paid": Decimal("1.234")}], "column=paid"),
         (pa.table({"id": [2**40]}), "column=id"),
         ([1], "not a row: table=t row=1"),
@@ -39,3 +40,62 @@ def test_rows_that_do_not_fit(rows: Any, message: str) -> None:
         run.push("t", [{"id": 1, "paid": Decimal("1.5")}, {"id": 2}])
         run.step()
         assert run.view("v").to_pylist() == [{"id": 1, "paid": Decimal("1.50")}, {"id": 2, "paid": None}]
+
+
+TIMES = {
+    "day": dbsp.DATE,
+    "at": dbsp.TIMESTAMP,
+    "utc": dbsp.TIMESTAMP_UTC,
+    "time": dbsp.TIME,
+    "paid": dbsp.decimal(6, 2),
+}
+HALF_TEN = dt.time(9, 30)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {
+            "day": "2024-05-31",
+            "at": "2024-05-31T09:30:00",
+            "utc": "2024-05-31T09:30:00Z",
+            "time": "09:30",
+            "paid": "3.5",
+        },
+        {
+            "day": "2024-05-31",
+            "at": "2024-05-31 09:30",
+            "utc": "2024-05-31T11:30+02:00",
+            "time": "09:30:00.0",
+            "paid": "3.50",
+        },
+    ],
+)
+def test_texts_of_decimals_dates_and_times_are_read_as_in_json(row: dict[str, Any]) -> None:
+    day = dt.date(2024, 5, 31)
+    at = dt.datetime.combine(day, HALF_TEN)
+    want = {"day": day, "at": at, "utc": at.replace(tzinfo=dt.UTC), "time": HALF_TEN, "paid": Decimal("3.50")}
+    table = dbsp.table("t", TIMES)
+    with dbsp.open(dbsp.circuit("c", {"v": table})) as run:
+        run.push("t", [row, want, dict.fromkeys(TIMES)])
+        run.step()
+        assert run.view("v").to_pylist().count(want) == 2
+        run.delete("t", [row])
+        run.step()
+        assert run.view("v").to_pylist().count(want) == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("day", "31.5.2024"),
+        ("at", "2024-05-31T09:30Z"),
+        ("utc", "2024-05-31T09:30"),
+        ("time", "noon"),
+        ("paid", "much"),
+    ],
+)
+def test_a_text_of_another_form_is_refused_with_the_form(column: str, text: str) -> None:
+    message = pytest.raises(CircuitError, match=f"column={column} .*; write ")
+    with dbsp.open(dbsp.circuit("c", {"v": dbsp.table("t", TIMES)})) as run, message:
+        run.push("t", [{column: text}])

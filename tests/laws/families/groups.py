@@ -100,11 +100,13 @@ def first_last(r: Relation) -> Relation:
     stream = r.stream.group_by("b").aggregate(
         a=dbsp.first("a", order_by=dbsp.desc("f")).where(dbsp.col("a") != 1),
         f=dbsp.last("f", order_by=["a", dbsp.desc("f", nulls_first=True)]),
+        g=dbsp.last("f", order_by="a", ignore_nulls=True),
     )
     return Relation(
-        stream.select("b", "a", "f"),
+        stream.select("b", "a", f=dbsp.coalesce(dbsp.col("f"), dbsp.col("g"))),
         "select b, first(a order by f desc nulls last, a nulls last) filter (where a <> 1) as a,"
-        f" last(f order by a nulls last, f desc nulls first) as f from ({r.sql}) group by b",
+        " coalesce(last(f order by a nulls last, f desc nulls first),"
+        f" last(f order by a nulls last, f) filter (where f is not null)) as f from ({r.sql}) group by b",
         (*r.operators, "first"),
     )
 

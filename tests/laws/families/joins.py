@@ -8,6 +8,7 @@ import dbsp
 from tests.laws.relation import Relation
 
 OUTER = ("left", "right", "full")
+SMALL = dbsp.col("a").between(-100, 100)
 TIES = "y.a desc, y.b nulls last, y.f nulls last"
 
 
@@ -116,6 +117,32 @@ def as_of(r: Relation, s: Relation, forward: bool, exact: bool, tolerance: int |
     return Relation(stream.select("b", a=a, f="f_right"), sql, (*r.operators, *s.operators, "as-of"))
 
 
+def nearest(r: Relation, s: Relation, exact: bool, tolerance: int | None, how: str) -> Relation:
+    """The nearer one of before and behind; the one before if both are as near."""
+    stream = r.stream.filter(SMALL).asof_join(
+        s.stream.filter(SMALL),
+        on="a",
+        by="b",
+        direction="nearest",
+        allow_exact_matches=exact,
+        tolerance=tolerance,
+        how=how,
+    )
+    on = "x.b = y.b" + ("" if exact else " and x.a <> y.a")
+    on += "" if tolerance is None else f" and abs(x.a - y.a) <= {tolerance}"
+    order = "abs(x.a - y.a) nulls last, y.a nulls last, y.f nulls last"
+    sql = f"""
+        select b, a * 3 + coalesce(c, 500) as a, f from (
+            select x.b, x.a, y.a as c, y.f
+            from (select *, row_number() over () as i from ({r.sql}) where a between -100 and 100) x
+            {how} join (select * from ({s.sql}) where a between -100 and 100) y on {on}
+            qualify row_number() over (partition by x.i order by {order}) = 1
+        )
+    """
+    a = dbsp.col("a") * 3 + dbsp.coalesce(dbsp.col("a_right"), dbsp.lit(500))
+    return Relation(stream.select("b", a=a, f="f_right"), sql, (*r.operators, *s.operators, "nearest"))
+
+
 def three(r: Relation, s: Relation) -> Relation:
     """Several in one call, the first with itself."""
     stream = dbsp.join_all([r.stream, s.stream.distinct(), r.stream.distinct()], on=["b", "a"], how="left")
@@ -144,5 +171,6 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(near, inner, inner, every, shift, st.integers(0, 4)),
         st.builds(near_where, inner, inner, outers, shift),
         st.builds(as_of, inner, inner, anyway, anyway, tolerance, st.sampled_from(("left", "inner"))),
+        st.builds(nearest, inner, inner, anyway, tolerance, st.sampled_from(("left", "inner"))),
         st.builds(three, inner, inner),
     ]

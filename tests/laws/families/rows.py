@@ -62,6 +62,13 @@ def exploded(r: Relation, outer: bool) -> Relation:
     return Relation(stream.select(b="p", a=number, f="f"), sql, (*r.operators, "explode"))
 
 
+def unpivoted(r: Relation) -> Relation:
+    stream = r.stream.with_columns(half=dbsp.col("f") * 0.5).unpivot(["f", "half"], name="n", value="v")
+    named = dbsp.when(dbsp.col("n") == "f", dbsp.col("b")).otherwise(dbsp.col("n"))
+    sql = f"select b, a, f from ({r.sql}) union all select 'half' as b, a, f * 0.5 as f from ({r.sql})"
+    return Relation(stream.select("a", b=named, f="v").select("b", "a", "f"), sql, (*r.operators, "unpivot"))
+
+
 def by_list(r: Relation) -> Relation:
     listed = r.stream.select("a", "f", words=dbsp.col("b").split(" "))
     both = listed.distinct().join(listed.group_by("words").aggregate(n=dbsp.count()), on="words")
@@ -91,5 +98,6 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(flat, inner),
         st.builds(exploded, inner, st.booleans()),
         st.builds(by_batch, inner),
+        st.builds(unpivoted, inner),
         st.builds(by_list, inner),
     ]
