@@ -26,6 +26,7 @@ from dbsp.distribute.course import Course
 from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError, DataError
 from dbsp.expr.type_names import spelled
+from dbsp.expr.types import is_integer
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord
 from dbsp.plan.plan import Plan
@@ -458,7 +459,7 @@ def _fitted(table: Table, column: Column, values: list[Any] | pa.ChunkedArray) -
     """The values as the column's type; those that do not fit are an error that names it."""
     try:
         if isinstance(values, list):
-            return pa.array(_read(values, column.type), column.type)
+            return pa.array(_whole(_read(values, column.type), column.type), column.type)
         return values.cast(column.type).combine_chunks()
     except (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError) as error:
         place = f"table={table.name} column={column.name} type={spelled(column.type)}"
@@ -475,6 +476,19 @@ def _read(values: list[Any], type_: pa.DataType) -> list[Any]:
     values = list(values)
     for index, value in zip(at, read.to_pylist(), strict=True):
         values[index] = value
+    return values
+
+
+def _whole(values: list[Any], type_: pa.DataType) -> list[Any]:
+    """The values; `ValueError` for one of which Arrow would quietly take a part, or guess what it means."""
+    day, moment, integer = type_ == DATE, type_ in _WRITTEN, is_integer(type_)
+    if not (moment or integer):
+        return values
+    for value in values:
+        cut = integer and isinstance(value, float) and not value.is_integer()
+        cut |= day and isinstance(value, datetime.datetime) and value.time() != datetime.time()
+        if cut or (moment and isinstance(value, int | float)):
+            raise ValueError(f"{value!r} is not a value of this type")
     return values
 
 

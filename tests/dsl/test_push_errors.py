@@ -30,6 +30,8 @@ CIRCUIT = dbsp.circuit("c", {"v": TABLE})
         ({"id": 5}, "not a column: table=t column=id got=5; push a list of dicts"),
         ({"id": [5], "paid": "text"}, "not a column: table=t column=paid got='text'"),
         ([{"idd": 1}], "no such column"),
+        ([{"id": 1.5}], "column=id type=dbsp.INT32 error=1.5 is not a value of this type"),
+        ([{"id": float("inf")}], "column=id"),
     ],
 )
 def test_rows_that_do_not_fit(rows: Any, message: str) -> None:
@@ -86,8 +88,13 @@ def test_texts_of_decimals_dates_and_times_are_read_as_in_json(row: dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("column", "text"),
+    ("column", "value"),
     [
+        ("day", dt.datetime(2024, 5, 31, 10)),
+        ("day", 19_000),
+        ("at", 1_700_000_000),
+        ("utc", 1.5),
+        ("time", 7),
         ("day", "31.5.2024"),
         ("at", "2024-05-31T09:30Z"),
         ("utc", "2024-05-31T09:30"),
@@ -95,7 +102,7 @@ def test_texts_of_decimals_dates_and_times_are_read_as_in_json(row: dict[str, An
         ("paid", "much"),
     ],
 )
-def test_a_text_of_another_form_is_refused_with_the_form(column: str, text: str) -> None:
+def test_a_value_of_another_form_is_refused_with_the_form(column: str, value: Any) -> None:
     message = pytest.raises(CircuitError, match=f"column={column} .*; write ")
     with dbsp.open(dbsp.circuit("c", {"v": dbsp.table("t", TIMES)})) as run, message:
-        run.push("t", [{column: text}])
+        run.push("t", [{column: value}])
