@@ -105,6 +105,13 @@ class ColumnRef:
         return self.name
 
 
+@dataclass(frozen=True, slots=True)
+class OwnedColumn(ColumnRef):
+    """The column of this name of one stream, whose node is the `owner`; a stream that takes it makes a plain reference of it."""
+
+    owner: object
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
     """A constant; `dtype` None until `resolve` has fitted it to its surroundings."""
@@ -335,6 +342,7 @@ def resolve(expression: Expression, schema: Schema) -> Expression:
 def _resolve(expression: Expression, schema: Schema) -> Expression:
     if isinstance(expression, ColumnRef):
         expression.type(schema)
+        return ColumnRef(expression.name)
     if not isinstance(expression, Call):
         return expression
     args = tuple(_resolve(arg, schema) for arg in expression.args)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,7 +12,7 @@ from dbsp.aggregates.counts import apart
 from dbsp.aggregates.kind import AggregateCall
 from dbsp.algebra.final import Final
 from dbsp.algebra.group_by import GroupBy
-from dbsp.circuit.nodes import SourceLine
+from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
@@ -21,6 +21,7 @@ from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.other_names import GROUP
 from dbsp.stream.handle import Handle
+from dbsp.stream.owners import placed
 from dbsp.zset.schema import INT64, Schema
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Groups(Handle):
     def _keyed(self, keys: Sequence[str | Expr], named: Mapping[str, Expr]) -> tuple[Stream, tuple[str, ...]]:
         """The stream with computed keys added, and the names of all keys."""
         stream = self._made(self.node).with_columns(**named) if named else self._made(self.node)
-        names = (*(column_name(key) for key in keys), *named)
+        names = (*(self._name(key) for key in keys), *named)
         for name in names:
             if name not in stream.schema:
                 raise missing_column(name, stream.schema)
@@ -245,7 +246,10 @@ class Group(Answering):
         if not aggregates and not self.keys:
             raise CircuitError("nothing to aggregate", "name an aggregate, such as n=dbsp.count()")
         schema = self.stream.schema
-        resolved = {name: _aggregate(name, aggregate).resolved(schema) for name, aggregate in aggregates.items()}
+        resolved = {
+            name: _placed(_aggregate(name, aggregate), self.stream.node).resolved(schema)
+            for name, aggregate in aggregates.items()
+        }
         outputs = [a.kind.result(name, a.described(schema)) for name, a in resolved.items()]
         resolved = {name: apart(aggregate) for name, aggregate in resolved.items()}
         columns = Schema((*(schema[key] for key in self.keys), *outputs))
@@ -308,6 +312,12 @@ def _aggregate(name: str, aggregate: Any) -> Aggregate:
         hint = f"write {name}=dbsp.max(…) or another aggregate of dbsp, such as count, sum, avg, median, string_agg"
         raise CircuitError(f"not an aggregate: name={name} got={aggregate!r}", hint)
     return aggregate
+
+
+def _placed(aggregate: Aggregate, node: Node) -> Aggregate:
+    """The aggregate over the node's own names."""
+    condition = None if aggregate.condition is None else placed(aggregate.condition, node)
+    return replace(aggregate, arguments=tuple(placed(a, node) for a in aggregate.arguments), condition=condition)
 
 
 def _expressions(aggregate: Aggregate) -> tuple[Expression, ...]:

@@ -12,10 +12,11 @@ from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering, no_attribute
-from dbsp.expr.build import BEFORE, Expr, col, column_name, unwrap
-from dbsp.expr.expression import ColumnRef, Expression, resolve
+from dbsp.expr.build import BEFORE, Expr, column_name, unwrap
+from dbsp.expr.expression import ColumnRef, Expression, OwnedColumn, resolve
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.other_names import STREAM
+from dbsp.stream.owners import placed
 from dbsp.zset.schema import Column, OrderBy, Schema
 
 if TYPE_CHECKING:
@@ -42,14 +43,25 @@ class Handle(Answering):
         return self.node.schema.names
 
     def __getitem__(self, name: str) -> Expr:
-        """The column of this name as an expression; an unknown name is refused here."""
+        """The column of this name as an expression; an unknown name is refused here.
+
+        **Law** After a join with a stream that has a column of this name, it is still that of this stream.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"id": dbsp.INT64, "at": dbsp.INT64})
+        >>> u = dbsp.table("u", {"id": dbsp.INT64, "at": dbsp.INT64})
+        >>> print(t.join(u, on="id").filter(t["at"] < u["at"]).explain().splitlines()[0])
+        filter (at < at_right)
+        """
         with located(user_line()):
             if not isinstance(name, str):
                 hint = "write .filter(condition) for rows, .select(…) for columns"
                 raise CircuitError(f"a column is named by a text: got={name!r}", hint)
             if name not in self.schema:
                 raise missing_column(name, self.schema)
-        return col(name)
+        return Expr(OwnedColumn(name, self.node))
 
     def __getattr__(self, name: str) -> NoReturn:
         """Only to say how a column is written, and what others' methods are called here."""
@@ -81,11 +93,18 @@ class Handle(Answering):
 
         return Stream(node)
 
+    def _name(self, column: Any, hint: str | None = None) -> str:
+        """The name of a column given as text or as a bare column expression."""
+        return column_name(Expr(placed(unwrap(column), self.node)) if isinstance(column, Expr) else column, hint)
+
     def _selected(self, pairs: Sequence[tuple[str, Any]], source: SourceLine | None) -> Stream:
         """A selection of (name, column or value) pairs."""
         if not pairs:
             raise CircuitError("a selection needs at least one column", "name one")
-        resolved = tuple((name, resolve(_column_or_value(value, self.schema), self.schema)) for name, value in pairs)
+        resolved = tuple(
+            (name, resolve(placed(_column_or_value(value, self.schema), self.node), self.schema))
+            for name, value in pairs
+        )
         columns = tuple(Column(name, value.type(self.schema), value.nullable(self.schema)) for name, value in resolved)
         return self._made(Select(input=self.node, columns=resolved, schema=Schema(columns), source=source))
 

@@ -23,6 +23,7 @@ from dbsp.expr.names import missing_column
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import common_integer, is_integer
 from dbsp.plan.pushdown import is_total
+from dbsp.stream.owners import placed_in_pairs
 from dbsp.zset.schema import BOOL, Column, Schema
 
 On = str | Sequence[str] | Mapping[str, str] | None
@@ -87,7 +88,7 @@ def joined(sides: Sides, how: str, suffix: str | None, where: Any, null_safe: bo
         raise CircuitError(f"null_safe is True or False: got={null_safe!r}")
     naming = suffix if how not in SEMI else suffix or "_right"
     pairs, pair_schema = output(sides, "inner", naming, null_safe=null_safe)
-    condition = None if where is None else condition_of(where, pair_schema)
+    condition = None if where is None else condition_of(where, sides, pairs, pair_schema)
     if how == "inner" and condition is not None:
         inner = joined(sides, how, suffix, None, null_safe, source)
         return Filter(input=inner, predicate=condition, schema=pair_schema, source=source)
@@ -102,11 +103,12 @@ def joined(sides: Sides, how: str, suffix: str | None, where: Any, null_safe: bo
     )  # fmt: skip
 
 
-def condition_of(where: Any, schema: Schema) -> Expression:
+def condition_of(where: Any, sides: Sides, pairs: Pairs, schema: Schema) -> Expression:
     """A condition on pairs of rows; columns are called as in the output of the inner join."""
     if not isinstance(where, Expr):
         raise CircuitError(f"where takes an expression: got={where!r}", 'such as dbsp.col("x") < dbsp.col("y")')
-    condition = resolve(unwrap(where), schema)
+    keys = dict(zip(sides.right_on, sides.left_on, strict=True))
+    condition = resolve(placed_in_pairs(unwrap(where), sides.left, sides.right, pairs, keys), schema)
     if condition.type(schema) != BOOL:
         hint = f"write a comparison, such as ({condition}) != 0"
         raise CircuitError(f"where takes a condition: got={condition} type={condition.type(schema)}", hint)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dbsp.algebra.top_k import TopK
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.build import BEFORE, Expr, column_name
+from dbsp.expr.build import BEFORE, Expr
 from dbsp.expr.names import missing_column
 from dbsp.stream.handle import Handle, order_of
 from dbsp.stream.window import Window
@@ -168,7 +168,7 @@ class Ordered(Handle):
     def _partition(self, names: str | Sequence[str]) -> tuple[str, ...]:
         """Columns that are there."""
         single = isinstance(names, str | Expr)
-        partition = tuple(column_name(item, BEFORE) for item in ([names] if single else names))
+        partition = tuple(self._name(item, BEFORE) for item in ([names] if single else names))
         for name in partition:
             if name not in self.schema:
                 raise missing_column(name, self.schema)

@@ -20,6 +20,7 @@ from dbsp.expr.now import has_now
 from dbsp.expr.type_names import spelled
 from dbsp.stream.clocked import clocked
 from dbsp.stream.handle import Handle
+from dbsp.stream.owners import placed
 from dbsp.stream.schemas import Columns, as_schema
 from dbsp.zset.schema import BOOL, INT64, Column, Schema
 
@@ -110,9 +111,10 @@ class Rows(Handle):
             if not isinstance(predicate, Expr):
                 shown = f"{predicate!r}" if not callable(predicate) else "a function"
                 raise CircuitError(f"filter takes an expression: got={shown}", 'such as dbsp.col("x") > 0')
-            if has_now(unwrap(predicate)):
-                return clocked(self, unwrap(predicate), source)
-            condition = resolve(unwrap(predicate), self.schema)
+            own = placed(unwrap(predicate), self.node)
+            if has_now(own):
+                return clocked(self, own, source)
+            condition = resolve(own, self.schema)
             if condition.type(self.schema) != BOOL:
                 hint = f"write a comparison, such as ({condition}) != 0"
                 raise CircuitError(

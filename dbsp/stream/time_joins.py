@@ -172,7 +172,7 @@ class TimeJoins(Handle):
             least, most = _bounds(lower, upper, within, sides.left.schema[left].type)
             naming = suffix if how not in ("semi", "anti") else suffix or "_right"
             pairs, pair_schema = output(sides, "inner", naming, null_safe=null_safe)
-            condition = None if where is None else condition_of(where, pair_schema)
+            condition = None if where is None else condition_of(where, sides, pairs, pair_schema)
             columns, schema = output(sides, how, suffix, null_safe=null_safe)
             node = SideJoin(
                 left=sides.left, right=sides.right, how=how, left_on=sides.left_on, right_on=sides.right_on,

@@ -1,0 +1,90 @@
+"""Columns written `stream["x"]` where several streams have an x: behind a join it may be called `x_right`.
+
+**Law** `stream["x"]` is the column x of that stream wherever it went on under one name; where it cannot be followed, a name like
+any other. After a join of two streams that both have an x, `left["x"]` and `right["x"]` are two columns; one that may be either
+is refused, and so is the key of a side that an outer join may be without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from dbsp.algebra.filter import Filter
+from dbsp.algebra.join import Join
+from dbsp.algebra.select import Select
+from dbsp.algebra.side_join import AsofJoin, LookupJoin, SideJoin
+from dbsp.algebra.top_k import TopK
+from dbsp.circuit.nodes import Node
+from dbsp.errors import CircuitError
+from dbsp.expr.expression import Call, ColumnRef, Expression, OwnedColumn
+
+Pairs = tuple[tuple[int, str, str], ...]
+Called = Callable[[OwnedColumn], frozenset[str]]
+
+
+def placed(expression: Expression, node: Node) -> Expression:
+    """The expression over the node's own names."""
+    return _renamed(expression, lambda column: _called(column, node))
+
+
+def placed_in_pairs(
+    expression: Expression, left: Node, right: Node, pairs: Pairs, keys: Mapping[str, str]
+) -> Expression:
+    """The expression over the names of pairs of rows: (side, input name, output name); a right key is called as its left one."""
+    return _renamed(expression, lambda column: _of_sides(column, left, right, pairs, keys))
+
+
+def _renamed(expression: Expression, called: Called) -> Expression:
+    match expression:
+        case OwnedColumn():
+            names = called(expression)
+            if len(names) > 1:
+                either = " or ".join(f'dbsp.col("{name}")' for name in sorted(names))
+                raise CircuitError(f"several columns come from this one: column={expression}", f"write {either}")
+            return ColumnRef(next(iter(names), expression.name))
+        case Call():
+            args = tuple(_renamed(arg, called) for arg in expression.args)
+            return Call(expression.function, args, expression.options)
+    return expression
+
+
+def _called(column: OwnedColumn, node: Node) -> frozenset[str]:
+    """What the owner's column is called in the rows of a node; nothing where it cannot be followed."""
+    if node is column.owner:
+        return frozenset([column.name])
+    match node:
+        case Join() | SideJoin() | AsofJoin() | LookupJoin():
+            keys = dict(zip(node.right_on, node.left_on, strict=True))
+            names = _of_sides(column, node.left, node.right, node.columns, keys)
+            for side, own in enumerate((node.left_on, node.right_on)):
+                if side in _absent(node) and _called(column, (node.left, node.right)[side]) & set(own):
+                    hint = 'mark the rows of one side before, .with_columns(found=dbsp.lit(True)), and look at dbsp.col("found")'
+                    raise CircuitError(f"the key of an outer join is that of either side: column={column}", hint)
+            return names
+        case Select():
+            same = {name for name, value in node.columns if value == ColumnRef(name)}
+            return _called(column, node.input) & same
+        case Filter() | TopK():
+            return _called(column, node.input)
+    return frozenset()
+
+
+def _absent(node: Join | SideJoin | AsofJoin | LookupJoin) -> tuple[int, ...]:
+    """The sides that may be without a row."""
+    match node:
+        case SideJoin():
+            return {"left": (1,), "right": (0,), "full": (0, 1)}.get(node.how, ())
+        case AsofJoin() | LookupJoin():
+            return (1,) if node.outer else ()
+    return ()
+
+
+def _of_sides(column: OwnedColumn, left: Node, right: Node, pairs: Pairs, keys: Mapping[str, str]) -> frozenset[str]:
+    """The same for pairs of rows; a right key stands under the left one's name."""
+    found: set[str] = set()
+    for side, node in enumerate((left, right)):
+        for name in _called(column, node):
+            found |= {out for of, own, out in pairs if of == side and own == name}
+            if side and name in keys:
+                found.add(keys[name])
+    return frozenset(found)
