@@ -1,19 +1,20 @@
 """Columns written `stream["x"]` where several streams have an x: behind a join it may be called `x_right`.
 
-**Law** `stream["x"]` is the column x of that stream wherever it went on under one name; where it cannot be followed, a name like
-any other. After a join of two streams that both have an x, `left["x"]` and `right["x"]` are two columns; one that may be either
-is refused, and so is the key of a side that an outer join may be without.
+**Law** `stream["x"]` is the column x of that stream wherever it went on under one name. After a join of two streams that both
+have an x, `left["x"]` and `right["x"]` are two columns. Refused are a column that may be either, the key of a side that an outer
+join may be without, and one that came through the right side of a join and cannot be followed. Any other that cannot be
+followed is a name like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dbsp.algebra.filter import Filter
+from dbsp.algebra.group_by import GroupBy
 from dbsp.algebra.join import Join
+from dbsp.algebra.map_rows import MapRows
 from dbsp.algebra.select import Select
 from dbsp.algebra.side_join import AsofJoin, LookupJoin, SideJoin
-from dbsp.algebra.top_k import TopK
 from dbsp.circuit.nodes import Node
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import Call, ColumnRef, Expression, OwnedColumn
@@ -24,7 +25,15 @@ Called = Callable[[OwnedColumn], frozenset[str]]
 
 def placed(expression: Expression, node: Node) -> Expression:
     """The expression over the node's own names."""
-    return _renamed(expression, lambda column: _called(column, node))
+
+    def called(column: OwnedColumn) -> frozenset[str]:
+        names = _called(column, node)
+        if not names and column.name in node.schema and _only_behind_joins(column.owner, node):
+            hint = f'name it by what it is called there, such as dbsp.col("{column.name}_right")'
+            raise CircuitError(f"a column of a joined stream cannot be followed to here: column={column}", hint)
+        return names
+
+    return _renamed(expression, called)
 
 
 def placed_in_pairs(
@@ -64,9 +73,30 @@ def _called(column: OwnedColumn, node: Node) -> frozenset[str]:
         case Select():
             same = {name for name, value in node.columns if value == ColumnRef(name)}
             return _called(column, node.input) & same
-        case Filter() | TopK():
-            return _called(column, node.input)
-    return frozenset()
+        case GroupBy():
+            return _called(column, node.input) & set(node.keys)
+        case MapRows():
+            return frozenset()
+    passed = [_called(column, child) for child in node.children() if node.INPUTS == ("input",)]
+    return frozenset().union(*passed) & set(node.schema.names)
+
+
+def _only_behind_joins(owner: object, node: Node) -> bool:
+    """Whether the owner's rows come to a node through the right sides of joins alone."""
+    return _reaches(owner, node, right=True) and not _reaches(owner, node, right=False)
+
+
+def _reaches(owner: object, node: Node, *, right: bool) -> bool:
+    """Whether the owner is among what a node is made of, with the right sides of joins or without."""
+    waiting, seen = [node], {id(node)}
+    while waiting:
+        found = waiting.pop()
+        if found is owner:
+            return True
+        children = found.children() if right or found.INPUTS[:1] != ("left",) else found.children()[:1]
+        waiting += [child for child in children if id(child) not in seen]
+        seen |= {id(child) for child in children}
+    return False
 
 
 def _absent(node: Join | SideJoin | AsofJoin | LookupJoin) -> tuple[int, ...]:

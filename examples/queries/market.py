@@ -16,6 +16,11 @@ trades = dbsp.table(
     {"id": dbsp.INT64, "share": dbsp.STRING, "ts": dbsp.TIMESTAMP, "price": dbsp.FLOAT64, "pieces": dbsp.INT64},
     primary_key="id",
 )
+corrections = dbsp.table(
+    "corrections",
+    {"seq": dbsp.INT64, "trade": dbsp.INT64, "busted": dbsp.BOOL, "price": dbsp.FLOAT64, "pieces": dbsp.INT64},
+    primary_key="seq",
+)
 
 
 @query("""
@@ -79,3 +84,28 @@ def dips() -> dbsp.Stream:
     falls = (col("before_2") > col("before_1")) & (col("before_1") > col("price"))
     rises = (col("price") < col("after_1")) & (col("after_1") < col("after_2"))
     return around.filter(falls & rises).select("share", "ts", "price")
+
+
+@query("""
+    with
+      last as (select * from corrections qualify row_number() over (partition by trade order by seq desc) = 1),
+      real as (select share, ts, coalesce(c.price, t.price) as price, coalesce(c.pieces, t.pieces) as pieces
+               from trades t left join last c on c.trade = t.id where busted is not true)
+    select share, time_bucket(interval 15 minutes, ts) as since,
+           sum(price * pieces) / sum(pieces) as vwap, sum(pieces)::bigint as pieces
+    from real group by all
+""")
+def corrected_vwap() -> dbsp.Stream:
+    """What is the mean price per quarter of an hour, after the last correction of each trade, without the busted ones?"""
+    last = corrections.limit(1, by=dbsp.desc("seq"), partition_by="trade")
+    both = trades.join(last, on={"id": "trade"}, how="left").filter(~col("busted").fill_null(False))
+    real = both.select(
+        "share",
+        since=col("ts").bucket(dbsp.minutes(15)),
+        price=dbsp.coalesce(last["price"], trades["price"]),
+        pieces=dbsp.coalesce(last["pieces"], trades["pieces"]),
+    )
+    sums = real.group_by("share", "since").aggregate(
+        paid=dbsp.sum(col("price") * col("pieces")), pieces=dbsp.sum("pieces")
+    )
+    return sums.select("share", "since", vwap=col("paid") / col("pieces"), pieces="pieces")

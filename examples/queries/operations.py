@@ -15,6 +15,7 @@ states = dbsp.table(
 )
 logins = dbsp.table("logins", {"member": dbsp.STRING, "day": dbsp.DATE})
 lines = dbsp.table("lines", {"line": dbsp.STRING})
+members = dbsp.table("members", {"id": dbsp.INT64, "mail": dbsp.STRING, "age": dbsp.INT64})
 
 
 @query("""
@@ -80,3 +81,24 @@ def failing_paths() -> dbsp.Stream:
             hits=dbsp.count(), failed=dbsp.count().where(col("status") >= 500), hosts=dbsp.count_distinct("host")
         )
     )
+
+
+@query("""
+    select 'no id' as problem, count(*) filter (where id is null) as times from members
+    union all select 'id twice', count(id) - count(distinct id) from members
+    union all select 'not a mail', count(*) filter (where not regexp_matches(mail, '^[^@]+@[^@]+[.][a-z]+$')) from members
+    union all select 'age', count(*) filter (where age not between 0 and 120) from members
+""")
+def data_problems() -> dbsp.Stream:
+    """How often is something wrong with the rows, by kind of problem, kinds that do not occur too?"""
+    counts = members.aggregate(
+        **{
+            "no id": dbsp.count().where(col("id").is_null()),
+            "ids": dbsp.count("id"),
+            "different": dbsp.count_distinct("id"),
+            "not a mail": dbsp.count().where(~col("mail").regexp_match("^[^@]+@[^@]+[.][a-z]+$")),
+            "age": dbsp.count().where(~col("age").between(0, 120)),
+        }
+    )
+    wide = counts.with_columns(**{"id twice": col("ids") - col("different")}).drop("ids", "different")
+    return wide.unpivot(list(wide.columns), name="problem", value="times")

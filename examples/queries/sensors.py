@@ -11,6 +11,7 @@ readings = dbsp.table(
     {"id": dbsp.INT64, "sensor": dbsp.STRING, "ts": dbsp.TIMESTAMP, "value": dbsp.FLOAT64},
     primary_key="id",
 )
+alarms = dbsp.table("alarms", {"id": dbsp.INT64, "sensor": dbsp.STRING, "ts": dbsp.TIMESTAMP}, primary_key="id")
 jobs = dbsp.table("jobs", {"id": dbsp.INT64, "began": dbsp.TIMESTAMP, "ended": dbsp.TIMESTAMP}, primary_key="id")
 
 
@@ -73,3 +74,16 @@ def at_once() -> dbsp.Stream:
     running = begins.union(ends).window(order_by=["ts", "turn"])
     counted = running.with_columns(jobs=dbsp.rolling(dbsp.sum("turn"), rows=(None, 0)))
     return counted.group_by(hour=col("ts").truncate("hour")).aggregate(most=dbsp.max("jobs"))
+
+
+@query("""
+    select a.id, a.sensor, a.ts, r.ts as read_at, r.value
+    from alarms a left join readings r
+      on r.sensor = a.sensor and abs(epoch_us(r.ts) - epoch_us(a.ts)) <= 600_000_000 and value is not null
+    qualify row_number() over (partition by a.id order by abs(epoch_us(r.ts) - epoch_us(a.ts)), r.ts, r.id) = 1
+""")
+def value_at_alarm() -> dbsp.Stream:
+    """What did the sensor read nearest to each alarm, within ten minutes before or after it?"""
+    known = readings.filter(col("value").is_not_null())
+    near = alarms.asof_join(known, on="ts", by="sensor", direction="nearest", tolerance=dbsp.minutes(10))
+    return near.select("id", "sensor", "ts", read_at="ts_right", value="value")

@@ -124,3 +124,18 @@ def advert_rates() -> dbsp.Stream:
     groups = pairs.group_by("channel", week=col("ts").truncate("week"))
     counts = groups.aggregate(told=dbsp.count_distinct("visitor"), bought=dbsp.count_distinct("buyer"))
     return counts.select("week", "channel", "told", "bought", rate=col("bought") / col("told"))
+
+
+@query("""
+    with
+      touches as (select o.id, o.euros, a.channel from orders o join adverts a
+                  on o.visitor = a.visitor and a.ts between o.ts - interval 7 days and o.ts),
+      counted as (select id, count(*) as n from touches group by id)
+    select channel, count(*) as touches, sum(euros / n) as credit from touches join counted using (id) group by channel
+""")
+def shared_credit() -> dbsp.Stream:
+    """Which channel earned what, if each order is shared evenly by the adverts of the week before it?"""
+    touches = orders.interval_join(adverts, on="ts", by="visitor", lower=-dbsp.days(7), upper=dbsp.days(0))
+    counted = touches.group_by("id").aggregate(n=dbsp.count())
+    shared = touches.join(counted, on="id")
+    return shared.group_by("channel").aggregate(touches=dbsp.count(), credit=dbsp.sum(col("euros") / col("n")))

@@ -49,6 +49,15 @@ j = t.join(u, on="id")
             lambda: t.filter(col("x") > 1).join(u, on="id").filter(col("at") > col("at_right")),
         ),
         (
+            lambda: j.group_by(u["at"], u["y"]).aggregate(n=dbsp.count()).distinct().filter(u["at"] > 1, u["y"] > 1),
+            lambda: (
+                j.group_by("at_right", "y")
+                .aggregate(n=dbsp.count())
+                .distinct()
+                .filter(col("at_right") > 1, col("y") > 1)
+            ),
+        ),
+        (
             lambda: t.with_columns(at=t["at"] + 1).filter(t["at"] > 1),
             lambda: t.with_columns(at=col("at") + 1).filter(col("at") > 1),
         ),
@@ -66,6 +75,8 @@ def test_an_owned_column_is_the_owners(owned: Callable[[], dbsp.Stream], named: 
         (lambda: t.join(u, on="id", how="left").filter(u["id"].is_null()), ".with_columns(found=dbsp.lit(True))"),
         (lambda: t.join(u, on="id", how="full").filter(t["id"].is_null()), ".with_columns(found=dbsp.lit(True))"),
         (lambda: t.asof_join(u, on="at", by="id").filter(u["id"].is_null()), ".with_columns(found=dbsp.lit(True))"),
+        (lambda: j.with_columns(at_right=u["at"] + 1).filter(u["at"] > 1), 'such as dbsp.col("at_right")'),
+        (lambda: t.asof_join(u, on="at", by="id", direction="nearest").filter(u["at"] > 1), 'dbsp.col("at_right")'),
         (lambda: t.rename({"at": "then"}).filter(t["at"] > 1), 'no such column: column="at"'),
     ],
 )

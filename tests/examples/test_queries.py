@@ -91,6 +91,11 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "channel": c.choice(["mail", "search", "site"]),
         "ts": minute(c, 20000),
     },
+    "alarms": lambda c: {
+        "id": c.randrange(40),
+        "sensor": maybe(c, c.choice("abc")),
+        "ts": maybe(c, minute(c)),
+    },
     "baskets": lambda c: {
         "basket": c.randrange(9),
         "item": c.choice("abcde"),
@@ -106,6 +111,11 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "shop": c.choice("uvwxyz"),
         "north": maybe(c, c.randrange(400, 600) / 10),
         "east": c.randrange(0, 150) / 10,
+    },
+    "booked": lambda c: {
+        "reference": maybe(c, c.choice("pqrstuvw")),
+        "day": (BEGIN + dt.timedelta(days=c.randrange(12))).date(),
+        "cents": c.choice([100, 200]),
     },
     "bought": lambda c: {
         "lot": c.randrange(30),
@@ -124,6 +134,20 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "visitor": c.choice("abcdef"),
         "kind": c.choice(["view", "cart", "buy"]),
         "ts": minute(c, 9000),
+    },
+    "contracts": lambda c: {
+        "id": c.randrange(40),
+        "customer": c.randrange(12),
+        "since": (BEGIN + dt.timedelta(days=c.randrange(300))).date(),
+        "until": maybe(c, (BEGIN + dt.timedelta(days=c.randrange(400))).date()),
+        "cents": maybe(c, c.randrange(900)),
+    },
+    "corrections": lambda c: {
+        "seq": c.randrange(60),
+        "trade": c.randrange(200),
+        "busted": c.random() < 0.3,
+        "price": maybe(c, c.randrange(900, 1100) / 8),
+        "pieces": maybe(c, c.randrange(1, 50)),
     },
     "entries": lambda c: {
         "id": c.randrange(90),
@@ -168,6 +192,12 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "member": c.choice("ab"),
         "day": (BEGIN + dt.timedelta(days=c.randrange(30))).date(),
     },
+    "members": lambda c: {
+        "id": maybe(c, c.randrange(20)),
+        "mail": maybe(c, c.choice(["a@b.de", "x@y.com", "nope", ""])),
+        "age": maybe(c, c.randrange(-5, 130)),
+    },
+    "months": lambda c: {"month": dt.date(2024, c.randrange(1, 13), 1)},
     "moves": lambda c: {
         "sku": c.choice("abcde"),
         "pieces": c.randrange(-5, 8),
@@ -181,6 +211,11 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
     "ours": lambda c: {
         "id": maybe(c, c.randrange(3)),
         "name": maybe(c, c.choice("xy")),
+    },
+    "paid": lambda c: {
+        "reference": maybe(c, c.choice("pqrstuvw")),
+        "day": (BEGIN + dt.timedelta(days=c.randrange(12))).date(),
+        "cents": c.choice([100, 200]),
     },
     "pages": lambda c: {
         "id": c.randrange(90),
