@@ -193,7 +193,8 @@ def rolling(
         if function not in AGGREGATES or aggregate.order:
             hint = (
                 f"one of dbsp.{', dbsp.'.join(AGGREGATES)}; for another join the rows with those near them, "
-                '.interval_join(same, on="at", by="k", lower=-dbsp.hours(1), upper=dbsp.hours(0)), and group by the row'
+                '.interval_join(same, on="at", by="k", lower=-dbsp.hours(1), upper=dbsp.hours(0)), and group by the row;'
+                ' for so many rows number them before, .with_row_number("n", …), and join on="n" with lower=-3, upper=0'
             )
             raise CircuitError(f"rolling takes an aggregate of these: got={function}", hint)
         if (rows is None) == (range is None):

@@ -55,7 +55,10 @@ class Expr(Numbers, Texts, Moments, Lists):
 
     def __bool__(self) -> NoReturn:
         """Refused: `and`, `or`, `not` and chained comparisons would silently drop a part."""
-        hint = "write & for and, | for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b"
+        hint = (
+            "write & for and, | for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b; dbsp.when for if,"
+            " dbsp.greatest and dbsp.least for max and min"
+        )
         with located(user_line()):
             raise CircuitError(f"an expression is not true or false by itself: expression={self}", hint)
 
@@ -136,6 +139,22 @@ class Expr(Numbers, Texts, Moments, Lists):
         hint = 'write .element(1) for the first of a list, .substr(1, 1) of a text, .json_value("$.a") of JSON'
         with located(user_line()):
             raise CircuitError(f"an expression has no places: expression={self} got={place!r}", hint)
+
+    def __abs__(self) -> Expr:
+        """As `abs`."""
+        return self.abs()
+
+    def __round__(self, digits: int = 0) -> Expr:
+        """As `round`."""
+        return self.round(digits)
+
+    def _no_number(self) -> NoReturn:
+        """Refused: it is a value per row, not one value."""
+        hint = "write .cast(dbsp.INT64) or .cast(dbsp.FLOAT64); .length() of a text, .list_length() of a list"
+        with located(user_line()):
+            raise CircuitError(f"an expression is no number by itself: expression={self}", hint)
+
+    __int__ = __float__ = __len__ = _no_number
 
     def __neg__(self) -> Expr:
         """Negative."""

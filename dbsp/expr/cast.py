@@ -112,6 +112,10 @@ def to_common(operands: Operands) -> tuple[Expression, ...]:
 def cast_hint(operands: Operands) -> str:
     """The cast to write: of a column to the type of another operand, or what to write instead of a constant."""
     types = [_alone(arg, own) for arg, own in zip(operands.args, operands.types, strict=True)]
+    if operands.function == "add" and STRING in types:
+        mixed = [arg for arg, type_ in zip(operands.args, types, strict=True) if type_ not in (STRING, None)]
+        if mixed and not isinstance(mixed[0], Literal):
+            return f"write {mixed[0]}.cast(dbsp.STRING) to join texts"
     for arg, source in zip(operands.args, types, strict=True):
         for other, target in zip(operands.args, types, strict=True):
             if source is None or target is None or source == target or isinstance(arg, Literal):

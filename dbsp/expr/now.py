@@ -17,7 +17,8 @@ from dbsp.zset.schema import TIMESTAMP
 HINT = 'write a filter that compares a timestamp with it, such as dbsp.col("at") > dbsp.now() - dbsp.hours(1)'
 VALUE = (
     "a value that moves with the clock would change every row at every step: keep the timestamp, and compare it in a filter,"
-    ' such as dbsp.col("at") > dbsp.now() - dbsp.hours(1), or take the difference when you read'
+    ' such as dbsp.col("at") > dbsp.now() - dbsp.hours(1), or take the difference when you read;'
+    " for classes of age, one filter per class, then union"
 )
 PARTS = (
     "put what does not look at now() into a filter of its own; for one condition or another, union two filters that exclude"

@@ -18,6 +18,7 @@ _MOMENTS = (
 _QUANTILE = (
     'write dbsp.quantile_cont("x", 0.95), dbsp.quantile_disc("x", 0.95) or dbsp.median("x"); one aggregate per fraction'
 )
+_PUSHED = 'write t = dbsp.table("t", {"id": dbsp.INT64}), and run.push("t", rows): dicts, columns, or an Arrow table'
 _SIGNS = "write Python's signs: == != < <= > >= + - * / & | ~"
 _AFTER = 'write .filter(dbsp.col("n") > 1) after the aggregate or the window'
 
@@ -114,6 +115,21 @@ FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("random", "rand", "uuid"), "a replay gives the same rows: push such values as a column"),
     **dict.fromkeys(("current_timestamp", "today", "current_date"), 'write .filter(dbsp.col("at") > dbsp.now() - dbsp.hours(1))'),
     **dict.fromkeys(("struct", "map", "json_object", "to_json"), "columns are scalars and lists: keep fields as columns"),
+    **dict.fromkeys(("TEXT", "VARCHAR", "UTF8", "Utf8", "String"), "write dbsp.STRING"),
+    **dict.fromkeys(("INTEGER", "BIGINT", "LONG", "Int64"), "write dbsp.INT64"),
+    **dict.fromkeys(("INT", "SMALLINT", "TINYINT"), "write dbsp.INT32, dbsp.INT16 or dbsp.INT8"),
+    **dict.fromkeys(("DOUBLE", "FLOAT", "REAL", "Float64"), "write dbsp.FLOAT64"),
+    **dict.fromkeys(("BOOLEAN", "Boolean"), "write dbsp.BOOL"),
+    **dict.fromkeys(("DATETIME", "Datetime", "TIMESTAMPTZ"), "write dbsp.TIMESTAMP, or dbsp.TIMESTAMP_UTC with a zone"),
+    **dict.fromkeys(("NUMERIC", "DECIMAL", "Decimal"), "write dbsp.decimal(12, 2)"),
+    **dict.fromkeys(("BYTES", "BLOB", "VARBINARY", "BYTEA"), "write dbsp.BINARY"),
+    **dict.fromkeys(("INTERVAL", "Duration"), "write dbsp.DURATION"),
+    **dict.fromkeys(("LIST", "ARRAY", "List", "array"), "write dbsp.list_of(dbsp.STRING)"),
+    **dict.fromkeys(("STRUCT", "MAP", "JSON"), "columns are scalars and lists: flatten it, or keep JSON text in a dbsp.STRING"),
+    **dict.fromkeys(("interval", "timedelta"), "write dbsp.days(1), dbsp.hours(1), dbsp.minutes(5)"),
+    **dict.fromkeys(("element", "elem"), "name the column: dbsp.col(\"x\")"),
+    **dict.fromkeys(("sql", "query"), "write the query with methods; what SQL calls each is in docs/streams.md"),
+    **dict.fromkeys(("read_csv", "read_parquet", "from_pandas", "from_arrow", "from_dicts", "source", "input"), _PUSHED),
     **dict.fromkeys(("literal", "const", "val"), "write dbsp.lit(value)"),
     **dict.fromkeys(("ifnull", "nvl"), 'write dbsp.coalesce(dbsp.col("x"), 0)'),
     **dict.fromkeys(("concat", "union", "union_all"), "write a.union(b) of streams, .concat(…) or + of texts"),
@@ -133,3 +149,19 @@ WHEN: Mapping[str, str] = {
     **dict.fromkeys(("then", "elif_", "elsewhen"), "write .when(condition, value) for each case"),
     **dict.fromkeys(("else_", "end", "default", "els", "else_value"), "end it with .otherwise(value)"),
 }
+_PUSH = 'write run.push("t", rows); of a table with a primary key a row replaces the one before'
+_LOOK = "write .to_pylist() for dicts, .to_rows() for rows with their weights"
+RUN: Mapping[str, str] = {
+    **dict.fromkeys(("insert", "upsert", "update", "add", "send", "append", "write"), _PUSH),
+    **dict.fromkeys(("remove", "retract"), 'write run.delete("t", rows)'),
+    **dict.fromkeys(("query", "sql", "execute", "collect"), 'write run.view("v").to_arrow(), which DuckDB and pandas read'),
+    **dict.fromkeys(("views", "read", "get", "table", "fetch", "result", "output_of"), 'write run.view("v")'),
+    **dict.fromkeys(("tables", "inputs"), "write circuit.tables"),
+    **dict.fromkeys(("run", "tick", "advance", "commit", "flush", "process"), "write run.step()"),
+    **dict.fromkeys(("errors", "failures"), "write run.dead_letters()"),
+}  # fmt: skip
+ROWSET: Mapping[str, str] = {
+    **dict.fromkeys(("to_pandas", "df", "to_df", "toPandas"), "write .to_arrow().to_pandas()"),
+    **dict.fromkeys(("to_polars", "pl"), "write polars.from_arrow(rows.to_arrow())"),
+    **dict.fromkeys(("rows", "collect", "fetchall", "to_dicts", "to_list", "show", "head", "items"), _LOOK),
+}  # fmt: skip

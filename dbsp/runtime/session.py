@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
 from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError, DataError
+from dbsp.expr import other_names
+from dbsp.expr.answering import Answering
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import is_integer
 from dbsp.layout import Layout, initial, rescaled
@@ -92,8 +94,11 @@ class MemorySite:
 
 
 @dataclass(frozen=True, slots=True)
-class Rowset:
+class Rowset(Answering):
     """Rows with weights, to look at: a view, or what one step changed in it."""
+
+    _CALLED: ClassVar[str] = "a Rowset"
+    _OTHERS: ClassVar[Mapping[str, str]] = other_names.ROWSET
 
     batch: Batch
 
@@ -123,8 +128,11 @@ class Rowset:
         return f"{self.batch.schema}\n{shown}"
 
 
-class Run:
-    """A circuit running in this process. Made by `dbsp.open`; use it as a context manager."""
+class Run(Answering):
+    """A circuit running in this process. Made by `dbsp.open`; use it as a context manager, or `close` it."""
+
+    _CALLED: ClassVar[str] = "a Run"
+    _OTHERS: ClassVar[Mapping[str, str]] = other_names.RUN
 
     def __init__(self, plan: Plan, workers: int, partitions: int) -> None:
         """Open an empty state with `workers` workers."""
@@ -154,6 +162,10 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Forget everything."""
+        self.close()
+
+    def close(self) -> None:
         """Forget everything."""
         self._runtime.close()
 

@@ -54,10 +54,13 @@ def sides_of(
     left: Node, right: Node, keys: tuple[tuple[str, ...], tuple[str, ...]], source: SourceLine | None
 ) -> Sides:
     """Both sides with checked keys."""
-    for names, schema in zip(keys, (left.schema, right.schema), strict=True):
+    for names, schema, other in zip(keys, (left.schema, right.schema), ("right", "left"), strict=True):
         for name in names:
             if name not in schema:
-                raise missing_column(name, schema)
+                error = missing_column(name, schema)
+                there = name in (right.schema if other == "right" else left.schema)
+                differ = f'; the {other} side has it: on={{"left": "right"}} where the names differ' if there else ""
+                raise CircuitError(error.message, f"{error.hint}{differ}")
     sides = Sides(left=left, right=right, left_on=keys[0], right_on=keys[1])
     for left_key, right_key in zip(*keys, strict=True):
         sides = sides.met(left_key, right_key, source)

@@ -64,6 +64,8 @@ class Ordered(Handle):
         with located(source):
             _check_count("top_k", "k", k, least=1)
             _check_count("top_k", "offset", offset, least=0)
+            if rank is not None and not isinstance(rank, str):
+                raise CircuitError(f"rank is the name of a column: got={rank!r}", 'such as rank="place"')
             order, partition = self._order("top_k", by), self._partition(partition_by)
             added = (Column(rank, INT64, nullable=False),) if rank is not None else ()
             schema = Schema((*self.schema.columns, *added))

@@ -27,6 +27,10 @@ DURATION = pa.duration("us")
 
 def decimal(precision: int, scale: int) -> pa.DataType:
     """A decimal of at most 38 digits, `scale` of them after the point."""
+    whole = isinstance(precision, int) and isinstance(scale, int)
+    if not whole or not 1 <= precision <= 38 or not 0 <= scale <= precision:  # noqa: PLR2004 (as the docstring says)
+        hint = "dbsp.decimal(12, 2) has 12 digits, 2 of them after the point; 38 at most"
+        raise CircuitError(f"no such decimal: precision={precision!r} scale={scale!r}", hint)
     return pa.decimal128(precision, scale)
 
 

@@ -80,7 +80,8 @@ MISTAKES = {
     ),
     't.filter(col("delay") > 3 & col("id") > 4)': (
         "an expression is not true or false by itself: expression=(delay > (3 & id)) at=circuit.py:LINE; write & for and, "
-        "| for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b"
+        "| for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b; dbsp.when for if, dbsp.greatest and "
+        "dbsp.least for max and min"
     ),
     't.filter(col("delay") & True)': (
         "and does not work on these types: operands=delay (int32) and True (constant) at=circuit.py:LINE; "
@@ -172,7 +173,8 @@ MISTAKES = {
     't.select(age=dbsp.now() - col("at"))': (
         "now() stands in filters alone at=circuit.py:LINE; "
         "a value that moves with the clock would change every row at every step: keep the timestamp, and compare it in a "
-        'filter, such as dbsp.col("at") > dbsp.now() - dbsp.hours(1), or take the difference when you read'
+        'filter, such as dbsp.col("at") > dbsp.now() - dbsp.hours(1), or take the difference when you read; '
+        "for classes of age, one filter per class, then union"
     ),
     't.filter(col("at") >= dbsp.now().truncate("day"))': (
         'now() plus or minus a constant is wanted here: condition=(at >= now().truncate("day")) at=circuit.py:LINE; '
@@ -302,6 +304,7 @@ def test_the_line_is_that_of_a_statement_inside_a_function() -> None:
 
 
 t = dbsp.table("t", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})
+RUN = dbsp.open(dbsp.circuit("c", {"t": t}))
 
 
 @pytest.mark.parametrize(
@@ -315,6 +318,9 @@ t = dbsp.table("t", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})
         (t["x"], "isin", "write .is_in("),
         (dbsp.sum("x"), "filter", "write .where("),
         (dbsp.row_number(), "over", "write .window("),
+        (dbsp, "VARCHAR", "write dbsp.STRING"),
+        (RUN, "insert", 'write run.push("t", rows)'),
+        (RUN.view("t"), "to_pandas", "write .to_arrow().to_pandas()"),
         (dbsp, "any_value", 'write dbsp.min("x")'),
         (dbsp, "count_if", "write dbsp.count().where("),
         (dbsp, "quantil_cont", 'did you mean "quantile_cont"'),
@@ -370,6 +376,12 @@ u = dbsp.table("u", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})
         (lambda: t.unpivot(["x"], name="at"), 'such as name="month", value="sold"'),
         (lambda: t.unpivot(["y"]), 'there is "x", "at"'),
         (lambda: t.unpivot(on=["x"], index="at"), "write columns=…"),
+        (lambda: t.top_k(3, by="x", rank=True), 'such as rank="place"'),
+        (lambda: t.join(u.rename({"x": "y"}), on="x"), 'the left side has it: on={"left": "right"}'),
+        (lambda: t.with_columns(y=dbsp.lit("no. ") + t["x"]), "write x.cast(dbsp.STRING) to join texts"),
+        (lambda: t.with_columns(y=int(t["x"])), "write .cast(dbsp.INT64)"),
+        (lambda: t.with_columns(y=len(t["x"])), ".length() of a text"),
+        (lambda: t.with_columns(y=max(t["x"], 3)), "dbsp.greatest"),
         (lambda: dbsp.open(t), "write dbsp.open(dbsp.circuit("),
     ],
 )
@@ -378,6 +390,11 @@ def test_a_call_that_does_not_fit_is_answered_with_one_that_does(call: Callable[
         call()
     assert hint in str(caught.value)
     assert f"at={__file__}:" in str(caught.value)
+
+
+def test_a_decimal_has_so_many_digits() -> None:
+    with pytest.raises(CircuitError, match="38 at most"):
+        dbsp.decimal(50, 2)
 
 
 def test_every_public_call_answers_an_argument_that_is_not_there() -> None:
@@ -415,6 +432,8 @@ def _public_calls() -> Iterator[tuple[str, Callable[..., object]]]:
         t.window(order_by="x"),
         dbsp.sum("x"),
         dbsp.when(t["x"] > 1, 1),
+        RUN,
+        RUN.view("t"),
     )
     for owner in owners:
         for name in dbsp.__all__ if owner is dbsp else dir(owner):
