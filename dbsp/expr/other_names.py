@@ -13,12 +13,14 @@ _ONCE = 'write .distinct(), or .limit(1, by="at", partition_by="k") for one row 
 _LONG = 'write .unpivot(["jan", "feb"], name="month", value="sold")'
 _DIGEST = "hashes are no expression: write .map_batches(function, schema={…}) with hashlib"
 _MOMENTS = (
-    "sums say it: with avg of x, y and x * y in one aggregate, the covariance is xy - x * y of these columns after it"
+    "sums say it: with avg of x, y and x * y in one aggregate, the covariance is xy - x * y of these columns after it; where the"
+    " values are large beside their spread, take a constant off them before"
 )
 _QUANTILE = (
     'write dbsp.quantile_cont("x", 0.95), dbsp.quantile_disc("x", 0.95) or dbsp.median("x"); one aggregate per fraction'
 )
 _PUSHED = 'write t = dbsp.table("t", {"id": dbsp.INT64}), and run.push("t", rows): dicts, columns, or an Arrow table'
+_NTH = 'per group dbsp.array_agg("x", order_by="at"), then .element(2) of it; beside each row filter row_number and join it'
 _SIGNS = "write Python's signs: == != < <= > >= + - * / & | ~"
 _AFTER = 'write .filter(dbsp.col("n") > 1) after the aggregate or the window'
 
@@ -109,7 +111,7 @@ FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("listagg", "group_concat"), 'write dbsp.string_agg("x", ",", order_by="at")'),
     **dict.fromkeys(("collect_list", "list_agg", "list"), 'write dbsp.array_agg("x", order_by="at")'),
     **dict.fromkeys(("product", "skewness", "kurtosis", "histogram"), "write dbsp.fold_aggregate(…), any function of the rows"),
-    **dict.fromkeys(("nth_value",), "number the rows with dbsp.row_number(), filter the n-th, join it on the partition"),
+    **dict.fromkeys(("nth_value",), _NTH),
     **dict.fromkeys(("if_", "iff", "ifelse", "if_else", "case"), "write dbsp.when(condition, value).otherwise(other)"),
     **dict.fromkeys(("months", "weeks", "years"), 'write dbsp.days(7) for a week, dbsp.col("at").add_months(1) for months'),
     **dict.fromkeys(("random", "rand", "uuid"), "a replay gives the same rows: push such values as a column"),
