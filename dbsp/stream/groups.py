@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,16 +12,16 @@ from dbsp.aggregates.counts import apart
 from dbsp.aggregates.kind import AggregateCall
 from dbsp.algebra.final import Final
 from dbsp.algebra.group_by import GroupBy
-from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
-from dbsp.expr.build import BEFORE, Expr, col, column_name, lit
+from dbsp.expr.build import BEFORE, Expr, col, lit
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.other_names import GROUP
 from dbsp.stream.handle import Handle
-from dbsp.stream.owners import placed
+from dbsp.stream.owners import placed_in_aggregate
 from dbsp.zset.schema import INT64, Schema
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Groups(Handle):
                 raise CircuitError(
                     f"grouping_sets takes a list of lists: got={sets!r}", 'such as [["a", "b"], ["a"], []]'
                 )
-            named = tuple(tuple(column_name(key, BEFORE) for key in keys) for keys in sets)
+            named = tuple(tuple(self._name(key, BEFORE) for key in keys) for keys in sets)
             names = tuple(dict.fromkeys(name for keys in named for name in keys))
             stream, _ = self._keyed(names, {})
             return GroupSets(stream, names, named, grouping)
@@ -223,7 +223,7 @@ class Group(Answering):
         """
         source = user_line()
         with located(source):
-            name = column_name(column)
+            name = self.stream._name(column)
             if name not in self.stream.schema:
                 raise missing_column(name, self.stream.schema)
             if isinstance(values, str) or not values:
@@ -247,7 +247,7 @@ class Group(Answering):
             raise CircuitError("nothing to aggregate", "name an aggregate, such as n=dbsp.count()")
         schema = self.stream.schema
         resolved = {
-            name: _placed(_aggregate(name, aggregate), self.stream.node).resolved(schema)
+            name: placed_in_aggregate(_aggregate(name, aggregate), self.stream.node).resolved(schema)
             for name, aggregate in aggregates.items()
         }
         outputs = [a.kind.result(name, a.described(schema)) for name, a in resolved.items()]
@@ -312,12 +312,6 @@ def _aggregate(name: str, aggregate: Any) -> Aggregate:
         hint = f"write {name}=dbsp.max(…) or another aggregate of dbsp, such as count, sum, avg, median, string_agg"
         raise CircuitError(f"not an aggregate: name={name} got={aggregate!r}", hint)
     return aggregate
-
-
-def _placed(aggregate: Aggregate, node: Node) -> Aggregate:
-    """The aggregate over the node's own names."""
-    condition = None if aggregate.condition is None else placed(aggregate.condition, node)
-    return replace(aggregate, arguments=tuple(placed(a, node) for a in aggregate.arguments), condition=condition)
 
 
 def _expressions(aggregate: Aggregate) -> tuple[Expression, ...]:

@@ -12,12 +12,12 @@ from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering, no_attribute
-from dbsp.expr.build import BEFORE, Expr, column_name, unwrap
+from dbsp.expr.build import Expr, column_name, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, OwnedColumn, resolve
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.other_names import STREAM
 from dbsp.stream.owners import placed
-from dbsp.zset.schema import Column, OrderBy, Schema
+from dbsp.zset.schema import Column, Schema
 
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
@@ -120,11 +120,6 @@ def _column_or_value(value: Any, schema: Schema) -> Expression:
         hint = f'{nearest(value, schema.names)}; for the text itself write dbsp.lit("{value}")'
         raise CircuitError(f'no such column: column="{value}"', hint)
     return ColumnRef(value)
-
-
-def order_of(item: Any) -> OrderBy:
-    """An ordering column as a user may write it."""
-    return item if isinstance(item, OrderBy) else OrderBy(column_name(item, BEFORE))
 
 
 def check_streams(what: str, others: Iterable[Any]) -> None:

@@ -10,7 +10,7 @@ from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import BEFORE, Expr
 from dbsp.expr.names import missing_column
-from dbsp.stream.handle import Handle, order_of
+from dbsp.stream.handle import Handle
 from dbsp.stream.window import Window
 from dbsp.windows import row_number
 from dbsp.zset.schema import INT64, Column, OrderBy, Schema
@@ -159,7 +159,8 @@ class Ordered(Handle):
 
     def _order(self, what: str, by: str | OrderBy | Sequence[str | OrderBy]) -> tuple[OrderBy, ...]:
         """An order by columns that are there."""
-        order = tuple(order_of(item) for item in ([by] if isinstance(by, str | OrderBy | Expr) else by))
+        items = [by] if isinstance(by, str | OrderBy | Expr) else by
+        order = tuple(item if isinstance(item, OrderBy) else OrderBy(self._name(item, BEFORE)) for item in items)
         for item in order:
             if item.column not in self.schema:
                 raise missing_column(item.column, self.schema)

@@ -9,7 +9,9 @@ followed is a name like any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from dbsp.aggregates.aggregate import Aggregate
 from dbsp.algebra.group_by import GroupBy
 from dbsp.algebra.join import Join
 from dbsp.algebra.map_rows import MapRows
@@ -34,6 +36,12 @@ def placed(expression: Expression, node: Node) -> Expression:
         return names
 
     return _renamed(expression, called)
+
+
+def placed_in_aggregate(aggregate: Aggregate, node: Node) -> Aggregate:
+    """The aggregate over the node's own names."""
+    condition = None if aggregate.condition is None else placed(aggregate.condition, node)
+    return replace(aggregate, arguments=tuple(placed(a, node) for a in aggregate.arguments), condition=condition)
 
 
 def placed_in_pairs(

@@ -15,7 +15,7 @@ from dbsp.algebra.watermark import Watermark
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import check_span, micros
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, col, column_name
+from dbsp.expr.build import Expr, col
 from dbsp.expr.names import missing_column
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import Column, Schema
@@ -137,7 +137,7 @@ class Timed(Handle):
             name = self._window_time("session", time)
             check_span("gap", gap)
             given = (partition_by,) if isinstance(partition_by, str | Expr) else partition_by
-            partition = tuple(column_name(item) for item in given)
+            partition = tuple(self._name(item) for item in given)
             for key in partition:
                 if key not in self.schema:
                     raise missing_column(key, self.schema)
@@ -220,7 +220,7 @@ class Timed(Handle):
         """
         source = user_line()
         with located(source):
-            name = None if column is None else column_name(column)
+            name = None if column is None else self._name(column)
             if name is not None and name not in self.schema:
                 raise missing_column(name, self.schema)
             return self._made(Final(input=self.node, column=name, schema=self.schema, source=source))
@@ -235,7 +235,7 @@ class Timed(Handle):
 
     def _time_column(self, what: str, time: str | Expr) -> str:
         """The name of a timestamp column."""
-        name = column_name(time)
+        name = self._name(time)
         if name not in self.schema:
             raise missing_column(name, self.schema)
         type_ = self.schema[name].type

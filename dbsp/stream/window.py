@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from dbsp.aggregates import Aggregate
 from dbsp.algebra.window import Window as WindowNode
-from dbsp.circuit.nodes import SourceLine
+from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
@@ -20,6 +20,7 @@ from dbsp.expr.other_names import WINDOWED
 from dbsp.expr.types import adopt, is_integer
 from dbsp.operators.order.window_calls import NEIGHBOURS, WindowCall
 from dbsp.stream.handle import Handle
+from dbsp.stream.owners import placed, placed_in_aggregate
 from dbsp.windows import WindowFunction, aggregate_name, frame_of
 from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, Column, OrderBy, Schema
 
@@ -102,6 +103,7 @@ class Window(Answering):
             raise CircuitError("a window without a function", "name one, such as n=dbsp.row_number()")
         for name, function in functions.items():
             _check(name, function, schema, self.order)
+        functions = {name: _placed(function, self.stream.node) for name, function in functions.items()}
         computed: dict[Expression, str] = {}
         unit = _unit(self.order, schema)
         calls, columns = [], []
@@ -122,6 +124,13 @@ class Window(Answering):
         if not computed:
             return made
         return made._selected([(name, name) for name in (*schema.names, *functions)], source)
+
+
+def _placed(function: WindowFunction, node: Node) -> WindowFunction:
+    """The function over the node's own names."""
+    argument = None if function.argument is None else placed(function.argument, node)
+    aggregate = None if function.aggregate is None else placed_in_aggregate(function.aggregate, node)
+    return replace(function, argument=argument, aggregate=aggregate)
 
 
 def _check(name: str, function: Any, schema: Schema, order: tuple[OrderBy, ...]) -> None:

@@ -58,6 +58,18 @@ j = t.join(u, on="id")
             ),
         ),
         (
+            lambda: j.window(partition_by=u["at"], order_by=u["y"]).with_columns(n=dbsp.lag(u["at"])),
+            lambda: j.window(partition_by="at_right", order_by="y").with_columns(n=dbsp.lag("at_right")),
+        ),
+        (
+            lambda: j.window(order_by=u["at"]).select(n=dbsp.rolling(dbsp.sum(u["at"]), rows=1)),
+            lambda: j.window(order_by="at_right").select(n=dbsp.rolling(dbsp.sum("at_right"), rows=1)),
+        ),
+        (
+            lambda: j.group_by("x").pivot(u["at"], [1, 2], n=dbsp.count()),
+            lambda: j.group_by("x").pivot("at_right", [1, 2], n=dbsp.count()),
+        ),
+        (
             lambda: t.with_columns(at=t["at"] + 1).filter(t["at"] > 1),
             lambda: t.with_columns(at=col("at") + 1).filter(col("at") > 1),
         ),
