@@ -74,6 +74,7 @@ EXPRESSION: Mapping[str, str] = {
     **dict.fromkeys(("apply", "map"), "write .map(function, schema={…}) on the stream"),
     **dict.fromkeys(("len", "size"), "write .length() of a text, .list_length() of a list"),
     **dict.fromkeys(("date",), "write .cast(dbsp.DATE)"),
+    **dict.fromkeys(("format", "date_format", "to_char"), 'write .strftime("%Y-%m-%d") of a time, + of texts'),
     **dict.fromkeys(("total_seconds", "seconds"), "write (a - b) / dbsp.seconds(1)"),
     **dict.fromkeys(("slice", "str_slice"), "write .substr(start, length), which counts from 1"),
     **dict.fromkeys(("extract", "date_part"), "write .year(), .month(), .hour(), …; of text .regexp_extract(pattern, group)"),
