@@ -22,6 +22,7 @@ from dbsp.operators.groups.limbs import fits_int64, joined
 from dbsp.operators.groups.measures import Limbs
 from dbsp.operators.groups.part import Positions
 from dbsp.zset.batch import Batch
+from dbsp.zset.fitting import array_of, cast_to
 from dbsp.zset.schema import Column, Schema
 
 Sums = npt.NDArray[np.int64]
@@ -68,7 +69,7 @@ class Finished:
         """One call, its answer checked."""
         made = self.function.callable(sums)
         array = made if isinstance(made, pa.Array) else pa.array(made)
-        array = array.cast(type_) if array.type != type_ else array
+        array = cast_to(array, type_)
         if len(array) != len(sums):
             raise ValueError(f"one value per group is needed: got={len(array)} want={len(sums)}")
         return array
@@ -129,12 +130,12 @@ class Called:
             part = dicts[bounds[group] : bounds[group + 1]]
             try:
                 value = self.function.callable(part) if part else None
-                pa.array([value], type_)
+                array_of([value], type_)
             except Exception as error:  # noqa: BLE001 (user code may raise anything; the group fails, not the pipeline)
                 value = None
                 reasons[group] = _failure(self.function, error)
             values.append(value)
-        return pa.array(values, type_), reasons
+        return array_of(values, type_), reasons
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from dbsp.errors import CircuitError, ConfigError, DataError
 from dbsp.expr.halving import computed
 from dbsp.expr.sources import source_text
 from dbsp.expr.type_names import schema_name
+from dbsp.zset.fitting import array_of, cast_to
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class UserFunction:
             return pa.StructArray.from_arrays(nothing, names=list(self.schema.names))
         try:
             made = self.callable(rows)
-            columns = [_plain(made.column(column.name)).cast(column.type) for column in self.schema]
+            columns = [cast_to(_plain(made.column(column.name)), column.type) for column in self.schema]
             if len(made.schema.names) != len(self.schema) or made.num_rows != rows.num_rows:
                 raise ValueError(f"rows={made.num_rows} of {rows.num_rows}, columns={made.schema.names}")
             for column, array in zip(self.schema, columns, strict=True):
@@ -179,7 +180,7 @@ class UserFunction:
 
     def _arrays(self, rows: list[tuple[Any, ...]]) -> list[pa.Array]:
         by_column = list(zip(*rows, strict=True)) if rows else [()] * len(self.schema)
-        return [pa.array(values, column.type) for column, values in zip(self.schema, by_column, strict=True)]
+        return [array_of(values, column.type) for column, values in zip(self.schema, by_column, strict=True)]
 
     def _misfits(self, origin: list[int], rows: list[tuple[Any, ...]]) -> dict[int, str]:
         """The input rows some of whose output does not fit its column type, with the reason."""
@@ -187,7 +188,7 @@ class UserFunction:
         for position, row in zip(origin, rows, strict=True):
             for column, value in zip(self.schema, row, strict=True):
                 try:
-                    pa.array([value], column.type)
+                    array_of([value], column.type)
                 except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                     reason = f"{self.name} returned a value that does not fit: column={column.name} type={column.type}"
                     wrong.setdefault(position, f"{reason} reason={error}")

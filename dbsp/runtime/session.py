@@ -43,6 +43,7 @@ from dbsp.timing import Moment, Timing
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.version import VERSION
 from dbsp.zset.batch import Batch, concat, consolidate
+from dbsp.zset.fitting import array_of, cast_to
 from dbsp.zset.schema import DATE, TIME, TIMESTAMP, TIMESTAMP_UTC, Column, Schema
 
 RUN = "in-process"
@@ -471,8 +472,8 @@ def _fitted(table: Table, column: Column, values: list[Any] | pa.ChunkedArray) -
     """The values as the column's type; those that do not fit are an error that names it."""
     try:
         if isinstance(values, list):
-            return pa.array(_whole(_read(values, column.type), column.type), column.type)
-        return values.cast(column.type).combine_chunks()
+            return array_of(_whole(_read(values, column.type), column.type), column.type)
+        return cast_to(values, column.type).combine_chunks()
     except (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError) as error:
         place = f"table={table.name} column={column.name} type={spelled(column.type)}"
         raise CircuitError(f"a value that does not fit its column: {place} error={error}", _hint(column)) from None

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
-from dbsp.zset.lists import list_bytes
+from dbsp.zset.nested import nested_bytes
 from dbsp.zset.schema import (
     BINARY,
     BOOL,
@@ -37,6 +37,7 @@ from dbsp.zset.schema import (
     UINT64,
     decimal,
     list_of,
+    struct_of,
 )
 
 _STORAGE: dict[int, np.dtype[Any]] = {
@@ -56,7 +57,7 @@ _STORAGE: dict[int, np.dtype[Any]] = {
     DURATION.id: np.dtype(np.int64),
 }
 _BOOL, _DECIMAL = BOOL.id, decimal(1, 0).id
-_LIST = list_of(INT64).id
+_LIST, _STRUCT = list_of(INT64).id, struct_of({"a": INT64}).id
 _BYTES = frozenset([STRING.id, BINARY.id, _LIST])
 _FLOATS = frozenset([FLOAT32.id, FLOAT64.id])
 
@@ -67,8 +68,19 @@ Positions = NDArray[np.int64]
 
 
 def is_bytes(array: pa.Array) -> bool:
-    """Whether the array holds strings, binary, or lists, which are compared as bytes (`dbsp.zset.lists`)."""
+    """Whether the array holds strings, binary, or lists, which are compared as bytes (`dbsp.zset.nested`)."""
     return array.type.id in _BYTES
+
+
+def is_struct(array: pa.Array) -> bool:
+    """Whether the array holds structs, which are hashed, compared and stored field by field."""
+    return bool(array.type.id == _STRUCT)
+
+
+def fields_of(array: pa.Array) -> list[pa.Array]:
+    """The fields of a column of structs as columns, null where the struct is, without copying values."""
+    fields: list[pa.Array] = array.flatten()
+    return fields
 
 
 def is_bool(array: pa.Array) -> bool:
@@ -87,7 +99,7 @@ def is_float(array: pa.Array) -> bool:
 
 
 def storage_type(type_: pa.DataType) -> np.dtype[Any] | None:
-    """The numpy type of a value of this type; None for booleans, decimals, strings and binary."""
+    """The numpy type of a value of this type; None for booleans, decimals, strings, binary, lists and structs."""
     return _STORAGE.get(type_.id)
 
 
@@ -105,7 +117,7 @@ def pair_view(array: pa.Array) -> NDArray[np.uint64]:
 def bytes_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """The n + 1 offsets and the bytes of a string or binary column, without copying; of lists, made for the purpose."""
     if array.type.id == _LIST:
-        array = list_bytes(array)
+        array = nested_bytes(array)
     _, offsets, data = array.buffers()
     if offsets is None or offsets.size == 0:
         return np.zeros(1, np.int32), np.empty(0, np.uint8)
@@ -115,7 +127,7 @@ def bytes_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
 
 def ranked(array: pa.Array) -> pa.Array:
     """The column in a form that Arrow can rank: lists as their bytes."""
-    return list_bytes(array) if array.type.id == _LIST else array
+    return nested_bytes(array) if array.type.id == _LIST else array
 
 
 def bool_values(array: pa.Array, rows: Positions | None = None) -> NDArray[np.bool_]:
@@ -164,7 +176,7 @@ def no_rows(type_: pa.DataType) -> pa.Array:
 
 def is_plain(array: pa.Array) -> bool:
     """Whether the column is null-free and of fixed width in whole bytes, so that numpy can gather it."""
-    return array.type.id not in _BYTES and array.type.id != _BOOL and array.null_count == 0
+    return array.null_count == 0 and (array.type.id in _STORAGE or array.type.id == _DECIMAL)
 
 
 def gather(array: pa.Array, rows: Positions) -> pa.Array:
@@ -191,8 +203,10 @@ def join(arrays: Sequence[pa.Array]) -> pa.Array:
 
 def canonical_floats(array: pa.Array) -> pa.Array:
     """The column with -0.0 as 0.0 and every NaN as one; other columns, and canonical ones, as they are."""
-    if array.type.id == _LIST and array.type.value_type.id in _FLOATS:
+    if array.type.id == _LIST:
         return _canonical_lists(array)
+    if array.type.id == _STRUCT:
+        return _canonical_structs(array)
     if array.type.id not in _FLOATS:
         return array
     values = value_view(array)
@@ -206,6 +220,8 @@ def canonical_floats(array: pa.Array) -> pa.Array:
 
 def _canonical_lists(array: pa.Array) -> pa.Array:
     """Lists with canonical floats; as they are if they have them."""
+    if not _holds_floats(array.type):
+        return array
     elements = array.flatten()
     canonical = canonical_floats(elements)
     if canonical is elements:
@@ -213,6 +229,26 @@ def _canonical_lists(array: pa.Array) -> pa.Array:
     lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0))
     offsets = pa.array(np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)]))
     return pa.ListArray.from_arrays(offsets, canonical, mask=array.is_null() if array.null_count else None)
+
+
+def _canonical_structs(array: pa.Array) -> pa.Array:
+    """Structs with canonical floats; as they are if they have them."""
+    if not _holds_floats(array.type):
+        return array
+    fields = fields_of(array)
+    canonical = [canonical_floats(field) for field in fields]
+    if all(new is old for new, old in zip(canonical, fields, strict=True)):
+        return array
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(canonical, fields=list(array.type), mask=mask)
+
+
+@lru_cache(maxsize=256)
+def _holds_floats(type_: pa.DataType) -> bool:
+    """Whether there are floats anywhere inside."""
+    if type_.id in {_LIST, _STRUCT}:
+        return any(_holds_floats(type_.field(number).type) for number in range(type_.num_fields))
+    return type_.id in _FLOATS
 
 
 def _shifted_bitmap(array: pa.Array) -> pa.Buffer | None:

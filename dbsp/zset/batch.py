@@ -29,6 +29,7 @@ from dbsp.zset import kernels
 from dbsp.zset.arrays import Positions, canonical_floats, gather, join, no_rows
 from dbsp.zset.consolidation import consolidate_sorted
 from dbsp.zset.equality import equal_keys, equal_rows
+from dbsp.zset.fitting import cast_to
 from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels import WordColumns
 from dbsp.zset.order import order_codes
@@ -241,7 +242,7 @@ def _column(column: Column, value: Any) -> pa.Array:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         if array.type != column.type:
-            array = array.cast(column.type)
+            array = cast_to(array, column.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(f"column does not fit: column={column.name} type={column.type} cause={error}") from error
     if not column.nullable and array.null_count:
@@ -250,15 +251,22 @@ def _column(column: Column, value: Any) -> pa.Array:
 
 
 def schema_of(schema: pa.Schema) -> Schema:
-    """The schema that an Arrow schema stands for: wide strings narrow, dictionaries decode, times become microseconds."""
+    """The schema that an Arrow schema stands for: wide strings narrow, dictionaries decode, times become microseconds.
+
+    So inside lists and structs, too.
+    """
     return Schema(tuple(Column(field.name, _plain_type(field.type), field.nullable) for field in schema))
 
 
-def _plain_type(type_: pa.DataType) -> pa.DataType:
+def _plain_type(type_: pa.DataType) -> pa.DataType:  # noqa: PLR0911 (one return per kind of type)
     """The supported type nearest to an Arrow type; an unsupported one as it is, for `Column` to refuse."""
     match type_:
         case pa.DictionaryType():
             return _plain_type(type_.value_type)
+        case pa.ListType() | pa.LargeListType():
+            return pa.list_(_plain_type(type_.value_type))
+        case pa.StructType():
+            return pa.struct([(field.name, _plain_type(field.type)) for field in type_])
         case pa.TimestampType():
             return pa.timestamp("us", tz=None if type_.tz is None else "UTC")
         case pa.DurationType():

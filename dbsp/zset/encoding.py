@@ -14,7 +14,7 @@ weights per row u32, rows u64, schema id u64, first key hash u64, last key hash 
 blocks u32. Buffer table: offset u64 and bytes u64 each, offsets counted from the first byte of the header. Then one crc32
 u32 per block, then the crc32 u32 of everything before it. The body starts at the next multiple of 64. Buffers, in order:
 the words that are flagged, weights, then per column validity (empty: no nulls) and values (strings, and lists as
-`dbsp.zset.lists` writes them: offsets, bytes).
+`dbsp.zset.nested` writes them: offsets, bytes; structs: the buffers of each field, null where the struct is).
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ from dbsp.formats import check_format
 from dbsp.zset.arrays import (
     bool_values,
     bytes_view,
+    fields_of,
     is_bool,
     is_bytes,
     is_decimal,
+    is_struct,
     pair_view,
     ranked,
     storage_type,
@@ -47,8 +49,9 @@ from dbsp.zset.arrays import (
     value_view,
 )
 from dbsp.zset.batch import Batch
-from dbsp.zset.lists import lists_of
-from dbsp.zset.schema import BOOL, Arrangement, Column, Schema
+from dbsp.zset.nested import nested_of
+from dbsp.zset.schema import BOOL, Arrangement, Schema, is_list
+from dbsp.zset.schema import is_struct as is_struct_type
 
 MAGIC = b"DBSPBAT\x00"
 FORMAT = 1
@@ -185,6 +188,8 @@ def _column_buffers(array: pa.Array) -> list[NDArray[Any]]:
     bitmap = np.empty(0, np.uint8) if valid is None else np.packbits(valid, bitorder="little")
     if is_bytes(array):
         return [bitmap, *_byte_buffers(array, valid)]
+    if is_struct(array):
+        return [bitmap, *(buffer for field in fields_of(array) for buffer in _column_buffers(field))]
     if is_bool(array):
         values = bool_values(array)
         return [bitmap, np.packbits(values if valid is None else values & valid, bitorder="little")]
@@ -199,6 +204,8 @@ def _column_sizes(array: pa.Array) -> list[int]:
     """The sizes of the same, without making them."""
     n = len(array)
     bitmap = -(-n // 8) if array.null_count else 0
+    if is_struct(array):
+        return [bitmap, *(size for field in fields_of(array) for size in _column_sizes(field))]
     if not is_bytes(array):
         return [bitmap, _value_bytes(array.type, n)]
     offsets, _ = bytes_view(array)
@@ -238,7 +245,7 @@ def decode(buffer: Bytes, schema: Schema, arrangement: Arrangement | None = None
     if head.rows and "key_hash" in words and (words["key_hash"][0], words["key_hash"][-1]) != head.range:
         raise DataError(f"damaged batch: key hashes outside the range of the header: rows={head.rows}")
     weights = _numbers(next(parts), np.int64, head.rows * head.width).reshape(head.rows, head.width)
-    columns = tuple(_read_column(column, head.rows, parts) for column in schema)
+    columns = tuple(_read_column(column.name, column.type, head.rows, parts) for column in schema)
     return Batch(schema=schema, columns=columns, weights=weights, arrangement=arrangement, **words)
 
 
@@ -355,23 +362,26 @@ def _expect(buffer: pa.Buffer, size: int) -> None:
         raise DataError(f"buffer of the wrong size: bytes={buffer.size} expected={size}")
 
 
-def _read_column(column: Column, rows: int, parts: Iterator[pa.Buffer]) -> pa.Array:
-    """One column from the next buffers."""
+def _read_column(name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Buffer]) -> pa.Array:
+    """One column, or field of a struct, from the next buffers."""
     validity = next(parts)
     bitmap = validity if validity.size else None
     if bitmap is not None:
         _expect(bitmap, -(-rows // 8))
-    if column.type in (pa.string(), pa.binary()) or pa.types.is_list(column.type):
+    if is_struct_type(type_):
+        fields = [_read_column(f"{name}.{field.name}", field.type, rows, parts) for field in type_]
+        return pa.Array.from_buffers(type_, rows, [bitmap], children=fields)
+    if type_ in (pa.string(), pa.binary()) or is_list(type_):
         offsets, data = next(parts), next(parts)
         bounds = _numbers(offsets, np.int32, rows + 1)
         if bounds[0] != 0 or bounds[-1] != data.size:
-            raise DataError(f"string offsets do not fit: column={column.name} last={bounds[-1]} bytes={data.size}")
-        stored = pa.binary() if pa.types.is_list(column.type) else column.type
+            raise DataError(f"string offsets do not fit: column={name} last={bounds[-1]} bytes={data.size}")
+        stored = pa.binary() if is_list(type_) else type_
         array = pa.Array.from_buffers(stored, rows, [bitmap, offsets, data])
-        return lists_of(array, column.type) if pa.types.is_list(column.type) else array
+        return nested_of(array, type_) if is_list(type_) else array
     values = next(parts)
-    _expect(values, _value_bytes(column.type, rows))
-    return pa.Array.from_buffers(column.type, rows, [bitmap, values])
+    _expect(values, _value_bytes(type_, rows))
+    return pa.Array.from_buffers(type_, rows, [bitmap, values])
 
 
 def _value_bytes(type_: pa.DataType, rows: int) -> int:

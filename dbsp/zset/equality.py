@@ -1,6 +1,7 @@
 """Whether rows are the same: SQL's `is not distinct from`, column by column, many pairs at once.
 
-Null equals null and nothing else; -0.0 equals 0.0; every NaN equals every NaN; decimals and times by value.
+Null equals null and nothing else; -0.0 equals 0.0; every NaN equals every NaN; decimals and times by value,
+lists by their elements, structs by their fields; a null struct is not one whose fields are all null.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from dbsp.zset.arrays import (
     Positions,
     bool_values,
     bytes_view,
+    fields_of,
     is_bool,
     is_bytes,
     is_decimal,
     is_float,
+    is_struct,
     pair_view,
     valid_rows,
     value_view,
@@ -56,6 +59,8 @@ def _equal_values(left: pa.Array, left_rows: Positions, right: pa.Array, right_r
     """The same without regard to nulls."""
     if is_bytes(left):
         return kernels.equal_bytes(bytes_view(left), left_rows, bytes_view(right), right_rows)
+    if is_struct(left):
+        return equal_columns(fields_of(left), left_rows, fields_of(right), right_rows)
     if is_bool(left):
         return np.equal(bool_values(left, left_rows), bool_values(right, right_rows))
     if is_decimal(left):

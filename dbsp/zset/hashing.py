@@ -2,7 +2,8 @@
 
 1. A column hashes by value: integers of any width, booleans, dates, times and durations by their 64-bit integer, floats
    by the bits of the canonical float64 (one NaN, one zero), decimals by the two words of the unscaled value, strings and
-   binary by their bytes, null as one constant.
+   binary by their bytes, lists by theirs (`dbsp.zset.nested`), structs like a constant and their fields as columns, null as
+   one constant.
 2. One null-free column of at most 64 bits hashes without collision.
 3. Several columns are combined in order, so that (a, b) and (b, a) differ; no column at all hashes to 0.
 4. The result is the same on every machine, in every process and version: golden values in the tests.
@@ -26,10 +27,12 @@ from dbsp.zset.arrays import (
     NAN,
     bool_values,
     bytes_view,
+    fields_of,
     is_bool,
     is_bytes,
     is_decimal,
     is_float,
+    is_struct,
     pair_view,
     storage_type,
     valid_rows,
@@ -39,6 +42,9 @@ from dbsp.zset.schema import Arrangement
 
 NULL_HASH = np.uint64(0x5BD1E9955A3C9E37)
 """The hash of a null in any column."""
+
+STRUCT_HASH = np.uint64(0x9E6C63D0876A3F35)
+"""What the hash of every struct begins with, so that one whose fields are all null is not hashed like a null."""
 
 _bits_kept: ContextVar[int | None] = ContextVar("hash bits kept", default=None)
 
@@ -66,17 +72,24 @@ def hash_columns(arrays: Sequence[pa.Array], n: int) -> NDArray[np.uint64]:
     """
     if not arrays:
         return np.zeros(n, np.uint64)
-    hashed = hash_column(arrays[0])
-    for array in arrays[1:]:
-        hashed = kernels.combine_hashes(hashed, hash_column(array))
+    hashed = _combined(hash_column(arrays[0]), arrays[1:])
     bits = _bits_kept.get()
     return hashed if bits is None else hashed & np.uint64(((1 << bits) - 1) << (64 - bits))
+
+
+def _combined(hashed: NDArray[np.uint64], arrays: Sequence[pa.Array]) -> NDArray[np.uint64]:
+    """Hashes with those of more columns combined into them, in order."""
+    for array in arrays:
+        hashed = kernels.combine_hashes(hashed, hash_column(array))
+    return hashed
 
 
 def hash_column(array: pa.Array) -> NDArray[np.uint64]:
     """The hash of each value of one column."""
     if is_bytes(array):
         hashed = kernels.hash_bytes(*bytes_view(array))
+    elif is_struct(array):
+        hashed = _combined(np.full(len(array), STRUCT_HASH), fields_of(array))
     elif is_decimal(array):
         hashed = kernels.hash_word_pairs(pair_view(array))
     else:

@@ -36,7 +36,7 @@ def list_bytes(array: pa.Array) -> pa.Array:
     valid = pc.is_valid(array)
     counts = np.asarray(pc.fill_null(pc.list_value_length(array), 0)).astype(np.int64)
     elements = array.flatten()
-    if _is_text(elements.type):
+    if is_text(elements.type):
         data, ends = _text_bytes(elements, counts)
     else:
         records = _records(elements)
@@ -52,7 +52,7 @@ def lists_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """The lists that `list_bytes` made these bytes of."""
     bounds = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * _U32).astype(np.int64)
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
-    if _is_text(type_.value_type):
+    if is_text(type_.value_type):
         elements, counts = _texts(data, bounds, type_.value_type)
     else:
         width = 1 + _width(type_.value_type)
@@ -64,7 +64,8 @@ def lists_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, elements, type=type_, mask=mask)
 
 
-def _is_text(type_: pa.DataType) -> bool:
+def is_text(type_: pa.DataType) -> bool:
+    """Whether values are of any length: string or binary."""
     return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
 
 
@@ -85,6 +86,26 @@ def _records(elements: pa.Array) -> Octets:
     records[:, 1:] = _octets(elements)
     records[~valid, 1:] = 0
     return records
+
+
+def fixed_bytes(array: pa.Array) -> pa.Array:
+    """The canonical bytes of each value of fixed width, as a binary column; null where there is none."""
+    octets = _octets(array)
+    ends = np.arange(len(array) + 1, dtype=np.int32) * octets.shape[1]
+    plain = pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(ends), pa.py_buffer(octets.tobytes())])
+    return plain if array.null_count == 0 else pc.if_else(array.is_valid(), plain, pa.scalar(None, pa.binary()))
+
+
+def elements_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The values of fixed width that `fixed_bytes` made these bytes of."""
+    width = _width(type_)
+    whole = pa.concat_arrays([array.fill_null(bytes(width))])
+    bounds = np.frombuffer(whole.buffers()[1] or bytes(_U32), np.int32, len(whole) + 1)
+    _check(np.diff(bounds) == width, type_)
+    records = np.ones((len(whole), 1 + width), np.uint8)
+    records[:, 0] = np.asarray(array.is_valid())
+    records[:, 1:] = np.frombuffer(whole.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]].reshape(-1, width)
+    return _values(records, type_)
 
 
 def _octets(elements: pa.Array) -> Octets:

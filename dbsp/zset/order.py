@@ -4,7 +4,8 @@
    and floats, and for those of 64 bits except that their extremes share the codes of null; strings keep eight bytes,
    decimals are clamped to 64 bits. Who needs the exact order settles ties on the columns.
 2. Values sort like numbers, strings like their bytes, false before true, NaN above every number. Descending turns that
-   around, so NaN comes first. Nulls come last unless `nulls_first`, whatever the direction.
+   around, so NaN comes first. Nulls come last unless `nulls_first`, whatever the direction. Structs sort by their fields in
+   order, a null field above every value; the code is that of the first field. Lists sort by their bytes (`dbsp.zset.nested`).
 3. The codes are stored: fixed for ever, golden values in the tests.
 """
 
@@ -24,9 +25,11 @@ from dbsp.zset.arrays import (
     Positions,
     bool_values,
     bytes_view,
+    fields_of,
     is_bool,
     is_bytes,
     is_decimal,
+    is_struct,
     join,
     pair_view,
     ranked,
@@ -65,6 +68,8 @@ def _ascending_codes(array: pa.Array) -> NDArray[np.uint64]:
     """The codes in ascending order, without regard to nulls; a fresh array."""
     if is_bytes(array):
         return kernels.leading_words(*bytes_view(array))
+    if is_struct(array):
+        return order_codes(fields_of(array)[0], OrderBy(""))
     if is_bool(array):
         return bool_values(array).astype(np.uint64) ^ _SIGN
     if is_decimal(array):
@@ -154,6 +159,8 @@ def _exact_words(array: pa.Array, order_by: OrderBy) -> list[NDArray[Any]]:
     if is_bytes(array):
         ranks = pc.rank(ranked(array), sort_keys="ascending", tiebreaker="dense")
         words: list[NDArray[Any]] = [np.asarray(ranks).astype(np.uint64)]
+    elif is_struct(array):
+        words = [word for field in fields_of(array) for word in _exact_words(field, OrderBy(""))]
     elif is_decimal(array):
         pairs = pair_view(array)
         words = [pairs[:, 1] ^ _SIGN, pairs[:, 0].copy()]

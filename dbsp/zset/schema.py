@@ -40,8 +40,22 @@ SCALARS = frozenset([BOOL, *INTEGERS, FLOAT32, FLOAT64, STRING, BINARY, *TIMES])
 
 
 def list_of(element: pa.DataType) -> pa.DataType:
-    """Lists of a scalar type; lists and elements may be null."""
+    """Lists of a type; lists and elements may be null."""
     return pa.list_(element)
+
+
+def struct_of(fields: Mapping[str, pa.DataType]) -> pa.DataType:
+    """Structs with these fields, `{name: type}`; structs and fields may be null, and a null struct is no struct of nulls.
+
+    **Example**
+
+    >>> print(struct_of({"street": STRING, "zip": INT64}))
+    struct<street: string, zip: int64>
+    """
+    if not isinstance(fields, Mapping) or not all(isinstance(type_, pa.DataType) for type_ in fields.values()):
+        hint = 'write dbsp.struct_of({"street": dbsp.STRING, "zip": dbsp.INT64})'
+        raise CircuitError(f"not the fields of a struct: got={fields!r}", hint)
+    return pa.struct(list(fields.items()))
 
 
 def is_scalar(type_: pa.DataType) -> bool:
@@ -50,13 +64,35 @@ def is_scalar(type_: pa.DataType) -> bool:
 
 
 def is_supported(type_: pa.DataType) -> bool:
-    """Whether a column may have this type."""
-    return is_scalar(type_) or (pa.types.is_list(type_) and is_scalar(type_.value_type))
+    """Whether a column may have this type: a scalar, a list of such, a struct of such with distinct names."""
+    if is_struct(type_):
+        names = {field.name for field in type_}
+        return 0 < len(names) == type_.num_fields and all(is_supported(field.type) for field in type_)
+    return is_scalar(type_) or (is_list(type_) and is_supported(type_.value_type))
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Whether it is a list of anything."""
+    return bool(pa.types.is_list(type_))
+
+
+def is_struct(type_: pa.DataType) -> bool:
+    """Whether it is a struct of anything."""
+    return bool(pa.types.is_struct(type_))
+
+
+def unified(type_: pa.DataType) -> pa.DataType:
+    """A nested type in the one spelling that it has here: whatever is inside may be null, elements are called `item`."""
+    if is_list(type_):
+        return pa.list_(unified(type_.value_type))
+    if is_struct(type_):
+        return pa.struct([(field.name, unified(field.type)) for field in type_])
+    return type_
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One named column; `nullable=False` promises that no row holds a null there."""
+    """One named column; `nullable=False` promises that no row holds a null there (inside lists and structs nulls may be)."""
 
     name: str
     type: pa.DataType
@@ -67,6 +103,8 @@ class Column:
         if not is_supported(self.type):
             hint = "use one of the types that dbsp exports, such as dbsp.INT64, dbsp.decimal(12, 2) or dbsp.list_of(dbsp.STRING)"
             raise CircuitError(f"unsupported column type: column={self.name} type={self.type}", hint)
+        if pa.types.is_nested(self.type):
+            object.__setattr__(self, "type", unified(self.type))
 
     def __str__(self) -> str:
         """`name: type`, and `not null` where that is promised."""

@@ -34,6 +34,13 @@ def mixed() -> Batch:
     return arrange(Batch.from_rows(schema, rows), Arrangement(schema=schema, key=("id",), order=(OrderBy("x", True),)))
 
 
+def nested() -> Batch:
+    """All the values of the nested types, beside each other."""
+    types = [type_ for type_ in TYPES if pa.types.is_nested(type_)]
+    rows = zip(*(([*VALUES[type_], None] * 8)[:8] for type_ in types), strict=True)
+    return Batch.from_rows(Schema.of({f"c{i}": type_ for i, type_ in enumerate(types)}), [(row, 1) for row in rows])
+
+
 def hexed(words: Any) -> list[str]:
     """Words as hexadecimal digits."""
     return [f"{word:016x}" for word in words.tolist()]
@@ -57,6 +64,7 @@ def current() -> dict[str, Any]:
         "schema id": f"{schema_id(batch.schema, batch.arrangement):016x}",
         "encoding, head": encoded[:448].hex(" ", 8),
         "encoding, blake2b": hashlib.blake2b(encoded, digest_size=16).hexdigest(),
+        "encoding of lists and structs, blake2b": hashlib.blake2b(encode(nested()), digest_size=16).hexdigest(),
         "encoding, empty": encode(Batch.empty(batch.schema)).hex(),
     }
 

@@ -42,6 +42,27 @@ VALUES: dict[pa.DataType, list[Any]] = {
     z.list_of(z.INT32): [[], [1], [1, None], [None], [-1, 5, 7], [256]],
     z.list_of(z.STRING): [[], [""], ["a", None], ["a", "b"], ["ab"], ["", ""], [None]],
     z.list_of(z.FLOAT64): [[0.0], [-0.0], [float("nan"), None], [1.5]],
+    z.struct_of({"a": z.INT32, "b": z.STRING}): [
+        {"a": 1, "b": "x"},
+        {"a": None, "b": "x"},
+        {"a": None, "b": None},
+        {"a": 1},
+    ],
+    z.struct_of({"f": z.FLOAT64, "s": z.struct_of({"l": z.list_of(z.BOOL)})}): [
+        {"f": 0.0, "s": None},
+        {"f": -0.0, "s": {"l": None}},
+        {"f": float("nan"), "s": {"l": [True, None]}},
+        {"f": -float("nan"), "s": {"l": [True, None]}},
+        {},
+    ],
+    z.list_of(z.struct_of({"d": z.decimal(5, 1), "f": z.FLOAT32, "t": z.STRING})): [
+        [],
+        [None],
+        [{"d": Decimal("1.0"), "f": -0.0, "t": ""}, None],
+        [{"d": Decimal("1.0"), "f": 0.0, "t": ""}, {"t": "ab"}],
+        [{}],
+    ],
+    z.list_of(z.list_of(z.INT8)): [[], [[]], [None], [[1], [None, 2]], [[1, None], [2]]],
     z.decimal(12, 2): [Decimal("1.00"), Decimal("-1.00"), Decimal("9999999999.99")],
 }
 TYPES = list(VALUES)
@@ -91,6 +112,8 @@ def canonical(value: Any) -> Any:
         return "nan" if math.isnan(value) else value + 0.0
     if isinstance(value, list):
         return tuple(map(canonical, value))
+    if isinstance(value, dict):
+        return tuple((name, canonical(field)) for name, field in value.items())
     return value
 
 

@@ -16,7 +16,7 @@ from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
 from dbsp.zset.batch import Batch, arrange, concat, consolidate, equal_keys, equal_rows, merge, schema_of
 from dbsp.zset.encoding import encode
 from dbsp.zset.hashing import narrow_hash
-from dbsp.zset.schema import FLOAT64, INT32, INT64, STRING, Arrangement, Column, Schema
+from dbsp.zset.schema import FLOAT64, INT32, INT64, STRING, Arrangement, Column, Schema, list_of, struct_of
 from tests.zset.strategies import TYPES, VALUES, canonical, contents
 
 PAIR = Schema.of({"a": INT64, "b": STRING})
@@ -52,9 +52,17 @@ def test_from_arrow_and_back() -> None:
 
 
 def test_schema_of_refuses_what_is_not_supported() -> None:
-    """A nested type is an error that names the column."""
+    """A map is an error that names the column."""
     with pytest.raises(CircuitError, match="column=x"):
-        schema_of(pa.schema([("x", pa.list_(pa.list_(pa.int64())))]))
+        schema_of(pa.schema([("x", pa.map_(pa.string(), pa.int64()))]))
+
+
+def test_schema_of_looks_into_lists_and_structs() -> None:
+    """Wide strings, dictionaries, and promises of no nulls inside."""
+    inner = pa.struct([pa.field("a", pa.large_string(), nullable=False), ("b", pa.dictionary(pa.int32(), pa.string()))])
+    schema = schema_of(pa.schema([("x", pa.large_list(pa.field("element", inner, nullable=False)))]))
+    assert schema["x"].type == list_of(struct_of({"a": STRING, "b": STRING}))
+    assert str(schema["x"].type) == "list<item: struct<a: string, b: string>>"
 
 
 def test_of_refuses_what_does_not_fit() -> None:

@@ -69,8 +69,16 @@ def test_damage_is_found(type_: pa.DataType) -> None:
         lists_of(pa.array([b"\2\0\0\0\1\1"], pa.binary()), list_of(type_))
 
 
-@pytest.mark.parametrize("type_", [pa.list_(pa.list_(pa.int64())), pa.struct([("a", pa.int64())])])
-def test_deeper_types_are_refused(type_: Any) -> None:
-    """Lists hold scalars."""
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.map_(pa.string(), pa.int64()),
+        pa.struct([]),
+        pa.struct([("a", pa.int64()), ("a", pa.int64())]),
+        pa.list_(pa.struct([("a", pa.float16())])),
+    ],
+)
+def test_other_types_are_refused(type_: Any) -> None:
+    """Maps, structs without fields or with two of one name, and what is no column type deep inside."""
     with pytest.raises(CircuitError, match="unsupported column type"):
         Column("x", type_)
