@@ -53,7 +53,20 @@ from dbsp.errors import (
 )
 from dbsp.expr.answering import answered as _answered
 from dbsp.expr.answering import no_attribute as _no_attribute
-from dbsp.expr.build import Expr, coalesce, col, concat_ws, date_diff, from_epoch, greatest, least, lit, now, when
+from dbsp.expr.build import (
+    Expr,
+    coalesce,
+    col,
+    concat_ws,
+    date_diff,
+    from_epoch,
+    greatest,
+    least,
+    lit,
+    now,
+    struct,
+    when,
+)
 from dbsp.expr.other_names import FUNCTION as _FUNCTION
 from dbsp.runtime.session import Rowset, Run
 from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
@@ -97,6 +110,7 @@ from dbsp.zset.schema import (
     Schema,
     decimal,
     list_of,
+    struct_of,
 )
 
 __all__ = [
@@ -197,6 +211,8 @@ __all__ = [
     "stddev_pop",
     "stddev_samp",
     "string_agg",
+    "struct",
+    "struct_of",
     "sum",
     "table",
     "var_pop",

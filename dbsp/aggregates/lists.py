@@ -18,7 +18,7 @@ from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.part import Positions
 from dbsp.operators.groups.row_form import value_name
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import STRING, Column, OrderBy, is_scalar, list_of
+from dbsp.zset.schema import STRING, Column, OrderBy, list_of
 
 Order = str | OrderBy | Expr | Sequence[str | OrderBy | Expr] | None
 
@@ -97,8 +97,6 @@ class ArrayAgg:
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
         """A list of the argument's type."""
         (argument,) = arguments
-        if not is_scalar(argument.type):
-            raise CircuitError(f"array_agg is for single values: argument={argument.text} type={argument.type}")
         return Column(name, list_of(argument.type))
 
     def add(self, call: AggregateCall, asked: Asked) -> None:

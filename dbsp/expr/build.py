@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr import arithmetic, conditional, dates, logic, mathematics, strings
+from dbsp.expr import arithmetic, conditional, dates, logic, mathematics, strings, struct_functions
 from dbsp.expr.answering import Answering, NotAValue
 from dbsp.expr.cast import CAST
 from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, check_constant
 from dbsp.expr.methods.lists import Lists
 from dbsp.expr.methods.moments import Moments
 from dbsp.expr.methods.numbers import Numbers
+from dbsp.expr.methods.structs import Structs
 from dbsp.expr.methods.texts import Texts
 from dbsp.expr.now import NOW
 from dbsp.expr.other_names import EXPRESSION, WHEN
@@ -28,7 +29,7 @@ from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt
 
 
-class Expr(Numbers, Texts, Moments, Lists):
+class Expr(Numbers, Texts, Moments, Lists, Structs):
     """A column, a constant, or what operators make of them.
 
     **Shape** One value per row; null in, null out, except where a method says otherwise. Types are checked by the
@@ -134,8 +135,10 @@ class Expr(Numbers, Texts, Moments, Lists):
         """As `shift_right`."""
         return self.shift_right(bits)
 
-    def __getitem__(self, place: Any) -> NoReturn:
-        """Refused: positions count from 1 here, as in SQL."""
+    def __getitem__(self, place: Any) -> Expr:
+        """A field of a struct, by name; places are refused, because positions count from 1 here, as in SQL."""
+        if isinstance(place, str):
+            return self.field(place)
         hint = 'write .element(1) for the first of a list, .substr(1, 1) of a text, .json_value("$.a") of JSON'
         with located(user_line()):
             raise CircuitError(f"an expression has no places: expression={self} got={place!r}", hint)
@@ -346,6 +349,28 @@ def when(condition: Any, value: Any = _MISSING) -> When:
             hint = "write dbsp.when(condition, value).when(…, …).otherwise(other)"
             raise CircuitError(f"a when() without a value: condition={condition}", hint)
     return When((unwrap(condition), unwrap(value)))
+
+
+def struct(*columns: str | Expr, **named: Any) -> Expr:
+    """A struct of columns: names as they are, and expressions under new names; text means a column, as in `select`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"street": dbsp.STRING, "zip": dbsp.INT64})
+    >>> print(t.select(address=dbsp.struct("street", code=dbsp.col("zip") + 1)).schema)
+    (address: struct<street: string, code: int64> not null)
+    """
+    with located(user_line()):
+        if any(isinstance(column, Mapping) for column in columns):
+            raise CircuitError("struct makes a value, not a type", "write dbsp.struct_of({…}) for the type of a column")
+        pairs = [*((column_name(column), column) for column in columns), *named.items()]
+        names = tuple(name for name, _ in pairs)
+        if not names or len(set(names)) < len(names):
+            hint = 'such as dbsp.struct("street", zip=dbsp.col("code"))'
+            raise CircuitError(f"a struct needs fields of different names: fields={list(names)}", hint)
+    values = (ColumnRef(value) if isinstance(value, str) else unwrap(value) for _, value in pairs)
+    return Expr(Call(struct_functions.STRUCT, tuple(values), (names,)))
 
 
 def coalesce(*values: Any) -> Expr:

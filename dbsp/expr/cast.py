@@ -15,7 +15,7 @@ from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal
 from dbsp.expr.halving import computed
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_float, is_integer, is_timestamp, meet, typed
-from dbsp.zset.schema import DATE, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_supported
+from dbsp.zset.schema import DATE, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_list, is_struct, is_supported
 
 
 def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -58,11 +58,18 @@ def _compute(values: pa.Array, target: pa.DataType, strict: bool) -> pa.Array:
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether there is a cast between the two types at all."""
+    if source != target and (_holds_structs(source) or _holds_structs(target)):
+        return False
     try:
         convert(pa.array([], source), target)
     except (pa.ArrowNotImplementedError, *ROW_ERRORS):
         return False
     return True
+
+
+def _holds_structs(type_: pa.DataType) -> bool:
+    """Whether it is a struct, or a list of such."""
+    return is_struct(type_) or (is_list(type_) and _holds_structs(type_.value_type))
 
 
 def _fit(operands: Operands) -> tuple[Expression, ...]:
@@ -75,7 +82,8 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
     if isinstance(arg, Literal):
         source = arg.dtype
     if source is not None and not castable(source, target):
-        raise operands.refuse(f"there is no cast from {source} to {target}")
+        fields = ': cast fields, dbsp.struct(a=dbsp.col("x.a").cast(…))' if _holds_structs(source) else ""
+        raise operands.refuse(f"there is no cast from {source} to {target}{fields}")
     return (arg,)
 
 

@@ -13,6 +13,7 @@ from dbsp.expr import (
     now,
     patterns,
     strings,
+    struct_functions,
     temporal,
 )
 from dbsp.expr.cast import CAST
@@ -30,6 +31,7 @@ FUNCTIONS: dict[str, Function] = {
         *patterns.FUNCTIONS,
         *documents.FUNCTIONS,
         *list_functions.FUNCTIONS,
+        *struct_functions.FUNCTIONS,
         *temporal.FUNCTIONS,
         *dates.FUNCTIONS,
         *now.FUNCTIONS,

@@ -341,6 +341,9 @@ def resolve(expression: Expression, schema: Schema) -> Expression:
 
 def _resolve(expression: Expression, schema: Schema) -> Expression:
     if isinstance(expression, ColumnRef):
+        path = importlib.import_module("dbsp.expr.struct_functions").path_of(expression.name, schema)
+        if path is not None:
+            return _resolve(path, schema)
         expression.type(schema)
         return ColumnRef(expression.name)
     if not isinstance(expression, Call):

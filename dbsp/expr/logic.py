@@ -47,6 +47,8 @@ def _ordered(compare: Callable[..., pa.Array], left: Any, right: Any) -> pa.Arra
 def _fit_comparison(operands: Operands) -> tuple[Expression, ...]:
     if any(type_ is not None and pa.types.is_list(type_) for type_ in operands.types):
         raise operands.refuse("lists are not compared in expressions: compare elements, or group or join by the column")
+    if any(type_ is not None and pa.types.is_struct(type_) for type_ in operands.types):
+        raise operands.refuse("structs are not compared in expressions: compare fields, or group or join by the column")
     return to_common(operands)
 
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from dbsp.errors import CircuitError
-from dbsp.zset.schema import Schema
+from dbsp.zset.schema import Schema, is_struct
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
@@ -22,4 +22,9 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 def missing_column(name: object, schema: Schema) -> CircuitError:
     """The error for a column that the schema does not have."""
+    head, _, field = str(name).partition(".")
+    if field and head in schema and is_struct(schema[head].type):
+        last = field.rpartition(".")[2]
+        hint = f'add the field as a column before: .with_columns({last}=dbsp.col("{name}")), then name "{last}" here'
+        return CircuitError(f'no such column: column="{name}"', hint)
     return CircuitError(f'no such column: column="{name}"', nearest(name, schema.names))

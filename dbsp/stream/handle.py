@@ -13,10 +13,11 @@ from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering, no_attribute
 from dbsp.expr.build import Expr, column_name, unwrap
-from dbsp.expr.expression import ColumnRef, Expression, OwnedColumn, resolve
+from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.other_names import STREAM
-from dbsp.stream.owners import placed
+from dbsp.expr.struct_functions import path_of
+from dbsp.stream.owners import owned, placed
 from dbsp.zset.schema import Column, Schema
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ class Handle(Answering):
             if not isinstance(name, str):
                 hint = "write .filter(condition) for rows, .select(…) for columns"
                 raise CircuitError(f"a column is named by a text: got={name!r}", hint)
-            if name not in self.schema:
+            meant = ColumnRef(name) if name in self.schema else path_of(name, self.schema)
+            if meant is None:
                 raise missing_column(name, self.schema)
-        return Expr(OwnedColumn(name, self.node))
+        return Expr(owned(meant, self.node))
 
     def __getattr__(self, name: str) -> NoReturn:
         """Only to say how a column is written, and what others' methods are called here."""
@@ -116,7 +118,7 @@ def _column_or_value(value: Any, schema: Schema) -> Expression:
     if value == "*" and value not in schema:
         hint = "write .with_columns(x=…) for all columns and some more, .drop(…) for all but some"
         raise CircuitError("a selection names its columns: got='*'", hint)
-    if value not in schema:
+    if value not in schema and path_of(value, schema) is None:
         hint = f'{nearest(value, schema.names)}; for the text itself write dbsp.lit("{value}")'
         raise CircuitError(f'no such column: column="{value}"', hint)
     return ColumnRef(value)

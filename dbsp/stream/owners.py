@@ -25,6 +25,16 @@ Pairs = tuple[tuple[int, str, str], ...]
 Called = Callable[[OwnedColumn], frozenset[str]]
 
 
+def owned(expression: Expression, owner: Node) -> Expression:
+    """The expression, its columns marked as those of a stream."""
+    match expression:
+        case ColumnRef(name=name):
+            return OwnedColumn(name, owner)
+        case Call():
+            return Call(expression.function, tuple(owned(arg, owner) for arg in expression.args), expression.options)
+    return expression
+
+
 def placed(expression: Expression, node: Node) -> Expression:
     """The expression over the node's own names."""
 

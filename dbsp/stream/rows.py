@@ -12,17 +12,18 @@ from dbsp.algebra.filter import Filter
 from dbsp.algebra.map_rows import MapRows
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, column_name, lit, unwrap
-from dbsp.expr.expression import resolve
+from dbsp.expr.build import Expr, col, column_name, lit, unwrap
+from dbsp.expr.expression import Call, ColumnRef, resolve
 from dbsp.expr.functions import UserFunction
 from dbsp.expr.names import missing_column
 from dbsp.expr.now import has_now
+from dbsp.expr.struct_functions import FIELD, path_of
 from dbsp.expr.type_names import spelled
 from dbsp.stream.clocked import clocked
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed
 from dbsp.stream.schemas import Columns, as_schema
-from dbsp.zset.schema import BOOL, INT64, Column, Schema
+from dbsp.zset.schema import BOOL, INT64, Column, Schema, is_list, is_struct
 
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
@@ -38,6 +39,8 @@ class Rows(Handle):
 
         **Law** Linear: select(a + b) = select(a) + select(b).
 
+        **Shape** A field of a struct keeps its own name: `select("address.zip")` has a column `zip`.
+
         **Example**
 
         >>> import dbsp
@@ -47,7 +50,7 @@ class Rows(Handle):
         """
         source = user_line()
         with located(source):
-            pairs = [(column_name(column), column) for column in columns]
+            pairs = [(self._name_of(column), column) for column in columns]
             return self._selected([*pairs, *named.items()], source)
 
     def with_columns(self, **named: str | Expr | Any) -> Stream:
@@ -239,6 +242,8 @@ class Rows(Handle):
             list_ = self.schema[column]
             if not pa.types.is_list(list_.type):
                 hint = 'explode takes a list: a column of type dbsp.list_of(…), or with_columns(parts=col("text").split(","))'
+                if is_struct(list_.type):
+                    hint = f'write .unnest("{column}") for the fields of a struct'
                 raise CircuitError(f"not a list: column={column} type={list_.type}", hint)
             element = Column(name or column, list_.type.value_type)
             added = (Column(position, INT64, nullable=outer),) if position is not None else ()
@@ -289,6 +294,63 @@ class Rows(Handle):
                 raise CircuitError(f"unpivot makes a column twice: column={taken[0]}", hint)
             parts = [self._selected([*kept, (name, lit(column)), (value, column)], source) for column in types]
             return parts[0].union(*parts[1:])
+
+    def unnest(self, *columns: str | Expr, prefix: str = "") -> Stream:
+        """The fields of structs as columns.
+
+        **Law** Linear.
+
+        **Shape** The fields stand where the struct stood, under their names behind `prefix`; a null struct gives nulls. Of a list
+        of structs: `explode` it first.
+
+        **Example**
+
+        >>> import dbsp
+        >>> address = dbsp.struct_of({"street": dbsp.STRING, "zip": dbsp.INT64})
+        >>> t = dbsp.table("t", {"id": dbsp.INT64, "address": address}, primary_key="id")
+        >>> with dbsp.open(dbsp.circuit("demo", {"flat": t.unnest("address")})) as run:
+        ...     run.push("t", [{"id": 1, "address": {"street": "Elm", "zip": 7}}, {"id": 2, "address": None}])
+        ...     print(run.step()["flat"].to_rows())
+        ...     run.push("t", [{"id": 1, "address": {"street": "Oak"}}])
+        ...     print(run.step()["flat"].to_rows())
+        [((1, 'Elm', 7), 1), ((2, None, None), 1)]
+        [((1, 'Elm', 7), -1), ((1, 'Oak', None), 1)]
+        """
+        source = user_line()
+        with located(source):
+            structs = [column_name(column) for column in columns]
+            for column in structs:
+                self._check_struct(column)
+            pairs: list[tuple[str, Any]] = []
+            for own in self.schema:
+                fields = [field.name for field in own.type] if own.name in structs else []
+                pairs += [(prefix + name, col(own.name).field(name)) for name in fields] or [(own.name, own.name)]
+            names = [name for name, _ in pairs]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                hint = 'give a prefix: .unnest("address", prefix="address_"), or select fields: .select(street="address.street")'
+                raise CircuitError(f"a field has the name of another column: columns={twice}", hint)
+            return self._selected(pairs, source)
+
+    def _check_struct(self, column: str) -> None:
+        """Refuse a column that has no fields."""
+        if column not in self.schema:
+            raise missing_column(column, self.schema)
+        type_ = self.schema[column].type
+        if not is_struct(type_):
+            listed = (
+                f'write .explode("{column}") for the elements of a list, then .unnest("{column}") if they are structs'
+            )
+            hint = listed if is_list(type_) else "unnest takes a struct: a column of type dbsp.struct_of({…})"
+            raise CircuitError(f"not a struct: column={column} type={type_}", hint)
+
+    def _name_of(self, column: str | Expr) -> str:
+        """What a column is called that is selected without a name: a field of a struct like itself."""
+        value = ColumnRef(column) if isinstance(column, str) else unwrap(column)
+        field = path_of(value.name, self.schema) if isinstance(value, ColumnRef) else value
+        if isinstance(field, Call) and field.function == FIELD:
+            return str(field.options[0])
+        return column_name(column)
 
     def _map(
         self, function: Callable[..., Any], schema: Columns, kind: str, depends_on: Iterable[Any], check: bool

@@ -21,9 +21,13 @@ def as_schema(columns: Columns) -> Schema:
     if isinstance(columns, Mapping):
         for name, type_ in columns.items():
             if not isinstance(type_, pa.DataType):
-                raise CircuitError(
-                    f"not a column type: column={name} type={type_!r}", "write one such as dbsp.INT64 or dbsp.STRING"
+                struct = isinstance(type_, Mapping)
+                hint = (
+                    "write dbsp.struct_of({…}) for a struct"
+                    if struct
+                    else "write one such as dbsp.INT64 or dbsp.STRING"
                 )
+                raise CircuitError(f"not a column type: column={name} type={type_!r}", hint)
         return Schema.of(columns)
     listed = tuple(columns) if isinstance(columns, Iterable) else ()
     if not listed or not all(isinstance(column, Column) for column in listed):

@@ -102,6 +102,8 @@ class Column:
         """Refuse a type outside the list."""
         if not is_supported(self.type):
             hint = "use one of the types that dbsp exports, such as dbsp.INT64, dbsp.decimal(12, 2) or dbsp.list_of(dbsp.STRING)"
+            if pa.types.is_map(self.type):
+                hint = 'make a map a list of its entries: dbsp.list_of(dbsp.struct_of({"key": …, "value": …}))'
             raise CircuitError(f"unsupported column type: column={self.name} type={self.type}", hint)
         if pa.types.is_nested(self.type):
             object.__setattr__(self, "type", unified(self.type))

@@ -1,9 +1,9 @@
 """Arrow IPC streams into rows and back.
 
 In: the columns of the table by name, in any order, each of exactly the table's type (dictionary-encoded and large variants
-are unpacked); an optional int8 column `__op` says 0 for insert, 1 for delete; a table with a primary key may leave out other
-columns when every row is a delete. A stream that does not fit is one bad row as a whole; a null where none may be, or
-another `__op`, makes that row bad. Out: the columns and a last int64 column `weight`.
+are unpacked; fields of structs by name, in any order); an optional int8 column `__op` says 0 for insert, 1 for delete; a table
+with a primary key may leave out other columns when every row is a delete. A stream that does not fit is one bad row as a
+whole; a null where none may be, or another `__op`, makes that row bad. Out: the columns and a last int64 column `weight`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dbsp.io.formats.wire import to_json_text
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import BINARY, STRING, Column
+from dbsp.zset.schema import BINARY, STRING, Column, is_list, is_struct
 
 OPERATION = "__op"
 REASON_CHARS_MAX = 300
@@ -100,9 +100,21 @@ def _column(found: pa.Table, column: Column) -> pa.Array:
     array = _plain(found.column(column.name))
     if array.type == column.type:
         return array
-    if (array.type, column.type) in ((pa.large_string(), STRING), (pa.large_binary(), BINARY)):
+    if _fits(array.type, column.type):
         return array.cast(column.type)
     raise _StreamError(f"column {column.name}: expected {column.type}, found {array.type}")
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a type is the wanted one but for large and encoded variants; of structs, the same fields in any order."""
+    if pa.types.is_dictionary(found):
+        return _fits(found.value_type, wanted)
+    if is_struct(wanted):
+        same = is_struct(found) and sorted(f.name for f in found) == sorted(f.name for f in wanted)
+        return same and all(_fits(found.field(field.name).type, field.type) for field in wanted)
+    if is_list(wanted):
+        return (is_list(found) or pa.types.is_large_list(found)) and _fits(found.value_type, wanted.value_type)
+    return found == wanted or (found, wanted) in ((pa.large_string(), STRING), (pa.large_binary(), BINARY))
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:

@@ -1,9 +1,9 @@
 """JSON into rows: JSON lines, one array, or one object, as plain rows or as `{"insert": {...}}` and `{"delete": {...}}`.
 
 A plain row is an insert. In an envelope exactly one of the two keys holds an object. Types are strict (`dbsp.io.formats.wire`);
-a column that is missing is null; a null where the column is not nullable or part of the key, an unknown or repeated column,
-a value of another type or out of range make the row bad, with a reason. A delete from a table with a primary key needs the
-key only.
+a column that is missing is null; a null where the column is not nullable or part of the key, an unknown or repeated column or
+field of a struct, a value of another type or out of range make the row bad, with a reason. A delete from a table with a primary
+key needs the key only. A row whose column `insert` or `delete` is a struct must come in an envelope.
 
 Whole blocks go through pyarrow's parser; a block that holds anything unusual is decoded row by row. Both ways give the same
 verdict and the same values for every row, so it does not matter how rows are grouped (checked by a test).
@@ -30,7 +30,7 @@ from dbsp.io.formats.json_scan import count_plain_rows
 from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
-from dbsp.zset.schema import BOOL, Column, Schema
+from dbsp.zset.schema import BOOL, Column, Schema, is_list, is_struct
 
 BLOCK_BYTES = 4 << 20
 BLOCK_BYTES_SMALL = 1 << 15
@@ -56,6 +56,13 @@ class _Real(str):
 
 class _RowError(Exception):
     """Why a row is bad."""
+
+
+class _KindError(Exception):
+    """A value of another JSON kind than the type has."""
+
+
+_MISFITS = (_KindError, pa.ArrowException, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,7 @@ def _blocks(data: bytes, size: int) -> Iterator[bytes]:
 def _decode_fast(block: bytes, table: Table) -> Push | None:
     """The block through pyarrow's parser; None if anything in it is not plainly good."""
     rows = count_plain_rows(np.frombuffer(block, dtype=np.uint8))
-    if rows < 0 or not _is_utf8(block):
+    if rows < 0 or not _is_utf8(block) or _ambiguous(table.schema):
         return None
     if rows == 0:
         return _assemble([], [], table.schema)
@@ -151,6 +158,11 @@ def _decode_fast(block: bytes, table: Table) -> Push | None:
     if not all(_nulls_fit(array, column, deletes, table) for array, column in zip(columns, table.schema, strict=True)):
         return None
     return Push(batch=loose_batch(table.schema, columns), operations=np.where(deletes, DELETE, INSERT).astype(np.int8))
+
+
+def _ambiguous(schema: Schema) -> bool:
+    """Whether a column looks like an envelope: then it is decided row by row."""
+    return any(column.name in _OPERATIONS and is_struct(column.type) for column in schema)
 
 
 def _open_envelopes(
@@ -293,23 +305,68 @@ def _read_value(value: Any, column: Column, table: Table, needs_all: bool) -> An
         if column.name in table.primary_key or (needs_all and not column.nullable):
             raise _RowError(f"column {column.name}: missing or null")
         return None
-    wire = wire_type(column.type)
     try:
-        converted = _convert(value, wire)
-        if converted is None:
-            raise _RowError(f"column {column.name}: expected {column.type}, found {_kind(value)}")
-        from_wire(pa.array([converted], type=wire), column.type)
-    except UnicodeEncodeError:
-        raise _RowError(f"column {column.name}: not valid text") from None
-    except (pa.ArrowException, ValueError, OverflowError):
-        raise _RowError(f"column {column.name}: not a valid {column.type}: {_shown(value)}") from None
+        return _fitted(value, column.type)
+    except _MISFITS:
+        raise _RowError(_reason(value, column.type, f"column {column.name}")) from None
+
+
+def _fitted(value: Any, type_: pa.DataType) -> Any:
+    """A value in wire form; raises one of `_MISFITS` if it is not of the type."""
+    wire = wire_type(type_)
+    converted = _convert(value, wire)
+    if converted is None:
+        raise _KindError
+    from_wire(pa.array([converted], type=wire), type_)
     return converted
+
+
+def _reason(value: Any, type_: pa.DataType, place: str) -> str:
+    """Why a value is not of the type: of a list or struct, why the first part is not that is wrong."""
+    if is_list(type_) and isinstance(value, list):
+        at = _first_wrong(value, type_)
+        return _reason(value[at], type_.value_type, f"{place}[{at + 1}]")
+    if is_struct(type_) and isinstance(value, dict):
+        unknown = [name for name in value if type_.get_field_index(name) < 0]
+        if unknown:
+            return f"{place}: unknown field: {unknown[0]}"
+        name = next(name for name, part in value.items() if not _fits(part, type_.field(name).type))
+        return _reason(value[name], type_.field(name).type, f"{place}.{name}")
+    try:
+        _fitted(value, type_)
+    except UnicodeEncodeError:
+        return f"{place}: not valid text"
+    except _MISFITS as error:
+        if isinstance(error, _KindError):
+            return f"{place}: expected {type_}, found {_kind(value)}"
+    return f"{place}: not a valid {type_}: {_shown(value)}"
+
+
+def _fits(value: Any, type_: pa.DataType) -> bool:
+    """Whether a value, or null, is of the type."""
+    try:
+        if value is not None:
+            _fitted(value, type_)
+    except _MISFITS:
+        return False
+    return True
+
+
+def _first_wrong(values: list[Any], type_: pa.DataType) -> int:
+    """The place of the first element that makes these no list of the type, by halves."""
+    low, high = 0, len(values)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _fits(values[low:middle], type_) else (low, middle)
+    return low
 
 
 def _convert(value: Any, wire: pa.DataType) -> Any:
     """The Python value that pyarrow turns into the wire type; None if the JSON value is of another kind."""
     if pa.types.is_list(wire):
         return _convert_list(value, wire.value_type) if isinstance(value, list) else None
+    if pa.types.is_struct(wire):
+        return _convert_object(value, wire) if isinstance(value, dict) else None
     if wire == BOOL:
         return value if isinstance(value, bool) else None
     if pa.types.is_integer(wire):
@@ -325,6 +382,15 @@ def _convert_list(values: list[Any], wire: pa.DataType) -> list[Any] | None:
     """Every element, null or of the wire type; None if one is of another kind."""
     converted = [None if value is None else _convert(value, wire) for value in values]
     wrong = any(made is None and value is not None for made, value in zip(converted, values, strict=True))
+    return None if wrong else converted
+
+
+def _convert_object(value: dict[str, Any], wire: pa.DataType) -> dict[str, Any] | None:
+    """Every field, null or of the wire type; None if one is of another kind."""
+    if any(wire.get_field_index(name) < 0 for name in value):
+        return None
+    converted = {name: None if part is None else _convert(part, wire.field(name).type) for name, part in value.items()}
+    wrong = any(converted[name] is None and part is not None for name, part in value.items())
     return None if wrong else converted
 
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 _NEWLINE, _QUOTE, _BACKSLASH, _OPEN, _CLOSE = 10, 34, 92, 123, 125
 _BLANK, _TAB, _RETURN, _CAPITAL_I, _SMALL_N = 32, 9, 13, 73, 110
-_DEPTH_MAX = 2
+_DEPTH_MAX = 16
 
 
 @njit(cache=True)
 def count_plain_rows(data: NDArray[np.uint8]) -> int:  # noqa: C901, PLR0912 - one state machine over bytes, compiled
-    """How many rows the JSON lines hold, or -1 unless every line is blank or one object, at most two deep.
+    """How many rows the JSON lines hold, or -1 unless every line is blank or one object, at most sixteen deep.
 
     Outside strings `In` also counts as irregular: the fast parser takes `Inf` for a number, which JSON's readers do not.
     """

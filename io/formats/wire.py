@@ -14,12 +14,14 @@
 | timestamp UTC | the same with `Z` or `+HH:MM` |
 | duration | a number of microseconds |
 | list | a list of what its elements are, or null |
+| struct | an object of its fields, or null; a field that is missing is null, an unknown or repeated one is an error |
 
 Years are 0001 to 9999. Anything else is a bad row: nothing is rounded, cut or guessed.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import numpy as np
@@ -39,6 +41,8 @@ def wire_type(type_: pa.DataType) -> pa.DataType:
     """The Arrow type a column has while it is JSON: what the parser is asked for."""
     if pa.types.is_list(type_):
         return pa.list_(wire_type(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, wire_type(field.type)) for field in type_])
     if type_ in _AS_TEXT:
         return STRING
     return {FLOAT32: FLOAT64, DURATION: INT64}.get(type_, type_)
@@ -48,6 +52,10 @@ def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """The column's own type from the wire type; `ArrowInvalid` if a value has not the form above."""
     if pa.types.is_list(type_):
         return _over_elements(array, lambda elements: from_wire(elements, type_.value_type))
+    if pa.types.is_struct(type_):
+        pairs = zip(array.flatten(), type_, strict=True)
+        fields = [from_wire(values, field.type) for values, field in pairs]
+        return pa.StructArray.from_arrays(fields, fields=list(type_), mask=_nulls(array))
     if array.type == type_:
         if pa.types.is_decimal128(type_):
             array.validate(full=True)  # pyarrow's JSON parser lets digits above the precision through
@@ -68,8 +76,12 @@ def _over_elements(array: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> 
     """The lists with every element converted."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-    mask = array.is_null() if array.null_count else None
-    return pa.ListArray.from_arrays(offsets, convert(array.flatten()), mask=mask)
+    return pa.ListArray.from_arrays(offsets, convert(array.flatten()), mask=_nulls(array))
+
+
+def _nulls(array: pa.Array) -> pa.Array | None:
+    """Which values are null; None if none is."""
+    return array.is_null() if array.null_count else None
 
 
 def _checked(text: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -105,6 +117,8 @@ def to_json_text(array: pa.Array) -> pa.Array:
     if pa.types.is_list(array.type):
         inside = pc.binary_join(_over_elements(array, to_json_text), ",")
         text = pc.binary_join_element_wise("[", inside, "]", "")
+    elif pa.types.is_struct(array.type):
+        text = _objects(array)
     elif array.type == STRING:
         text = _quoted_strings(array)
     elif array.type == BINARY:
@@ -118,6 +132,16 @@ def to_json_text(array: pa.Array) -> pa.Array:
     else:
         text = (array.cast(INT64) if array.type == DURATION else array).cast(STRING)
     return pc.fill_null(text, "null")
+
+
+def _objects(array: pa.Array) -> pa.Array:
+    """Structs as objects with all their fields; null where they are."""
+    parts: list[pa.Array | pa.Scalar] = []
+    for number, (field, values) in enumerate(zip(array.type, array.flatten(), strict=True)):
+        name = ("{" if number == 0 else ",") + json.dumps(field.name, ensure_ascii=False) + ":"
+        parts += [pa.scalar(name, STRING), to_json_text(values)]
+    text = pc.binary_join_element_wise(*parts, pa.scalar("}", STRING), "")
+    return text if array.null_count == 0 else pc.if_else(array.is_valid(), text, pa.scalar(None, STRING))
 
 
 def _quoted(text: pa.Array) -> pa.Array:

@@ -43,6 +43,9 @@ TYPES = {
     "sizes": t.list_of(t.INT32),
     "days": t.list_of(t.DATE),
     "shares": t.list_of(t.FLOAT32),
+    "place": t.struct_of({"street": t.STRING, "since": t.DATE, "at": t.struct_of({"x": t.FLOAT32, "key": t.BINARY})}),
+    "parts": t.list_of(t.struct_of({"n": t.INT8, "cost": t.decimal(6, 2), "tags": t.list_of(t.STRING)})),
+    "grid": t.list_of(t.list_of(t.INT8)),
 }
 ALL = Table(
     name="all", schema=Schema.of([Column("id", t.INT64, nullable=False), *(Column(n, c) for n, c in TYPES.items())])
@@ -72,6 +75,14 @@ GOOD = {
     "sizes": ["[1,2,-3]", "[null]", "[ 5 ]", "[]"],
     "days": ['["2024-02-29", null]', "[]"],
     "shares": ["[0.1, NaN, -0.0, 1]", "[]"],
+    "place": [
+        "{}",
+        '{"street": "Elm \\"7\\"", "since": "2024-02-29", "at": {"x": 0.1, "key": "00ff"}}',
+        '{"at": null, "street": null}',
+        '{"at": {}}',
+    ],
+    "parts": ["[]", "[null, {}]", '[{"n": 1, "cost": "1.50", "tags": ["a", null]}, {"tags": []}]', '[{"n": null}]'],
+    "grid": ["[]", "[[], null, [1, null]]"],
 }
 BAD = {
     "flag": ["1", '"true"', "[]"],
@@ -92,6 +103,20 @@ BAD = {
     "sizes": ["[1.5]", "[2147483648]", '["1"]', "5", "[true]"],
     "days": ['["2023-02-29"]', "[5]", '"2024-02-29"'],
     "shares": ["[1e39]", '["1"]'],
+    "place": [
+        "[]",
+        "5",
+        '"Elm"',
+        '{"city": "x"}',
+        '{"street": 5}',
+        '{"street": "a", "street": "b"}',
+        '{"since": "2023-02-29"}',
+        '{"at": []}',
+        '{"at": {"x": 1e39}}',
+        '{"at": {"y": 1}}',
+    ],
+    "parts": ["{}", "[[]]", '[{"n": 128}]', '[{"m": 1}]', '[{"cost": 1.505}]', '[{"tags": [1]}]', "[1]"],
+    "grid": ["[1]", "[[128]]", "[[[1]]]", '[{"a": 1}]'],
 }
 STRANGE = [
     b"null",
@@ -204,7 +229,7 @@ def test_scan_counts_plain_rows_only() -> None:
         b"{\n}",
         b"null",
         b'{"a":[1\n]}',
-        b'{"a":{"b":{}}}',
+        b'{"a":' * 17 + b"1" + b"}" * 17,
         b'{"a":"\n"}',
         b'{"a":"',
         b"{}}",
@@ -212,6 +237,7 @@ def test_scan_counts_plain_rows_only() -> None:
         b'{"a":Inf}',
     ):
         assert count(data) == -1, data
+    assert count(b'{"a":' * 16 + b"1" + b"}" * 16) == 1
 
 
 def test_documents() -> None:

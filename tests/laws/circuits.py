@@ -6,10 +6,10 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from tests.laws.families import groups, indexes, joins, order, recursion, rows, sets, time
+from tests.laws.families import groups, indexes, joins, order, recursion, rows, sets, structs, time
 from tests.laws.relation import Relation, base
 
-FAMILIES = (rows, joins, indexes, sets, groups, order, time, recursion)
+FAMILIES = (rows, structs, joins, indexes, sets, groups, order, time, recursion)
 
 
 def relations() -> st.SearchStrategy[Relation]:

@@ -1,0 +1,33 @@
+"""Methods of structs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.source_lines import located, user_line
+from dbsp.errors import CircuitError
+from dbsp.expr import struct_functions
+from dbsp.expr.methods.applied import Applied
+
+if TYPE_CHECKING:
+    from dbsp.expr.build import Expr
+
+
+class Structs(Applied):
+    """Fields."""
+
+    __slots__ = ()
+
+    def field(self, name: str) -> Expr:
+        """A field of a struct, also written `col("address")["street"]` and `col("address.street")`; null where the struct is.
+
+        **Example**
+
+        >>> import dbsp
+        >>> dbsp.col("address").field("street")
+        address.field("street")
+        """
+        with located(user_line()):
+            if not isinstance(name, str):
+                raise CircuitError(f"a field is named by a text: got={name!r}", 'such as .field("street")')
+        return self._call(struct_functions.FIELD, options=(name,))
