@@ -47,15 +47,11 @@ def listed(r: Relation, limit: int, outer: bool) -> Relation:
 
 
 def greatest_struct(r: Relation, least: bool) -> Relation:
-    """The order of structs is that of their fields."""
+    """The order of structs is that of their fields, a null field above all."""
     name = "min" if least else "max"
     best = getattr(dbsp, name)(dbsp.struct("a", "f"))
-    stream = r.stream.filter(dbsp.col("a").is_not_null() & dbsp.col("f").is_not_null()).group_by("b").aggregate(s=best)
-    sql = f"""
-        select b, s.a as a, s.f as f from (
-            select b, {name}({{'a': a, 'f': f}}) as s from ({r.sql}) where a is not null and f is not null group by b
-        )
-    """
+    stream = r.stream.group_by("b").aggregate(s=best)
+    sql = f"select b, s.a as a, s.f as f from (select b, {name}({{'a': a, 'f': f}}) as s from ({r.sql}) group by b)"
     return Relation(stream.unnest("s").select("b", "a", "f"), sql, (*r.operators, f"{name} of structs"))
 
 

@@ -1,0 +1,242 @@
+"""Columns of structs: pushed, read by field, unnested, kept whole, refused with what to write instead."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dbsp
+from dbsp import col
+from dbsp.errors import CircuitError
+
+GEO = dbsp.struct_of({"lat": dbsp.FLOAT64, "lon": dbsp.FLOAT64})
+ADDRESS = dbsp.struct_of({"street": dbsp.STRING, "zip": dbsp.INT64, "geo": GEO})
+LINES = dbsp.list_of(dbsp.struct_of({"sku": dbsp.STRING, "n": dbsp.INT32}))
+T = dbsp.table("t", {"id": dbsp.INT64, "address": ADDRESS, "lines": LINES}, primary_key="id")
+ELM = {"street": "Elm", "zip": 7, "geo": {"lat": 1.5, "lon": None}}
+NOWHERE = {"street": None, "zip": None, "geo": None}
+
+
+def seen(run: dbsp.Run, view: str) -> list[Any]:
+    """The rows of a view, as tuples in an order."""
+    return sorted((tuple(row.values()) for row in run.view(view).to_pylist()), key=repr)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_upserts_reads_and_unnests(workers: int) -> None:
+    """A field however it is written, the struct whole, its fields as columns, elements of lists; a row replaced and deleted."""
+    views = {
+        "whole": T.select("id", "address"),
+        "read": T.select("id", "address.street", z=col("address")["zip"], lat=col("address").field("geo").field("lat")),
+        "near": T.filter(col("address.zip") < 10).select("id"),
+        "flat": T.drop("lines").unnest("address").unnest("geo", prefix="at_"),
+        "sold": T.explode("lines", "line", position="place").select("id", "place", "line").unnest("line"),
+        "first": T.select("id", sku=col("lines").element(1).field("sku")),
+    }
+    with dbsp.open(dbsp.circuit("c", views), workers=workers) as run:
+        run.push("t", [{"id": 1, "address": ELM, "lines": [{"sku": "a", "n": 2}, None, {"sku": "b"}]}])
+        run.push("t", [{"id": 2, "address": {}, "lines": []}, {"id": 3}])
+        run.step()
+        assert seen(run, "whole") == [(1, ELM), (2, NOWHERE), (3, None)]
+        assert seen(run, "read") == [(1, "Elm", 7, 1.5), (2, None, None, None), (3, None, None, None)]
+        assert run.view("read").to_arrow().column_names == ["id", "street", "z", "lat"]
+        assert seen(run, "near") == [(1,)]
+        assert seen(run, "flat") == [(1, "Elm", 7, 1.5, None), *((i, None, None, None, None) for i in (2, 3))]
+        assert run.view("flat").to_arrow().column_names == ["id", "street", "zip", "at_lat", "at_lon"]
+        assert seen(run, "sold") == [(1, 1, "a", 2), (1, 2, None, None), (1, 3, "b", None)]
+        assert seen(run, "first") == [(1, "a"), (2, None), (3, None)]
+        run.push("t", [{"id": 1, "address": {"street": "Oak", "zip": 12}}])
+        run.delete("t", [{"id": 3}])
+        run.step()
+        assert seen(run, "whole") == [(1, {"street": "Oak", "zip": 12, "geo": None}), (2, NOWHERE)]
+        assert seen(run, "near") == seen(run, "sold") == []
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_whole_structs_are_keys_and_values(workers: int) -> None:
+    """Of groups, joins, aggregates, choices; a null struct is no struct of nulls, and as a key equal to nothing."""
+    known = dbsp.coalesce(col("address"), dbsp.lit(None, ADDRESS))
+    views = {
+        "by": T.group_by("address").aggregate(n=dbsp.count()),
+        "pairs": T.select("id", "address").join(T.select("address", other="id"), on="address").select("id", "other"),
+        "kinds": T.aggregate(n=dbsp.count_distinct("address"), high=dbsp.max("address"), zips=dbsp.sum("address.zip")),
+        "lists": T.aggregate(all=dbsp.array_agg(dbsp.struct("id", s="address.street"), order_by="id")),
+        "chosen": T.select("id", a=dbsp.when(col("id") > 1, known).otherwise(None), none=col("address").is_null()),
+        "top": T.limit(1, by="address").select("id"),
+    }
+    with dbsp.open(dbsp.circuit("c", views), workers=workers) as run:
+        run.push("t", [{"id": 1, "address": ELM}, {"id": 2, "address": ELM}, {"id": 3, "address": {}}, {"id": 4}])
+        run.step()
+        assert seen(run, "by") == [(None, 1), (ELM, 2), (NOWHERE, 1)]
+        assert seen(run, "pairs") == [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3)]
+        assert seen(run, "kinds") == [(2, NOWHERE, 14)]
+        streets = [(1, "Elm"), (2, "Elm"), (3, None), (4, None)]
+        assert seen(run, "lists") == [([{"id": i, "s": street} for i, street in streets],)]
+        assert seen(run, "chosen") == [(1, None, False), (2, ELM, False), (3, NOWHERE, False), (4, None, True)]
+        assert seen(run, "top") == [(1,)]
+        run.delete("t", [{"id": 1}, {"id": 3}])
+        run.step()
+        assert seen(run, "by") == [(None, 1), (ELM, 1)]
+        assert seen(run, "pairs") == [(2, 2)]
+        assert seen(run, "kinds") == [(1, ELM, 7)]
+        assert seen(run, "top") == [(2,)]
+
+
+def test_arrow_structs_are_taken_by_name() -> None:
+    """Fields in another order, wide and encoded texts, fewer fields; a schema with promises inside."""
+    inner = pa.struct([pa.field("zip", pa.int32(), nullable=False), ("street", pa.large_string())])
+    rows = pa.table({"id": [1], "address": pa.array([{"zip": 7, "street": "Elm"}], inner)})
+    with dbsp.open(dbsp.circuit("c", {"v": T.select("address")})) as run:
+        run.push("t", rows)
+        run.step()
+        assert run.view("v").to_pylist() == [{"address": {"street": "Elm", "zip": 7, "geo": None}}]
+        assert run.view("v").to_arrow().schema.field("address").type == ADDRESS
+    declared = dbsp.table("d", pa.schema([("id", pa.int64()), ("x", pa.struct([inner.field(0)]))]))
+    assert str(declared.schema["x"].type) == "struct<zip: int32>"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"id": 1, "address": {"city": "x"}}], "no such field: field=city"),
+        ([{"id": 1, "address": {"geo": {"alt": 1.0}}}], "no such field: field=alt"),
+        ([{"id": 1, "lines": [{"qty": 1}]}], "no such field: field=qty"),
+        ([{"id": 1, "address": {"zip": "x"}}], 'dbsp.struct_of({"street": dbsp.STRING, "zip": dbsp.INT64, "geo": dbsp'),
+        ([{"id": 1, "address": 5}], "column=address"),
+        (pa.table({"id": [1], "address": [{"city": "x"}]}), "no such field: field=city"),
+    ],
+)
+def test_rows_that_do_not_fit(rows: Any, message: str) -> None:
+    """Nothing is dropped, at no depth; the table goes on."""
+    with dbsp.open(dbsp.circuit("c", {"v": T.select("id")})) as run:
+        with pytest.raises(CircuitError) as caught:
+            run.push("t", rows)
+        assert message in str(caught.value)
+        run.push("t", [{"id": 1}])
+        run.step()
+        assert run.view("v").to_pylist() == [{"id": 1}]
+
+
+def test_user_functions_take_and_make_structs() -> None:
+    """As dicts; one with a field too many fails its row."""
+
+    def moved(row: dict[str, Any]) -> dict[str, Any]:
+        return {"id": row["id"], "to": {"zip": row["address"]["zip"] + 1} | ({"x": 1} if row["id"] == 2 else {})}
+
+    stream = T.map(moved, schema={"id": dbsp.INT64, "to": dbsp.struct_of({"zip": dbsp.INT64})})
+    with dbsp.open(dbsp.circuit("c", {"v": stream})) as run:
+        run.push("t", [{"id": 1, "address": ELM}, {"id": 2, "address": ELM}])
+        run.step()
+        assert run.view("v").to_pylist() == [{"id": 1, "to": {"zip": 8}}]
+        assert len(run.dead_letters()) == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: T.select(x=col("address.stret")), "no such field: struct=address field='stret'"),
+        (lambda: T.select("address.stret"), 'did you mean "street"?'),
+        (lambda: T.select(x=col("id").field("a")), "it is for structs: a column of type dbsp.struct_of"),
+        (lambda: T.select(x=col("lines").field("sku")), 'write .element(1).field("sku")'),
+        (lambda: T.select(x=col("address.street").field("a")), 'of JSON text write .json_value("$.a")'),
+        (lambda: T.select(x=col("address").field(1)), "a field is named by a text"),
+        (lambda: T.select(x=col("address")[1]), "write .element(1) for the first of a list"),
+        (lambda: T.unnest("lines"), 'write .explode("lines") for the elements of a list, then .unnest("lines")'),
+        (lambda: T.unnest("id"), "unnest takes a struct"),
+        (lambda: T.unnest("adress"), 'did you mean "address"?'),
+        (lambda: T.explode("address"), 'write .unnest("address") for the fields of a struct'),
+        (lambda: T.with_columns(zip=col("id")).unnest("address"), "columns=['zip']"),
+        (lambda: T.filter(col("address") == col("address")), "structs are not compared in expressions"),
+        (lambda: T.select(x=dbsp.greatest(col("address"), col("address"))), "structs are not compared"),
+        (lambda: T.select(x=col("address").nullif(col("address"))), "structs are not compared"),
+        (lambda: T.select(x=col("address").cast(dbsp.STRING)), "there is no cast from struct"),
+        (lambda: T.select(x=col("address").try_cast(dbsp.struct_of({"zip": dbsp.STRING}))), "there is no cast"),
+        (lambda: T.group_by("address.zip"), '.with_columns(zip=dbsp.col("address.zip"))'),
+        (T.flatten, '.unnest("struct") for columns'),
+        (lambda: dbsp.struct({"zip": dbsp.INT64}), "write dbsp.struct_of({…}) for the type"),
+        (dbsp.struct, "fields of different names"),
+        (lambda: dbsp.struct("id", id=col("id")), "fields of different names"),
+        (lambda: dbsp.table("x", {"a": {"b": dbsp.INT64}}), "write dbsp.struct_of({…}) for a struct"),
+        (lambda: dbsp.table("x", {"a": pa.map_(pa.string(), pa.int64())}), "make a map a list of its entries"),
+        (lambda: dbsp.table("x", {"a": pa.struct([])}), "unsupported column type: column=a"),
+    ],
+)
+def test_what_is_refused(made: Callable[[], Any], message: str) -> None:
+    """With what to write."""
+    with pytest.raises((CircuitError, AttributeError)) as caught:
+        made()
+    assert message in str(caught.value)
+
+
+def test_a_column_with_a_dot_in_its_name_is_that_column() -> None:
+    """Before it is a path."""
+    both = dbsp.table("x", {"a.b": dbsp.INT64, "a": dbsp.struct_of({"b": dbsp.STRING, "c.d": dbsp.INT64})})
+    assert str(both.select("a.b", s=col("a")["b"], d=col("a")["c.d"]).schema) == "(a.b: int64, s: string, d: int64)"
+
+
+def test_parquet_out_and_in(tmp_path: Path) -> None:
+    """The struct is whole on both sides."""
+    circuit = dbsp.circuit("c", {"v": T.select("id", "address", "lines")})
+    with dbsp.open(circuit) as run:
+        run.push("t", [{"id": 1, "address": ELM, "lines": [{"sku": "a"}, None]}, {"id": 2}])
+        run.step()
+        table = run.view("v").to_arrow()
+        pq.write_table(table, tmp_path / "v.parquet")
+    with dbsp.open(circuit) as run:
+        run.push("t", pq.read_table(tmp_path / "v.parquet"))
+        run.step()
+        assert run.view("v").to_arrow().equals(table)
+
+
+def rows_of(seed: int) -> list[dict[str, Any]]:
+    """Ten rows under six keys: null structs, structs of nulls, lists of both."""
+    pick = random.Random(seed)
+    geos = [None, {}, {"lat": 0.0}, {"lat": -0.0}, {"lat": float("nan"), "lon": 1.0}]
+    addresses = [None, *({"geo": geo, "zip": number} for geo in geos for number in (None, 1))]
+    lines = [None, [], [None], [{}], [{"sku": "a", "n": 1}, None]]
+    return [
+        {"id": pick.randrange(6), "address": pick.choice(addresses), "lines": pick.choice(lines)} for _ in range(10)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_state_of_structs_survives(seed: int) -> None:
+    """Restarts and rescales between upserts and deletes: the answers are those of a run without, and of the last rows."""
+    geo = T.select("id", "lines", geo="address.geo")
+    circuit = dbsp.circuit("c", {"by": geo.group_by("geo", "lines").aggregate(ids=dbsp.array_agg("id")), "all": T})
+    last: dict[int, Any] = {}
+    with dbsp.open(circuit, workers=2) as run, dbsp.open(circuit) as plain:
+        for step in range(8):
+            rows, gone = rows_of(10 * seed + step), {"id": step % 6}
+            for each in (run, plain):
+                each.push("t", rows)
+                each.delete("t", [gone])
+                each.step()
+            last |= {row["id"]: row for row in rows}
+            last.pop(gone["id"], None)
+            assert repr(seen(run, "by")) == repr(seen(plain, "by"))
+            assert repr(seen(run, "all")) == repr(seen(plain, "all"))
+            assert sorted(row["id"] for row in run.view("all").to_pylist()) == sorted(last)
+            if step % 3 == 0:
+                run.checkpoint()
+            if step % 2:
+                run.restart()
+            if step in {2, 5}:
+                run.rescale(step // 2)
+        want = {row["id"]: pa.scalar(row["address"], ADDRESS).as_py() for row in last.values()}
+        assert repr(sorted((row["id"], row["address"]) for row in run.view("all").to_pylist())) == repr(
+            sorted((key, canonical(address)) for key, address in want.items())
+        )
+
+
+def canonical(value: Any) -> Any:
+    """-0.0 is kept as 0.0."""
+    if isinstance(value, dict):
+        return {name: canonical(part) for name, part in value.items()}
+    return value + 0.0 if isinstance(value, float) else value
