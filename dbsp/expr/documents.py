@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import Expression, Function, Operands
 from dbsp.expr.strings import fit_text
-from dbsp.zset.schema import INT64, STRING
+from dbsp.zset.schema import INT64, STRING, list_of
 
 Key = str | int
 _PATH = re.compile(r"""\$((?:\.[A-Za-z_]\w*|\["(?:[^"\\]|\\.)*"\]|\[\d+\])*)""")
@@ -91,6 +91,11 @@ def _count(value: Any) -> int | None:
     return len(value) if isinstance(value, list | dict) else None
 
 
+def _elements(value: Any) -> list[str | None] | None:
+    """Each element as `_text`."""
+    return [_text(element) for element in value] if isinstance(value, list) else None
+
+
 def _by_text(values: pa.Array, path: str, of: Any, type_: pa.DataType) -> pa.Array:
     """One look per different text."""
     keys = keys_of(path)
@@ -107,6 +112,14 @@ JSON_VALUE = Function(
     nulls="always",
     text="{0}.json_value({1})",
 )
+JSON_ELEMENTS = Function(
+    name="json_elements",
+    fit=_fit_path,
+    result=lambda *_: list_of(STRING),
+    compute=lambda values, path: _by_text(values, path, _elements, list_of(STRING)),
+    nulls="always",
+    text="{0}.json_elements({1})",
+)
 JSON_LENGTH = Function(
     name="json_length",
     fit=_fit_path,
@@ -116,4 +129,4 @@ JSON_LENGTH = Function(
     text="{0}.json_length({1})",
 )
 
-FUNCTIONS = (JSON_VALUE, JSON_LENGTH)
+FUNCTIONS = (JSON_VALUE, JSON_LENGTH, JSON_ELEMENTS)

@@ -160,6 +160,27 @@ class Texts(Applied):
         """
         return self._call(documents.JSON_VALUE, options=(path,))
 
+    def json_elements(self, path: str = "$") -> Expr:
+        """The elements of the list at a path of a JSON text, each as `json_value` gives it; null where there is no list.
+
+        **Cost** Python per different text.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"doc": dbsp.STRING})
+        >>> items = t.select(item=dbsp.col("doc").json_elements("$.items")).explode("item")
+        >>> skus = items.select(sku=dbsp.col("item").json_value("$.sku"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"skus": skus})) as run:
+        ...     run.push("t", [{"doc": '{"items": [{"sku": "a"}, {"sku": "b"}]}'}])
+        ...     print(run.step()["skus"].to_rows())
+        ...     run.delete("t", [{"doc": '{"items": [{"sku": "a"}, {"sku": "b"}]}'}])
+        ...     print(run.step()["skus"].to_rows())
+        [(('a',), 1), (('b',), 1)]
+        [(('a',), -1), (('b',), -1)]
+        """
+        return self._call(documents.JSON_ELEMENTS, options=(path,))
+
     def json_length(self, path: str = "$") -> Expr:
         """How many members the list or object at a path has; null where there is none."""
         return self._call(documents.JSON_LENGTH, options=(path,))
