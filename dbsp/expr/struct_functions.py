@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -72,5 +71,8 @@ def path_of(name: str, schema: Schema) -> Expression | None:
     for taken in range(1, len(parts)):
         head = ".".join(parts[:taken])
         if head in schema and is_struct(schema[head].type):
-            return reduce(lambda struct, field: Call(FIELD, (struct,), (field,)), parts[taken:], ColumnRef(head))
+            found: Expression = ColumnRef(head)
+            for field in parts[taken:]:
+                found = Call(FIELD, (found,), (field,))
+            return found
     return None

@@ -70,11 +70,20 @@ Bytes = bytes | bytearray | memoryview
 @lru_cache(maxsize=1024)
 def schema_id(schema: Schema, arrangement: Arrangement | None = None) -> int:
     """A 64-bit number of a schema and how its batches are arranged; the same on every machine and for ever."""
-    lines = [f"{c.name!r} {c.type} {'null' if c.nullable else 'not null'}" for c in schema]
+    lines = [f"{c.name!r} {_spelled(c.type)} {'null' if c.nullable else 'not null'}" for c in schema]
     if arrangement is not None:
         lines.append(f"key {list(arrangement.key)!r} weights {arrangement.weights}")
         lines += [f"order {by.column!r} {by.descending} {by.nulls_first}" for by in arrangement.order]
     return int.from_bytes(hashlib.blake2b("\n".join(lines).encode(), digest_size=8).digest(), "little")
+
+
+def _spelled(type_: pa.DataType) -> str:
+    """Arrow's name of a type, with the names of fields quoted: no two types have one."""
+    if is_struct_type(type_):
+        return f"struct<{', '.join(f'{field.name!r}: {_spelled(field.type)}' for field in type_)}>"
+    if is_list(type_) and pa.types.is_nested(type_.value_type):
+        return f"list<item: {_spelled(type_.value_type)}>"
+    return str(type_)
 
 
 def encoded_size(batch: Batch) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dbsp.errors import CircuitError, DataError
 from dbsp.zset.batch import Batch, arrange
-from dbsp.zset.encoding import decode, encode, encoded_size
+from dbsp.zset.encoding import decode, encode, encoded_size, schema_id
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.fitting import array_of, cast_to
 from dbsp.zset.hashing import hash_columns
@@ -117,6 +117,13 @@ def test_a_null_struct_is_no_struct_of_nulls() -> None:
     schema = Schema.of({"x": struct_of({"a": INT32})})
     batch = Batch.from_rows(schema, [((None,), 1), (({"a": None},), 1), ((None,), -1)])
     assert arrange(batch, Arrangement(schema=schema, key=("x",))).to_rows() == [(({"a": None},), 1)]
+
+
+def test_a_schema_has_its_own_number() -> None:
+    """Whatever fields are called."""
+    types = [struct_of({"a": INT64, "b": INT64}), struct_of({"a: int64, b": INT64}), struct_of({"a": INT64})]
+    types += [list_of(type_) for type_ in types]
+    assert len({schema_id(Schema.of({"x": type_})) for type_ in types}) == len(types)
 
 
 def test_damage_is_found() -> None:
