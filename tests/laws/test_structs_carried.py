@@ -91,7 +91,7 @@ def test_a_struct_is_carried_like_its_fields(name: str, workers: int) -> None:
                 run.delete(table, gone)
                 new = [row() for _ in range(pick.randrange(6))]
                 run.push(table, new)
-                rows += new
+                rows.extend(new)
             run.step(clock=dt.datetime(2026, 1, 1, 0, 0, step))
             one, other = (rows_of(run, view) for view in ("whole", "parts"))
             assert one == other
