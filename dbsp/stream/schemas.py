@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from dbsp.errors import CircuitError
+from dbsp.zset.batch import schema_of
 from dbsp.zset.schema import Column, Schema
 
 Columns = Mapping[str, pa.DataType] | Iterable[Column] | Schema
 
 
 def as_schema(columns: Columns) -> Schema:
-    """A schema from what a user may write for one."""
+    """A schema from what a user may write for one; of an Arrow schema, such as a Parquet file's, the nearest types."""
     if isinstance(columns, Schema):
         return columns
     if isinstance(columns, pa.Schema):
-        return Schema(tuple(Column(field.name, field.type, field.nullable) for field in columns))
+        return schema_of(columns)
     if isinstance(columns, Mapping):
         for name, type_ in columns.items():
             if not isinstance(type_, pa.DataType):
