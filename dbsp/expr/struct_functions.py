@@ -19,7 +19,8 @@ def _fit_field(operands: Operands) -> tuple[Expression, ...]:
     if isinstance(arg, Literal) or type_ is None or not is_struct(type_):
         raise operands.refuse(_other_than_struct(type_, name))
     if name not in [field.name for field in type_]:
-        hint = nearest(name, [field.name for field in type_])
+        all_of_them = f'write stream.unnest("{arg}") for all fields as columns'
+        hint = all_of_them if name == "*" else nearest(name, [field.name for field in type_])
         raise CircuitError(f"no such field: struct={arg} field={name!r}", hint)
     return (arg,)
 

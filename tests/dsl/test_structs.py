@@ -142,6 +142,7 @@ def test_user_functions_take_and_make_structs() -> None:
     [
         (lambda: T.select(x=col("address.stret")), "no such field: struct=address field='stret'"),
         (lambda: T.select("address.stret"), 'did you mean "street"?'),
+        (lambda: T.select("id", "address.*"), 'write stream.unnest("address") for all fields'),
         (lambda: T.select(x=col("id").field("a")), "it is for structs: a column of type dbsp.struct_of"),
         (lambda: T.select(x=col("lines").field("sku")), 'write .element(1).field("sku")'),
         (lambda: T.select(x=col("address.street").field("a")), 'of JSON text write .json_value("$.a")'),
