@@ -68,7 +68,7 @@ Positions = NDArray[np.int64]
 
 
 def is_bytes(array: pa.Array) -> bool:
-    """Whether the array holds strings, binary, or lists, which are compared as bytes (`dbsp.zset.nested`)."""
+    """Whether the array holds strings, binary, or lists, which are hashed and ordered as bytes (`dbsp.zset.nested`)."""
     return array.type.id in _BYTES
 
 
