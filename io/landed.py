@@ -34,6 +34,8 @@ from dbsp.io.formats.arrow_rows import OPERATION, push_of
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.pushed import BadRow, Push
 from dbsp.zset.batch import Batch
+from dbsp.zset.fitting import cast_to
+from dbsp.zset.schema import is_struct
 
 LINES = frozenset({".json", ".jsonl", ".ndjson"})
 PARQUET = ".parquet"
@@ -192,7 +194,7 @@ def fitted(found: pa.Table, table: Table) -> Push:
 def _converted(values: pa.Array, wanted: pa.DataType) -> list[tuple[pa.Array, str]]:
     """Pieces of the values in the wanted type, by halves where one fails; that one is a null with the reason beside."""
     try:
-        return [(values.cast(wanted), "")]
+        return [(cast_to(values, wanted), "")]
     except pa.ArrowException as error:
         if len(values) == 1:
             return [(pa.nulls(1, wanted), " ".join(str(error).split()))]
@@ -231,6 +233,8 @@ def _family(type_: pa.DataType) -> Any:
         return _family(type_.value_type)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return ("list", _family(type_.value_type))
+    if is_struct(type_):
+        return ("struct", frozenset((field.name, _family(field.type)) for field in type_))
     if pa.types.is_timestamp(type_):
         return ("timestamp", type_.tz is not None)
     return next((name for name, belongs in _FAMILIES if belongs(type_)), type_)

@@ -107,3 +107,14 @@ def test_a_semi_join_has_the_left_columns() -> None:
         assert run.step()["v"].to_rows() == [((1, 5, 0), 1)]
         run.delete("u", [{"id": 1, "at": 4, "y": 0}])
         assert run.step()["v"].to_rows() == [((1, 5, 0), -1)]
+
+
+def test_a_field_of_a_joined_streams_struct_is_followed() -> None:
+    place = dbsp.struct_of({"zip": dbsp.INT64})
+    a = dbsp.table("a", {"id": dbsp.INT64, "place": place})
+    b = dbsp.table("b", {"id": dbsp.INT64, "place": place})
+    moved = a.join(b, on="id").filter(a["place.zip"] != b["place.zip"]).select("id")
+    with dbsp.open(dbsp.circuit("moves", {"moved": moved})) as run:
+        for table, zips in (("a", (1, 2)), ("b", (1, 3))):
+            run.push(table, [{"id": number, "place": {"zip": zip_}} for number, zip_ in enumerate(zips)])
+        assert run.step()["moved"].to_rows() == [((1,), 1)]

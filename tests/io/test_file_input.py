@@ -23,7 +23,7 @@ from dbsp.io import FileInputLog
 from dbsp.io import file_input as module
 from dbsp.io.examine import examine_files
 from dbsp.logs import Range
-from dbsp.zset.schema import FLOAT64, INT64, STRING, TIMESTAMP, Column, Schema
+from dbsp.zset.schema import FLOAT64, INT64, STRING, TIMESTAMP, Column, Schema, list_of, struct_of
 from tests.io.log_contracts import InputLogContract
 from tests.io.log_samples import OTHER, TABLE
 
@@ -179,6 +179,22 @@ def test_types_are_converted_where_no_value_changes(tmp_path: Path) -> None:
         assert [(letter.offset, letter.reason.split(":")[0]) for letter in piece.dead] == [
             (1, "column id"),
             (3, "column id"),
+        ]
+
+
+def test_nested_columns_are_read_field_by_field(tmp_path: Path) -> None:
+    item = struct_of({"sku": STRING, "n": INT64})
+    table = Table(name="other", schema=Schema.of([Column("place", item), Column("items", list_of(item))]))
+    stored = pa.struct([("n", pa.int32()), ("sku", pa.large_string())])
+    rows = [{"n": 1, "sku": "a"}, None], [[{"n": 2, "sku": "b"}, {"n": None, "sku": None}], []]
+    with closing(Landing(tmp_path, table)) as landing:
+        columns = {"place": pa.array(rows[0], stored), "items": pa.array(rows[1], pa.list_(stored))}
+        land(landing.files / "other", "1.parquet", pa.table(columns))
+        log = landing.open()
+        (piece,) = log.read(Range(table="other", partition=0, first=0, last=log.ends()["other", 0]), 0)
+        assert [column.to_pylist() for column in piece.batch.columns] == [
+            [{"sku": "a", "n": 1}, None],
+            [[{"sku": "b", "n": 2}, {"sku": None, "n": None}], []],
         ]
 
 
