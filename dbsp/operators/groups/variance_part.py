@@ -18,18 +18,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.errors import CapacityError, InternalError
+from dbsp.errors import CapacityError
 from dbsp.operators.columns import column_of
-from dbsp.operators.groups.float_part import BIN, float_bits
-from dbsp.operators.groups.part import Positions, Values, group_of, key_columns, of_same_keys
+from dbsp.operators.groups.binned_part import BinnedPart, Sums, by_bin
+from dbsp.operators.groups.float_part import float_bits
+from dbsp.operators.groups.part import Positions, Values, key_columns
 from dbsp.operators.keyed_runs import keyed_runs
-from dbsp.operators.operator import State
-from dbsp.zset.arrays import canonical_floats, from_values, gather, valid_rows, value_view
+from dbsp.zset.arrays import canonical_floats, from_values, gather, valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import OVERFLOW_HINT, partition_by, variances
-from dbsp.zset.schema import INT16, Arrangement, Column, Schema
-
-Sums = npt.NDArray[np.int64]
+from dbsp.zset.schema import INT16, Arrangement, Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +43,7 @@ class VarianceForm:
 
     def arrangement(self) -> Arrangement:
         """By group."""
-        schema = Schema((*self.keys.columns, Column(BIN, INT16, nullable=False)))
-        return Arrangement(schema=schema, key=self.keys.names, weights=2)
+        return by_bin(self.keys, 2)
 
     def of(self, batch: Batch) -> Batch:
         """The bins of every group's values, summed."""
@@ -83,7 +80,7 @@ class VarianceCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VariancePart:
+class VariancePart(BinnedPart):
     """All variances of one float column."""
 
     bins: VarianceForm
@@ -92,32 +89,6 @@ class VariancePart:
     def __str__(self) -> str:
         """The aggregates."""
         return ", ".join(f"{call.name} = {call.text}" for call in self.calls)
-
-    def form(self) -> VarianceForm:
-        """Keys and bins."""
-        return self.bins
-
-    def names(self) -> tuple[str, ...]:
-        """The aggregates' names."""
-        return tuple(call.name for call in self.calls)
-
-    def arrangements(self) -> tuple[Arrangement, ...]:
-        """The bins of each group."""
-        return (self.bins.arrangement(),)
-
-    def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """The variances before and after the change."""
-        if groups.key_hash is None:
-            raise InternalError("groups are arranged")
-        group, found = of_same_keys(groups, *state.spine(0).matches(groups.key_hash))
-        bins, sums = value_view(found.column(BIN)), found.weights
-        old = self._values(len(groups), group, bins, sums)
-        if len(delta) == 0:
-            return old, old
-        state.append(0, delta)
-        group = np.concatenate([group, group_of(groups, delta)])
-        bins = np.concatenate([bins, value_view(delta.column(BIN))])
-        return old, self._values(len(groups), group, bins, np.concatenate([sums, delta.weights]))
 
     def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
         """The columns, out of (group, bin) rows in any order."""

@@ -1,0 +1,86 @@
+"""What the exact sums of floats have in common: integers per group and bin, read and kept alike, rounded when shown."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import InternalError
+from dbsp.operators.groups.part import Positions, Values, group_of, of_same_keys
+from dbsp.operators.operator import State
+from dbsp.zset.arrays import value_view
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import INT16, Arrangement, Column, Schema
+
+BIN = "__bin__"
+Sums = npt.NDArray[np.int64]
+
+
+class Form(Protocol):
+    """Rows as (keys, bin) with their sums."""
+
+    def arrangement(self) -> Arrangement:
+        """By group."""
+        ...
+
+    def of(self, batch: Batch) -> Batch:
+        """The bins of every group's values, summed."""
+        ...
+
+
+class Call(Protocol):
+    """One aggregate out of the bins."""
+
+    @property
+    def name(self) -> str:
+        """What its column is called."""
+        ...
+
+
+def by_bin(keys: Schema, weights: int) -> Arrangement:
+    """Groups and bins, by group."""
+    schema = Schema((*keys.columns, Column(BIN, INT16, nullable=False)))
+    return Arrangement(schema=schema, key=keys.names, weights=weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinnedPart:
+    """Aggregates that are made of the bins of one form."""
+
+    bins: Form
+    calls: tuple[Call, ...]
+
+    def form(self) -> Form:
+        """Keys and bins."""
+        return self.bins
+
+    def names(self) -> tuple[str, ...]:
+        """The aggregates' names."""
+        return tuple(call.name for call in self.calls)
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The bins of each group."""
+        return (self.bins.arrangement(),)
+
+    def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
+        """The aggregates before and after the change."""
+        if groups.key_hash is None:
+            raise InternalError("groups are arranged")
+        group, found = of_same_keys(groups, *state.spine(0).matches(groups.key_hash))
+        bins, sums = value_view(found.column(BIN)), found.weights
+        old = self._values(len(groups), group, bins, sums)
+        if len(delta) == 0:
+            return old, old
+        state.append(0, delta)
+        group = np.concatenate([group, group_of(groups, delta)])
+        bins = np.concatenate([bins, value_view(delta.column(BIN))])
+        return old, self._values(len(groups), group, bins, np.concatenate([sums, delta.weights]))
+
+    @abstractmethod
+    def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
+        """The columns, out of (group, bin) rows in any order."""
+        ...
