@@ -440,7 +440,7 @@ class Hands:
     def _redistribute(self, command: do.Redistribute) -> p.Event:
         self._intend(command.version, command.checkpoint)
         ahead = self.warming.copied_bytes
-        moved = self.runtime.redistribute(command.version, command.checkpoint, command.old, command.new)
+        moved = self.runtime.redistribute(command.version, command.checkpoint, command.old, command.new, command.cut)
         self.moved = replace(moved, bytes_moved=moved.bytes_moved + ahead, bytes_ahead=ahead)
         self.warming.forget()
         fields = {

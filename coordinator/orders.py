@@ -127,12 +127,13 @@ class LogLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redistribute:
-    """Slice the opened version into `version` of the new layout. → `Redistributed`."""
+    """Slice the opened version, or the `cut` that is pinned now, into `version` of the new layout. → `Redistributed`."""
 
     version: int
     checkpoint: CheckpointId
     old: Layout
     new: Layout
+    cut: CheckpointId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,9 @@
 **Warm-up**: the same slicing, but most of its bytes are copied beside the steps before it. Databases of joining workers are made
 at the beginning; then a round copies what the new owners lack of the last published version, a checkpoint is taken, the next
 round copies what has changed since, and so on, until a round has found no more than `acceptable_recovery_lag` bytes missing.
-Then comes the switch: a cold rescale that finds nearly everything there. Until its last version is published a crash or an
-error anywhere finds the old layout.
+Then comes the switch: a cold rescale that finds nearly everything there. It begins when no checkpoint is in flight, and takes
+none: where all workers are on one host the state of now is sliced as it is, into the next version. Until that one is published
+a crash or an error anywhere finds the old layout.
 
 Invariants kept here: a layout is logged before it is used; while a round reads a version, no second newer one is begun, so that
 the one it reads is openable all the time (12); nothing that is copied ahead is part of any version before the switch (3); a
@@ -71,7 +72,7 @@ def begin_cold(facts: p.Facts, workers: int) -> Answer:
 
 
 def switch(facts: p.Facts, warming: p.Warming) -> Answer:
-    """At a published checkpoint: log the layout as it begins here, and slice."""
+    """Log the layout as it begins here, and slice: a published checkpoint of all that was done, or what is done as it is."""
     steps = dict(zip(facts.layout.workers, facts.layout.first_steps, strict=True))
     firsts = tuple(steps.get(worker, facts.next_step) for worker in warming.new.workers)
     new = replace(warming.new, first_steps=firsts)
@@ -113,7 +114,12 @@ def rescaling(state: p.Rescaling, event: p.Event) -> Answer | Anew | None:
 
 
 def _slice(state: p.Rescaling) -> Answer:
-    command = do.Redistribute(version=state.version, checkpoint=state.checkpoint, old=state.facts.layout, new=state.new)
+    facts = state.facts
+    done = facts.next_step == facts.checkpoint_step
+    command = do.Redistribute(
+        version=state.version, checkpoint=state.checkpoint, old=facts.layout, new=state.new,
+        cut=None if done else checkpoint_id(facts, facts.layout.version),
+    )  # fmt: skip
     return replace(state, awaits="redistributed"), (command,)
 
 
@@ -190,7 +196,7 @@ def _go_on(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answ
     if not warming.ended:
         return GoOn(facts=facts, ahead=ahead)
     if warming.ready or _caught_up(facts, warming):
-        return Rest(facts=replace(facts, warming=replace(warming, ready=True)), ahead=ahead)
+        return _switch_when_free(replace(facts, warming=replace(warming, ready=True)), warming.new, ahead)
     if facts.version >= (warming.awaited or facts.version + 1) or facts.next_step == facts.checkpoint_step:
         return _begin_round(facts, warming, ahead)
     if warming.awaited is None:
@@ -209,6 +215,21 @@ def _caught_up(facts: p.Facts, warming: p.Warming) -> bool:
     if facts.next_step == warming.step:
         return True
     return warming.round > 1 and warming.lag_bytes <= facts.acceptable_recovery_lag
+
+
+def _switch_when_free(facts: p.Facts, new: Layout, ahead: StepRecord | None) -> Answer | GoOn | Rest:
+    """Switch now, or when the checkpoint in flight has landed: steps go on until then, unless it is the one to switch at."""
+    together, copying = _share_a_host(facts.layout, new), facts.copying
+    if copying is not None and (together or copying.checkpoint.step != facts.next_step):
+        return GoOn(facts=facts, ahead=ahead)
+    if together and facts.warming is not None:
+        return switch(facts, facts.warming)
+    return Rest(facts=facts, ahead=ahead)
+
+
+def _share_a_host(old: Layout, new: Layout) -> bool:
+    """Whether all workers can read what another one's steps have made before it is a version."""
+    return len({*old.hosts, *new.hosts}) == 1
 
 
 def reads_older(facts: p.Facts) -> bool:

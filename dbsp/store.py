@@ -167,12 +167,21 @@ class Database(Protocol):
         """The traces of a version, for slicing."""
         ...
 
+    def read_cut(self, version: int, cut: CheckpointId) -> AbstractContextManager[VersionView]:
+        """The traces of the cut that was pinned for `version`, for slicing; `UnavailableError` if it is another or none."""
+        ...
+
     def adopt(
-        self, version: int, checkpoint: CheckpointId, make: Callable[[ChunkStore], Mapping[int, SpineState]]
+        self,
+        version: int,
+        checkpoint: CheckpointId,
+        make: Callable[[ChunkStore], Mapping[int, SpineState]],
+        cut: CheckpointId | None = None,
     ) -> CommitReport:
         """Make `version` out of states that `make` builds in the given chunk store; repeating it does nothing.
 
-        What was taken in warm and is not part of the version is let go of.
+        With `cut`, pinned here for `version`, they may refer to its chunks, and its small values are the version's; else it is
+        version - 1's. What was taken in warm and is not part of the version is let go of.
         """
         ...
 

@@ -45,9 +45,9 @@ def copy_version(
     if found is not None and found.checkpoint == checkpoint and found.report is not None:
         _release(scratch, durable, version, found)
         return found.report
-    cut = _pinned(scratch, version, checkpoint)
+    cut = pinned_cut(scratch, version, checkpoint)
     fresh, whole = _fresh(durable, cut, version, bytes_max)
-    durable.copy_in(checkpoint.epoch, _values(scratch, fresh))
+    durable.copy_in(checkpoint.epoch, chunk_values(scratch, fresh))
     # made on this host since it booted, like all of the scratch: there is nothing to find out by reading them back
     durable.environment.verified.add(fresh)
     if not whole:
@@ -60,7 +60,7 @@ def copy_version(
     return landed.report
 
 
-def _pinned(scratch: Scratch, version: int, checkpoint: CheckpointId) -> Record:
+def pinned_cut(scratch: Scratch, version: int, checkpoint: CheckpointId) -> Record:
     """The cut that was pinned for this version."""
     with scratch.environment.reading() as txn:
         cut = scratch.pin(txn, version)
@@ -132,7 +132,7 @@ def _report(durable: Durable, cut: Record, version: int) -> CommitReport:
     )
 
 
-def _values(scratch: Scratch, numbers: list[int]) -> Iterator[tuple[int, Any]]:
+def chunk_values(scratch: Scratch, numbers: list[int]) -> Iterator[tuple[int, Any]]:
     """Chunks out of the scratch."""
     with scratch.environment.reading() as txn:
         for number in numbers:

@@ -304,7 +304,7 @@ def _open(folder: Path, map_size_bytes: int, sync: bool) -> Any:
 
 
 def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Callable[[Txn], None]) -> None:
-    """Make an environment with its first content in a new folder, synced and closed.
+    """Make an environment with its first content in a new folder, closed, and synced if it is to be (`sync`).
 
     Creating one is not atomic in LMDB (its first meta pages are not synced), so the caller renames the folder into place.
     """
@@ -314,12 +314,14 @@ def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Call
         try:
             with env.begin(write=True) as txn:
                 fill(Txn(txn, writes=True))
-            env.sync(True)
+            if sync:
+                env.sync(True)
         finally:
             env.close()
     except lmdb.Error as error:
         raise translate(error, folder) from error
-    sync_folder(folder)
+    if sync:
+        sync_folder(folder)
 
 
 def translate(error: lmdb.Error, folder: Path) -> DbspError:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ from dbsp.storage.tables import Txn
 _OPENED, _BASE, _STEP, _NEXT_CHUNK, _EPOCH = b"opened", b"base", b"step", b"next chunk", b"epoch"
 _HOLDS = b"holds merges"
 _PREFIX, _RUBBISH = "scratch-", "rubbish-"
+
+RUBBISH_WAITS_S = 5.0
+"""How long old files wait at most for the steps to go on."""
 
 
 def boot_id() -> str:
@@ -75,9 +79,9 @@ class Scratch:
         self.environment = registry.acquire(self.folder, lambda: Environment(self.folder, map_size_bytes, sync=False))
 
     @staticmethod
-    def create(home: Path, start: Start, map_size_bytes: int) -> None:
-        """Make the scratch of an epoch, in place of any other."""
-        discard_all(home)
+    def create(home: Path, start: Start, map_size_bytes: int) -> Rubbish | None:
+        """Make the scratch of an epoch, in place of any other; what is left of these."""
+        rubbish = discard_all(home)
         temporary = home / f"{_RUBBISH}{uuid.uuid4().hex}"
 
         def fill(txn: Txn) -> None:
@@ -93,6 +97,7 @@ class Scratch:
 
         create_environment(temporary, map_size_bytes, sync=False, fill=fill)
         temporary.rename(folder_of(home, start.epoch))
+        return rubbish
 
     def is_current(self) -> bool:
         """Whether the folder still holds what was opened."""
@@ -273,13 +278,42 @@ def _told(raw: memoryview) -> bytes | None:
     return bytes(raw[1:]) if bytes(raw[:1]) == b"\x01" else None
 
 
-def discard_all(home: Path) -> None:
-    """Throw away every scratch folder, whatever its epoch."""
+class Rubbish:
+    """Folders that nobody reads again, deleted by a thread when steps go on (`delete`), or after `RUBBISH_WAITS_S`.
+
+    A file as large as the state takes a while to delete, and syncs of others wait for it: who opens a version has some to do, and
+    so has who writes the first step's outputs. What a process that ends leaves of them, the next `open` takes.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """Begin to wait."""
+        self._may_go = Event()
+        self._thread = Thread(target=self._delete, args=(tuple(folders),), name="dbsp-rubbish", daemon=True)
+        self._thread.start()
+
+    def _delete(self, folders: Sequence[Path]) -> None:
+        """The thread."""
+        self._may_go.wait(RUBBISH_WAITS_S)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def delete(self) -> None:
+        """Delete them now, beside what comes next."""
+        self._may_go.set()
+
+    def settle(self) -> None:
+        """Delete what is left, and wait until that is done."""
+        self._may_go.set()
+        self._thread.join()
+
+
+def discard_all(home: Path) -> Rubbish | None:
+    """Throw away every scratch folder, whatever its epoch: gone under their names on return, their files later."""
     for folder in list(home.iterdir()):
         if folder.name.startswith(_PREFIX):
             rubbish = home / f"{_RUBBISH}{uuid.uuid4().hex}"
             with suppress(FileNotFoundError):
                 os.rename(folder, rubbish)  # noqa: PTH104 (Path.rename does the same; a lost race must be told apart)
-    for folder in list(home.iterdir()):
-        if folder.name.startswith(_RUBBISH):
-            shutil.rmtree(folder, ignore_errors=True)
+    # listed here: a scratch that is made under such a name from now on is none of them
+    folders = [folder for folder in home.iterdir() if folder.name.startswith(_RUBBISH)]
+    return Rubbish(folders) if folders else None

@@ -44,11 +44,11 @@ from dbsp.processes import noted
 from dbsp.storage import registry, warm
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
-from dbsp.storage.committing import copy_version, pin_cut
+from dbsp.storage.committing import copy_version, pin_cut, pinned_cut
 from dbsp.storage.durable import NUMBERS, Durable
 from dbsp.storage.environment import MAP_SIZE_BYTES, sync_folder
 from dbsp.storage.records import table_key
-from dbsp.storage.scratch import Scratch, Start, discard_all
+from dbsp.storage.scratch import Rubbish, Scratch, Start, discard_all
 from dbsp.storage.tables import Txn
 from dbsp.storage.transaction import Reading, Transaction
 from dbsp.storage.verify import VerifyReport, verify_database
@@ -88,6 +88,8 @@ class WorkerDatabase:
         self._durable: Durable | None = self._opened_disk()
         self._closed = False
         self._scratch: Scratch | None = None
+        self._rubbish: Rubbish | None = None
+        self._base_step = 0
 
     @classmethod
     def create(
@@ -177,6 +179,7 @@ class WorkerDatabase:
         durable = self._disk()
         durable.raise_epoch(epoch)
         self._detach()
+        self._settle_rubbish()
         record = durable.keep_only(epoch, version)
         with durable.environment.reading() as txn:
             next_chunk = durable.next_chunk(txn)
@@ -187,7 +190,8 @@ class WorkerDatabase:
             step=record.step,
             next_chunk=next_chunk,
         )
-        Scratch.create(self.path, start, self._map_size_bytes)
+        self._rubbish = Scratch.create(self.path, start, self._map_size_bytes)
+        self._base_step = record.checkpoint.step
         self.attach(epoch)
         return record.checkpoint
 
@@ -225,6 +229,8 @@ class WorkerDatabase:
     ) -> Transaction:
         """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
         scratch, durable = self._of_epoch(epoch)
+        if self._rubbish is not None and step > self._base_step:
+            self._rubbish.delete()
         return Transaction(scratch, durable, step, segment, traces, self._chunk_bytes_max, lent)
 
     def pin(self, version: int, checkpoint: CheckpointId) -> None:
@@ -323,15 +329,35 @@ class WorkerDatabase:
             finally:
                 chunks.end()
 
+    @contextmanager
+    def read_cut(self, version: int, cut: CheckpointId) -> Iterator[VersionView]:
+        """The traces of a cut that was pinned for `version`, to be sliced; nothing of them may be kept after the block."""
+        scratch, durable = self._of_epoch(cut.epoch)
+        record = pinned_cut(scratch, version, cut)
+        reading = Reading(scratch, durable, self._chunk_bytes_max)
+        try:
+            yield VersionView(checkpoint=cut, traces=record.traces, chunks=reading.chunks)
+        finally:
+            reading.end()
+
     def adopt(
-        self, version: int, checkpoint: CheckpointId, make: Callable[[ChunkStore], Mapping[int, SpineState]]
+        self,
+        version: int,
+        checkpoint: CheckpointId,
+        make: Callable[[ChunkStore], Mapping[int, SpineState]],
+        cut: CheckpointId | None = None,
     ) -> CommitReport:
         """Make `version` out of states that `make` builds; what was there as version - 1 stays beside it.
 
+        With `cut`, which is pinned for `version`, they may refer to its chunks, and its small values are the version's.
         Until the last transaction has landed the database does not hold `version`. Open a version afterwards.
         """
-        self._detach()
-        return adopt_version(self._disk(), version, checkpoint, make, self._chunk_bytes_max)
+        if cut is None:
+            self._detach()
+            return adopt_version(self._disk(), version, checkpoint, make, self._chunk_bytes_max)
+        scratch, durable = self._of_epoch(cut.epoch)
+        pinned_cut(scratch, version, cut)
+        return adopt_version(durable, version, checkpoint, make, self._chunk_bytes_max, scratch)
 
     @property
     def chunk_bytes_max(self) -> int:
@@ -374,6 +400,7 @@ class WorkerDatabase:
         """Give the files back; what was not committed is gone when the next epoch opens a version."""
         self._closed = True
         self._let_go()
+        self._settle_rubbish()
 
     def _let_go(self) -> None:
         """Give the files of both sides back."""
@@ -385,4 +412,12 @@ class WorkerDatabase:
     def discard_scratch(self) -> None:
         """Throw the steps since the opened version away."""
         self._detach()
-        discard_all(self.path)
+        self._settle_rubbish()
+        self._rubbish = discard_all(self.path)
+        self._settle_rubbish()
+
+    def _settle_rubbish(self) -> None:
+        """Until the files of older epochs' scratches are deleted."""
+        if self._rubbish is not None:
+            self._rubbish.settle()
+            self._rubbish = None

@@ -144,11 +144,15 @@ class InProcessRuntime:
         self.pin(version, checkpoint, layout)
         return self.copy(version, checkpoint, layout).result()
 
-    def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
-        """Make `version` on every worker of the new layout by slicing the opened version of the old one's."""
+    def redistribute(
+        self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
+    ) -> MoveReport:
+        """Make `version` on every worker of the new layout by slicing the opened version of the old one's, or their `cut`."""
+        if cut is not None:
+            self.pin(version, cut, old)
         moved = total = 0
         for worker in new.workers:
-            report = tasks.take_over(self.work, worker, version, checkpoint, old, new)
+            report = tasks.take_over(self.work, worker, version, checkpoint, old, new, cut)
             moved, total = moved + report.bytes_written, total + report.state_bytes
         shards = max(old.shards, new.shards)
         return MoveReport(shards_moved=moved_shards(old, new), shards=shards, bytes_moved=moved, bytes_total=total)

@@ -146,8 +146,13 @@ class Runtime(Protocol):
         """`pin` and `copy` at once: every worker holds `version` on return."""
         ...
 
-    def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
+    def redistribute(
+        self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
+    ) -> MoveReport:
         """From the opened version (= version - 1, layout `old`) make `version` on every worker of `new`, by slicing alone.
+
+        With `cut` it is made of the state before step `cut.step`, which all workers of `old` pin first, and which is no version:
+        their hosts must be those of `new`, for no other sees what was not made durable.
 
         What was copied ahead by `warm` is not copied again; the version is the same.
         """

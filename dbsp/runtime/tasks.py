@@ -322,15 +322,24 @@ def materialized_view(plan: Plan, name: str) -> ViewSpec:
 
 
 def take_over(
-    work: Work, worker: int, version: int, checkpoint: CheckpointId, old: Layout, new: Layout
+    work: Work,
+    worker: int,
+    version: int,
+    checkpoint: CheckpointId,
+    old: Layout,
+    new: Layout,
+    cut: CheckpointId | None = None,
 ) -> CommitReport:
-    """Make `version` in a worker of the new layout out of slices of the old one's version - 1.
+    """Make `version` in a worker of the new layout out of slices of the old one's version - 1, or of the `cut` it has pinned.
 
     **Law** invariant 2: the ranges taken from the old workers are disjoint and together are what the worker owns.
     **Cost** bytes copied in are those that move; what stays is referred to.
     """
     target = work.site.database(worker, checkpoint)
-    return redistribute(_givers(work, worker, old, new), target, version, checkpoint, work.plan.all_traces())
+    givers = _givers(work, worker, old, new)
+    return redistribute(
+        givers, target, version, checkpoint, work.plan.all_traces(), cut=cut, opened=worker in old.workers
+    )
 
 
 def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: Layout) -> WarmReport:

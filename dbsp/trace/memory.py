@@ -206,10 +206,7 @@ class MemoryDatabase:
             done = self._versions.get(version)
             if done is not None and done.checkpoint == checkpoint and done.report is not None:
                 return done.report
-            cut = self._pinned.get(version)
-            if cut is None or cut.checkpoint != checkpoint:
-                story = f"version={version} step={checkpoint.step}"
-                raise UnavailableError(f"no cut is pinned for this version: {story}")
+            cut = self._cut_for(version, checkpoint)
             del self._pinned[version]
             report = self._report(version, cut.traces, before=self._versions[opened].traces)
             self._versions = {opened: self._versions[opened], version: replace(cut, report=report)}
@@ -303,8 +300,31 @@ class MemoryDatabase:
         finally:
             self._release(lease)
 
+    @contextmanager
+    def read_cut(self, version: int, cut: CheckpointId) -> Iterator[VersionView]:
+        """The traces of the cut that was pinned for `version`, to be sliced."""
+        with self._lock:
+            self.check(cut.epoch)
+            found = self._cut_for(version, cut)
+            lease = self._lease(list(found.traces.values()))
+        try:
+            yield VersionView(checkpoint=cut, traces=found.traces, chunks=self.chunks)
+        finally:
+            self._release(lease)
+
+    def _cut_for(self, version: int, cut: CheckpointId) -> _Version:
+        """The cut that was pinned."""
+        found = self._pinned.get(version)
+        if found is None or found.checkpoint != cut:
+            raise UnavailableError(f"no cut is pinned for this version: version={version} step={cut.step}")
+        return found
+
     def adopt(
-        self, version: int, checkpoint: CheckpointId, make: Callable[[ChunkStore], Mapping[int, SpineState]]
+        self,
+        version: int,
+        checkpoint: CheckpointId,
+        make: Callable[[ChunkStore], Mapping[int, SpineState]],
+        cut: CheckpointId | None = None,
     ) -> CommitReport:
         """Make `version` out of states that `make` builds; what was there as version - 1 stays beside it."""
         with self._lock:
@@ -317,17 +337,19 @@ class MemoryDatabase:
             warm = [ref for refs in self._warm.values() for ref in refs]
             traces = dict(make(self.chunks))
             kept = self._versions.get(version - 1)
-            before = {**(kept.traces if kept else {}), -1: SpineState(entries=(StoredBatch.of(warm),))}
+            source = kept if cut is None else self._cut_for(version, cut)
+            before = {**(source.traces if source else {}), -1: SpineState(entries=(StoredBatch.of(warm),))}
             report = self._report(version, traces, before=before)
             made = _Version(
                 checkpoint=checkpoint,
                 step=checkpoint.step,
                 traces=traces,
-                table=kept.table if kept else {},
+                table=source.table if source else {},
                 report=report,
             )
             self._versions = ({version - 1: kept} if kept else {}) | {version: made}
-            self._opened, self._held, self._pinned = None, {}, {}
+            if cut is None:  # else others still read it, until `open`
+                self._opened, self._held, self._pinned = None, {}, {}
             self._warm, self._warms = {}, False
             self._sweep(force=True)
             return report

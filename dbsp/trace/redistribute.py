@@ -46,11 +46,20 @@ class Redistributable(Protocol):
         """The traces of a version."""
         ...
 
+    def read_cut(self, version: int, cut: CheckpointId) -> AbstractContextManager[VersionView]:
+        """The traces of a cut that was pinned for `version`."""
+        ...
+
     def adopt(
-        self, version: int, checkpoint: CheckpointId, make: Callable[[ChunkStore], Mapping[int, SpineState]]
+        self,
+        version: int,
+        checkpoint: CheckpointId,
+        make: Callable[[ChunkStore], Mapping[int, SpineState]],
+        cut: CheckpointId | None = None,
     ) -> CommitReport:
         """Make `version` out of states that `make` builds in the given chunk store; repeating it does nothing.
 
+        With `cut` they may refer to the chunks of the cut that was pinned here for `version`.
         Warm chunks that the version does not refer to are gone afterwards.
         """
         ...
@@ -97,13 +106,17 @@ def redistribute(
     version: int,
     checkpoint: CheckpointId,
     traces: Sequence[TraceSpec],
+    *,
+    cut: CheckpointId | None = None,
+    opened: bool = False,
 ) -> CommitReport:
-    """Make `version` in `target` from these hash ranges of each giver's version - 1.
+    """Make `version` in `target` from these hash ranges of each giver's version - 1, or of the `cut` pinned for `version`.
 
+    `opened`: steps have run on the target too, so with a `cut` it has one as well.
     **Cost**: what moves is copied chunk by chunk; what stays in the target is referred to.
     """
     with ExitStack() as stack:
-        views = _opened(stack, givers, version - 1)
+        views = _opened(stack, givers, version - 1) if cut is None else _cuts(stack, givers, version, cut)
         warm, layout = target.warm_chunks(), checkpoint.layout_version
 
         def make(chunks: ChunkStore) -> Mapping[int, SpineState]:
@@ -112,7 +125,7 @@ def redistribute(
                 for trace in traces
             }
 
-        return target.adopt(version, checkpoint, make)
+        return target.adopt(version, checkpoint, make, cut if opened else None)
 
 
 def warm_up(
@@ -168,6 +181,17 @@ def _opened(stack: ExitStack, givers: Givers, version: int) -> list[_View]:
         )
         for giver, (database, ranges) in givers.items()
     ]
+
+
+def _cuts(stack: ExitStack, givers: Givers, version: int, cut: CheckpointId) -> list[_View]:
+    """The cuts that the givers have pinned, open as long as the stack."""
+    return [
+        _View(
+            giver=giver, database=database, ranges=ranges,
+            version=stack.enter_context(database.read_cut(version, cut)),
+        )
+        for giver, (database, ranges) in givers.items()
+    ]  # fmt: skip
 
 
 def _slices(trace: TraceSpec, views: Sequence[_View], target: Redistributable) -> list[Slices]:

@@ -451,8 +451,16 @@ class FakeRuntime:
         self.pin(version, checkpoint, layout)
         return self.copy(version, checkpoint, layout).result()
 
-    def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
-        rows = frozenset().union(*(self._database(w).versions[version - 1][1] for w in old.workers))
+    def redistribute(
+        self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
+    ) -> MoveReport:
+        if cut is None:
+            parts = [self._database(worker).versions[version - 1][1] for worker in old.workers]
+        else:
+            must((cut.step, cut.epoch) == (checkpoint.step, checkpoint.epoch), "3: the version is that of the cut")
+            self.pin(version, cut, old)
+            parts = [self._database(worker).pins[version][1] for worker in old.workers]
+        rows = frozenset().union(*parts)
         for worker in new.workers:
             task = partial(
                 self._adopt, worker, version, checkpoint, frozenset(r for r in rows if owner(new, r) == worker)

@@ -12,11 +12,12 @@ from dbsp.coordinator import protocol as p
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.rescaling import CANCELLED
 from dbsp.errors import InternalError
-from dbsp.layout import initial, rescaled
+from dbsp.layout import Layout, initial, rescaled
 from tests.coordinator.test_machine import LAYOUT, every_event, every_state, identity, names, play, record, running
 
 LAG = 1000
 NEW = rescaled(LAYOUT, 3, step=5)
+BEGAN = replace(NEW, first_steps=(0, 0, 8))
 ASKED = p.RescaleAsked(workers=3, strategy=p.WARMUP)
 MADE = (p.LayoutLogged(layout=NEW), p.Discarded(), p.Created(), p.Fenced())
 
@@ -26,9 +27,9 @@ def beginning(**changes: object) -> p.State:
     return running(acceptable_recovery_lag=LAG, **changes)
 
 
-def warming(*events: p.Event, **changes: object) -> tuple[p.State, list[do.Command]]:
+def warming(*events: p.Event, new: Layout = NEW, **changes: object) -> tuple[p.State, list[do.Command]]:
     """In the first round, and what came then."""
-    state, _ = play(beginning(**changes), ASKED, *MADE, p.WarmBegun(round=1))
+    state, _ = play(beginning(**changes), ASKED, p.LayoutLogged(layout=new), *MADE[1:], p.WarmBegun(round=1))
     return play(state, *events)
 
 
@@ -37,12 +38,12 @@ def nothing(state: p.State) -> p.State:
     return step(state, p.Recorded(record=None))[0]
 
 
-def round_two(lag: int = 0) -> tuple[p.State, list[do.Command]]:
+def round_two(lag: int = 0, new: Layout = NEW, **changes: object) -> tuple[p.State, list[do.Command]]:
     """The first round has ended, a checkpoint was taken, the second has begun, a step ran, and now it ends."""
     state, commands = warming(
         p.Recorded(record=record(5)), p.WarmEnded(round=1, lag_bytes=10**9), p.StepDone(step=5),
         p.Pinned(version=3), p.Recorded(record=record(6)), p.CopyEnded(version=3), p.StepDone(step=6), p.Published(version=3),
-        p.WarmBegun(round=2), p.Recorded(record=record(7)), p.WarmEnded(round=2, lag_bytes=lag),
+        p.WarmBegun(round=2), p.Recorded(record=record(7)), p.WarmEnded(round=2, lag_bytes=lag), new=new, **changes,
     )  # fmt: skip
     state, more = step(state, p.StepDone(step=7))
     return state, [*commands, *more]
@@ -66,20 +67,47 @@ def test_a_round_copies_the_last_published_version_while_steps_go_on() -> None:
 def test_rounds_follow_checkpoints_until_little_is_missing() -> None:
     state, commands = round_two(lag=LAG)
     assert names(commands) == [
-        "RunStep", "PinVersion", "CutStep", "RunStep", "Publish", "WarmUp", "CutStep", "RunStep", "PinVersion",
+        "RunStep", "PinVersion", "CutStep", "RunStep", "Publish", "WarmUp", "CutStep", "RunStep", "LogLayout",
     ]  # fmt: skip
     assert commands[5] == do.WarmUp(round=2, version=3, old=LAYOUT, new=NEW)
-    state, commands = play(state, p.Pinned(version=4), p.Copied(version=4), p.Published(version=4))
-    began = replace(NEW, first_steps=(0, 0, 8))
-    assert names(commands) == ["AwaitCopy", "Publish", "LogLayout"]
-    assert commands[-1] == do.LogLayout(layout=began, members=(0, 1, 2), forming=(2,)), "outputs begin at the switch"
-    state, commands = play(state, p.LayoutLogged(layout=began), p.Redistributed(version=5), p.Published(version=5))
-    made = identity(8, epoch=4, layout=NEW.version)
+    assert commands[-1] == do.LogLayout(layout=BEGAN, members=(0, 1, 2), forming=(2,)), "outputs begin at the switch"
+    state, commands = play(state, p.LayoutLogged(layout=BEGAN), p.Redistributed(version=4), p.Published(version=4))
+    made, cut = identity(8, epoch=4, layout=NEW.version), identity(8, epoch=4)
     assert commands == [
-        do.Redistribute(version=5, checkpoint=made, old=LAYOUT, new=began),
-        do.Publish(version=5, checkpoint=made, ends_rescale=True), do.ClaimEpoch(),
+        do.Redistribute(version=4, checkpoint=made, old=LAYOUT, new=BEGAN, cut=cut),
+        do.Publish(version=4, checkpoint=made, ends_rescale=True), do.ClaimEpoch(),
     ]  # fmt: skip
     assert state.facts.warming is None
+
+
+def test_where_hosts_differ_the_switch_slices_a_published_checkpoint() -> None:
+    """What steps have made and nobody has made durable is seen on its own host alone."""
+    apart = replace(LAYOUT, hosts=("here", "there"))
+    new = rescaled(apart, 3, step=5, host="here")
+    began = replace(new, first_steps=(0, 0, 8))
+    state, commands = round_two(lag=LAG, layout=apart, layouts={0: apart}, new=new)
+    assert names(commands)[-2:] == ["RunStep", "PinVersion"]
+    state, commands = play(state, p.Pinned(version=4), p.Copied(version=4), p.Published(version=4))
+    assert names(commands) == ["AwaitCopy", "Publish", "LogLayout"]
+    assert commands[-1] == do.LogLayout(layout=began, members=(0, 1, 2), forming=(2,))
+    state, commands = play(state, p.LayoutLogged(layout=began), p.Redistributed(version=5), p.Published(version=5))
+    made = identity(8, epoch=4, layout=new.version)
+    assert commands[0] == do.Redistribute(version=5, checkpoint=made, old=apart, new=began, cut=None)
+
+
+def test_the_switch_waits_for_the_checkpoint_in_flight_while_steps_go_on() -> None:
+    state, commands = play(
+        round_two(lag=LAG + 1)[0], p.Pinned(version=4), p.Recorded(record=record(8)), p.CopyEnded(version=4),
+        p.StepDone(step=8), p.Published(version=4), p.WarmBegun(round=3),
+        p.Recorded(record=record(9)), p.CheckpointAsked(), p.StepDone(step=9), p.Pinned(version=5),
+        p.Recorded(record=record(10)), p.WarmEnded(round=3, lag_bytes=LAG), p.CheckpointAsked(), p.StepDone(step=10),
+        p.Recorded(record=record(11)), p.CopyEnded(version=5), p.StepDone(step=11), p.Published(version=5),
+    )  # fmt: skip
+    assert names(commands)[-6:] == ["CutStep", "RunStep", "CutStep", "RunStep", "Publish", "LogLayout"]
+    began = replace(NEW, first_steps=(0, 0, 12))
+    state, commands = play(state, p.LayoutLogged(layout=began))
+    made, cut = identity(12, epoch=4, layout=NEW.version), identity(12, epoch=4)
+    assert commands == [do.Redistribute(version=6, checkpoint=made, old=LAYOUT, new=began, cut=cut)]
 
 
 def test_a_lag_that_is_not_accepted_means_another_round() -> None:
@@ -167,7 +195,7 @@ def test_the_same_rescale_asked_for_while_it_is_cancelled_is_begun_anew(after: t
 
 def test_a_cancel_during_the_switch_comes_too_late() -> None:
     state, _ = round_two()
-    state, _ = play(state, p.Pinned(version=4), p.Copied(version=4), p.Published(version=4), p.CancelAsked())
+    state, _ = play(state, p.CancelAsked())
     assert isinstance(state, p.Rescaling)
     assert not state.facts.wants.cancel
 
@@ -228,10 +256,9 @@ def test_a_stop_ends_the_round_and_keeps_the_wish() -> None:
 
 def test_a_wish_that_comes_during_the_switch_is_met_after_it() -> None:
     state, _ = round_two()
-    began = replace(NEW, first_steps=(0, 0, 8))
     state, _ = play(
-        state, p.Pinned(version=4), p.Copied(version=4), p.Published(version=4), p.LayoutLogged(layout=began),
-        p.RescaleAsked(workers=4), p.Redistributed(version=5), p.Published(version=5),
+        state, p.LayoutLogged(layout=BEGAN), p.RescaleAsked(workers=4), p.Redistributed(version=4),
+        p.Published(version=4),
     )  # fmt: skip
     assert isinstance(state, p.Recovering)
     assert state.facts.wants.rescale == 4

@@ -24,6 +24,7 @@ from tests.sim.faults import USUAL, Faults
 from tests.sim.simulation import Simulation
 
 Patch = pytest.MonkeyPatch
+Cut = CheckpointId | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,9 +218,9 @@ def move_a_shard_twice(patch: Patch) -> None:
     original = fakes.FakeRuntime.redistribute
 
     def redistribute(
-        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout
+        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
     ) -> MoveReport:
-        found = original(self, version, checkpoint, old, new)
+        found = original(self, version, checkpoint, old, new, cut)
         owner, other = new.owners[0], new.workers[-1]
         if owner != other:
             rows = self._database(owner).versions[version][1]
@@ -235,9 +236,9 @@ def forget_a_shard(patch: Patch) -> None:
     original = fakes.FakeRuntime.redistribute
 
     def redistribute(
-        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout
+        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
     ) -> MoveReport:
-        found = original(self, version, checkpoint, old, new)
+        found = original(self, version, checkpoint, old, new, cut)
         database = self._database(new.owners[0])
         identity, rows = database.versions[version]
         kept = frozenset(row for row in rows if fakes.row_hash(row) >> (64 - new.shard_bits))
@@ -247,13 +248,24 @@ def forget_a_shard(patch: Patch) -> None:
     patch.setattr(fakes.FakeRuntime, "redistribute", redistribute)
 
 
+def slice_the_version_before(patch: Patch) -> None:
+    original = fakes.FakeRuntime.redistribute
+
+    def redistribute(
+        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
+    ) -> MoveReport:
+        return original(self, version, checkpoint, old, new, None)
+
+    patch.setattr(fakes.FakeRuntime, "redistribute", redistribute)
+
+
 def discard_leavers_early(patch: Patch) -> None:
     original = fakes.FakeRuntime.redistribute
 
     def redistribute(
-        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout
+        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
     ) -> MoveReport:
-        found = original(self, version, checkpoint, old, new)
+        found = original(self, version, checkpoint, old, new, cut)
         for worker in set(old.workers) - set(new.workers):
             self.world.databases.pop(worker, None)
         return found
@@ -341,6 +353,13 @@ PLANTS = (
     ),
     Plant(
         rule="what a warm-up lacks is copied at the switch", breaks=take_over_early, design="9", seeds=60, faults=QUIET
+    ),
+    Plant(
+        rule="the switch slices what all steps have made",
+        breaks=slice_the_version_before,
+        design="9",
+        seeds=60,
+        faults=QUIET,
     ),
     Plant(rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=60),
     Plant(

@@ -23,6 +23,7 @@
 | 9 | a leaver stays until no openable version names it | `discard-leavers-early` | the simulator |
 | 9 | warm slices lie outside the manifest | `slices-in-the-manifest` | the simulator |
 | 9 | what a warm-up lacks is copied at the switch | `take-over-early` | the simulator |
+| 9 | the switch slices what all steps have made | `slice-the-version-before` | the simulator |
 | 9 | the deviations from the two hot seeds | the seeds' own rules | `tests/distribute/test_deviations.py` |
 
 "The simulator" is `tests/sim/test_coordinator_sim.py::test_a_planted_bug_is_found`, which states the number of seeds.

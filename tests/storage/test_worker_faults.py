@@ -511,3 +511,25 @@ def test_a_worker_that_came_back_is_read_through_an_older_handle(tmp_path: Path)
     with first.read_trace(BY_KEY) as spine:
         assert content(spine) == {(7, "x"): 1}
     keeps_the_inode.close()
+
+
+def test_old_scratches_are_gone_at_once_and_deleted_while_steps_go_on(tmp_path: Path) -> None:
+    """Their names are free when `open` returns; their files go at the second step, and a new scratch is none of them."""
+    database = filled(tmp_path / "worker", steps=3)
+    old = {folder.name for folder in database.path.iterdir() if folder.name.startswith("scratch-")}
+    database.open(1, 2)
+
+    def folders(prefix: str) -> list[str]:
+        return [folder.name for folder in database.path.iterdir() if folder.name.startswith(prefix)]
+
+    assert len(folders("scratch-")) == 1
+    assert not old & set(folders("scratch-"))
+    assert len(folders("rubbish-")) == 1
+    run_step(database, 2, 3, ROWS)
+    assert len(folders("rubbish-")) == 1
+    run_step(database, 2, 4, ROWS)
+    database.open(1, 3)
+    assert len(folders("rubbish-")) == 1, "that of epoch 2; the other one was deleted"
+    database.close()
+    assert not folders("rubbish-")
+    assert WorkerDatabase(database.path).versions()

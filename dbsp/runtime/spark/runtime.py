@@ -174,9 +174,13 @@ class SparkRuntime:
         self.pin(version, checkpoint, layout)
         return self.copy(version, checkpoint, layout).result()
 
-    def redistribute(self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout) -> MoveReport:
-        """Make `version` on every worker of the new layout by slicing the opened version of the old one's."""
-        taken = self._control_in("redistribute", new, tasks.take_over, version, checkpoint, old, new).values()
+    def redistribute(
+        self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
+    ) -> MoveReport:
+        """Make `version` on every worker of the new layout by slicing the opened version of the old one's, or their `cut`."""
+        if cut is not None:
+            self.pin(version, cut, old)
+        taken = self._control_in("redistribute", new, tasks.take_over, version, checkpoint, old, new, cut).values()
         return MoveReport(
             shards_moved=moved_shards(old, new),
             shards=max(old.shards, new.shards),
