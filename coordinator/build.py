@@ -35,6 +35,8 @@ from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.tasks import Work
 
 Section = TypeVar("Section", InputSection, OutputSection)
+OPENS_AT_ONCE = 8
+"""Workers of the local runtime that are fenced, sliced or opened at a time: each mostly waits for the disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,7 @@ def make_runtime(config: Config, work: Work) -> Runtime:
     if config.pipeline.runtime == "local":
         from dbsp.runtime.inprocess import InProcessRuntime  # noqa: PLC0415 - one of two
 
-        return InProcessRuntime(replace(work, keepers=ThreadKeepers()))
+        return InProcessRuntime(replace(work, keepers=ThreadKeepers()), opens_at_once=OPENS_AT_ONCE)
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError(
             "the Spark runtime needs the package pyspark", "pip install 'dbsp[spark]', or runtime = \"local\""

@@ -191,7 +191,7 @@ class Hands:
                 return p.LayoutLogged(layout=layout)
             case do.Redistribute():
                 return self._redistribute(command)
-            case do.WarmUp() | do.EndWarmUp():
+            case do.HoldMerges() | do.WarmUp() | do.EndWarmUp():
                 return self._warm(command)
             case do.LogDecision(epoch=epoch, step=number, command=decision):
                 record = self._parts.steps.decide(epoch, number, decision)
@@ -413,9 +413,12 @@ class Hands:
         self._parts.steps.trim(old[-1].checkpoint.step)
         self._parts.inputs.trim(old[-1].positions)
 
-    def _warm(self, command: do.WarmUp | do.EndWarmUp) -> p.Event:
-        """Begin a round, or take a warm-up back."""
+    def _warm(self, command: do.HoldMerges | do.WarmUp | do.EndWarmUp) -> p.Event:
+        """Let merges wait, begin a round, or take a warm-up back."""
         match command:
+            case do.HoldMerges(layout=layout):
+                self.runtime.hold_merges(layout)
+                return p.MergesHeld()
             case do.WarmUp():
                 told = self.warming.begin(command)
                 future = self.runtime.warm(

@@ -137,6 +137,13 @@ class Redistribute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HoldMerges:
+    """Let large merges of these workers wait, so that what is copied from now on is still there later. → `MergesHeld`."""
+
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
     """Begin to copy what the workers of `new` lack of `version`; `WarmEnded` is told at its end. → `WarmBegun`."""
 
@@ -192,6 +199,6 @@ class Finish:
 
 Command = (
     ClaimEpoch | CreateWorkers | FenceWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
-    | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | Redistribute | WarmUp | EndWarmUp | ForgetRescale
+    | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | Redistribute | HoldMerges | WarmUp | EndWarmUp | ForgetRescale
     | LogDecision | Wait | BackOff | Finish
 )  # fmt: skip

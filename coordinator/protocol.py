@@ -202,8 +202,8 @@ class Rescaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmingUp:
-    """Between two steps: databases are made for a warm-up ("logged", "discarded", "created", "fenced"), or a round begins
-    ("begun").
+    """Between two steps: databases are made for a warm-up ("logged", "discarded", "created", "fenced"), large merges are held
+    ("held"), or a round begins ("begun").
     """
 
     facts: Facts
@@ -387,6 +387,11 @@ class Redistributed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MergesHeld:
+    """Large merges wait: the next checkpoint is worth copying."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WarmBegun:
     """A round of a warm-up copies beside the steps."""
 
@@ -480,5 +485,6 @@ Request = CheckpointAsked | PauseAsked | ResumeAsked | RescaleAsked | CancelAske
 News = CopyEnded | WarmEnded
 Event = (
     Begin | Claimed | Created | Fenced | Held | Opened | Discarded | StepsRead | Recorded | StepDone | Pinned | Copied
-    | News | Published | LayoutLogged | Redistributed | WarmBegun | Cooled | Forgotten | Decided | Woken | Failed | Request
+    | News | Published | LayoutLogged | Redistributed | MergesHeld | WarmBegun | Cooled | Forgotten | Decided | Woken | Failed
+    | Request
 )  # fmt: skip

@@ -3,8 +3,9 @@
 **Cold**: at a published checkpoint log the new layout, make the joining workers, slice, publish, and open under a new epoch.
 
 **Warm-up**: the same slicing, but most of its bytes are copied beside the steps before it. Databases of joining workers are made
-at the beginning; then a round copies what the new owners lack of the last published version, a checkpoint is taken, the next
-round copies what has changed since, and so on, until a round has found no more than `acceptable_recovery_lag` bytes missing.
+at the beginning, and large merges are held; then a checkpoint is taken, a round copies what the new owners lack of it, another
+checkpoint, the next round copies what has changed since, and so on, until a round has found no more than
+`acceptable_recovery_lag` bytes missing.
 Then comes the switch: a cold rescale that finds nearly everything there. It begins when no checkpoint is in flight, and takes
 none: where all workers are on one host the state of now is sliced as it is, into the next version. Until that one is published
 a crash or an error anywhere finds the old layout.
@@ -153,24 +154,29 @@ def _prepare(facts: p.Facts, workers: int, ahead: StepRecord | None) -> Answer:
 
 
 def warming_up(state: p.WarmingUp, event: p.Event) -> Answer | GoOn | None:
-    """Make the joining workers, then begin the first round; or a later one has begun."""
+    """Make the joining workers, then hold merges; or a round has begun."""
     facts, warming = state.facts, state.facts.warming
     if warming is None:
         return None
     match state.awaits, event:
-        case "logged", p.LayoutLogged(layout=layout) if layout == warming.new:
-            if not facts.forming:
-                return _begin_round(facts, warming, state.ahead)
+        case "logged", p.LayoutLogged(layout=layout) if layout == warming.new and facts.forming:
             return replace(state, awaits="discarded"), (_discard_joining(facts),)
         case "discarded", p.Discarded():
             return replace(state, awaits="created"), (_create_joining(facts),)
         case "created", p.Created():
             return replace(state, awaits="fenced"), (_fence_joining(facts),)
-        case "fenced", p.Fenced():
-            return _begin_round(facts, warming, state.ahead)
+        case ("logged", p.LayoutLogged(layout=warming.new)) | ("fenced", p.Fenced()):
+            return _hold(state)
+        case "held", p.MergesHeld():
+            return GoOn(facts=replace(facts, warming=replace(warming, ended=True)), ahead=state.ahead)
         case "begun", p.WarmBegun(round=number) if number == warming.round:
             return GoOn(facts=facts, ahead=state.ahead)
     return None
+
+
+def _hold(state: p.WarmingUp) -> Answer:
+    """Before the checkpoint that the first round copies: much of an older one is replaced when the second round looks."""
+    return replace(state, awaits="held"), (do.HoldMerges(layout=state.facts.layout),)
 
 
 def _begin_round(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answer:
@@ -192,7 +198,7 @@ def note_ended(facts: p.Facts, event: p.WarmEnded) -> p.Facts:
 
 
 def _go_on(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answer | GoOn | Rest:
-    """After a round: the switch, if the lag was little; else a checkpoint of now, and a round on it."""
+    """After a round the switch, if the lag was little; else, as before the first one, a checkpoint of now and a round on it."""
     if not warming.ended:
         return GoOn(facts=facts, ahead=ahead)
     if warming.ready or _caught_up(facts, warming):
@@ -209,11 +215,11 @@ def _go_on(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answ
 def _caught_up(facts: p.Facts, warming: p.Warming) -> bool:
     """Whether the switch has little to copy.
 
-    The first round says nothing of that: its version may be old. What the second one lacked came up while the first was under
+    The first round says nothing of that: it copies all there is. What the second one lacked came up while the first was under
     way, and the second, being shorter, has left less.
     """
     if facts.next_step == warming.step:
-        return True
+        return warming.round > 0
     return warming.round > 1 and warming.lag_bytes <= facts.acceptable_recovery_lag
 
 

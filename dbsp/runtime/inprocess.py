@@ -3,14 +3,18 @@
 For notebooks, unit tests, the simulator, and small services. It is not a second engine: it calls `dbsp.runtime.tasks` for each
 worker in turn. With `encode_parcels` every parcel passes through its bytes, as between processes; without, batches are
 handed over as they are, which only a database whose arrays outlive its transactions allows (the in-memory one).
+
+Steps run one worker after the other. What is done between them for a rescale mostly waits for the disk: `opens_at_once` workers
+are fenced, sliced and opened at a time, in threads.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +30,7 @@ from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import concat, consolidate
 
 Sent = list[Parcel] | WorkerReport
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -34,6 +39,7 @@ class InProcessRuntime:
 
     work: tasks.Work
     encode_parcels: bool = True
+    opens_at_once: int = 1
     epoch: int = 0
     _copier: Copier = field(default_factory=Copier)
     _warmer: Copier = field(default_factory=Copier)
@@ -46,8 +52,7 @@ class InProcessRuntime:
     def fence(self, epoch: int, workers: Sequence[int]) -> None:
         """Raise the epoch of every worker; a copy under way is ended."""
         self._end_copies()
-        for worker in workers:
-            self.work.site.database(worker).raise_epoch(epoch)
+        self._each(workers, lambda worker: self.work.site.database(worker).raise_epoch(epoch))
         ahead.forget(self.work.keepers, workers, epoch)
         self.epoch = epoch
 
@@ -57,7 +62,9 @@ class InProcessRuntime:
 
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
         """Open all workers of the layout; they must agree on the checkpoint."""
-        found = {tasks.open_version(self.work, worker, version, epoch, layout) for worker in layout.workers}
+        found = set(
+            self._each(layout.workers, lambda worker: tasks.open_version(self.work, worker, version, epoch, layout))
+        )
         if len(found) != 1:
             raise DataError(f"workers hold different checkpoints under one version: version={version} found={found}")
         self.epoch = epoch
@@ -150,20 +157,33 @@ class InProcessRuntime:
         """Make `version` on every worker of the new layout by slicing the opened version of the old one's, or their `cut`."""
         if cut is not None:
             self.pin(version, cut, old)
-        moved = total = 0
-        for worker in new.workers:
-            report = tasks.take_over(self.work, worker, version, checkpoint, old, new, cut)
-            moved, total = moved + report.bytes_written, total + report.state_bytes
-        shards = max(old.shards, new.shards)
-        return MoveReport(shards_moved=moved_shards(old, new), shards=shards, bytes_moved=moved, bytes_total=total)
+        taken = self._each(
+            new.workers, lambda worker: tasks.take_over(self.work, worker, version, checkpoint, old, new, cut)
+        )
+        return MoveReport(
+            shards_moved=moved_shards(old, new),
+            shards=max(old.shards, new.shards),
+            bytes_moved=sum(report.bytes_written for report in taken),
+            bytes_total=sum(report.state_bytes for report in taken),
+        )
+
+    def _each(self, workers: Sequence[int], work: Callable[[int], T]) -> list[T]:
+        """Do something on every worker, some at a time; all have ended when the first error is raised."""
+        if self.opens_at_once == 1 or len(workers) < 2:  # noqa: PLR2004 - nobody to be beside
+            return [work(worker) for worker in workers]
+        with ThreadPoolExecutor(self.opens_at_once, thread_name_prefix="dbsp-each") as pool:
+            return list(pool.map(work, workers))
+
+    def hold_merges(self, layout: Layout) -> None:
+        """Hold them on every worker."""
+        for worker in layout.workers:
+            tasks.hold_merges(self.work, worker, self.epoch)
 
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:
         """Copy for every new owner in a thread, a piece each in turn."""
         epoch, sums = self.epoch, WarmRound(told)
-        for worker in old.workers:
-            tasks.hold_merges(self.work, worker, epoch)
 
         def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:
             return sums.take({worker: tasks.warm(self.work, worker, version, epoch, old, new) for worker in workers})

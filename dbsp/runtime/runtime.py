@@ -158,13 +158,17 @@ class Runtime(Protocol):
         """
         ...
 
+    def hold_merges(self, layout: Layout) -> None:
+        """Let large merges of these workers wait until `open` or `cool`, so that what `warm` copies is still there later."""
+        ...
+
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:
         """Begin to copy, beside the steps, what the workers of `new` lack of their slices of `version`; `told` hears how far.
 
-        Workers of `old` hold large merges up meanwhile. `at_once` workers copy at a time. The version must stay openable until
-        the future ends. `fence`, `cool` and `close` end it; what was copied stays until `cool`, `open` or `redistribute`.
+        `at_once` workers copy at a time. The version must stay openable until the future ends. `fence`, `cool` and `close` end
+        it; what was copied stays until `cool`, `open` or `redistribute`.
         """
         ...
 

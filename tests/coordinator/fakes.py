@@ -484,6 +484,11 @@ class FakeRuntime:
         kept = {v: found for v, found in database.versions.items() if v == version - 1}
         database.versions = {**kept, version: (checkpoint, mine)}
 
+    def hold_merges(self, layout: Layout) -> None:
+        for worker in layout.workers:
+            self.world.point(f"hold merges {worker}")
+            self._database(worker).check(self.epoch)
+
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:

@@ -19,12 +19,13 @@ LAG = 1000
 NEW = rescaled(LAYOUT, 3, step=5)
 BEGAN = replace(NEW, first_steps=(0, 0, 8))
 ASKED = p.RescaleAsked(workers=3, strategy=p.WARMUP)
-MADE = (p.LayoutLogged(layout=NEW), p.Discarded(), p.Created(), p.Fenced())
+MADE = (p.LayoutLogged(layout=NEW), p.Discarded(), p.Created(), p.Fenced(), p.MergesHeld())
 
 
 def beginning(**changes: object) -> p.State:
-    """A machine that waits for input at step 5, checkpoint 2 at step 3."""
-    return running(acceptable_recovery_lag=LAG, **changes)
+    """A machine that waits for input at step 5, where checkpoint 2 was taken."""
+    facts = replace(running(acceptable_recovery_lag=LAG).facts, checkpoint_step=5)
+    return p.Running(facts=replace(facts, **changes), awaits="input")  # type: ignore[arg-type]
 
 
 def warming(*events: p.Event, new: Layout = NEW, **changes: object) -> tuple[p.State, list[do.Command]]:
@@ -52,16 +53,27 @@ def round_two(lag: int = 0, new: Layout = NEW, **changes: object) -> tuple[p.Sta
 def test_a_round_copies_the_last_published_version_while_steps_go_on() -> None:
     state, commands = play(beginning(), ASKED, *MADE, p.WarmBegun(round=1), p.Recorded(record=record(5)))
     assert names(commands) == [
-        "LogLayout", "DiscardWorkers", "CreateWorkers", "FenceWorkers", "WarmUp", "CutStep", "RunStep",
+        "LogLayout", "DiscardWorkers", "CreateWorkers", "FenceWorkers", "HoldMerges", "WarmUp", "CutStep", "RunStep",
     ]  # fmt: skip
     assert commands[0] == do.LogLayout(layout=NEW, members=(0, 1, 2), forming=(2,))
     assert commands[1] == do.DiscardWorkers(workers=(2,), members=(0, 1, 2), forming=(2,))
     assert commands[3] == do.FenceWorkers(epoch=4, workers=(2,))
-    assert commands[4] == do.WarmUp(round=1, version=2, old=LAYOUT, new=NEW)
+    assert commands[4] == do.HoldMerges(layout=LAYOUT)
+    assert commands[5] == do.WarmUp(round=1, version=2, old=LAYOUT, new=NEW)
     assert isinstance(commands[-1], do.RunStep)
     assert commands[-1].layout == LAYOUT
     assert commands[-1].may_cut_ahead, "a warm-up does not slow the cutting of steps"
     assert isinstance(state, p.Running)
+
+
+def test_the_first_round_copies_a_checkpoint_taken_after_large_merges_were_held() -> None:
+    """Of an older one they might have replaced everything when the second round looks."""
+    _, commands = play(
+        beginning(checkpoint_step=3), ASKED, *MADE, p.Pinned(version=3), p.Recorded(record=record(5)),
+        p.CopyEnded(version=3), p.StepDone(step=5), p.Published(version=3),
+    )  # fmt: skip
+    assert names(commands)[4:] == ["HoldMerges", "PinVersion", "CutStep", "RunStep", "Publish", "WarmUp"]
+    assert commands[-1] == do.WarmUp(round=1, version=3, old=LAYOUT, new=NEW)
 
 
 def test_rounds_follow_checkpoints_until_little_is_missing() -> None:
@@ -131,7 +143,7 @@ def test_the_first_round_says_nothing_of_the_lag() -> None:
 
 
 def test_without_steps_since_the_version_the_switch_comes_at_once() -> None:
-    still = replace(beginning().facts, next_step=3)
+    still = replace(beginning().facts, next_step=3, checkpoint_step=3)
     state, commands = play(p.Running(facts=still, awaits="input"), ASKED)
     new = rescaled(LAYOUT, 3, step=3)
     state, commands = play(
@@ -278,13 +290,16 @@ def states() -> list[p.State]:
     """The states of a warm-up, in all they may wait for, and the others with one going on."""
     facts = replace(beginning().facts, forming=frozenset({2}), members=frozenset({0, 1, 2}))
     rounds = [
+        p.Warming(new=NEW, ended=True),
         p.Warming(new=NEW, round=1, version=2, step=3), p.Warming(new=NEW, round=2, version=2, step=3, ended=True),
         p.Warming(new=NEW, round=2, version=2, step=3, ended=True, lag_bytes=10**9),
         p.Warming(new=NEW, round=2, version=2, step=3, ended=True, code="data"),
     ]  # fmt: skip
     found: list[p.State] = []
     for now in (replace(facts, warming=warm) for warm in rounds):
-        found += [p.WarmingUp(facts=now, awaits=a) for a in ("logged", "discarded", "created", "fenced", "begun")]
+        found += [
+            p.WarmingUp(facts=now, awaits=a) for a in ("logged", "discarded", "created", "fenced", "held", "begun")
+        ]
         found += [p.Cancelling(facts=now, awaits=a) for a in ("cooled", "discarded", "forgotten")]
         found += [replace(state, facts=replace(now, halt=state.facts.halt)) for state in every_state()]
     return found
@@ -292,6 +307,7 @@ def states() -> list[p.State]:
 
 def test_every_pair_has_an_answer_or_a_story() -> None:
     own = [
+        p.MergesHeld(),
         p.WarmBegun(round=1), p.WarmEnded(round=1, lag_bytes=1), p.WarmEnded(round=2, code="data", message="m"), p.Cooled(),
         p.CancelAsked(), ASKED, p.LayoutLogged(layout=NEW),
     ]  # fmt: skip

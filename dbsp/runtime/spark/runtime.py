@@ -188,12 +188,15 @@ class SparkRuntime:
             bytes_total=sum(report.state_bytes for report in taken),
         )
 
+    def hold_merges(self, layout: Layout) -> None:
+        """Hold them on every worker, in a job."""
+        self._control_in("hold merges", layout, tasks.hold_merges, self.epoch)
+
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:
         """Copy for every new owner in small jobs beside those of the steps, in a pool of their own."""
         epoch, sums, hosts = self.epoch, WarmRound(told), dict(zip(new.workers, new.hosts, strict=True))
-        self._control_in("hold merges", old, tasks.hold_merges, epoch)
 
         def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:
             at, arguments = tuple(hosts[worker] for worker in workers), (version, epoch, old, new)
