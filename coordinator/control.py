@@ -149,9 +149,12 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
 
 
 def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
-    """All workers opened `version`: no other one can be opened any more, this one is complete, and so is a rescale to it."""
+    """All workers opened `version`: no other one can be opened any more, this one is complete, and so is a rescale to it.
+
+    They have databases, so nothing is left to settle where nobody leaves.
+    """
     saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
-    ledger = replace(ledger, saved=saved)
+    ledger = replace(ledger, saved=saved, forming=ledger.forming - frozenset(layout.workers))
     return wish_rescale(ledger, None) if ledger.rescale == len(layout.workers) else ledger
 
 

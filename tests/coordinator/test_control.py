@@ -98,6 +98,13 @@ def test_a_rescale_that_was_reached_is_forgotten() -> None:
     assert ledgers.opened(replace(FIRST, rescale=3), 0, LAYOUT).rescale == 3
 
 
+def test_workers_that_were_opened_have_databases() -> None:
+    doubted = ledgers.settle_members(FIRST, members=(0, 1, 2), forming=(1, 2))
+    after = ledgers.opened(doubted, 0, LAYOUT)
+    assert (after.members, after.forming) == ({0, 1, 2}, {2})
+    assert ledgers.settle_members(after, (0, 1, 2), (2,)) == after, "nothing is left to be written"
+
+
 def test_a_missing_or_empty_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="control"):
         LmdbControl(tmp_path, create=False)
