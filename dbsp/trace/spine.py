@@ -147,8 +147,12 @@ def _work(
     floor: Floor | None,
     rows_max: int | None,
 ) -> list[Entry]:
-    """Advance every merge as far as its credit goes, and begin the merges that are due, newest first."""
-    position = len(entries) - 1
+    """Advance every merge as far as its credit goes, and begin the merges that are due, newest first.
+
+    Of those that this append cannot end one begins: where many are due (a rescale gives up all that were under way, and what was
+    held goes on), the others begin with the next appends.
+    """
+    position, may_begin = len(entries) - 1, True
     while position >= 0:
         entry: Entry = entries[position]
         held = _held(entry.rows, rows_max)
@@ -159,14 +163,20 @@ def _work(
             position = min(position, len(entries) - 1)
             continue
         entries[position] = entry
-        if _due(entries, position, rows_max):
-            entries[position : position + 2] = [_begin(entries[position], entries[position + 1], fuel)]
-        elif position and _due(entries, position - 1, rows_max):
-            entries[position - 1 : position + 1] = [_begin(entries[position - 1], entries[position], fuel)]
-            position -= 1
+        due = next((at for at in (position, position - 1) if at >= 0 and _due(entries, at, rows_max)), None)
+        if due is not None and (may_begin or _is_short(entries[due].rows + entries[due + 1].rows, fuel)):
+            pending = _begin(entries[due], entries[due + 1], fuel)
+            may_begin = may_begin and _is_short(pending.rows, fuel)
+            entries[due : due + 2] = [pending]
+            position = due
         else:
             position -= 1
     return entries
+
+
+def _is_short(rows: int, fuel: int | None) -> bool:
+    """Whether a merge of so many rows ends in the append that begins it."""
+    return fuel is None or rows <= fuel
 
 
 def _held(rows: int, rows_max: int | None) -> bool:

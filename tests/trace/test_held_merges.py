@@ -56,3 +56,26 @@ def test_few_chunks_change_and_all_goes_on_afterwards(seed: int) -> None:
     assert len(after.entries) <= 12
     waiting = [entry for entry in after.entries if isinstance(entry, PendingMerge)]
     assert all(entry.credit <= fuel_for(2000) * 2 for entry in waiting), "no credit gathers while a merge waits"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_merges_that_are_due_all_at_once_begin_one_by_one(seed: int) -> None:
+    """As after a rescale, which leaves runs alone: an append begins one merge that it cannot end; soon they are all done."""
+    chunks, draw = MemoryChunks(chunk_bytes_max=20_000), random.Random(seed)
+    runs = [grown(SpineState(), chunks, draw, 1, holds=False).entries]
+    for _ in range(6):
+        big: Any = [((draw.randrange(10**9), 0), 1) for _ in range(30_000 + draw.randrange(2000))]
+        batch = arrange(Batch.from_rows(SCHEMA, big), BY_KEY)
+        runs.append(append(SpineState(), batch, BY_KEY, chunks, None).entries)
+    state = SpineState(entries=tuple(entry for entries in runs[::-1] for entry in entries))
+    expected = content(state, chunks)
+    for step in range(30):
+        before = state
+        rows: Any = [((draw.randrange(10**9), 1), 1) for _ in range(2000)]
+        expected.update(row for row, _ in rows)
+        state = append(state, arrange(Batch.from_rows(SCHEMA, rows), BY_KEY), BY_KEY, chunks, fuel_for(2000))
+        known = {entry.left.rows for entry in before.entries if isinstance(entry, PendingMerge)}
+        begun = [e for e in state.entries if isinstance(e, PendingMerge) and e.left.rows not in known]
+        assert len([entry for entry in begun if entry.rows > fuel_for(2000)]) <= 1, step
+    assert content(state, chunks) == expected
+    assert len(state.entries) <= 8
