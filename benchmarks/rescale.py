@@ -2,9 +2,10 @@
 
 `python -m benchmarks.rescale [--mb 100 500] [--keys 1000000]`. A service with the in-process runtime: sums per key over keys
 that all have state, rows of random keys pushed as fast as they are taken, one worker to two. *Pause*: the longest time between
-the ends of two steps from the request to five steps after it was answered, less the median before it. *Throughput*: rows a
-second from the request to the switch, against before. *Moved*: bytes written to new owners, against the share of the state that
-changes its owner. Last, cold from one worker to two with 1 M keys, as users of other engines measure it.
+the ends of two steps from the request to five steps after it was answered, less the median before it. The first step after the
+switch takes all that waited, so some of that is work; *stopped* is the time in which no step ran. *Throughput*: rows a second
+from the request to the switch, against before. *Moved*: bytes written to new owners, against the share of the state that changes
+its owner. Last, cold from one worker to two with 1 M keys, as users of other engines measure it.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ interval_s = 10
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A step: when it ended, how many rows it took."""
+    """A step: when it ended, how many rows it took, and how long it took."""
 
     at_s: float
     rows: int
+    seconds: float
 
 
 def table(keys: Any) -> pa.Table:
@@ -133,7 +135,7 @@ def measured(service: Service, folder: Path, keys: int, strategy: str) -> dict[s
         over = time.time()
     if moved is None:
         raise RuntimeError("nothing was rescaled")
-    steps = [Ended(event["at"], event["rows_in"]) for event in told(folder, "step")]
+    steps = [Ended(event["at"], event["rows_in"], event["seconds"]) for event in told(folder, "step")]
     switched = next(event["at"] for event in told(folder, "state") if event["state"] == "Rescaling")
     calm = [step for step in steps if asked - CALM_S / 2 <= step.at_s < asked]
     during = [step for step in steps if asked <= step.at_s < switched]
@@ -141,10 +143,13 @@ def measured(service: Service, folder: Path, keys: int, strategy: str) -> dict[s
     usual = statistics.median(after.at_s - before.at_s for before, after in itertools.pairwise(calm))
     longest = max(after - before for before, after in itertools.pairwise(around))
     at_switch = min(at for at in around if at > switched) - max(at for at in around if at <= switched)
+    after = min((step for step in steps if step.at_s > switched), key=lambda step: step.at_s)
+    stopped = after.at_s - after.seconds - max(at for at in around if at <= switched)
     calm_rate = sum(step.rows for step in calm) / (CALM_S / 2)
     rounds = told(folder, "warmup")
     found = {
-        "switch_pause_seconds": at_switch - usual, "longest_pause_seconds": longest - usual,
+        "switch_pause_seconds": at_switch - usual, "switch_stopped_seconds": stopped,
+        "rows_in_first_step": after.rows, "longest_pause_seconds": longest - usual,
         "usual_step_seconds": usual, "total_seconds": answered - asked,
         "state_mb": state_bytes / 1e6, "moved_mb": moved.bytes_moved / 1e6,
         "moved_ratio_to_least": moved.bytes_moved / (state_bytes * moved.shards_moved / moved.shards),
