@@ -263,6 +263,9 @@ class FakeCopy:
         """The next worker holds the version; an error ends the copy."""
         if self.future.done() or self.busy:
             return
+        if not self.waiting:  # its process died when the last one had landed
+            self.future.set_result(self.reports)
+            return
         worker, self.busy = self.waiting.pop(0), True
         try:
             self.world.point(f"before copy {worker}")
@@ -303,6 +306,9 @@ class FakeWarm:
     def advance(self) -> None:
         """The next pair; an error ends the round."""
         if self.future.done() or self.busy:
+            return
+        if not self.waiting:  # its process died when the last one had landed
+            self.future.set_result(self.reports)
             return
         (giver, taker), self.busy = self.waiting.pop(0), True
         try:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(900)
 
 CHUNK = 20
 SEEDS = examples(300)
-FOUND = [645586590, 29501109, 348075594]
+FOUND = [645586590, 29501109, 348075594, 476759823]
 """Seeds that have found something: who woke up before its claim when others had rescaled knew the ledger of before; who could not
 log a layout made its workers all the same, after a rollback; who read the versions of databases that a newer owner had changed
 ended as if they were broken."""
