@@ -166,16 +166,18 @@ class FakeInputs:
 
 @dataclass(slots=True)
 class FakeSteps:
-    """The step log."""
+    """The step log, and the newest epoch that was got by a claim through this handle."""
 
     world: World
     checks_epoch: bool = True
+    claimed: int = 0
 
     def claim(self) -> int:
         self.world.point("before claim")
         self.world.epoch += 1
         epoch = self.world.epoch
         self.world.point("after claim")
+        self.claimed = epoch
         return epoch
 
     def append(self, record: StepRecord) -> None:

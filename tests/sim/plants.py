@@ -334,7 +334,7 @@ QUIET = replace(USUAL, crash=0.001, crash_again=0.0, error=0.001, pause=0.0, zom
 PLANTS = (
     Plant(rule="an older epoch is refused", breaks=no_fence, design="6", seeds=60, faults=PAUSES),
     Plant(rule="a new epoch at each rollback", breaks=same_epoch, design="8", seeds=60, faults=ERRORS),
-    Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=60, first=20, faults=PAUSES),
+    Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=20, faults=PAUSES),
     Plant(rule="recovery asks the workers of the version's own layout", breaks=all_workers_vote, design="8", seeds=20),
     Plant(rule="recovery asks every worker of the layout", breaks=some_workers_vote, design="8", seeds=20),
     Plant(rule="the cut is pinned", breaks=pin_late, design="6", seeds=20),

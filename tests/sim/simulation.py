@@ -240,6 +240,8 @@ class Simulation:
         """Carry out one command and tell the machine."""
         command = coordinator.command
         assert command is not None
+        steps: Any = coordinator.hands._parts.steps
+        owned, ledger = steps.claimed, self.world.control.load()
         self.turns += 1
         self.trace.append(type(command).__name__)
         if self.quiet:
@@ -261,6 +263,8 @@ class Simulation:
                     coordinator.decide(p.Woken())
             case _:
                 self._perform(coordinator, command)
+        replaced = owned and ledger is not None and ledger.epoch > owned
+        fakes.must(not replaced or steps.claimed == owned, "6: who was replaced takes nothing back")
 
     def _wait(self, coordinator: Coordinator, for_input: bool) -> None:
         self.clock.now_s += 0.01
