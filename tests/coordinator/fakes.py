@@ -134,8 +134,16 @@ class World:
         self.ends[place] += rows
 
 
+class Closed:
+    """Has nothing to close."""
+
+    __slots__ = ()
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
-class FakeInputs:
+class FakeInputs(Closed):
     """The input log."""
 
     world: World
@@ -160,12 +168,9 @@ class FakeInputs:
         self.world.point("input trim")
         self.world.floors.update(positions)
 
-    def close(self) -> None:
-        pass
-
 
 @dataclass(slots=True)
-class FakeSteps:
+class FakeSteps(Closed):
     """The step log, and the newest epoch that was got by a claim through this handle."""
 
     world: World
@@ -212,12 +217,9 @@ class FakeSteps:
         self.world.point("step trim")
         self.world.steps_floor = max(self.world.steps_floor, step)
 
-    def close(self) -> None:
-        pass
-
 
 @dataclass(slots=True)
-class FakeControl:
+class FakeControl(Closed):
     """The ledger, with a point before and after each of its transactions."""
 
     world: World
@@ -235,14 +237,11 @@ class FakeControl:
         self.world.point("after ledger")
         return changed
 
-    def close(self) -> None:
-        pass
-
 
 class CopyFuture(Future[Mapping[int, Any]]):
     """Whoever waits for the copy drives it."""
 
-    def __init__(self, copy: FakeCopy | FakeWarm) -> None:
+    def __init__(self, copy: Beside) -> None:
         super().__init__()
         self._copy = copy
 
@@ -252,27 +251,22 @@ class CopyFuture(Future[Mapping[int, Any]]):
         return super().result(timeout)
 
 
-class FakeCopy:
-    """A checkpoint on its way to the workers' disks, one worker after the other, whenever the simulator lets it go on."""
+class Beside:
+    """What is copied beside the steps, one thing after the other, whenever the simulator lets it go on."""
 
-    def __init__(self, world: World, version: int, checkpoint: CheckpointId, waiting: list[int]) -> None:
-        self.world, self.version, self.checkpoint, self.waiting = world, version, checkpoint, waiting
-        self.reports: dict[int, CommitReport] = {}
+    def __init__(self, waiting: list[Any], reports: dict[int, Any]) -> None:
+        self.waiting, self.reports = waiting, reports
         self.future = CopyFuture(self)
         self.busy = False
 
     def advance(self) -> None:
-        """The next worker holds the version; an error ends the copy."""
+        """The next one; an error ends the copy."""
         if self.future.done() or self.busy:
             return
-        if not self.waiting:  # its process died when the last one had landed
-            self.future.set_result(self.reports)
-            return
-        worker, self.busy = self.waiting.pop(0), True
+        self.busy = True
         try:
-            self.world.point(f"before copy {worker}")
-            self._land(worker)
-            self.world.point(f"after copy {worker}")
+            if self.waiting:  # else its process died when the last one had landed
+                self.take(self.waiting.pop(0))
         except Exception as error:  # noqa: BLE001 - as the copier's thread does
             self.future.set_exception(error)
             return
@@ -280,6 +274,23 @@ class FakeCopy:
             self.busy = False
         if not self.waiting:
             self.future.set_result(self.reports)
+
+    def take(self, each: Any) -> None:
+        """Copy one."""
+        raise NotImplementedError
+
+
+class FakeCopy(Beside):
+    """A checkpoint on its way to the workers' disks, one worker after the other."""
+
+    def __init__(self, world: World, version: int, checkpoint: CheckpointId, waiting: list[int]) -> None:
+        super().__init__(waiting, {})
+        self.world, self.version, self.checkpoint = world, version, checkpoint
+
+    def take(self, each: int) -> None:
+        self.world.point(f"before copy {each}")
+        self._land(each)
+        self.world.point(f"after copy {each}")
 
     def _land(self, worker: int) -> None:
         if worker not in self.world.databases:
@@ -295,35 +306,20 @@ class FakeCopy:
         self.reports[worker] = CommitReport(version=self.version, chunks_written=1, bytes_written=1, state_bytes=1)
 
 
-class FakeWarm:
+class FakeWarm(Beside):
     """A round of a warm-up: the rows that new owners lack of a version, one giver and one taker after the other."""
 
     def __init__(self, world: World, version: int, epoch: int, old: Layout, new: Layout) -> None:
+        nothing = WarmProgress(copied_bytes=0, missing_bytes=0, slices_bytes=0)
+        pairs = [(giver, taker) for taker in new.workers for giver in old.workers]
+        super().__init__(pairs, dict.fromkeys(new.workers, nothing))
         self.world, self.version, self.epoch, self.new = world, version, epoch, new
-        self.waiting = [(giver, taker) for taker in new.workers for giver in old.workers]
-        self.reports = {taker: WarmProgress(copied_bytes=0, missing_bytes=0, slices_bytes=0) for taker in new.workers}
-        self.future = CopyFuture(self)
-        self.busy = False
 
-    def advance(self) -> None:
-        """The next pair; an error ends the round."""
-        if self.future.done() or self.busy:
-            return
-        if not self.waiting:  # its process died when the last one had landed
-            self.future.set_result(self.reports)
-            return
-        (giver, taker), self.busy = self.waiting.pop(0), True
-        try:
-            self.world.point(f"before warm {taker}")
-            self._take(giver, taker)
-            self.world.point(f"after warm {taker}")
-        except Exception as error:  # noqa: BLE001 - as the copier's thread does
-            self.future.set_exception(error)
-            return
-        finally:
-            self.busy = False
-        if not self.waiting:
-            self.future.set_result(self.reports)
+    def take(self, each: tuple[int, int]) -> None:
+        giver, taker = each
+        self.world.point(f"before warm {taker}")
+        self._take(giver, taker)
+        self.world.point(f"after warm {taker}")
 
     def _take(self, giver: int, taker: int) -> None:
         databases = self.world.databases
@@ -342,7 +338,7 @@ class FakeWarm:
 
 
 @dataclass(slots=True)
-class FakeRuntime:
+class FakeRuntime(Closed):
     """Runs steps on the world's databases."""
 
     world: World
@@ -523,9 +519,6 @@ class FakeRuntime:
             if worker in self.world.databases:
                 self._database(worker).check(self.epoch)
                 del self.world.databases[worker]
-
-    def close(self) -> None:
-        pass
 
     def _database(self, worker: int) -> FakeDatabase:
         if worker not in self.world.databases:

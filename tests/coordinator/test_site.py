@@ -19,7 +19,7 @@ orders = dbsp.table("orders", {"id": dbsp.INT64})
 OTHER = """
 import sys
 from pathlib import Path
-from dbsp.coordinator.site import ConfiguredSite
+from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.store import CheckpointId
 
 site = ConfiguredSite(data_dir=Path(sys.argv[1]), pipeline="p", tables=())
@@ -31,6 +31,7 @@ for what in sys.argv[2:]:
         site.database(2).open(0, 2)
     else:
         site.database(2, first)
+close_site(Path(sys.argv[1]))  # old files are deleted beside the steps, or at the end
 """
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="open files are looked up in /proc")

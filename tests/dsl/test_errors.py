@@ -437,6 +437,5 @@ def _public_calls() -> Iterator[tuple[str, Callable[..., object]]]:
     )
     for owner in owners:
         for name in dbsp.__all__ if owner is dbsp else dir(owner):
-            call = getattr(owner, name)
-            if not name.startswith("_") and inspect.isroutine(call):
+            if not name.startswith("_") and inspect.isroutine(call := getattr(owner, name)):
                 yield f"{owner!r:.20}.{name}", call
