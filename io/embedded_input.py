@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,13 @@ from dbsp.io.chunk import (
     join_pushes,
     split_push,
 )
-from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
+from dbsp.io.environment import MAP_BYTES_START
+from dbsp.io.local_input import LocalInputLog
 from dbsp.io.pushed import Incoming, Position, Producer, Push
 from dbsp.io.spans import (
     OFFSET,
     Place,
     Span,
-    Spans,
-    bytes_per_row,
     check_range,
     place_key,
     record_key,
@@ -58,7 +57,7 @@ _PLACE = struct.Struct("<HQQ")
 _REACHED = struct.Struct(">QQ")
 
 
-class EmbeddedInputLog:
+class EmbeddedInputLog(LocalInputLog):
     """The input log of one pipeline under `<directory>/input`; see `dbsp.logs.InputLog` for the reading side."""
 
     def __init__(
@@ -75,34 +74,14 @@ class EmbeddedInputLog:
 
         Rows are appended to `partitions` partitions; those that others hold are read all the same.
         """
-        self._tables = {table.name: table for table in tables}
-        self._partitions = partitions
-        self._chunk_bytes_max = chunk_bytes_max
-        for name in self._tables:
-            _check_name(name, "table")
-        self._env = open_environment(
-            Path(directory) / "input",
-            form=FORM,
-            names=("rows", "spans", "producers"),
-            create=create,
-            map_bytes=map_bytes,
+        for table in tables:
+            _check_name(table.name, "table")
+        super().__init__(
+            directory, tables, form=FORM, names=("rows", "spans", "producers"), create=create, map_bytes=map_bytes
         )
-        self._spans = Spans(self._env)
+        self._chunk_bytes_max, self._given = chunk_bytes_max, partitions
         stored = (partition + 1 for _, partition in self._spans.places())  # settings may have had more once
-        self._readable = max([partitions, *stored])
-
-    def partitions(self, table: str) -> int:
-        """How many partitions the table's input has; rows may be appended to fewer, if settings had more once."""
-        self._table(table)
-        return self._readable
-
-    def ends(self) -> Mapping[tuple[str, int], int]:
-        """The offset after the last row, per (table, partition)."""
-        return {place: span.end for place, span in self._all().items()}
-
-    def floors(self) -> Mapping[tuple[str, int], int]:
-        """The first offset that is still kept, per (table, partition)."""
-        return {place: span.floor for place, span in self._all().items()}
+        self._partitions = dict.fromkeys(self._tables, max([partitions, *stored]))
 
     def append(self, table: str, push: Push, producer: Producer | None = None, partition: int = 0) -> Position:
         """Append one push; on disk on return."""
@@ -226,31 +205,16 @@ class EmbeddedInputLog:
             for _, data in records(txn, self._env.db("rows"), range_):
                 np.frombuffer(data, dtype=np.uint8)[:: mmap.PAGESIZE].max()
 
-    def bytes_per_row(self, table: str) -> float:
-        """The mean encoded size of all rows ever appended to the table."""
-        return bytes_per_row([span for (name, _), span in self._all().items() if name == table])
-
-    def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Drop rows below these offsets; a record is deleted when its last row is below."""
-
-        def action(txn: Any) -> None:
-            for (table, partition), to in positions.items():
-                self._trim(txn, table, partition, to)
-
-        self._env.write(action)
-
-    def _trim(self, txn: Any, table: str, partition: int, to: int) -> None:
-        span = self._spans.get(txn, table, partition).trimmed(to)
-        self._spans.put(txn, table, partition, span)
-        prefix = place_key(table, partition)
+    def _trim(self, txn: Any, place: Place, floor: int) -> None:
+        prefix = place_key(*place)
         cursor = txn.cursor(db=self._env.db("rows"))
         found = cursor.set_range(prefix)
         while found and cursor.key().startswith(prefix):
             offset = OFFSET.unpack(cursor.key()[len(prefix) :])[0]
-            if offset + chunk_rows(cursor.value()) > span.floor:
+            if offset + chunk_rows(cursor.value()) > floor:
                 break
             found = cursor.delete()
-        self._forget(txn, table, partition, span.floor)
+        self._forget(txn, *place, floor)
 
     def _forget(self, txn: Any, table: str, partition: int, floor: int) -> None:
         """Drop where trimmed pushes stood; what is left per producer is its newest sequence number, and the last one dropped."""
@@ -270,20 +234,11 @@ class EmbeddedInputLog:
             newest, trimmed = _reached(txn.get(key, db=db))
             txn.put(key, _REACHED.pack(newest, max(trimmed, sequence) + 1), db=db)
 
-    def close(self) -> None:
-        """Release the file."""
-        release_environment(self._env)
-
-    def _table(self, name: str) -> Table:
-        if name not in self._tables:
-            raise ConfigError(f"no such table: table={name} tables={sorted(self._tables)}")
-        return self._tables[name]
-
     def _check(self, item: Incoming) -> None:
         schema = self._table(item.table).schema
-        if not 0 <= item.partition < self._partitions:
+        if not 0 <= item.partition < self._given:
             raise ConfigError(
-                f"no such partition: table={item.table} partition={item.partition} partitions={self._partitions}"
+                f"no such partition: table={item.table} partition={item.partition} partitions={self._given}"
             )
         if (
             item.push.batch.schema.to_arrow().types != schema.to_arrow().types
@@ -296,9 +251,6 @@ class EmbeddedInputLog:
             _check_name(item.producer.id, "producer")
             if not 0 <= item.producer.sequence < 1 << 63:
                 raise ConfigError(f"a producer's sequence number is out of range: sequence={item.producer.sequence}")
-
-    def _all(self) -> dict[Place, Span]:
-        return self._spans.of(dict.fromkeys(self._tables, self._readable))
 
 
 def _check_name(name: str, what: str) -> None:

@@ -31,7 +31,7 @@ from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import join_pushes
-from dbsp.io.environment import open_environment, release_environment, sync_path
+from dbsp.io.environment import sync_path
 from dbsp.io.landed import (
     Landed,
     LandedReader,
@@ -41,7 +41,8 @@ from dbsp.io.landed import (
     unpacked,
     unusable,
 )
-from dbsp.io.spans import Spans, bytes_per_row, check_range, record_key, records, table_prefix
+from dbsp.io.local_input import LocalInputLog
+from dbsp.io.spans import Place, check_range, record_key, records, table_prefix
 from dbsp.logs import Changes, Range
 
 FORM = "dbsp file input 1"
@@ -61,7 +62,7 @@ class Piece:
     rows: int
 
 
-class FileInputLog:
+class FileInputLog(LocalInputLog):
     """The input log of one pipeline over a folder of files; see `dbsp.logs.InputLog`."""
 
     def __init__(
@@ -80,42 +81,23 @@ class FileInputLog:
         A file's rows are shared among `partitions`, each a stretch; those of a table with a primary key stay in one, as the
         order of their changes counts.
         """
-        self._tables = {table.name: table for table in tables}
         self._folder, self._given = Path(folder), partitions
         self._look_every_s, self._patience_s = look_every_s, patience_s
         self._readers = {table.name: LandedReader(table) for table in tables}
         self._looking, self._looked_at = threading.Lock(), -look_every_s
         if create:
-            self._make_folders()
-        self._env = open_environment(Path(directory) / "input", form=FORM, names=PARTS, create=create)
+            _make_folders(self._folder, tables)
+        super().__init__(directory, tables, form=FORM, names=PARTS, create=create)
         with self._env.read() as txn:
             self._known = {name: set(self._names(txn, name)) for name in self._tables}
-        self._spans = Spans(self._env)
         places = self._spans.places()
         self._partitions = {
             name: max([self._shares(name), *(partition + 1 for table, partition in places if table == name)])
             for name in self._tables
         }
 
-    def _make_folders(self) -> None:
-        for name in self._tables:
-            if not name or "/" in name or name.startswith("."):
-                raise ConfigError(f"a table of this name cannot be a folder: table={name!r}", "rename the table")
-            try:
-                (self._folder / name).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigError(
-                    f"the folder of a table's files cannot be made: folder={self._folder / name} error={error.strerror}",
-                    "name another `directory` in [input], or make it",
-                ) from None
-
     def _shares(self, table: str) -> int:
         return 1 if self._tables[table].primary_key else self._given
-
-    def partitions(self, table: str) -> int:
-        """How many partitions the table's input has: one with a primary key."""
-        self._table(table)
-        return self._partitions[table]
 
     def ends(self) -> Mapping[tuple[str, int], int]:
         """The offset after the last row, per (table, partition); new files are looked for, at most every `look_every_s`.
@@ -126,11 +108,7 @@ class FileInputLog:
             if time.monotonic() - self._looked_at >= self._look_every_s:
                 self._look()
                 self._looked_at = time.monotonic()
-        return {place: span.end for place, span in self._spans.of(self._partitions).items()}
-
-    def floors(self) -> Mapping[tuple[str, int], int]:
-        """The first offset that may still be read, per (table, partition)."""
-        return {place: span.floor for place, span in self._spans.of(self._partitions).items()}
+        return super().ends()
 
     # --- finding files ------------------------------------------------------------------------------------------
 
@@ -220,39 +198,15 @@ class FileInputLog:
         for first, value in records(txn, self._env.db("pieces"), range_):
             yield piece_of(first, value)
 
-    def bytes_per_row(self, table: str) -> float:
-        """The mean size in the files of all rows ever found."""
-        return bytes_per_row([span for (name, _), span in self._spans.of(self._partitions).items() if name == table])
-
-    # --- trimming -----------------------------------------------------------------------------------------------
-
-    def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Forget where rows below these offsets are; no file is deleted, and its name stays known."""
-
-        def action(txn: Any) -> None:
-            for (table, partition), to in positions.items():
-                self._trim(txn, table, partition, to)
-
-        self._env.write(action)
-
-    def _trim(self, txn: Any, table: str, partition: int, to: int) -> None:
-        span = self._spans.get(txn, table, partition).trimmed(to)
-        self._spans.put(txn, table, partition, span)
-        below = Range(table=table, partition=partition, first=0, last=span.floor)
+    def _trim(self, txn: Any, place: Place, floor: int) -> None:
+        """No file is deleted, and its name stays known."""
+        table, partition = place
+        below = Range(table=table, partition=partition, first=0, last=floor)
         for piece in list(self._pieces(txn, below)):
-            if piece.first + piece.rows <= span.floor:
+            if piece.first + piece.rows <= floor:
                 txn.delete(record_key(table, partition, piece.first), db=self._env.db("pieces"))
 
-    def close(self) -> None:
-        """Release the file."""
-        release_environment(self._env)
-
     # --- what is noted ------------------------------------------------------------------------------------------
-
-    def _table(self, name: str) -> Table:
-        if name not in self._tables:
-            raise ConfigError(f"no such table: table={name} tables={sorted(self._tables)}")
-        return self._tables[name]
 
     def _names(self, txn: Any, table: str) -> Iterator[str]:
         prefix = table_prefix(table)
@@ -267,6 +221,19 @@ class FileInputLog:
         if found is None:
             raise DataError(f"a file of the input is not noted: table={table} file={name}")
         return unpacked(found)
+
+
+def _make_folders(folder: Path, tables: Sequence[Table]) -> None:
+    for table in tables:
+        if not table.name or "/" in table.name or table.name.startswith("."):
+            raise ConfigError(f"a table of this name cannot be a folder: table={table.name!r}", "rename the table")
+        try:
+            (folder / table.name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"the folder of a table's files cannot be made: folder={folder / table.name} error={error.strerror}",
+                "name another `directory` in [input], or make it",
+            ) from None
 
 
 def piece_of(first: int, value: bytes) -> Piece:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dbsp.errors import DataError, RowsError
 from dbsp.exchange import Parcel, from_bytes, least_round, to_bytes
-from dbsp.layout import Layout, moved_shards
+from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime import ahead, loops, migrating, tasks
 from dbsp.runtime.copying import Copier, WarmRound
@@ -160,12 +160,7 @@ class InProcessRuntime:
         taken = self._each(
             new.workers, lambda worker: tasks.take_over(self.work, worker, version, checkpoint, old, new, cut)
         )
-        return MoveReport(
-            shards_moved=moved_shards(old, new),
-            shards=max(old.shards, new.shards),
-            bytes_moved=sum(report.bytes_written for report in taken),
-            bytes_total=sum(report.state_bytes for report in taken),
-        )
+        return MoveReport.of(old, new, taken)
 
     def _each(self, workers: Sequence[int], work: Callable[[int], T]) -> list[T]:
         """Do something on every worker, some at a time; all have ended when the first error is raised."""

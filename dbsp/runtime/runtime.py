@@ -7,14 +7,14 @@ because a Spark task builds it again in its own process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
-from dbsp.layout import Layout
+from dbsp.layout import Layout, moved_shards
 from dbsp.logs import InputLog, OutputLog, StepRecord
 from dbsp.runtime.profile import NodeProfile
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
@@ -97,6 +97,16 @@ class MoveReport:
     bytes_moved: int
     bytes_total: int
     bytes_ahead: int = 0
+
+    @classmethod
+    def of(cls, old: Layout, new: Layout, taken: Collection[CommitReport]) -> MoveReport:
+        """What the workers of the new layout took over."""
+        return cls(
+            shards_moved=moved_shards(old, new),
+            shards=max(old.shards, new.shards),
+            bytes_moved=sum(report.bytes_written for report in taken),
+            bytes_total=sum(report.state_bytes for report in taken),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,7 +116,11 @@ def redistribute(
     **Cost**: what moves is copied chunk by chunk; what stays in the target is referred to.
     """
     with ExitStack() as stack:
-        views = _opened(stack, givers, version - 1) if cut is None else _cuts(stack, givers, version, cut)
+        views = _opened(
+            stack,
+            givers,
+            lambda giver: giver.read_version(version - 1) if cut is None else giver.read_cut(version, cut),
+        )
         warm, layout = target.warm_chunks(), checkpoint.layout_version
 
         def make(chunks: ChunkStore) -> Mapping[int, SpineState]:
@@ -145,7 +149,7 @@ def warm_up(
     **Cost** that of planning the slices (per chunk reference), and of what is copied.
     """
     with ExitStack() as stack:
-        views = _opened(stack, givers, version)
+        views = _opened(stack, givers, lambda giver: giver.read_version(version))
         warm, chosen = target.warm_chunks(), list[tuple[bytes, Batch]]()
         seen = set[bytes]()
         copied = missing = total = 0
@@ -173,25 +177,14 @@ def _parts(slices: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: 
         yield from (item for item in run if isinstance(item, Part))
 
 
-def _opened(stack: ExitStack, givers: Givers, version: int) -> list[_View]:
-    """The givers' versions, open as long as the stack."""
+def _opened(
+    stack: ExitStack, givers: Givers, read: Callable[[Redistributable], AbstractContextManager[VersionView]]
+) -> list[_View]:
+    """What is read of each giver, open as long as the stack."""
     return [
-        _View(
-            giver=giver, database=database, ranges=ranges, version=stack.enter_context(database.read_version(version))
-        )
+        _View(giver=giver, database=database, ranges=ranges, version=stack.enter_context(read(database)))
         for giver, (database, ranges) in givers.items()
     ]
-
-
-def _cuts(stack: ExitStack, givers: Givers, version: int, cut: CheckpointId) -> list[_View]:
-    """The cuts that the givers have pinned, open as long as the stack."""
-    return [
-        _View(
-            giver=giver, database=database, ranges=ranges,
-            version=stack.enter_context(database.read_cut(version, cut)),
-        )
-        for giver, (database, ranges) in givers.items()
-    ]  # fmt: skip
 
 
 def _slices(trace: TraceSpec, views: Sequence[_View], target: Redistributable) -> list[Slices]:

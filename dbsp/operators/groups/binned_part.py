@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,7 +48,7 @@ def by_bin(keys: Schema, weights: int) -> Arrangement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BinnedPart:
+class BinnedPart(ABC):
     """Aggregates that are made of the bins of one form."""
 
     bins: Form

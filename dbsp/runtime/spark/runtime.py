@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from dbsp.errors import DataError, UnavailableError
-from dbsp.layout import Layout, moved_shards
+from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.processes import find_process
 from dbsp.runtime import ahead, tasks
@@ -181,12 +181,7 @@ class SparkRuntime:
         if cut is not None:
             self.pin(version, cut, old)
         taken = self._control_in("redistribute", new, tasks.take_over, version, checkpoint, old, new, cut).values()
-        return MoveReport(
-            shards_moved=moved_shards(old, new),
-            shards=max(old.shards, new.shards),
-            bytes_moved=sum(report.bytes_written for report in taken),
-            bytes_total=sum(report.state_bytes for report in taken),
-        )
+        return MoveReport.of(old, new, taken)
 
     def hold_merges(self, layout: Layout) -> None:
         """Hold them on every worker, in a job."""
