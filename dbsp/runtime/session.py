@@ -228,7 +228,7 @@ class Run(Answering):
         record = StepRecord(
             epoch=self._epoch, step=self.step_number, layout_version=self.layout.version, ranges=ranges,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
-            engine=VERSION, commands=() if self._course is None else (to_text(self._course.command),),
+            engine=VERSION, commands=() if self._course is None else (to_text(self._course.command(self.step_number)),),
         )  # fmt: skip
         self._records.append(record)
         self._ways.append((self.layout, None) if self._course is None else (self._course.old, self._course.new))
@@ -330,15 +330,20 @@ class Run(Answering):
     def rescale(self, workers: int) -> MoveReport:
         """Cold rescale: checkpoint, redistribute by slicing, go on with the new layout."""
         self._refuse_two()
-        self.checkpoint()
         old, new = self.layout, rescaled(self.layout, workers, step=self.step_number)
-        self.layout = new
+        report = self._slice(new)
+        self._runtime.discard([worker for worker in old.workers if worker not in new.workers])
+        return report
+
+    def _slice(self, new: Layout) -> MoveReport:
+        """At a checkpoint make a version in another layout, and open it under a new epoch."""
+        self.checkpoint()
+        old, self.layout = self.layout, new
         self._version += 1
         self._saved_layout = new
         report = self._runtime.redistribute(self._version, self._checkpoint_id(), old, new)
         self._epoch += 1
         self._roll_back()
-        self._runtime.discard([worker for worker in old.workers if worker not in new.workers])
         return report
 
     def begin_rescale(self, workers: int, strategy: str, keys_per_step: int = 1000) -> None:
@@ -349,17 +354,9 @@ class Run(Answering):
         """
         self._refuse_two()
         new = rescaled(self.layout, workers, step=self.step_number)
-        course = Course(strategy=strategy, old=self.layout, new=new, budget=keys_per_step)
-        self.checkpoint()
-        self._runtime.join(
-            [worker for worker in new.workers if worker not in self.layout.workers],
-            self._version,
-            self._checkpoint_id(),
-        )
-        self._course, self.layout = course, course.layout
-        self._saved_layout = self.layout
-        self._epoch += 1
-        self._roll_back()
+        course = Course.towards(new, self.layout, strategy=strategy, first=self.step_number, budget=keys_per_step)
+        self._slice(course.layout)
+        self._course = course
 
     @property
     def rescaling(self) -> bool:
@@ -373,7 +370,7 @@ class Run(Answering):
         """
         if self._course is None:
             raise CircuitError("no rescale is under way")
-        self._course = self._course.cancelled()
+        self._course = self._course.turned_round(self.step_number)
         self.layout = self._course.layout
 
     def _refuse_two(self) -> None:
@@ -385,7 +382,6 @@ class Run(Answering):
         if self._course is None or report.migration is None:
             return
         if not report.migration.over:
-            self._course = self._course.next()
             return
         left = [worker for worker in self.layout.workers if worker not in self._course.new.workers]
         self.layout, self._course = self._course.new, None
