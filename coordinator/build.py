@@ -157,7 +157,7 @@ def facts_of(ledger: Ledger, config: Config) -> p.Facts:
         run=ledger.run, fingerprint=ledger.fingerprint, layouts=found.layouts,
         layout=replace(found.layouts[found.used], offered=config.layout.offered()),
         members=found.members, forming=found.forming, epoch=ledger.epoch, failures_max=config.step.failures_max,
-        acceptable_recovery_lag=config.layout.acceptable_recovery_lag,
+        acceptable_recovery_lag=config.layout.acceptable_recovery_lag, keys_per_step=config.layout.keys_per_step,
     )  # fmt: skip
     return learned(facts, found)
 

@@ -20,12 +20,12 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from dbsp.coordinator.config import STRATEGIES, load_config
+from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import error_of, exit_code, guarded
 from dbsp.coordinator.layouts import ranges_as_text, rescale_as_text
 from dbsp.coordinator.listen import read_address
-from dbsp.coordinator.progress import rescale_text
-from dbsp.coordinator.warmups import RescaleProgress
+from dbsp.coordinator.progress import progress_of, rescale_text
+from dbsp.coordinator.protocol import STRATEGIES
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION
 
@@ -134,7 +134,7 @@ def status(client: Client) -> None:
         f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",
     ]
     if found["rescale"]:
-        lines.append(rescale_text(RescaleProgress(**found["rescale"])))
+        lines.append(rescale_text(progress_of(found["rescale"])))
     if found["halt"]:
         lines += _halt_lines(found["halt"])
     elif found["last_error"]:
@@ -203,9 +203,11 @@ def resume(client: Client) -> None:
 @click.argument("workers", type=click.IntRange(min=1), required=False)
 @click.option("--dry-run", is_flag=True, help="Only say what would move.")
 @click.option(
-    "--strategy", type=click.Choice(STRATEGIES), help="cold: steps stop; warmup: state is copied beside them."
+    "--strategy",
+    type=click.Choice(STRATEGIES),
+    help="cold: steps stop; warmup: state is copied beside them; icadd, redistribute: they move it key by key.",
 )
-@click.option("--cancel", is_flag=True, help="Take back the one that warms up.")
+@click.option("--cancel", is_flag=True, help="Take back one that warms up or moves keys.")
 @click.pass_obj
 def rescale(client: Client, workers: int | None, dry_run: bool, strategy: str | None, cancel: bool) -> None:
     """Go on with WORKERS workers."""
@@ -222,7 +224,7 @@ def rescale(client: Client, workers: int | None, dry_run: bool, strategy: str | 
 
 
 class _RescaleBar:
-    """A spinner on a terminal, and the figures of a warm-up while there is one."""
+    """A spinner on a terminal, and the figures of a warm-up or a migration while there is one."""
 
     def __init__(self, client: Client, text: str) -> None:
         self._client, self._text, self._over = client, text, threading.Event()
@@ -242,7 +244,7 @@ class _RescaleBar:
         with suppress(DbspError):
             while not self._over.wait(BAR_INTERVAL_S):
                 found = self._client.ask("GET", "/v1/status")["rescale"]
-                shown = rescale_text(RescaleProgress(**found)) if found else ""
+                shown = rescale_text(progress_of(found)) if found else ""
                 self._status.update(shown or self._text)
 
 

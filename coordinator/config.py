@@ -13,7 +13,8 @@ default. Units stand in the names. An unknown section or key is refused, with th
     [checkpoint]  interval_s, retention_s
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
     [layout]      shards | dynamic_k, hosts = ["a", "b"], weights = { "b" = 2 }, common_disk,
-                  strategy = "cold" | "warmup", acceptable_recovery_lag, max_warmup_replicas
+                  strategy = "cold" | "warmup" | "icadd" | "redistribute", keys_per_step, acceptable_recovery_lag,
+                  max_warmup_replicas
     [autoscale]   enabled, workers_min, workers_max, step_latency_ms_max, backlog_rows_max, window_s, cooldown_s
     [http]        enabled, host, port, token, max_body_bytes
     [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max
@@ -34,6 +35,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from dbsp.coordinator.autoscale import AutoscaleSection
 from dbsp.coordinator.cutting import StepLimits
+from dbsp.coordinator.protocol import STRATEGIES
 from dbsp.errors import ConfigError
 from dbsp.layout import check_hosts
 
@@ -41,7 +43,6 @@ ENVIRONMENT_PREFIX = "DBSP_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 RUNTIMES = ("spark", "local")
 INPUT_KINDS = ("embedded", "files", "kafka")
-STRATEGIES = ("cold", "warmup")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
 FORMATS = ("json", "arrow")
 MEBIBYTE = 1 << 20
@@ -183,7 +184,8 @@ class LayoutSection:
     """Fixed sharding when `shards` is given, else dynamic with `dynamic_k`; of a new pipeline only.
 
     `strategy` is how a rescale moves state unless it says otherwise: `cold` stops the steps, `warmup` copies it beside them
-    first, on `max_warmup_replicas` workers at a time, until at most `acceptable_recovery_lag` bytes are missing.
+    first, on `max_warmup_replicas` workers at a time, until at most `acceptable_recovery_lag` bytes are missing; `icadd` and
+    `redistribute` move it in the steps, `keys_per_step` keys of every owner in each.
     `hosts` are where workers live, as Spark names them (default: this host); `weights` say how much of the state each should
     have (1 where none is given). A rescale between hosts slices files of one another: it needs `common_disk`, which says that
     `data_dir` is on a disk that all of them reach.
@@ -197,6 +199,7 @@ class LayoutSection:
     strategy: str = "cold"
     acceptable_recovery_lag: int = 16 * MEBIBYTE
     max_warmup_replicas: int = 2
+    keys_per_step: int = 10_000
 
     def __post_init__(self) -> None:
         """Refuse a strategy that does not exist, and limits with which nothing would ever move."""
@@ -206,6 +209,7 @@ class LayoutSection:
         check_hosts(self.offered())
         _at_least("layout.acceptable_recovery_lag", self.acceptable_recovery_lag, 0)
         _at_least("layout.max_warmup_replicas", self.max_warmup_replicas, 1)
+        _at_least("layout.keys_per_step", self.keys_per_step, 1)
 
     def offered(self) -> tuple[tuple[str, float], ...]:
         """The hosts with their weights."""

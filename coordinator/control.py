@@ -19,6 +19,8 @@ from typing import Any, Protocol
 
 from dbsp.coordinator.cutting import NOWHERE, Positions
 from dbsp.coordinator.protocol import COLD, Standing
+from dbsp.coordinator.recovery import destined
+from dbsp.distribute.course import Course
 from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
@@ -58,6 +60,7 @@ class Ledger:
     epoch: int = 0
     rescale: int | None = None
     strategy: str = COLD
+    courses: Mapping[int, Course] = field(default_factory=dict)
 
     @property
     def published(self) -> int:
@@ -92,7 +95,8 @@ def standing(ledger: Ledger) -> Standing:
     """What the machine must know of it."""
     saved = ledger.saved.get(ledger.published)
     return Standing(
-        layouts=ledger.layouts, used=saved.checkpoint.layout_version if saved is not None else min(ledger.layouts),
+        layouts=ledger.layouts, courses=ledger.courses,
+        used=saved.checkpoint.layout_version if saved is not None else min(ledger.layouts),
         members=ledger.members, forming=ledger.forming, published=ledger.published,
         rescale=ledger.rescale, strategy=ledger.strategy,
     )  # fmt: skip
@@ -144,7 +148,7 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
     kept = {number: saved for number, saved in ledger.saved.items() if number == version - 1 and saved.published}
     saved = {**kept, version: replace(ledger.saved[version], published=True)}
     layout = ledger.layouts.get(saved[version].checkpoint.layout_version)
-    met = ends_rescale and layout is not None and ledger.rescale == len(layout.workers)
+    met = ends_rescale and layout is not None and ledger.rescale == destined(layout, ledger.courses)
     return wish_rescale(replace(ledger, saved=saved), None) if met else replace(ledger, saved=saved)
 
 
@@ -155,13 +159,19 @@ def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
     """
     saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
     ledger = replace(ledger, saved=saved, forming=ledger.forming - frozenset(layout.workers))
-    return wish_rescale(ledger, None) if ledger.rescale == len(layout.workers) else ledger
+    return wish_rescale(ledger, None) if ledger.rescale == destined(layout, ledger.courses) else ledger
 
 
-def log_layout(ledger: Ledger, layout: Layout, members: Iterable[int], forming: Iterable[int]) -> Ledger:
-    """Note a layout before it is used, and who may get a database by it."""
+def log_layout(
+    ledger: Ledger, layout: Layout, members: Iterable[int], forming: Iterable[int], course: Course | None = None
+) -> Ledger:
+    """Note a layout before it is used, and who may get a database by it; and the course whose steps run in it."""
     layouts = {**ledger.layouts, layout.version: layout}
-    return replace(ledger, layouts=layouts, members=frozenset(members), forming=frozenset(forming))
+    ledger = replace(ledger, layouts=layouts, members=frozenset(members), forming=frozenset(forming))
+    if course is None:
+        return ledger
+    layouts = {**layouts, course.new.version: course.new}
+    return replace(ledger, layouts=layouts, courses={**ledger.courses, course.version: course})
 
 
 def doubt_members(ledger: Ledger, workers: Iterable[int]) -> Ledger:
@@ -281,13 +291,15 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "members": sorted(ledger.members),
         "forming": sorted(ledger.forming),
         "layouts": [asdict(layout) for _, layout in sorted(ledger.layouts.items())],
+        "courses": [_encode_course(course) for _, course in sorted(ledger.courses.items())],
         "saved": [_encode_saved(saved) for _, saved in sorted(ledger.saved.items())],
     }
 
 
 def decode_ledger(found: Mapping[str, Any]) -> Ledger:
     """The ledger out of JSON values."""
-    layouts = [decode_layout(layout) for layout in found["layouts"]]
+    layouts = {layout.version: layout for layout in map(decode_layout, found["layouts"])}
+    courses = [_decode_course(course, layouts) for course in found.get("courses", ())]
     saved = [_decode_saved(entry) for entry in found["saved"]]
     return Ledger(
         run=found["run"],
@@ -298,7 +310,8 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         nodes=tuple((label, token) for label, token in found["nodes"]),
         members=frozenset(found["members"]),
         forming=frozenset(found["forming"]),
-        layouts={layout.version: layout for layout in layouts},
+        layouts=layouts,
+        courses={course.version: course for course in courses},
         saved={entry.version: entry for entry in saved},
     )
 
@@ -310,6 +323,18 @@ def decode_layout(found: Mapping[str, Any]) -> Layout:
         hosts=tuple(found["hosts"]), first_steps=tuple(found["first_steps"]), dynamic_k=found["dynamic_k"],
         offered=tuple((host, weight) for host, weight in found.get("offered", ())),
     )  # fmt: skip
+
+
+def _encode_course(course: Course) -> dict[str, Any]:
+    """Its layouts by their versions: the ledger has them."""
+    return {
+        "strategy": course.strategy, "version": course.version, "old": course.old.version, "new": course.new.version,
+        "first": course.first, "budget": course.budget, "turned": course.turned,
+    }  # fmt: skip
+
+
+def _decode_course(found: Mapping[str, Any], layouts: Mapping[int, Layout]) -> Course:
+    return Course(**{**found, "old": layouts[found["old"]], "new": layouts[found["new"]]})
 
 
 def _encode_saved(saved: Saved) -> dict[str, Any]:

@@ -21,9 +21,11 @@ from dbsp.coordinator.autoscale import AutoscaleSection
 from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.control import Control, Ledger, Saved
 from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, StepLimits, advance, backlog, begin, cut
+from dbsp.coordinator.moves import Moves, MovingProgress
 from dbsp.coordinator.status import Board, StepIndex
-from dbsp.coordinator.warmups import WarmUps
+from dbsp.coordinator.warmups import RescaleProgress, WarmUps
 from dbsp.errors import DataError, DbspError, InternalError, RowsError
+from dbsp.layout import Layout
 from dbsp.logs import InputLog, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
 from dbsp.skips import skip_command
@@ -120,7 +122,12 @@ class Hands:
         self._floors: list[tuple[float, Saved]] = []
         self._epoch = 0
         self._copying: _Copying | None = None
-        self.warming = WarmUps(parts.clock)
+        self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
+
+    @property
+    def rescale(self) -> RescaleProgress | MovingProgress | None:
+        """How far a warm-up or a migration is; None when there is neither."""
+        return self.warming.shown or self.moves.shown
 
     @property
     def runtime(self) -> Runtime:
@@ -179,15 +186,14 @@ class Hands:
             case do.ReadSteps(first=first):
                 return self._read_steps(first)
             case do.CutStep():
-                return p.Recorded(
-                    record=self._cut_step(command.step, command.epoch, command.layout_version, full=False)
-                )
+                return p.Recorded(record=self._cut_step(command, full=False))
             case do.RunStep():
                 return self._run_step(command)
             case do.PinVersion() | do.AwaitCopy() | do.Publish():
                 return self._checkpoint(command)
             case do.LogLayout(layout=layout, members=members, forming=forming):
-                self._change(lambda ledger: ledgers.log_layout(ledger, layout, members, forming))
+                course = command.course
+                self._change(lambda ledger: ledgers.log_layout(ledger, layout, members, forming, course))
                 return p.LayoutLogged(layout=layout)
             case do.Redistribute():
                 return self._redistribute(command)
@@ -267,18 +273,18 @@ class Hands:
             self._waiting_since = now
         return found.full or (now - self._waiting_since) * 1000 >= self._settings.limits.max_step_delay_ms
 
-    def _cut_step(self, number: int, epoch: int, layout_version: int, *, full: bool) -> StepRecord | None:
-        """Cut and log a step if one is due (`full`: only if it is a full one)."""
+    def _cut_step(self, command: do.CutStep, *, full: bool) -> StepRecord | None:
+        """Cut and log a step if one is due or has a command (`full`: only if it is a full one)."""
         found = self._backlog()
         waits = self._is_due(found)
         if full and not (found.full and not self._parts.awaited):
             return None
         wall = self._parts.clock.wall_us()
-        if not (waits or self._timing.due(wall, self._parts.awaited)):
+        if not (waits or command.commands or self._timing.due(wall, self._parts.awaited)):
             return None
         moment = self._timing.moment(wall)
         record = StepRecord(
-            epoch=epoch, step=number, layout_version=layout_version,
+            epoch=command.epoch, step=command.step, layout_version=command.layout_version, commands=command.commands,
             ranges=cut(found, self._cut, self._settings.limits), engine=VERSION,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
         )  # fmt: skip
@@ -289,7 +295,8 @@ class Hands:
 
     def _cut_ahead(self, command: do.RunStep) -> StepRecord | None:
         """Cut and log the step behind the one that runs, if it is a full one, and let its input be read."""
-        record = self._cut_step(command.record.step + 1, command.epoch, command.layout.version, full=True)
+        following = do.CutStep(epoch=command.epoch, step=command.record.step + 1, layout_version=command.layout.version)
+        record = self._cut_step(following, full=True)
         if record is not None:
             self.runtime.read_ahead(record, command.layout)
         return record
@@ -302,7 +309,7 @@ class Hands:
         if command.may_cut_ahead:
             ahead = self._helper.submit(self._cut_ahead, command)
         try:
-            report = self.runtime.run_step(record, command.layout)
+            report = self.runtime.run_step(record, command.layout, command.coming)
         finally:
             following = ahead.result() if ahead is not None else None
         self.done, self._timing = advance(self.done, [record]), self._timing.finished(report.signals)
@@ -310,7 +317,14 @@ class Hands:
         lag = self._backlog().rows if not command.replay else 0
         self._count(report, lag)
         self._observer.stepped(record, report, replay=command.replay, lag_rows=lag)
-        return p.StepDone(step=record.step, ahead=following)
+        return p.StepDone(step=record.step, ahead=following, over=self._migrated(command, report))
+
+    def _migrated(self, command: do.RunStep, report: StepReport) -> bool:
+        """Whether the step has ended a migration; what that has moved is told."""
+        moved = self.moves.stepped(command, report)
+        if moved is not None and command.coming is not None:
+            self._note_moved(command.layout, command.coming, moved)
+        return moved is not None
 
     def _count(self, report: StepReport, lag: int) -> None:
         now = self._board.now
@@ -320,7 +334,7 @@ class Hands:
                 rows_out=now.rows_out + sum(worker.rows_out for worker in report.workers),
                 dead=now.dead + sum(worker.dead for worker in report.workers),
                 state_bytes=sum(worker.state_bytes for worker in report.workers), processed=self.done,
-                rescale=self.warming.shown,
+                rescale=self.rescale,
             )
         )  # fmt: skip
 
@@ -444,20 +458,29 @@ class Hands:
         self._intend(command.version, command.checkpoint)
         ahead = self.warming.copied_bytes
         moved = self.runtime.redistribute(command.version, command.checkpoint, command.old, command.new, command.cut)
-        self.moved = replace(moved, bytes_moved=moved.bytes_moved + ahead, bytes_ahead=ahead)
         self.warming.forget()
-        fields = {
-            "workers": len(command.new.workers), "workers_before": len(command.old.workers),
-            "shards_moved": self.moved.shards_moved, "shards": self.moved.shards,
-            "bytes_moved": self.moved.bytes_moved, "bytes_total": self.moved.bytes_total, "bytes_ahead": ahead,
-        }  # fmt: skip
-        self._observer.noted("rescale", fields)
+        if command.course is None:
+            whole = replace(moved, bytes_moved=moved.bytes_moved + ahead, bytes_ahead=ahead)
+            self._note_moved(command.old, command.new, whole)
+        else:
+            course = command.course
+            self._observer.noted("migration", {"strategy": course.strategy, "workers": len(course.new.workers)})
         return p.Redistributed(version=command.version)
+
+    def _note_moved(self, old: Layout, new: Layout, moved: MoveReport) -> None:
+        """A rescale has moved all state."""
+        self.moved = moved
+        self._observer.noted("rescale", {
+            "workers": len(new.workers), "workers_before": len(old.workers),
+            "shards_moved": moved.shards_moved, "shards": moved.shards, "bytes_moved": moved.bytes_moved,
+            "bytes_total": moved.bytes_total, "bytes_ahead": moved.bytes_ahead,
+        })  # fmt: skip
 
     def _claim(self) -> p.Claimed:
         """Own the pipeline; with what its ledger says."""
         self._waiting_since, self._copying = None, None
         self.warming.forget()
+        self.moves.forget()
         if self._epoch:  # a rollback: whoever was replaced meanwhile ends here, and takes nothing back
             self._change(lambda ledger: ledger)
         self._epoch = epoch = self._parts.steps.claim()

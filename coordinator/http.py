@@ -67,7 +67,7 @@ class RescaleBody(BaseModel):
 
     workers: int = Field(ge=1)
     dry_run: bool = False
-    strategy: Literal["cold", "warmup"] | None = None
+    strategy: Literal["cold", "warmup", "icadd", "redistribute"] | None = None
 
 
 class QueryBody(BaseModel):
@@ -399,7 +399,7 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
             shown |= asdict(moved) if moved is not None else {"bytes_moved": 0, "bytes_total": 0}
         return JSONResponse(shown)
 
-    @app.delete("/v1/rescale", summary="Take back a rescale that warms up; answered when nothing of it is left")
+    @app.delete("/v1/rescale", summary="Take back a rescale; answered when nothing of it is left")
     def cancel() -> JSONResponse:
         service.cancel_rescale()
         return JSONResponse({"cancelled": True, "workers": len(service.layout().workers)})

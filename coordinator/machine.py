@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dbsp.coordinator import migrating, rescaling
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
-from dbsp.coordinator import rescaling
-from dbsp.coordinator.recovery import choose, learned, story
+from dbsp.coordinator.recovery import choose, destined, learned, story
 from dbsp.coordinator.rescaling import checkpoint_id, empty_checkpoint, impossible
 from dbsp.errors import InternalError
 from dbsp.logs import StepRecord
@@ -97,7 +97,7 @@ def _request(state: p.State, event: p.Request) -> Answer:
             facts = rescaling.asked(facts, event, ending=isinstance(state, p.Cancelling))
             wants = facts.wants
         case p.CancelAsked():
-            running = facts.warming is not None or wants.rescale is not None
+            running = facts.warming is not None or wants.rescale is not None or facts.course is not None
             wants = replace(wants, cancel=running and not isinstance(state, p.Rescaling))
         case p.StopAsked(now=now):
             wants = replace(wants, stop=True)
@@ -228,11 +228,12 @@ def _choose(facts: p.Facts, event: p.Held) -> Answer:
 
 def _opened(facts: p.Facts, event: p.Opened) -> Answer:
     """Every other version is discarded now, so workers outside the layout are named by none."""
-    if facts.wants.rescale == len(event.layout.workers):
+    if facts.wants.rescale == destined(event.layout, facts.courses):
         facts = rescaling.without_wish(facts)
     facts = replace(
         facts, version=event.version, layout=event.layout, checkpoint_step=event.checkpoint.step,
         next_step=event.checkpoint.step, published=max(facts.published, event.version),
+        version_layout=event.layout.version, course=facts.courses.get(event.layout.version),
     )  # fmt: skip
     gone = facts.members - set(event.layout.workers)
     facts = replace(facts, forming=facts.forming | gone)
@@ -257,14 +258,16 @@ def _replay(facts: p.Facts, records: tuple[StepRecord, ...]) -> Answer:
             facts = replace(facts, wants=replace(facts.wants, pause=False))  # refused, so not met after the decision
             return p.Halted(facts=facts, records=records), (do.Wait(for_input=False),)
         facts = replace(facts, halt=None)
-    command = replace(_run(facts, records[0], replay=True), following=next(iter(records[1:]), None))
+    facts = migrating.of_record(facts, records[0])
+    following = next(iter(records[1:]), None) if facts.course is None else None
+    command = replace(_run(facts, records[0], replay=True), following=following)
     return p.Replaying(facts=facts, records=records), (command,)
 
 
 def _replaying(state: p.Replaying, event: p.Event) -> Answer:
     match event:
         case p.StepDone(step=number) if number == state.records[0].step:
-            facts = _advanced(state.facts, number)
+            facts = _advanced(state.facts, event)
             if facts.wants.stop:
                 return p.Stopped(facts=facts), (do.Finish(code=None, message="stopped while replaying"),)
             return _replay(facts, state.records[1:])
@@ -276,16 +279,19 @@ def _replaying(state: p.Replaying, event: p.Event) -> Answer:
 
 def _run(facts: p.Facts, record: StepRecord, *, replay: bool) -> do.RunStep:
     wants = replace(facts.wants, checkpoint=False) if rescaling.reads_older(facts) else facts.wants
-    quiet = wants == p.Wants()
+    course = facts.courses.get(record.layout_version)
+    quiet = wants == p.Wants() and course is None
     return do.RunStep(
-        record=record, layout=facts.layout, epoch=facts.epoch, replay=replay, may_cut_ahead=quiet and not replay
-    )
+        record=record, layout=facts.layout if course is None else course.old, epoch=facts.epoch, replay=replay,
+        may_cut_ahead=quiet and not replay, coming=None if course is None else course.new,
+    )  # fmt: skip
 
 
-def _advanced(facts: p.Facts, done: int) -> p.Facts:
+def _advanced(facts: p.Facts, done: p.StepDone) -> p.Facts:
     """The facts after a step; failures in a row end when the step that failed has succeeded."""
-    failures = 0 if done >= facts.failed_step else facts.failures
-    return replace(facts, next_step=done + 1, failures=failures)
+    failures = 0 if done.step >= facts.failed_step else facts.failures
+    facts = replace(facts, next_step=done.step + 1, failures=failures)
+    return migrating.ended(facts) if done.over else facts
 
 
 def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:  # noqa: PLR0911 - the gravest wish first
@@ -313,7 +319,9 @@ def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:  # noqa:
         return p.Paused(facts=facts, ahead=ahead), (do.Wait(for_input=False),)
     if ahead is not None:
         return p.Running(facts=facts, record=ahead), (_run(facts, ahead, replay=False),)
-    cut = do.CutStep(epoch=facts.epoch, step=facts.next_step, layout_version=facts.layout.version)
+    cut = do.CutStep(
+        epoch=facts.epoch, step=facts.next_step, layout_version=facts.layout.version, commands=migrating.commands(facts)
+    )
     return p.Running(facts=facts, awaits="record"), (cut,)
 
 
@@ -336,7 +344,9 @@ def _at_rest(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     if facts.warming is not None:
         return rescaling.switch(facts, facts.warming)
     if facts.wants.rescale is not None:
-        return rescaling.begin_cold(facts, facts.wants.rescale)
+        if facts.wants.strategy == p.COLD:
+            return rescaling.begin_cold(facts, facts.wants.rescale)
+        return rescaling.begin_by_key(facts, facts.wants.rescale, ahead)
     raise InternalError(f"all is at rest, and nobody asked for it: facts={facts}")
 
 
@@ -352,7 +362,7 @@ def _running(state: p.Running, event: p.Event) -> Answer:
         case p.StepDone(step=number, ahead=ahead) if state.record is not None and number == state.record.step:
             if ahead is not None and ahead.step != number + 1:
                 raise impossible(state, event)
-            return _between_steps(_advanced(facts, number), ahead)
+            return _between_steps(_advanced(facts, event), ahead)
     raise impossible(state, event)
 
 
@@ -440,13 +450,21 @@ def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answe
         case "copied", p.Copied(version=version) if version == state.version:
             return _end_copy(facts, p.Copy(version=version, checkpoint=state.checkpoint), ahead)
         case "published", p.Published(version=version) if version == state.version:
-            return _between_steps(_published(facts, state.version, state.checkpoint), ahead)
+            facts = _published(facts, state.version, state.checkpoint)
+            gone = migrating.leavers(facts)
+            if not gone or facts.wants.stop:
+                return _between_steps(facts, ahead)
+            command = do.DiscardWorkers(workers=gone, members=facts.layout.workers)
+            return replace(state, facts=facts, awaits="discarded"), (command,)
+        case "discarded", p.Discarded():
+            return _between_steps(replace(facts, members=frozenset(facts.layout.workers)), ahead)
     raise impossible(state, event)
 
 
 def _published(facts: p.Facts, version: int, checkpoint: CheckpointId) -> p.Facts:
     return replace(
         facts, version=version, published=version, checkpoint_step=checkpoint.step, failures=0, copying=None,
+        version_layout=checkpoint.layout_version,
     )  # fmt: skip
 
 

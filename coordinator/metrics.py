@@ -10,7 +10,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from dbsp.coordinator.moves import MovingProgress
 from dbsp.coordinator.status import Snapshot
+from dbsp.coordinator.warmups import RescaleProgress
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
 from dbsp.runtime.profile import Totals, measured
@@ -56,6 +58,8 @@ class Metrics:
                 ("rescale_round", "Round of a warm-up; 0 when there is none"),
                 ("rescale_copied_bytes", "Bytes that new owners have copied ahead in this warm-up"),
                 ("rescale_lag_bytes", "Bytes of the round's version that new owners lack"),
+                ("rescale_moved_keys", "Keys that a migration has moved since this process looks"),
+                ("rescale_left_keys", "Keys that a migration has yet to move"),
             )
         }
 
@@ -96,10 +100,16 @@ class Metrics:
             "step": now.step, "epoch": now.epoch, "version": now.version, "input_lag_rows": now.lag_rows,
             "workers": len(now.layout.workers) if now.layout else 0, "state_bytes": now.state_bytes,
             "running": int(now.state == "Running"),
-            "rescale_round": now.rescale.round if now.rescale else 0,
-            "rescale_copied_bytes": now.rescale.copied_bytes if now.rescale else 0,
-            "rescale_lag_bytes": now.rescale.lag_bytes if now.rescale else 0,
         }  # fmt: skip
+        warming = now.rescale if isinstance(now.rescale, RescaleProgress) else None
+        moving = now.rescale if isinstance(now.rescale, MovingProgress) else None
+        values |= {
+            "rescale_round": warming.round if warming else 0,
+            "rescale_copied_bytes": warming.copied_bytes if warming else 0,
+            "rescale_lag_bytes": warming.lag_bytes if warming else 0,
+            "rescale_moved_keys": moving.moved_keys if moving else 0,
+            "rescale_left_keys": moving.left_keys if moving else 0,
+        }
         for name, value in values.items():
             self._gauges[name].set(value)
         return generate_latest(self._registry)

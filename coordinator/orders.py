@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dbsp.distribute.course import Course
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
@@ -69,18 +70,20 @@ class ReadSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutStep:
-    """Take what waits as step `step` and log it. → `Recorded`."""
+    """Take what waits as step `step` and log it; with `commands` even if nothing waits. → `Recorded`."""
 
     epoch: int
     step: int
     layout_version: int
+    commands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStep:
     """Run a logged step; with `may_cut_ahead` the next one may be logged meanwhile. → `StepDone`.
 
-    `following` is the step after it in a replay, logged long ago: its input may be read meanwhile.
+    `following` is the step after it in a replay, logged long ago: its input may be read meanwhile. With `coming` it is a step of
+    a migration from `layout`.
     """
 
     record: StepRecord
@@ -89,6 +92,7 @@ class RunStep:
     replay: bool
     may_cut_ahead: bool
     following: StepRecord | None = None
+    coming: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,22 +122,27 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLayout:
-    """Write the new layout into the ledger before it is used. → `LayoutLogged`."""
+    """Write the new layout into the ledger before it is used, and the course whose steps run in it. → `LayoutLogged`."""
 
     layout: Layout
     members: tuple[int, ...]
     forming: tuple[int, ...]
+    course: Course | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redistribute:
-    """Slice the opened version, or the `cut` that is pinned now, into `version` of the new layout. → `Redistributed`."""
+    """Slice the opened version, or the `cut` that is pinned now, into `version` of the new layout. → `Redistributed`.
+
+    With a `course` the new layout is that of its steps, and no shard moves.
+    """
 
     version: int
     checkpoint: CheckpointId
     old: Layout
     new: Layout
     cut: CheckpointId | None = None
+    course: Course | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,14 +6,16 @@ and only when something changed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from dbsp.coordinator.clock import Clock
+from dbsp.coordinator.moves import MovingProgress
 from dbsp.coordinator.status import Snapshot
 from dbsp.coordinator.warmups import RescaleProgress
 
@@ -64,8 +66,13 @@ def line(now: Snapshot, rate: float) -> str:
     return "  ".join(parts)
 
 
-def rescale_text(rescale: RescaleProgress) -> str:
-    """How far a warm-up is, and how long its round takes yet.
+def progress_of(found: Mapping[str, Any]) -> RescaleProgress | MovingProgress:
+    """What a service's status says of its rescale."""
+    return MovingProgress(**found) if "left_keys" in found else RescaleProgress(**found)
+
+
+def rescale_text(rescale: RescaleProgress | MovingProgress) -> str:
+    """How far a warm-up or a migration is, and how long its round, or all of it, takes yet.
 
     **Example**
 
@@ -74,8 +81,11 @@ def rescale_text(rescale: RescaleProgress) -> str:
     '2 -> 3 workers: round 1, 30 MB copied, 10 MB to go, 1 s'
     """
     known = "" if rescale.expected_s is None else f", {rescale.expected_s:,.0f} s"
+    counts = f"{rescale.workers_before} -> {rescale.workers} workers"
+    if isinstance(rescale, MovingProgress):
+        return f"{counts}: {rescale.moved_keys:,} keys moved, {rescale.left_keys:,} to go{known}"
     return (
-        f"{rescale.workers_before} -> {rescale.workers} workers: round {rescale.round},"
+        f"{counts}: round {rescale.round},"
         f" {rescale.copied_bytes / 1e6:,.0f} MB copied, {rescale.lag_bytes / 1e6:,.0f} MB to go{known}"
     )
 

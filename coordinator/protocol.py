@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dbsp.distribute.course import Course
+from dbsp.distribute.strategies import STRATEGIES as BY_KEY
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId, VersionInfo
 
 COLD, WARMUP = "cold", "warmup"
-"""How state gets to its new owners: while no step runs, or copied ahead of time while steps go on."""
+STRATEGIES = (COLD, WARMUP, *BY_KEY)
+"""How state gets to its new owners: while no step runs, copied ahead of time while steps go on, or key by key in the steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +103,9 @@ class Facts:
     `checkpoint_step` the step it was taken at, `next_step` the next to run. `published` is the greatest version ever
     acknowledged to anybody. `rescale_error` says why the last rescale was given up. `halt` is the step that nothing but a
     decision lets go on. `copying` is the one checkpoint in flight, `warming` the rescale whose state is copied beside the steps;
-    it is over when no more than `acceptable_recovery_lag` bytes are missing.
+    it is over when no more than `acceptable_recovery_lag` bytes are missing. `course` is the migration that moves `keys_per_step`
+    keys of every owner in each step; `courses` are all that were logged, by the version of the layout their steps run in.
+    `version_layout` is the version of the layout of the opened one.
     """
 
     run: str
@@ -123,13 +128,18 @@ class Facts:
     copying: Copy | None = None
     warming: Warming | None = None
     acceptable_recovery_lag: int = 16 << 20
+    course: Course | None = None
+    courses: Mapping[int, Course] = field(default_factory=dict)
+    keys_per_step: int = 10_000
+    version_layout: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What the ledger says of the workers: its layouts, `used` the version of the one in use, and the wish to rescale."""
+    """What the ledger says of the workers: its layouts and courses, `used` the version of the one in use, the wish to rescale."""
 
     layouts: Mapping[int, Layout]
+    courses: Mapping[int, Course]
     used: int
     members: frozenset[int]
     forming: frozenset[int]
@@ -176,7 +186,8 @@ class Running:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointing:
     """Between two steps: the cut before the next one is pinned as `version` (`awaits` "pinned"), what was pinned earlier and
-    copied since is waited for ("copied"; only a stop or a rescale waits) or published ("published").
+    copied since is waited for ("copied"; only a stop or a rescale waits) or published ("published"), or workers that a migration
+    has left without a key are taken away ("discarded").
 
     `ahead` is kept for afterwards.
     """
@@ -190,7 +201,10 @@ class Checkpointing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescaling:
-    """The opened version is being sliced into `version` of layout `new`; `warm`: most of it was copied ahead."""
+    """The opened version is being sliced into `version` of layout `new`; `warm`: most of it was copied ahead.
+
+    With a `course` nothing moves yet: `new` is the layout in which its steps will move keys.
+    """
 
     facts: Facts
     version: int
@@ -198,6 +212,7 @@ class Rescaling:
     new: Layout
     awaits: str
     warm: bool = False
+    course: Course | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +228,9 @@ class WarmingUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelling:
-    """Between two steps: what a warm-up has made is taken away ("cooled", "discarded", "forgotten")."""
+    """Between two steps: what a warm-up has made is taken away ("cooled", "discarded", "forgotten"), or a migration turns round
+    ("logged").
+    """
 
     facts: Facts
     awaits: str
@@ -336,10 +353,13 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDone:
-    """A step's outputs are durable; `ahead`: the record of the one after it, if it was logged meanwhile."""
+    """A step's outputs are durable; `ahead`: the record of the one after it, if it was logged meanwhile; `over`: it has ended
+    the migration.
+    """
 
     step: int
     ahead: StepRecord | None = None
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

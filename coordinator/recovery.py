@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dbsp.coordinator import protocol as p
+from dbsp.distribute.course import Course
 from dbsp.layout import Layout
 from dbsp.store import CheckpointId, VersionInfo
 
@@ -50,11 +51,23 @@ def choose(
 def learned(facts: p.Facts, standing: p.Standing) -> p.Facts:
     """The facts with what the ledger says; the hosts that are offered are ours, and so is what was asked of us but a rescale."""
     layouts = {number: replace(layout, offered=facts.layout.offered) for number, layout in standing.layouts.items()}
+    courses = {number: under_way(course, layouts) for number, course in standing.courses.items()}
     wants = replace(facts.wants, rescale=standing.rescale, strategy=standing.strategy)
     return replace(
         facts, layouts=layouts, layout=layouts[standing.used], members=standing.members, forming=standing.forming,
-        published=standing.published, wants=wants,
+        published=standing.published, wants=wants, courses=courses, course=courses.get(standing.used),
     )  # fmt: skip
+
+
+def under_way(course: Course, layouts: Mapping[int, Layout]) -> Course:
+    """The course between these layouts, as they are offered hosts now."""
+    return replace(course, old=layouts[course.old.version], new=layouts[course.new.version])
+
+
+def destined(layout: Layout, courses: Mapping[int, Course]) -> int:
+    """How many workers there are, or will be when the migration whose steps run in this layout is over."""
+    course = courses.get(layout.version)
+    return len((layout if course is None else course.new).workers)
 
 
 def story(held: Mapping[int, Sequence[VersionInfo]]) -> str:

@@ -22,16 +22,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dbsp.coordinator import migrating
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
+from dbsp.coordinator.recovery import destined
 from dbsp.errors import ConfigError, InternalError
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
 
 Answer = tuple[p.State, tuple[do.Command, ...]]
-
-CANCELLED = "it was cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +84,26 @@ def switch(facts: p.Facts, warming: p.Warming) -> Answer:
     ))  # fmt: skip
 
 
+def begin_by_key(facts: p.Facts, workers: int, ahead: StepRecord | None) -> Answer:
+    """Log the course and its layout, and slice into it what is published, or what is done as it is: nothing moves yet."""
+    new = _target(facts, workers)
+    if not isinstance(new, Layout):
+        return _forget(replace(without_wish(facts), rescale_error=new), ahead)
+    course = migrating.course_to(facts, new, ahead)
+    facts = _joined(facts, course.layout)
+    facts = replace(
+        facts,
+        layouts={**facts.layouts, course.new.version: course.new},
+        courses={**facts.courses, course.version: course},
+    )
+    return _log(p.Rescaling(
+        facts=facts, version=facts.version + 1, checkpoint=checkpoint_id(facts, course.version), new=course.layout,
+        awaits="logged", course=course,
+    ))  # fmt: skip
+
+
 def _log(state: p.Rescaling) -> Answer:
-    facts = state.facts
-    command = do.LogLayout(layout=state.new, members=tuple(sorted(facts.members)), forming=tuple(sorted(facts.forming)))
-    return state, (command,)
+    return state, (migrating.log(state.facts, state.new, state.course),)
 
 
 def rescaling(state: p.Rescaling, event: p.Event) -> Answer | Anew | None:
@@ -108,7 +124,7 @@ def rescaling(state: p.Rescaling, event: p.Event) -> Answer | Anew | None:
             publish = do.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=True)
             return replace(state, awaits="published"), (publish,)
         case "published", p.Published(version=version) if version == state.version:
-            met = facts.wants.rescale == len(state.new.workers)
+            met = facts.wants.rescale == destined(state.new, facts.courses)
             facts = without_wish(facts) if met else facts
             return Anew(facts=replace(facts, published=version, failures=0, warming=None))
     return None
@@ -119,7 +135,7 @@ def _slice(state: p.Rescaling) -> Answer:
     done = facts.next_step == facts.checkpoint_step
     command = do.Redistribute(
         version=state.version, checkpoint=state.checkpoint, old=facts.layout, new=state.new,
-        cut=None if done else checkpoint_id(facts, facts.layout.version),
+        cut=None if done else checkpoint_id(facts, facts.layout.version), course=state.course,
     )  # fmt: skip
     return replace(state, awaits="redistributed"), (command,)
 
@@ -129,6 +145,9 @@ def _slice(state: p.Rescaling) -> Answer:
 
 def between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer | GoOn | Rest:
     """What a rescale wants between these two steps."""
+    if migrating.is_open(facts):
+        found = migrating.between_steps(facts, ahead)
+        return GoOn(facts=found, ahead=ahead) if isinstance(found, p.Facts) else found
     wants, warming = facts.wants, facts.warming
     if wants.cancel:
         return _cancel(facts, ahead)
@@ -136,6 +155,8 @@ def between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer | GoOn | R
         return _cancel(facts, ahead)
     if wants.rescale is not None and wants.strategy == p.COLD:
         return Rest(facts=facts, ahead=ahead)
+    if wants.rescale is not None and wants.strategy != p.WARMUP:
+        return _when_free(facts, facts.layout, ahead) or begin_by_key(facts, wants.rescale, ahead)
     if wants.rescale is not None:
         # making the joining workers fences them, and that would end the copy of a checkpoint in flight
         return GoOn(facts=facts, ahead=ahead) if facts.copying is not None else _prepare(facts, wants.rescale, ahead)
@@ -224,13 +245,18 @@ def _caught_up(facts: p.Facts, warming: p.Warming) -> bool:
 
 
 def _switch_when_free(facts: p.Facts, new: Layout, ahead: StepRecord | None) -> Answer | GoOn | Rest:
-    """Switch now, or when the checkpoint in flight has landed: steps go on until then, unless it is the one to switch at."""
+    """Switch now, or when the checkpoint in flight has landed."""
+    return _when_free(facts, new, ahead) or (
+        switch(facts, facts.warming) if facts.warming is not None else Rest(facts=facts, ahead=ahead)
+    )
+
+
+def _when_free(facts: p.Facts, new: Layout, ahead: StepRecord | None) -> GoOn | Rest | None:
+    """None: the state may be sliced now. Steps go on until the checkpoint in flight has landed, unless it is the one to slice."""
     together, copying = _share_a_host(facts.layout, new), facts.copying
     if copying is not None and (together or copying.checkpoint.step != facts.next_step):
         return GoOn(facts=facts, ahead=ahead)
-    if together and facts.warming is not None:
-        return switch(facts, facts.warming)
-    return Rest(facts=facts, ahead=ahead)
+    return None if together else Rest(facts=facts, ahead=ahead)
 
 
 def _share_a_host(old: Layout, new: Layout) -> bool:
@@ -271,9 +297,11 @@ def cancelling(state: p.Cancelling, event: p.Event) -> Answer | GoOn | None:
                 return GoOn(facts=facts, ahead=state.ahead)
             failed = warming.message if warming.code is not None else None
             return _forget(replace(facts, rescale_error=failed), state.ahead)
+        case "logged", p.LayoutLogged(layout=layout) if layout == facts.layout:
+            return GoOn(facts=facts, ahead=state.ahead)
         case "forgotten", p.Forgotten():
             if facts.wants.cancel:
-                facts = replace(without_wish(facts), rescale_error=facts.rescale_error or CANCELLED)
+                facts = replace(without_wish(facts), rescale_error=facts.rescale_error or migrating.CANCELLED)
             return GoOn(facts=replace(facts, wants=replace(facts.wants, cancel=False)), ahead=state.ahead)
     return None
 

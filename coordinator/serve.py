@@ -24,13 +24,11 @@ from dbsp.coordinator.clock import SystemClock
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, report
 from dbsp.coordinator.http import make_app
-from dbsp.coordinator.layouts import refuse_apart
 from dbsp.coordinator.listen import Server, bind
 from dbsp.coordinator.progress import Progress
 from dbsp.coordinator.protocol import Halt
 from dbsp.coordinator.service import Service
 from dbsp.errors import DbspError
-from dbsp.layout import rescaled
 from dbsp.logs import StepRecord
 from dbsp.plan.explain import explain
 from dbsp.runtime.runtime import StepReport
@@ -175,14 +173,13 @@ def _watch(service: Service, progress: bool) -> Any:
 
 def _wish(service: Service, workers: int) -> None:
     """Note a rescale before the start; refused here if there cannot be so many workers."""
-    facts = service.built.facts
-    refuse_apart(service.config, facts.layout, rescaled(facts.layout, workers, step=0))
+    service.plan_rescale(workers)
     service.wish_rescale(workers)
 
 
 def _note_workers(service: Service, rescale: int | None) -> None:
     """The setting is that of a new pipeline: say so where somebody may have changed it."""
-    wanted, found = service.config.pipeline.workers, len(service.layout().workers)
+    wanted, found = service.config.pipeline.workers, service.workers_to_be
     if rescale is None and wanted != found:
         click.echo(
             f"{found} workers go on; `workers` in [pipeline] is {wanted}, which counts for a new pipeline", err=True

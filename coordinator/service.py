@@ -23,7 +23,7 @@ from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.admission import refuse_overload
 from dbsp.coordinator.build import Built, build
-from dbsp.coordinator.config import STRATEGIES, Config
+from dbsp.coordinator.config import Config
 from dbsp.coordinator.events_log import EventsLog
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.hands import Observer
@@ -427,8 +427,8 @@ class Service:
         return self.metrics.explained(self.built.plan)
 
     def plan_rescale(self, workers: int) -> RescalePlan:
-        """What a rescale to `workers` would move; `ConfigError` if there cannot be so many."""
-        layout, step = self.layout(), self.snapshot.step
+        """What a rescale to `workers` would move, once nothing moves any more; `ConfigError` if there cannot be so many."""
+        layout, step = self._layout_to_be(), self.snapshot.step
         refuse_apart(self.config, layout, rescaled(layout, workers, step=step))
         return plan_rescale(layout, workers, step=step, state_bytes=self._state_bytes(), rates=self._rates)
 
@@ -442,14 +442,15 @@ class Service:
     ) -> MoveReport | None:
         """Go on with `workers` workers; returns when a checkpoint in the new layout is published.
 
-        `strategy`: "cold" stops the steps until all state is moved; "warmup" moves most of it beside them (None: as the settings
-        say). The wish is durable before anything moves, so a crash resumes it. None if there were so many workers already.
+        `strategy`: "cold" stops the steps until all state is moved; "warmup" moves most of it beside them; "icadd" and
+        "redistribute" move it key by key in the steps (None: as the settings say). The wish is durable before anything moves, so
+        a crash resumes it. While keys move another rescale waits. None if there were so many workers already.
 
         **Errors** `UnavailableError` if it was given up: an error, `cancel_rescale`, or another count that was asked for since.
         """
         strategy = strategy or self.config.layout.strategy
-        if strategy not in STRATEGIES:
-            raise ConfigError(f"no such strategy: strategy={strategy}", f"known: {', '.join(STRATEGIES)}")
+        if strategy not in p.STRATEGIES:
+            raise ConfigError(f"no such strategy: strategy={strategy}", f"known: {', '.join(p.STRATEGIES)}")
         if self.plan_rescale(workers).workers_before == workers and self.snapshot.rescale is None:
             return None
         refuse_halted(self.snapshot.halt)
@@ -458,7 +459,7 @@ class Service:
         def met(state: p.State) -> bool | None:
             _refuse_in(state)
             facts = state.facts
-            if not isinstance(state, SETTLED) or facts.wants.rescale is not None or facts.warming is not None:
+            if not isinstance(state, SETTLED) or facts.wants.rescale is not None or is_moving(facts):
                 return None
             if facts.rescale_error is not None:
                 raise UnavailableError(f"the rescale was given up: {facts.rescale_error}", "the old layout goes on")
@@ -473,6 +474,7 @@ class Service:
     def cancel_rescale(self, timeout_s: float | None = None) -> None:
         """Take back a rescale that has not come to its switch; returns when nothing of it is left.
 
+        Keys that have moved already move back. Of one that waits behind another, the one that waits is taken back.
         **Errors** `ConfigError` if none is under way; `UnavailableError` if it is too late.
         """
         begun: list[bool] = []
@@ -482,7 +484,8 @@ class Service:
             facts = state.facts
             if isinstance(state, p.Rescaling):
                 raise UnavailableError("the rescale cannot be taken back any more", "wait for it, then rescale back")
-            if facts.wants.cancel or isinstance(state, p.Cancelling):
+            turned = facts.course is not None and facts.course.turned
+            if facts.wants.cancel or isinstance(state, p.Cancelling) or turned:
                 begun.append(True)
                 return None
             if not begun:
@@ -499,8 +502,18 @@ class Service:
             self._shell.begin_with_rescale(workers, strategy)
 
     def layout(self) -> Layout:
-        """The layout in use."""
+        """The layout in use; while keys move, the workers of both."""
         return self.snapshot.layout or self.built.facts.layout
+
+    @property
+    def workers_to_be(self) -> int:
+        """How many workers there are once nothing moves any more."""
+        return len(self._layout_to_be().workers)
+
+    def _layout_to_be(self) -> Layout:
+        """The layout in use once nothing moves any more."""
+        course = self.snapshot.course if self.snapshot.layout is not None else self.built.facts.course
+        return self.layout() if course is None else course.new
 
     def status(self) -> dict[str, Any]:
         """The snapshot as JSON values."""
@@ -523,7 +536,7 @@ class Service:
         }  # fmt: skip
 
     def _rescale_as_json(self) -> dict[str, Any] | None:
-        shown = self._shell.hands.warming.shown
+        shown = self._shell.hands.rescale
         return None if shown is None else asdict(shown)
 
     def layout_status(self) -> dict[str, Any]:
@@ -561,6 +574,11 @@ def refuse_halted(halt: p.Halt | None) -> None:
 def _refuse_in(state: p.State) -> None:
     if isinstance(state, p.Halted) and state.awaits == "decision":
         refuse_halted(state.facts.halt)
+
+
+def is_moving(facts: p.Facts) -> bool:
+    """Whether a rescale is under way, or its new layout has no checkpoint yet."""
+    return facts.warming is not None or facts.course is not None or facts.version_layout != facts.layout.version
 
 
 def _halt_as_json(halt: p.Halt | None) -> dict[str, Any] | None:

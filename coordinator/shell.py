@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dbsp.coordinator import migrating
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.autoscale import Sample, Watching, decide, seen
@@ -163,7 +164,7 @@ class Shell:
     def _scale(self) -> p.RescaleAsked | None:
         """What the policy of `[autoscale]` wants: a wish like any other, durable before it is handed in."""
         section, facts, now = self._settings.autoscale, self._state.facts, self._clock.monotonic_s()
-        if facts.wants.rescale is not None or facts.warming is not None:
+        if facts.wants.rescale is not None or facts.warming is not None or migrating.is_open(facts):
             return None
         report, lag = self.board.now.last_report, self.board.now.lag_rows
         if report is not None and report.step != self._sampled:
@@ -198,7 +199,7 @@ class Shell:
             if request is not None:
                 return request
             self._answer_asks()
-            if (shown := self.hands.warming.shown) is not self.board.now.rescale:
+            if (shown := self.hands.rescale) is not self.board.now.rescale:
                 self.board.post(replace(self.board.now, rescale=shown))
             try:
                 self._check_owner()
@@ -265,7 +266,8 @@ class Shell:
                 self.board.now, state=name, epoch=facts.epoch, step=facts.next_step, version=facts.version,
                 checkpoint_step=facts.checkpoint_step, layout=facts.layout, processed=self.hands.done,
                 replaying=isinstance(self._state, p.Replaying),
-                halt=facts.halt if isinstance(self._state, p.Halted) else None, rescale=self.hands.warming.shown,
+                halt=facts.halt if isinstance(self._state, p.Halted) else None, rescale=self.hands.rescale,
+                course=facts.course,
             )
         )  # fmt: skip
 

@@ -12,11 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dbsp.coordinator.cutting import Positions
+from dbsp.coordinator.moves import MovingProgress
 from dbsp.coordinator.protocol import Halt
 from dbsp.coordinator.warmups import RescaleProgress
+from dbsp.distribute.course import Course
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
+from dbsp.skips import skipped_nodes
 
 STEPS_REMEMBERED_MAX = 100_000
 
@@ -25,7 +28,8 @@ STEPS_REMEMBERED_MAX = 100_000
 class Snapshot:
     """The service as of the last event. `step` is the next step; `lag_rows` waited when it was taken.
 
-    `halt` says which rows of that step fail, when nothing goes on before somebody decides. `rescale` is how far a warm-up is.
+    `halt` says which rows of that step fail, when nothing goes on before somebody decides. `rescale` is how far a warm-up or the
+    migration of `course` is.
     """
 
     state: str = "Starting"
@@ -48,7 +52,8 @@ class Snapshot:
     halt: Halt | None = None
     last_report: StepReport | None = field(default=None, compare=False)
     ended: bool = False
-    rescale: RescaleProgress | None = None
+    rescale: RescaleProgress | MovingProgress | None = None
+    course: Course | None = None
 
 
 class Board:
@@ -89,7 +94,7 @@ class StepIndex:
     def add(self, record: StepRecord) -> None:
         """Note a finished step; a replayed one changes nothing."""
         with self._lock:
-            if record.commands:
+            if skipped_nodes(record.commands):
                 self._decided.add(record.step)
             for range_ in record.ranges:
                 known = self._lasts[range_.table, range_.partition]

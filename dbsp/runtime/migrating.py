@@ -67,6 +67,8 @@ class _Traces:
     taken: dict[int, list[Batch]] = field(default_factory=dict)
     collected: dict[int, Batch] = field(default_factory=dict)
     moved_keys: int = 0
+    moved_rows: int = 0
+    moved_bytes: int = 0
 
     def ordered(self, order: Downstream) -> Sequence[Event]:
         """Tell keys, hand out rows, take rows over, drop what was handed out."""
@@ -80,6 +82,7 @@ class _Traces:
                 self.moved_keys += len(keys)
                 for trace, batch in state.items():
                     mine = batch.filter(contains(keys, batch.words[0]))
+                    self.moved_rows, self.moved_bytes = self.moved_rows + len(mine), self.moved_bytes + mine.nbytes
                     self._change(trace, mine)
             case Drop(keys=keys):
                 for trace, batch in self.collected.items():
@@ -151,6 +154,8 @@ class MovingStep:
     distributors: dict[int, AnyDistributor]
     moved: dict[int, Rows]
     moved_keys: int = 0
+    moved_rows: int = 0
+    moved_bytes: int = 0
     rounds: int = 0
 
     @property
@@ -190,8 +195,8 @@ class MovingStep:
             database.put(self.epoch, TABLE, _name(step), encode(part))
             database.put(self.epoch, TABLE, _name(step - 2), None)
         return MigrationReport(
-            strategy=self.command.strategy, moved_keys=self.moved_keys, rounds=self.rounds,
-            moved_rows=sum(len(b) for rows in self.moved.values() for b in rows.values() if len(b)),
+            strategy=self.command.strategy, rounds=self.rounds,
+            moved_keys=self.moved_keys, moved_rows=self.moved_rows, moved_bytes=self.moved_bytes,
             left_keys=sum(part.left for part in self.distributors.values()),
             over=not any(part.migrating for part in self.distributors.values()),
         )  # fmt: skip
@@ -222,6 +227,8 @@ def begin(work: Work, record: StepRecord, epoch: int, old: Layout, new: Layout) 
     return MovingStep(
         work=work, record=record, epoch=epoch, command=command, layout=layout, distributors=after, moved=moved,
         moved_keys=sum(host.moved_keys for host in hosts.values()), rounds=rounds,
+        moved_rows=sum(host.moved_rows for host in hosts.values()),
+        moved_bytes=sum(host.moved_bytes for host in hosts.values()),
     )  # fmt: skip
 
 

@@ -63,6 +63,7 @@ class MigrationReport:
     strategy: str
     moved_keys: int
     moved_rows: int
+    moved_bytes: int
     left_keys: int
     rounds: int
     over: bool
@@ -137,8 +138,11 @@ class Runtime(Protocol):
         """Open every worker of the layout at the version; `DataError` if outputs below its step are gone."""
         ...
 
-    def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
-        """Run one step on all workers; on return its outputs are durable. The record must be durable before."""
+    def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
+        """Run one step on all workers; on return its outputs are durable. The record must be durable before.
+
+        With `coming` it is a step of a migration from `layout`, on the workers of both; its record holds the command.
+        """
         ...
 
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:

@@ -11,23 +11,21 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial
-from typing import Any
-
-import pyarrow as pa
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from dbsp.coordinator.build import facts_of
 from dbsp.coordinator.config import Config, make_config
 from dbsp.coordinator.control import Ledger, MemoryControl, new_ledger
-from dbsp.coordinator.hands import Hands, Parts, ShellSettings
 from dbsp.coordinator.protocol import Facts
-from dbsp.coordinator.status import Board
-from dbsp.errors import DataError, DbspError, FencedError, InternalError, RowsError, UnavailableError
-from dbsp.layout import Layout, initial, moved_shards
+from dbsp.errors import DataError, DbspError, FencedError, InternalError
+from dbsp.layout import Layout, initial
 from dbsp.logs import Changes, Range, StepRecord
-from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
-from dbsp.skips import skipped_nodes
-from dbsp.store import CheckpointId, CommitReport, VersionInfo
+from dbsp.runtime.runtime import StepReport
+from dbsp.store import CheckpointId
+
+if TYPE_CHECKING:
+    from tests.coordinator.fake_runtime import Beside
 
 BAD_NODE = 3
 Row = tuple[str, int, int]
@@ -107,7 +105,7 @@ class World:
     steps_floor: int = 0
     epoch: int = 0
     control: MemoryControl = field(default_factory=MemoryControl)
-    copies: list[FakeCopy | FakeWarm] = field(default_factory=list)
+    copies: list[Beside] = field(default_factory=list)
     point: Callable[[str], None] = lambda _name: None
     straggle: Callable[[], bool] = lambda: False
     stragglers: list[Callable[[], object]] = field(default_factory=list)
@@ -238,294 +236,6 @@ class FakeControl(Closed):
         return changed
 
 
-class CopyFuture(Future[Mapping[int, Any]]):
-    """Whoever waits for the copy drives it."""
-
-    def __init__(self, copy: Beside) -> None:
-        super().__init__()
-        self._copy = copy
-
-    def result(self, timeout: float | None = None) -> Mapping[int, Any]:
-        while not self.done():
-            self._copy.advance()
-        return super().result(timeout)
-
-
-class Beside:
-    """What is copied beside the steps, one thing after the other, whenever the simulator lets it go on."""
-
-    def __init__(self, waiting: list[Any], reports: dict[int, Any]) -> None:
-        self.waiting, self.reports = waiting, reports
-        self.future = CopyFuture(self)
-        self.busy = False
-
-    def advance(self) -> None:
-        """The next one; an error ends the copy."""
-        if self.future.done() or self.busy:
-            return
-        self.busy = True
-        try:
-            if self.waiting:  # else its process died when the last one had landed
-                self.take(self.waiting.pop(0))
-        except Exception as error:  # noqa: BLE001 - as the copier's thread does
-            self.future.set_exception(error)
-            return
-        finally:
-            self.busy = False
-        if not self.waiting:
-            self.future.set_result(self.reports)
-
-    def take(self, each: Any) -> None:
-        """Copy one."""
-        raise NotImplementedError
-
-
-class FakeCopy(Beside):
-    """A checkpoint on its way to the workers' disks, one worker after the other."""
-
-    def __init__(self, world: World, version: int, checkpoint: CheckpointId, waiting: list[int]) -> None:
-        super().__init__(waiting, {})
-        self.world, self.version, self.checkpoint = world, version, checkpoint
-
-    def take(self, each: int) -> None:
-        self.world.point(f"before copy {each}")
-        self._land(each)
-        self.world.point(f"after copy {each}")
-
-    def _land(self, worker: int) -> None:
-        if worker not in self.world.databases:
-            raise DataError(f"no database: worker={worker}")
-        database = self.world.databases[worker]
-        database.check(self.checkpoint.epoch)
-        if database.pins.get(self.version, (None,))[0] != self.checkpoint:
-            raise UnavailableError(f"no cut is pinned: worker={worker}")
-        must(database.opened == self.version - 1, "a copy lands beside the version before it")
-        kept = database.versions[self.version - 1]
-        database.versions = {self.version - 1: kept, self.version: database.pins.pop(self.version)}
-        database.opened = self.version
-        self.reports[worker] = CommitReport(version=self.version, chunks_written=1, bytes_written=1, state_bytes=1)
-
-
-class FakeWarm(Beside):
-    """A round of a warm-up: the rows that new owners lack of a version, one giver and one taker after the other."""
-
-    def __init__(self, world: World, version: int, epoch: int, old: Layout, new: Layout) -> None:
-        nothing = WarmProgress(copied_bytes=0, missing_bytes=0, slices_bytes=0)
-        pairs = [(giver, taker) for taker in new.workers for giver in old.workers]
-        super().__init__(pairs, dict.fromkeys(new.workers, nothing))
-        self.world, self.version, self.epoch, self.new = world, version, epoch, new
-
-    def take(self, each: tuple[int, int]) -> None:
-        giver, taker = each
-        self.world.point(f"before warm {taker}")
-        self._take(giver, taker)
-        self.world.point(f"after warm {taker}")
-
-    def _take(self, giver: int, taker: int) -> None:
-        databases = self.world.databases
-        for worker in (giver, taker):
-            if worker not in databases:
-                raise DataError(f"no database: worker={worker}")
-        databases[taker].check(self.epoch)
-        if databases[giver].epoch > self.epoch:
-            raise FencedError(f"fenced: epoch={self.epoch}")
-        must(self.version in databases[giver].versions, "12: the version that a round reads is openable")
-        rows = databases[giver].versions[self.version][1]
-        lacked = frozenset(row for row in rows if owner(self.new, row) == taker) - databases[taker].warm
-        databases[taker].warm |= lacked
-        done = self.reports[taker]
-        self.reports[taker] = replace(done, copied_bytes=done.copied_bytes + len(lacked))
-
-
-@dataclass(slots=True)
-class FakeRuntime(Closed):
-    """Runs steps on the world's databases."""
-
-    world: World
-    epoch: int = 0
-
-    def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
-        for worker in workers:
-            self.world.point(f"create {worker}")
-            if worker not in self.world.databases:
-                self.world.databases[worker] = FakeDatabase(versions={0: (checkpoint, frozenset())})
-
-    def fence(self, epoch: int, workers: Sequence[int]) -> None:
-        for worker in workers:
-            self.world.point(f"fence {worker}")
-            database = self._database(worker)
-            database.check(epoch)
-            database.epoch = epoch
-        self.epoch = epoch
-
-    def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
-        self.world.point("versions")
-        return {
-            worker: tuple(
-                VersionInfo(version=version, checkpoint=checkpoint)
-                for version, (checkpoint, _) in sorted(self._database(worker).versions.items())
-            )
-            for worker in workers
-        }
-
-    def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
-        found = set()
-        for worker in layout.workers:
-            self.world.point(f"open {worker}")
-            database = self._database(worker)
-            database.check(epoch)
-            checkpoint, state = database.versions[version]
-            database.versions = {version: (checkpoint, state)}
-            database.opened, database.state, database.next_step = version, state, checkpoint.step
-            database.pins, database.warm = {}, frozenset()
-            found.add(checkpoint)
-        (only,) = found
-        return only
-
-    def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
-        must(self._is_logged(record), "4: the record is durable before the step runs")
-        reports = []
-        for worker in layout.workers:
-            try:
-                self.world.point(f"step at {worker}")
-                reports.append(self._run(worker, record, layout))
-            except DbspError:
-                if self.world.straggle():
-                    task = partial(replace(self)._run, worker, record, layout)
-                    self.world.stragglers.append(task)
-                raise
-        self.world.point("step done")
-        return StepReport(step=record.step, seconds=0.001, workers=tuple(reports))
-
-    def read_ahead(self, record: StepRecord, layout: Layout) -> None:
-        must(self._is_logged(record), "4: the record is durable before its input is read")
-
-    def _is_logged(self, record: StepRecord) -> bool:
-        """Whether the log holds the record; a later owner may have added decisions to it."""
-        steps = self.world.steps
-        return record.step < len(steps) and replace(steps[record.step], commands=record.commands) == record
-
-    def _run(self, worker: int, record: StepRecord, layout: Layout) -> WorkerReport:
-        database = self._database(worker)
-        database.check(self.epoch)
-        if database.opened is None or database.next_step != record.step:
-            raise DataError(f"worker stands elsewhere: worker={worker} at={database.next_step} step={record.step}")
-        mine = frozenset(row for row in rows_of(record) if owner(layout, row) == worker)
-        bad = frozenset(filter(self.world.bad, mine))
-        if bad and BAD_NODE not in skipped_nodes(record.commands):
-            rows = tuple((repr(row), "bad", 1) for row in sorted(bad))
-            raise RowsError("a row failed", None, BAD_NODE, "bad#3", len(bad), rows)
-        mine -= bad
-        before = self.world.outputs.get((worker, record.step))
-        if before is not None and before != mine:
-            raise DataError(f"a replayed step gave another output: worker={worker} step={record.step}")
-        must(not mine & database.state, f"a row is processed twice: worker={worker} step={record.step}")
-        self.world.outputs[worker, record.step] = mine
-        self.world.dead[worker, record.step] = bad
-        self.world.point(f"output written at {worker}")
-        database.check(self.epoch)
-        if database.next_step != record.step:
-            raise DataError(f"worker stands elsewhere: worker={worker} at={database.next_step} step={record.step}")
-        database.state |= mine
-        database.next_step = record.step + 1
-        return WorkerReport(worker=worker, rows_in=len(mine), rows_out=len(mine), dead=0, seconds=0.0, state_bytes=0)
-
-    def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
-        for record in self.world.steps[: checkpoint.step]:
-            parts = [rows for (_, step), rows in self.world.outputs.items() if step == record.step]
-            parts += [rows for (_, step), rows in self.world.dead.items() if step == record.step]
-            must(frozenset().union(*parts) == rows_of(record), "11: outputs below a checkpoint are durable")
-        for worker in layout.workers:
-            self.world.point(f"pin {worker}")
-            database = self._database(worker)
-            database.check(checkpoint.epoch)
-            if database.opened is None:
-                raise UnavailableError(f"the database was not opened in this epoch: worker={worker}")
-            must(database.opened == version - 1, "only the next version is pinned")
-            must(database.next_step == checkpoint.step, "a cut is where all workers stand")
-            must(not database.pins, "at most one checkpoint in flight")
-            database.pins = {version: (checkpoint, database.state)}
-
-    def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
-        copy = FakeCopy(world=self.world, version=version, checkpoint=checkpoint, waiting=list(layout.workers))
-        self.world.copies.append(copy)
-        return copy.future
-
-    def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
-        self.pin(version, checkpoint, layout)
-        return self.copy(version, checkpoint, layout).result()
-
-    def redistribute(
-        self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
-    ) -> MoveReport:
-        if cut is None:
-            parts = [self._database(worker).versions[version - 1][1] for worker in old.workers]
-        else:
-            must((cut.step, cut.epoch) == (checkpoint.step, checkpoint.epoch), "3: the version is that of the cut")
-            self.pin(version, cut, old)
-            parts = [self._database(worker).pins[version][1] for worker in old.workers]
-        rows = frozenset().union(*parts)
-        for worker in new.workers:
-            task = partial(
-                self._adopt, worker, version, checkpoint, frozenset(r for r in rows if owner(new, r) == worker)
-            )
-            try:
-                self.world.point(f"before redistribute {worker}")
-                task()
-                self.world.point(f"after redistribute {worker}")
-            except DbspError:
-                if self.world.straggle():
-                    self.world.stragglers.append(task)
-                raise
-        moved = moved_shards(old, new)
-        return MoveReport(shards_moved=moved, shards=new.shards, bytes_moved=moved, bytes_total=new.shards)
-
-    def _adopt(self, worker: int, version: int, checkpoint: CheckpointId, mine: frozenset[Row]) -> None:
-        database = self._database(worker)
-        database.check(checkpoint.epoch)
-        must(database.warm <= mine, "3: what was copied ahead is part of what cold slicing gives")
-        database.warm = frozenset()
-        kept = {v: found for v, found in database.versions.items() if v == version - 1}
-        database.versions = {**kept, version: (checkpoint, mine)}
-
-    def hold_merges(self, layout: Layout) -> None:
-        for worker in layout.workers:
-            self.world.point(f"hold merges {worker}")
-            self._database(worker).check(self.epoch)
-
-    def warm(
-        self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
-    ) -> Future[Mapping[int, WarmProgress]]:
-        round_ = FakeWarm(self.world, version, self.epoch, old, new)
-        self.world.copies.append(round_)
-        return round_.future
-
-    def cool(self, workers: Sequence[int], layout_version: int) -> None:
-        self.world.copies = [copy for copy in self.world.copies if not isinstance(copy, FakeWarm)]
-        for worker in workers:
-            self.world.point(f"cool {worker}")
-            database = self._database(worker)
-            database.check(self.epoch)
-            database.warm = frozenset()
-
-    def read_view(self, view: str, layout: Layout) -> pa.Table:
-        rows = sorted(frozenset().union(*(self._database(w).state for w in layout.workers)))
-        columns = {"place": [f"{t}/{p}" for t, p, _ in rows], "offset": [o for _, _, o in rows]}
-        return pa.table({**columns, "weight": pa.array([1] * len(rows), pa.int64())})
-
-    def discard(self, workers: Sequence[int]) -> None:
-        for worker in workers:
-            self.world.point(f"discard {worker}")
-            if worker in self.world.databases:
-                self._database(worker).check(self.epoch)
-                del self.world.databases[worker]
-
-    def _database(self, worker: int) -> FakeDatabase:
-        if worker not in self.world.databases:
-            raise DataError(f"no database: worker={worker}")
-        return self.world.databases[worker]
-
-
 class Inline(Executor):
     """Does at once what is submitted, so that a seed repeats."""
 
@@ -584,17 +294,3 @@ def facts(world: World, **changes: object) -> Facts:
     ledger = world.control.load()
     assert ledger is not None
     return facts_of(ledger, config(step={"failures_max": 5, **changes}))
-
-
-def parts(world: World, clock: FakeClock) -> Parts:
-    """A coordinator's parts on this world."""
-    return Parts(
-        runtime=lambda: FakeRuntime(world), inputs=FakeInputs(world), steps=FakeSteps(world),
-        control=FakeControl(world, world.control),
-        clock=clock,
-    )  # fmt: skip
-
-
-def hands(world: World, clock: FakeClock, settings: ShellSettings | None = None) -> Hands:
-    """Hands on this world."""
-    return Hands(parts(world, clock), settings or ShellSettings(), Board(), Silent(), Inline())

@@ -49,7 +49,7 @@ def held(*entries: tuple[int, int, CheckpointId]) -> p.Held:
 def standing(facts: p.Facts) -> p.Standing:
     """What the ledger says, if all that is known is in it."""
     return p.Standing(
-        layouts=facts.layouts, used=facts.layout.version, members=facts.members, forming=facts.forming,
+        layouts=facts.layouts, courses=facts.courses, used=facts.layout.version, members=facts.members, forming=facts.forming,
         published=facts.published, rescale=facts.wants.rescale, strategy=facts.wants.strategy,
     )  # fmt: skip
 
@@ -188,7 +188,7 @@ def test_who_claims_late_begins_with_what_the_ledger_says() -> None:
     asked = p.Starting(facts=facts(forming=frozenset(), wants=p.Wants(pause=True)))
     new = replace(rescaled(LAYOUT, 3, step=4), version=1)
     found = p.Standing(
-        layouts={0: LAYOUT, 1: new}, used=1, members=frozenset({0, 1, 2, 3}), forming=frozenset({3}), published=4,
+        layouts={0: LAYOUT, 1: new}, courses={}, used=1, members=frozenset({0, 1, 2, 3}), forming=frozenset({3}), published=4,
         rescale=4, strategy=p.WARMUP,
     )  # fmt: skip
     state, commands = play(asked, p.Begin(), p.Claimed(epoch=9, standing=found))

@@ -10,7 +10,7 @@ import pytest
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.machine import step
-from dbsp.coordinator.rescaling import CANCELLED
+from dbsp.coordinator.migrating import CANCELLED
 from dbsp.errors import InternalError
 from dbsp.layout import Layout, initial, rescaled
 from tests.coordinator.test_machine import LAYOUT, every_event, every_state, identity, names, play, record, running

@@ -30,7 +30,7 @@ from dbsp.storage.durable import Durable
 from dbsp.store import CommitReport
 from dbsp.zset import kernels
 from dbsp.zset.batch import Batch
-from tests.coordinator import fakes
+from tests.coordinator import fake_runtime, fakes
 from tests.io.log_contracts import OutputLogContract
 from tests.io.test_embedded_contracts import EmbeddedOutputHarness
 from tests.kafka.broker import Broker
@@ -160,9 +160,9 @@ def no_epoch_in_outputs(patch: Patch) -> None:
 
 def publish_early(patch: Patch) -> None:
     """One worker has not committed when the others have acknowledged; nobody asks who is missing."""
-    advance_one = fakes.FakeCopy.advance
+    advance_one = fake_runtime.FakeCopy.advance
 
-    def advance(self: fakes.FakeCopy) -> None:
+    def advance(self: fake_runtime.FakeCopy) -> None:
         if len(self.waiting) == 1 and not self.future.done():
             self.future.set_result(self.reports)
         advance_one(self)
@@ -171,7 +171,7 @@ def publish_early(patch: Patch) -> None:
         assert self._copying is not None
         return self._copying.future.result()
 
-    patch.setattr(fakes.FakeCopy, "advance", advance)
+    patch.setattr(fake_runtime.FakeCopy, "advance", advance)
     patch.setattr(Hands, "_reports", reports)
 
 

@@ -16,10 +16,12 @@ from dbsp.coordinator import protocol as p
 from dbsp.coordinator.control import Ledger
 from dbsp.coordinator.hands import Hands
 from dbsp.layout import Layout
+from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import MoveReport
 from dbsp.store import CheckpointId, VersionInfo
 from dbsp.timing import Timing
-from tests.coordinator import fakes
+from tests.coordinator import fake_runtime, fakes
+from tests.coordinator.fake_moves import FakeMove
 from tests.sim.faults import USUAL, Faults
 from tests.sim.simulation import Simulation
 
@@ -102,15 +104,15 @@ def some_workers_vote(patch: Patch) -> None:
 
 
 def pin_late(patch: Patch) -> None:
-    original = fakes.FakeCopy._land
+    original = fake_runtime.FakeCopy._land
 
-    def land(self: fakes.FakeCopy, worker: int) -> None:
+    def land(self: fake_runtime.FakeCopy, worker: int) -> None:
         database = self.world.databases[worker]
         if self.version in database.pins:
             database.pins[self.version] = (self.checkpoint, database.state)
         original(self, worker)
 
-    patch.setattr(fakes.FakeCopy, "_land", land)
+    patch.setattr(fake_runtime.FakeCopy, "_land", land)
 
 
 def two_in_flight(patch: Patch) -> None:
@@ -151,11 +153,11 @@ def forget_a_record(patch: Patch) -> None:
 def run_before_the_record(patch: Patch) -> None:
     original = Hands._cut_step
 
-    def cut_step(self: Hands, number: int, epoch: int, layout_version: int, *, full: bool) -> object:
+    def cut_step(self: Hands, command: do.CutStep, *, full: bool) -> object:
         steps = self._parts.steps
         kept, steps.world.steps = steps.world.steps, [*steps.world.steps]  # type: ignore[attr-defined]
         try:
-            return original(self, number, epoch, layout_version, full=full)
+            return original(self, command, full=full)
         finally:
             steps.world.steps = kept  # type: ignore[attr-defined]
 
@@ -215,10 +217,10 @@ def trim_too_much(patch: Patch) -> None:
 
 
 def move_a_shard_twice(patch: Patch) -> None:
-    original = fakes.FakeRuntime.redistribute
+    original = fake_runtime.FakeRuntime.redistribute
 
     def redistribute(
-        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
+        self: fake_runtime.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
     ) -> MoveReport:
         found = original(self, version, checkpoint, old, new, cut)
         owner, other = new.owners[0], new.workers[-1]
@@ -229,14 +231,14 @@ def move_a_shard_twice(patch: Patch) -> None:
             self._database(other).versions[version] = (kept[0], kept[1] | twice)
         return found
 
-    patch.setattr(fakes.FakeRuntime, "redistribute", redistribute)
+    patch.setattr(fake_runtime.FakeRuntime, "redistribute", redistribute)
 
 
 def forget_a_shard(patch: Patch) -> None:
-    original = fakes.FakeRuntime.redistribute
+    original = fake_runtime.FakeRuntime.redistribute
 
     def redistribute(
-        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
+        self: fake_runtime.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
     ) -> MoveReport:
         found = original(self, version, checkpoint, old, new, cut)
         database = self._database(new.owners[0])
@@ -245,41 +247,41 @@ def forget_a_shard(patch: Patch) -> None:
         database.versions[version] = (identity, kept)
         return found
 
-    patch.setattr(fakes.FakeRuntime, "redistribute", redistribute)
+    patch.setattr(fake_runtime.FakeRuntime, "redistribute", redistribute)
 
 
 def slice_the_version_before(patch: Patch) -> None:
-    original = fakes.FakeRuntime.redistribute
+    original = fake_runtime.FakeRuntime.redistribute
 
     def redistribute(
-        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
+        self: fake_runtime.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
     ) -> MoveReport:
         return original(self, version, checkpoint, old, new, None)
 
-    patch.setattr(fakes.FakeRuntime, "redistribute", redistribute)
+    patch.setattr(fake_runtime.FakeRuntime, "redistribute", redistribute)
 
 
 def discard_leavers_early(patch: Patch) -> None:
-    original = fakes.FakeRuntime.redistribute
+    original = fake_runtime.FakeRuntime.redistribute
 
     def redistribute(
-        self: fakes.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
+        self: fake_runtime.FakeRuntime, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: Cut
     ) -> MoveReport:
         found = original(self, version, checkpoint, old, new, cut)
         for worker in set(old.workers) - set(new.workers):
             self.world.databases.pop(worker, None)
         return found
 
-    patch.setattr(fakes.FakeRuntime, "redistribute", redistribute)
+    patch.setattr(fake_runtime.FakeRuntime, "redistribute", redistribute)
 
 
 def discard_without_epoch(patch: Patch) -> None:
-    def discard(self: fakes.FakeRuntime, workers: Sequence[int]) -> None:
+    def discard(self: fake_runtime.FakeRuntime, workers: Sequence[int]) -> None:
         for worker in workers:
             self.world.point(f"discard {worker}")
             self.world.databases.pop(worker, None)
 
-    patch.setattr(fakes.FakeRuntime, "discard", discard)
+    patch.setattr(fake_runtime.FakeRuntime, "discard", discard)
 
 
 def old_layout_goes_on(patch: Patch) -> None:
@@ -302,26 +304,70 @@ def clock_as_it_is(patch: Patch) -> None:
 
 
 def slices_in_the_manifest(patch: Patch) -> None:
-    original = fakes.FakeWarm._take
+    original = fake_runtime.FakeWarm._take
 
-    def take(self: fakes.FakeWarm, giver: int, taker: int) -> None:
+    def take(self: fake_runtime.FakeWarm, giver: int, taker: int) -> None:
         original(self, giver, taker)
         database = self.world.databases[taker]
         database.versions = {v: (c, rows | database.warm) for v, (c, rows) in database.versions.items()}
 
-    patch.setattr(fakes.FakeWarm, "_take", take)
+    patch.setattr(fake_runtime.FakeWarm, "_take", take)
 
 
 def take_over_early(patch: Patch) -> None:
-    original = fakes.FakeRuntime._adopt
+    original = fake_runtime.FakeRuntime._adopt
 
     def adopt(
-        self: fakes.FakeRuntime, worker: int, version: int, checkpoint: CheckpointId, mine: frozenset[fakes.Row]
+        self: fake_runtime.FakeRuntime, worker: int, version: int, checkpoint: CheckpointId, mine: frozenset[fakes.Row]
     ) -> None:
         warm = self._database(worker).warm
         original(self, worker, version, checkpoint, warm or mine)
 
-    patch.setattr(fakes.FakeRuntime, "_adopt", adopt)
+    patch.setattr(fake_runtime.FakeRuntime, "_adopt", adopt)
+
+
+def forget_the_course(patch: Patch) -> None:
+    original = control.log_layout
+
+    def log_layout(ledger: Ledger, layout: Layout, members: object, forming: object, course: object) -> Ledger:
+        return original(ledger, layout, members, forming)  # type: ignore[arg-type]
+
+    patch.setattr(control, "log_layout", log_layout)
+
+
+def cut_ahead_while_keys_move(patch: Patch) -> None:
+    original = machine._run
+
+    def run(facts: p.Facts, record: StepRecord, *, replay: bool) -> do.RunStep:
+        return replace(original(facts, record, replay=replay), may_cut_ahead=not replay)
+
+    patch.setattr(machine, "_run", run)
+
+
+def route_before_the_state_has_moved(patch: Patch) -> None:
+    patch.setattr(FakeMove, "place", lambda self, row: fakes.owner(self.new, row))
+
+
+def keep_what_has_moved(patch: Patch) -> None:
+    def after(
+        self: FakeMove, worker: int, state: frozenset[fakes.Row], mine: frozenset[fakes.Row]
+    ) -> frozenset[fakes.Row]:
+        taken = frozenset(row for rows in self.given.values() for row in rows if fakes.owner(self.new, row) == worker)
+        return state | taken | mine
+
+    patch.setattr(FakeMove, "after", after)
+
+
+def lose_what_moves(patch: Patch) -> None:
+    original = FakeMove.after
+
+    def after(
+        self: FakeMove, worker: int, state: frozenset[fakes.Row], mine: frozenset[fakes.Row]
+    ) -> frozenset[fakes.Row]:
+        givers = {giver: rows for giver, rows in self.given.items() if giver == worker}
+        return original(replace(self, given={worker: frozenset(), **givers}), worker, state, mine)
+
+    patch.setattr(FakeMove, "after", after)
 
 
 PAUSES = replace(USUAL, crash=0.002, crash_again=0.0, error=0.002, pause=0.02, zombie=0.05, rescale=0.08)
@@ -365,6 +411,11 @@ PLANTS = (
     Plant(
         rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, first=9, faults=PAUSES
     ),
+    Plant(rule="a course is logged before its first step", breaks=forget_the_course, design="9", seeds=20),
+    Plant(rule="no step is logged ahead while keys move", breaks=cut_ahead_while_keys_move, design="9", seeds=20),
+    Plant(rule="rows go where their key's state is", breaks=route_before_the_state_has_moved, design="9", seeds=20),
+    Plant(rule="a key moves to one owner", breaks=keep_what_has_moved, design="9", seeds=20),
+    Plant(rule="a key on hold is not dropped", breaks=lose_what_moves, design="9", seeds=20),
     Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20),
     Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20),
 )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator.service import Service
-from tests.coordinator.test_warmup import CIRCUIT, SETTINGS, check_golden, settings, traffic
+from tests.coordinator.under_traffic import CIRCUIT, SETTINGS, check_golden, settings, traffic
 
 pytestmark = pytest.mark.spark
 

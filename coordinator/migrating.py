@@ -1,0 +1,95 @@
+"""What the coordinator decides about a migration: state that moves key by key in the steps, by `icadd` or `redistribute`.
+
+It begins as a cold rescale that moves nothing: the state is sliced into a version of the layout that has the workers of both,
+where all shards are still their owners'. From then on every step's record holds a command, and the report of one says that
+the last key has moved. Then the new layout is in use; its first checkpoint is taken beside the steps, and when that is published
+the workers who left are taken away.
+
+Invariants kept here: a course is logged before its first step, and a version in its layout is published, so a crash at any later
+point finds both layouts (2, 3); a step runs in the layouts of its own record, whatever came later (9); no other rescale begins
+before the last worker who left is gone (12).
+
+Source: design section 9; design record 0015.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dbsp.coordinator import orders as do
+from dbsp.coordinator import protocol as p
+from dbsp.distribute.commands import to_text
+from dbsp.distribute.course import Course
+from dbsp.layout import Layout
+from dbsp.logs import StepRecord
+
+Answer = tuple[p.State, tuple[do.Command, ...]]
+
+CANCELLED = "it was cancelled"
+
+
+def course_to(facts: p.Facts, new: Layout, ahead: StepRecord | None) -> Course:
+    """The migration to a layout from the next step on that is not logged yet."""
+    first = facts.next_step if ahead is None else ahead.step + 1
+    strategy, budget = facts.wants.strategy, facts.keys_per_step
+    return Course.towards(new, facts.layout, strategy=strategy, first=first, budget=budget)
+
+
+def is_open(facts: p.Facts) -> bool:
+    """Whether a migration is under way, or what it has left behind is still there: another rescale waits."""
+    return facts.course is not None or facts.version_layout != facts.layout.version or bool(leavers(facts))
+
+
+def leavers(facts: p.Facts) -> tuple[int, ...]:
+    """The workers that a migration has left without a key and that the opened version does without."""
+    if facts.version_layout != facts.layout.version or facts.warming is not None:
+        return ()
+    return tuple(sorted(facts.members - set(facts.layout.workers)))
+
+
+def commands(facts: p.Facts) -> tuple[str, ...]:
+    """What the record of the next step says of a migration."""
+    return () if facts.course is None else (to_text(facts.course.command(facts.next_step)),)
+
+
+def between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer | p.Facts:
+    """What a wish to cancel does to a migration, or the facts to go on with; a step with its first command comes before it."""
+    course, wants = facts.course, facts.wants
+    if not wants.cancel:
+        return facts
+    if wants.rescale is not None:
+        return p.Cancelling(facts=facts, awaits="forgotten", ahead=ahead), (do.ForgetRescale(),)
+    if course is None or (course.turned and facts.next_step == course.first):
+        return replace(facts, wants=replace(wants, cancel=False))
+    if facts.next_step == course.first:
+        return facts
+    back = course.turned_round(facts.next_step)
+    facts = entered(replace(facts, courses={**facts.courses, back.version: back}), back)
+    facts = replace(facts, rescale_error=CANCELLED, wants=replace(wants, cancel=False))
+    return p.Cancelling(facts=facts, awaits="logged", ahead=ahead), (log(facts, back.layout, back),)
+
+
+def log(facts: p.Facts, layout: Layout, course: Course | None) -> do.LogLayout:
+    """Write the layout, and the course whose steps run in it, before they are used."""
+    members, forming = tuple(sorted(facts.members)), tuple(sorted(facts.forming))
+    return do.LogLayout(layout=layout, members=members, forming=forming, course=course)
+
+
+def entered(facts: p.Facts, course: Course) -> p.Facts:
+    """Steps run in the course's layout from now on."""
+    layouts = {**facts.layouts, course.version: course.layout, course.new.version: course.new}
+    return replace(facts, layouts=layouts, layout=course.layout, course=course)
+
+
+def of_record(facts: p.Facts, record: StepRecord) -> p.Facts:
+    """The facts in which a step is run: those of its record, where that is of a migration that had turned round since."""
+    course = facts.courses.get(record.layout_version)
+    return facts if course is None or course == facts.course else entered(facts, course)
+
+
+def ended(facts: p.Facts) -> p.Facts:
+    """All keys have moved: the new layout is in use, and a checkpoint in it is wanted."""
+    if facts.course is None:
+        return facts
+    wants = replace(facts.wants, checkpoint=True)
+    return replace(facts, layout=facts.course.new, course=None, wants=wants)

@@ -1,0 +1,78 @@
+"""What the hands know of a migration: how far it has come in the steps that this process ran.
+
+Told of every step on the shell's thread; read by any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dbsp.coordinator import orders as do
+from dbsp.coordinator.clock import Clock
+from dbsp.layout import moved_shards
+from dbsp.runtime.runtime import MigrationReport, MoveReport, StepReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovingProgress:
+    """A migration as users see it: keys that have moved since this process has looked, keys left to move.
+
+    What a replay moves again counts again. `expected_s` is how long it takes yet, if it goes on as it did.
+    """
+
+    strategy: str
+    workers: int
+    workers_before: int
+    moved_keys: int
+    moved_bytes: int
+    left_keys: int
+    seconds: float
+    expected_s: float | None
+
+
+class Moves:
+    """The migration under way, as its steps' reports tell it."""
+
+    def __init__(self, clock: Clock) -> None:
+        """None is under way."""
+        self._clock = clock
+        self._shown: MovingProgress | None = None
+        self._since_s = 0.0
+
+    @property
+    def shown(self) -> MovingProgress | None:
+        """How far it is; None when there is none."""
+        return self._shown
+
+    def forget(self) -> None:
+        """Nothing is known of any: a replay tells it again."""
+        self._shown = None
+
+    def stepped(self, command: do.RunStep, report: StepReport) -> MoveReport | None:
+        """A step is done; what the whole migration has moved, if this one ended it."""
+        found, coming = report.migration, command.coming
+        if found is None or coming is None:
+            return None
+        self._shown = shown = self._with(command, found)
+        if not found.over:
+            return None
+        self._shown = None
+        return MoveReport(
+            shards_moved=moved_shards(command.layout, coming), shards=max(command.layout.shards, coming.shards),
+            bytes_moved=shown.moved_bytes, bytes_total=sum(worker.state_bytes for worker in report.workers),
+        )  # fmt: skip
+
+    def _with(self, command: do.RunStep, found: MigrationReport) -> MovingProgress:
+        """With what one more step has moved."""
+        now, before = self._clock.monotonic_s(), self._shown
+        if before is None:
+            self._since_s = now
+        keys = found.moved_keys + (before.moved_keys if before is not None else 0)
+        rate = keys / max(now - self._since_s, 1e-6)
+        return MovingProgress(
+            strategy=found.strategy, workers=len(command.coming.workers if command.coming is not None else ()),
+            workers_before=len(command.layout.workers), moved_keys=keys,
+            moved_bytes=found.moved_bytes + (before.moved_bytes if before is not None else 0),
+            left_keys=found.left_keys, seconds=now - self._since_s,
+            expected_s=found.left_keys / rate if keys and rate > 0 else None,
+        )  # fmt: skip

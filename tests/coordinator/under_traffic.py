@@ -1,0 +1,120 @@
+"""A pipeline under traffic, and what its outputs must be whatever was done to its layout meanwhile."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dbsp.coordinator.config import Config, load_config
+from dbsp.coordinator.service import Service
+from dbsp.io import EmbeddedStepLog, read_outputs
+from dbsp.skips import MIGRATE
+from tests.coordinator.shop import settings_text
+
+CIRCUIT = """
+import dbsp
+from dbsp import col, count, max, min
+from dbsp import sum as total
+
+orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.INT64, "amount": dbsp.INT64}, primary_key=["id"])
+names = dbsp.table("names", {"customer": dbsp.INT64, "name": dbsp.STRING}, primary_key=["customer"])
+joined = orders.join(names, on="customer")
+per_name = joined.group_by("name").aggregate(orders=count(), amount=total("amount"), least=min("amount"), most=max("amount"))
+pipeline = dbsp.circuit("shop", {"per_name": per_name, "joined": joined})
+"""
+SETTINGS = settings_text("[checkpoint]\nretention_s = 100000\n", workers=1)
+VIEWS = ("per_name", "joined")
+
+
+def make_folder(tmp_path: Path) -> Path:
+    """A folder with the pipeline."""
+    (tmp_path / "circuit.py").write_text(CIRCUIT)
+    (tmp_path / "pipeline.toml").write_text(SETTINGS)
+    return tmp_path
+
+
+def settings(folder: Path, *overrides: str) -> Config:
+    return load_config(folder / "pipeline.toml", overrides=overrides, environment={})
+
+
+def orders(draw: random.Random, count: int) -> pa.Table:
+    ids = [draw.randrange(4000) for _ in range(count)]
+    return pa.table({
+        "id": ids, "customer": [draw.randrange(300) for _ in ids], "amount": [draw.randrange(1000) for _ in ids],
+    })  # fmt: skip
+
+
+def names(draw: random.Random, count: int) -> pa.Table:
+    customers = [draw.randrange(300) for _ in range(count)]
+    return pa.table({"customer": customers, "name": [f"name {draw.randrange(40)}" for _ in customers]})
+
+
+@contextmanager
+def traffic(service: Service, seed: int) -> Iterator[list[Any]]:
+    """Rows come and go until the block ends; the positions they got."""
+    over, positions, draw = threading.Event(), list[Any](), random.Random(seed)
+
+    def pushing() -> None:
+        while not over.wait(0.002):
+            positions.append(service.push("orders", orders(draw, 60), delete=draw.random() < 0.2))
+            if draw.random() < 0.2:
+                positions.append(service.push("names", names(draw, 5), delete=draw.random() < 0.3))
+
+    service.push("names", names(draw, 200))
+    service.wait_until_processed(service.push("orders", orders(draw, 3000)), 60)
+    thread = threading.Thread(target=pushing)
+    thread.start()
+    try:
+        yield positions
+    finally:
+        over.set()
+        thread.join()
+
+
+def outputs(folder: Path) -> dict[str, Counter[tuple[Any, ...]]]:
+    """Per view, what every step changed, whoever wrote it."""
+    found = {}
+    for view in VIEWS:
+        total: Counter[tuple[Any, ...]] = Counter()
+        for step, _, part in read_outputs(folder / "data", view):
+            for row in part.to_pylist():
+                total[step, *(value for name, value in row.items() if name != "weight")] += row["weight"]
+        found[view] = Counter({key: weight for key, weight in total.items() if weight})
+    return found
+
+
+def check_golden(folder: Path, tmp_path: Path) -> None:
+    """The same step log without what it says of rescales, run from its beginning by one worker, gives every step's outputs."""
+    golden = tmp_path / "golden"
+    (golden / "data").mkdir(parents=True)
+    for name in ("circuit.py", "pipeline.toml"):
+        shutil.copy(folder / name, golden / name)
+    shutil.copytree(folder / "data" / "input", golden / "data" / "input")
+    with (
+        closing(EmbeddedStepLog(folder / "data", create=False)) as log,
+        closing(EmbeddedStepLog(golden / "data", create=True)) as bare,
+    ):
+        epoch = bare.claim()
+        for record in log.read(0):
+            commands = tuple(command for command in record.commands if not command.startswith(MIGRATE))
+            bare.append(replace(record, epoch=epoch, commands=commands))
+    with Service(settings(golden, "pipeline.runtime=local")) as service:
+        assert service.status()["workers"] == 1
+    with closing(EmbeddedStepLog(folder / "data", create=False)) as log:
+        last = log.last()
+    assert last is not None
+    expected, found = outputs(golden), outputs(folder)
+    for view in VIEWS:
+        for key in [key for key in expected[view] if key[0] > last.step]:
+            del expected[view][key]  # rows that had come and were not processed when the service stopped
+        assert expected[view], "the golden run says nothing"
+        assert found[view] == expected[view]
