@@ -17,7 +17,9 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from dbsp.errors import DataError
 from dbsp.layout import Layout
@@ -92,19 +94,32 @@ class Parcel:
     least: int = -1
 
 
-def split(batch: Batch, spec: ExchangeSpec, layout: Layout) -> list[Batch]:
-    """The rows of a batch by owner, one batch per entry of `layout.workers`; rows keep their order and arrangement.
+class Owners(Protocol):
+    """Who owns which key: a layout, or the places of a step in which keys are between two layouts."""
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """All owners, in order."""
+        ...
+
+    def slot_of(self, key_hash: np.ndarray) -> np.ndarray:
+        """The position in `workers` of the owner of each key hash."""
+        ...
+
+
+def split(batch: Batch, spec: ExchangeSpec, owners: Owners) -> list[Batch]:
+    """The rows of a batch by owner, one batch per entry of `owners.workers`; rows keep their order and arrangement.
 
     **Law** the sum of the result is the batch (invariant 2: each row has one owner).
     **Cost** one hash (none if the batch is arranged by the same key) and one counting sort over the owners; nothing with
     one worker.
     """
-    count = len(layout.workers)
+    count = len(owners.workers)
     if count == 1 or len(batch) == 0:
         return [batch, *([batch.slice(0, 0)] * (count - 1))]
     arranged = batch.arrangement is not None and batch.arrangement.key == spec.key
     key_hash = batch.key_hash if arranged and batch.key_hash is not None else keys_of(batch, spec.key)
-    order, offsets = partition_by(layout.slot_of(key_hash), count)
+    order, offsets = partition_by(owners.slot_of(key_hash), count)
     dealt = batch.take(order, words=arranged)
     if arranged:  # a stable deal of sorted rows leaves every share sorted
         dealt = replace(dealt, arrangement=batch.arrangement)

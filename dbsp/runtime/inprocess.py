@@ -18,6 +18,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from dbsp.distribute.keys import Keys
+from dbsp.distribute.strategies import joint
 from dbsp.errors import DataError, RowsError
 from dbsp.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.layout import Layout
@@ -43,6 +45,7 @@ class InProcessRuntime:
     epoch: int = 0
     _copier: Copier = field(default_factory=Copier)
     _warmer: Copier = field(default_factory=Copier)
+    _migrations: migrating.Driver = field(default_factory=migrating.Driver)
 
     def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
         """Make version 0 where it is absent."""
@@ -76,13 +79,14 @@ class InProcessRuntime:
         With `coming` it is a step of a migration from `layout`, on the workers of both; its record holds the command.
         """
         started = time.perf_counter()
-        moving = migrating.begin(self.work, record, self.epoch, layout, coming) if coming is not None else None
-        order = tasks.StepOrder(record=record, epoch=self.epoch, layout=layout) if moving is None else moving.order
-        results = self._on_all(
-            order, moving, lambda worker: tasks.run_first_segment(self.work, order, worker, self._send)
-        )
+        moving = self._moving(record, layout, coming) if coming is not None else None
+        order = tasks.StepOrder(
+            record=record, epoch=self.epoch, layout=layout if moving is None else moving.layout,
+            migration=None if moving is None else moving.migration,
+        )  # fmt: skip
+        results = _on_all(order.layout, lambda worker: tasks.run_first_segment(self.work, order, worker, self._send))
         for segment in range(1, self.work.plan.segments):
-            results, turn = self._loops(order, segment - 1, results, moving)
+            results, turn = self._loops(order, segment - 1, results)
             arrived = _deliver(results, order.layout)
 
             def later(
@@ -90,27 +94,29 @@ class InProcessRuntime:
             ) -> Sent:
                 return tasks.run_later_segment(self.work, order, segment, worker, arrived[worker], self._send, turn)
 
-            results = self._on_all(order, moving, later)
+            results = _on_all(order.layout, later)
         reports = tuple(result for result in results.values() if isinstance(result, WorkerReport))
-        moved = None if moving is None else moving.finish()
-        return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=reports, migration=moved)
+        return StepReport(
+            step=record.step, seconds=time.perf_counter() - started, workers=reports,
+            migration=None if moving is None else moving.report,
+        )  # fmt: skip
 
-    def _on_all(
-        self, order: tasks.StepOrder, moving: migrating.MovingStep | None, run: Callable[[int], Sent]
-    ) -> dict[int, Sent]:
-        """One segment on every worker; in a migration its parcels are dealt by the distributors."""
-        results = _on_all(order.layout, run)
-        sent = {worker: result for worker, result in results.items() if not isinstance(result, WorkerReport)}
-        return {**results, **moving.route(sent)} if moving is not None and sent else results
+    def _moving(self, record: StepRecord, old: Layout, new: Layout) -> migrating.Decision:
+        """Ask all workers of both layouts, and decide what moves."""
+        epoch, workers = self.epoch, joint(old, new).workers
+        answers = {worker: migrating.ask(self.work, worker, record, epoch, old, new) for worker in workers}
+
+        def fetch() -> dict[int, Keys]:
+            return {one: migrating.keys_of_worker(self.work, one, epoch, record.step - 1) for one in workers}
+
+        return migrating.decide(self._migrations, record, epoch, old, new, answers, fetch)
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
         """Read the step's input in the threads of the keepers, if the work has any."""
         for worker in layout.workers:
             tasks.read_ahead(self.work, worker, record, self.epoch, layout)
 
-    def _loops(
-        self, order: tasks.StepOrder, depth: int, results: dict[int, Sent], moving: migrating.MovingStep | None
-    ) -> tuple[dict[int, Sent], int]:
+    def _loops(self, order: tasks.StepOrder, depth: int, results: dict[int, Sent]) -> tuple[dict[int, Sent], int]:
         """Run the loops behind a segment to their end; the last parcels, and how many turns there were."""
         plan, turn = self.work.plan, 0
         place = loops.first_place(plan, depth, _least(results))
@@ -120,7 +126,7 @@ class InProcessRuntime:
             def one(worker: int, place: loops.LoopPlace = place, arrived: Mapping[int, list[Parcel]] = arrived) -> Sent:
                 return loops.run_loop_segment(self.work, order, place, worker, arrived[worker], self._send)
 
-            results = self._on_all(order, moving, one)
+            results = _on_all(order.layout, one)
             turn, place = place.turn + 1, loops.next_place(plan, place, _least(results), order.record.step)
         return results, turn
 
@@ -131,7 +137,7 @@ class InProcessRuntime:
     def join(self, workers: Sequence[int], version: int, checkpoint: CheckpointId) -> None:
         """Workers that joined hold `version` too, empty: a migration fills them key by key."""
         for worker in workers:
-            self.work.site.database(worker, checkpoint).adopt(version, checkpoint, lambda _: {})
+            tasks.join(self.work, worker, version, checkpoint)
 
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
         """Pin every worker."""

@@ -23,7 +23,7 @@ from dbsp.operators.rounds.rounds import rounds_of
 from dbsp.plan.plan import LoopSpec, Plan
 from dbsp.runtime.moved import moved_over
 from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of
-from dbsp.runtime.tasks import StepOrder, Work, own_rows
+from dbsp.runtime.tasks import StepOrder, Work
 from dbsp.skips import skipped_nodes
 from dbsp.step import Arrived, SegmentResult, run_segment
 from dbsp.store import StepTransaction, TraceSpec
@@ -252,9 +252,7 @@ def _parcels(
     sent = {**result.sent, **returned}
     last = ends_round(work.plan, place)
     shares = {
-        spec.id: own_rows(sent[spec.id], worker, order.layout)
-        if order.migration is not None
-        else split(sent[spec.id], spec, order.layout)
+        spec.id: split(sent[spec.id], spec, order.owners)
         for spec in loop.body.exchanges
         if spec.depth == place.segment and spec.id in sent and not spec.local and (last or spec.id not in loop.returns)
     }

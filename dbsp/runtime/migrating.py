@@ -1,26 +1,36 @@
-"""A step of a hot rescale: state moves at its start, then every exchange finds the place of each row by rounds of its own.
+"""A step of a hot rescale: at its start state moves, after that it is a step like any other, split by `Places`.
 
-The rounds are those of `dbsp.distribute.lockstep`; they carry key hashes and numbers of rows. A row travels once, from the worker
-that made it to the one where it passes; so does a state. One region spans the circuit: F depends on the key hash alone, so a
-hash moves in all traces at once, and the keys of a worker are those of all its traces.
+Three parts. `ask` runs on every worker: what it kept of the step before, and what the command asks of its traces as of step-1.
+`decide` runs once, beside the steps' driver: it tells the command to the distributors of all workers and plays their rounds
+(`dbsp.distribute.lockstep`) with those answers; no row is among them. What comes out, a `Migration`, the step's tasks are given:
+where rows pass, what every worker took over and dropped, what it is to keep. One region spans the circuit: F depends on the key
+hash alone, so a hash moves in all traces at once, and the keys of a worker are those of all its traces.
 
-A distributor between two steps is bytes in the worker's database, under the number of the step after which it was so; nothing
-is kept in this process. The command of a step is in its record; without one a step is not part of a migration.
+Nothing but the record and the databases as of step-1 decides. `Driver` keeps the keys that are moving beside the steps of one
+epoch, which saves reading them at every step and is all that it does.
 
 Left out: when to migrate and at what pace. Source: design section 9; design record 0015. Invariants 2, 3 and 9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
 
-from dbsp.distribute.commands import BeginCommand, CancelCommand, MigrateCommand, event_of, migration_of
+from dbsp.distribute.commands import (
+    BeginCommand,
+    CancelCommand,
+    EnterCommand,
+    MigrateCommand,
+    MoveCommand,
+    event_of,
+    migration_of,
+)
 from dbsp.distribute.encoding import decode, encode
-from dbsp.distribute.keys import NO_KEYS, Keys, Numbers, contains, distinct, without
+from dbsp.distribute.keys import NO_KEYS, Keys, Numbers, contains, distinct, owner_of, without
 from dbsp.distribute.keys import keys_of as hashes_of
 from dbsp.distribute.lockstep import run_rounds
 from dbsp.distribute.messages import (
@@ -32,60 +42,163 @@ from dbsp.distribute.messages import (
     Event,
     Interrogate,
     Interrogated,
-    Local,
     Take,
 )
-from dbsp.distribute.strategies import AnyDistributor, distributor, joint
+from dbsp.distribute.places import all_keys, finds_out, places_of, with_keys, yet_to_give
+from dbsp.distribute.strategies import ICADD, AnyDistributor, distributor, joint
 from dbsp.errors import DataError, InternalError
-from dbsp.exchange import Parcel
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
-from dbsp.plan.plan import ExchangeSpec
+from dbsp.runtime.kept import NEVER, Kept, kept_after, keys_kept
 from dbsp.runtime.moved import Migration, Rows
 from dbsp.runtime.runtime import MigrationReport
-from dbsp.runtime.tasks import StepOrder, Work
+from dbsp.runtime.tasks import Work
 from dbsp.store import TraceSpec
 from dbsp.trace.spine import Spine
-from dbsp.zset.batch import Batch, keys_of, merge, rearrange
+from dbsp.zset.batch import Batch, merge, rearrange
 
-TABLE = "distributor"
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """A worker before a step: what it kept, and what the command asks for.
+
+    `keys` are those of its traces that have to leave it; `coming` the next ones to go, one more than may go in this step;
+    `rows` the state of those that may.
+    """
+
+    kept: Kept | None = None
+    keys: Keys = field(default_factory=lambda: NO_KEYS)
+    coming: Keys = field(default_factory=lambda: NO_KEYS)
+    rows: Rows = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A step of a migration, decided: the layout of its tasks, what they are given, and what to report of it."""
+
+    layout: Layout
+    migration: Migration
+    report: MigrationReport
+
+
+def command_of(record: StepRecord) -> MigrateCommand:
+    """The record's command; `DataError` if it holds none."""
+    command = migration_of(record.commands)
+    if command is None:
+        raise DataError(f"a step between two layouts without a command: step={record.step}")
+    return command
+
+
+# On a worker.
+
+
+def ask(work: Work, worker: int, record: StepRecord, epoch: int, old: Layout, new: Layout) -> Answer:
+    """What `decide` must know of a worker.
+
+    **Cost** where keys are found out the hashes of all stored rows are read, three times in a migration at most; in any other
+    step a look-up of the keys that move.
+    """
+    command, database = command_of(record), work.site.database(worker)
+    database.attach(epoch)
+    kept = None if isinstance(command, BeginCommand) else kept_after(database, record.step - 1)
+    if kept is None and command.strategy == ICADD:
+        return Answer()
+    if _finds(command):
+        turns_before_it_moves = kept is not None and isinstance(command, CancelCommand) and finds_out(_part(kept))
+        if turns_before_it_moves:
+            return Answer(kept=kept)
+        found = _all_keys(work, worker, record.step, epoch)
+        leaving = (owner_of(old, found) == worker) & (owner_of(new, found) != worker)
+        return Answer(kept=kept, keys=found[leaving])
+    if kept is None or kept.found == NEVER:
+        return Answer(kept=kept)
+    budget = command.budget if isinstance(command, MoveCommand) else 0
+    coming = keys_kept(database, kept, budget + 1)
+    return Answer(kept=kept, coming=coming, rows=_rows(work, worker, record.step, epoch, coming[:budget]))
+
+
+def keys_of_worker(work: Work, worker: int, epoch: int, step: int) -> Keys:
+    """The keys that a worker had yet to give away after a step."""
+    database = work.site.database(worker)
+    database.attach(epoch)
+    return keys_kept(database, kept_after(database, step))
+
+
+def _finds(command: MigrateCommand) -> bool:
+    """Whether keys are found out in the step: all later ones know them.
+
+    icadd asks when it enters its second phase, not when it begins: keys that come in between are known then.
+    """
+    match command:
+        case BeginCommand():
+            return command.strategy != ICADD
+        case EnterCommand():
+            return command.strategy == ICADD
+        case CancelCommand():
+            return True
+        case MoveCommand():
+            return False
+
+
+def _spines(work: Work, worker: int, step: int, epoch: int) -> Iterator[tuple[TraceSpec, Spine]]:
+    """Every trace as of step-1; nothing read through it is kept."""
+    database, plan = work.site.database(worker), work.plan
+    for segment in range(plan.segments):
+        traces = plan.traces(segment)
+        with database.begin(epoch, step, segment, traces) as transaction:
+            for trace in traces:
+                yield trace, transaction.spine(trace)
+
+
+def _all_keys(work: Work, worker: int, step: int, epoch: int) -> Keys:
+    """The key hashes of all traces. **Cost** reads the hashes of all stored rows."""
+    found: list[Keys] = [NO_KEYS]
+    for _, spine in _spines(work, worker, step, epoch):
+        found += [distinct(part.words[0]).copy() for part in spine.parts()]
+    return hashes_of(np.concatenate(found))
+
+
+def _rows(work: Work, worker: int, step: int, epoch: int, keys: Keys) -> dict[int, Batch]:
+    """Every trace's rows of these keys. **Cost** that of a look-up of the keys."""
+    found: dict[int, Batch] = {}
+    if not len(keys):
+        return found
+    for trace, spine in _spines(work, worker, step, epoch):
+        rows = spine.matches(keys)[1]
+        if len(rows):
+            found[trace.id] = rearrange(rows, trace.arrangement)
+    return found
+
+
+# Beside the driver.
 
 
 @dataclass(slots=True)
-class _Traces:
-    """A worker's traces as the operators downstream of its distributor, before a step.
+class _Operators:
+    """A worker's operators, as its distributor sees them: what they were asked for before."""
 
-    Of a key that has left there may be rows: they add up to nothing, or lie below a waterline. `elsewhere` are keys whose
-    state is known not to be here, whatever rows there are.
-    """
-
-    work: Work
     worker: int
-    epoch: int
-    step: int
-    elsewhere: Keys = field(default_factory=lambda: NO_KEYS)
+    answer: Answer
+    keys: Keys
     taken: dict[int, list[Batch]] = field(default_factory=dict)
-    collected: dict[int, Batch] = field(default_factory=dict)
     moved_keys: int = 0
-    moved_rows: int = 0
-    moved_bytes: int = 0
 
     def ordered(self, order: Downstream) -> Sequence[Event]:
         """Tell keys, hand out rows, take rows over, drop what was handed out."""
+        rows = self.answer.rows
         match order:
             case Interrogate():
-                return [AddKeys(keys=self._keys()), Interrogated()]
+                return [AddKeys(keys=self.keys), Interrogated()]
             case Collect(keys=keys):
-                self.collected = self._rows(keys)
-                return [Collected(keys=keys, state=self.collected)]
+                if not np.array_equal(keys, self.answer.coming[: len(keys)]):
+                    raise InternalError(f"other keys go than were asked for: worker={self.worker} keys={len(keys)}")
+                return [Collected(keys=keys, state=rows)]
             case Take(keys=keys, state=state):
                 self.moved_keys += len(keys)
                 for trace, batch in state.items():
-                    mine = batch.filter(contains(keys, batch.words[0]))
-                    self.moved_rows, self.moved_bytes = self.moved_rows + len(mine), self.moved_bytes + mine.nbytes
-                    self._change(trace, mine)
+                    self._change(trace, batch.filter(contains(keys, batch.words[0])))
             case Drop(keys=keys):
-                for trace, batch in self.collected.items():
+                for trace, batch in rows.items():
                     self._change(trace, batch.filter(contains(keys, batch.words[0])).negate())
         return []
 
@@ -101,197 +214,118 @@ class _Traces:
         """What was taken over less what was dropped, per trace."""
         return {trace: reduce(merge, batches) for trace, batches in self.taken.items()}
 
-    def _spines(self) -> Iterator[tuple[TraceSpec, Spine]]:
-        """Every trace as of step-1; nothing read through it is kept."""
-        database, plan = self.work.site.database(self.worker), self.work.plan
-        for segment in range(plan.segments):
-            traces = plan.traces(segment)
-            with database.begin(self.epoch, self.step, segment, traces) as transaction:
-                for trace in traces:
-                    yield trace, transaction.spine(trace)
-
-    def _keys(self) -> Keys:
-        """The key hashes of all traces. **Cost** reads the hashes of all stored rows, once per migration."""
-        found: list[Keys] = [NO_KEYS]
-        for _, spine in self._spines():
-            found += [distinct(part.words[0]).copy() for part in spine.parts()]
-        return without(hashes_of(np.concatenate(found)), self.elsewhere)
-
-    def _rows(self, keys: Keys) -> dict[int, Batch]:
-        """Every trace's rows of these keys. **Cost** that of a look-up of the keys."""
-        found: dict[int, Batch] = {}
-        for trace, spine in self._spines():
-            rows = spine.matches(keys)[1]
-            if len(rows):
-                found[trace.id] = rearrange(rows, trace.arrangement)
-        return found
-
 
 @dataclass(slots=True)
-class _Passing:
-    """Where rows end: their numbers, as they pass."""
+class Driver:
+    """Decides the steps of migrations, one after another; between them it may be replaced by a new one at any time.
 
-    numbers: list[Numbers] = field(default_factory=list)
-
-    def ordered(self, order: Downstream) -> Sequence[Event]:
-        """State moves before rows, not among them."""
-        raise InternalError(f"state moves in the midst of a step: order={type(order).__name__}")
-
-    def passed(self, keys: Keys, rows: Numbers) -> None:  # noqa: ARG002 - the row is found by its number
-        """Note them."""
-        self.numbers.append(rows)
-
-
-@dataclass(slots=True)
-class MovingStep:
-    """One step of a migration, from its record to the distributors after it."""
-
-    work: Work
-    record: StepRecord
-    epoch: int
-    command: MigrateCommand
-    layout: Layout
-    distributors: dict[int, AnyDistributor]
-    moved: dict[int, Rows]
-    moved_keys: int = 0
-    moved_rows: int = 0
-    moved_bytes: int = 0
-    rounds: int = 0
-
-    @property
-    def order(self) -> StepOrder:
-        """What the step's tasks are given."""
-        return StepOrder(
-            record=self.record, epoch=self.epoch, layout=self.layout, migration=Migration(moved=self.moved)
-        )
-
-    def route(self, sent: Mapping[int, Sequence[Parcel]]) -> dict[int, list[Parcel]]:
-        """The parcels that workers made for themselves, as one parcel per worker each, every row where it passes.
-
-        **Law** the sum of all rows stays the same; a row passes where the state of its key is (invariant 2).
-        """
-        specs = {spec.id: spec for spec in self.work.plan.all_exchanges()}
-        own = {worker: parcels[self.layout.workers.index(worker)] for worker, parcels in sent.items()}
-        rows = _Rows.of(own, specs)
-        hosts = {worker: _Passing() for worker in self.layout.workers}
-        events = {worker: [Local(keys=keys, rows=numbers)] for worker, (keys, numbers) in rows.local.items()}
-        self.distributors, rounds = run_rounds(self.distributors, hosts, events)
-        self.rounds = max(self.rounds, rounds)
-        dealt = {worker: rows.batches(np.concatenate(host.numbers)) for worker, host in hosts.items() if host.numbers}
-        routed: dict[int, list[Parcel]] = {}
-        for source, parcels in sent.items():
-            local = {number: batch for number, batch in own[source].batches.items() if specs[number].local}
-            routed[source] = [
-                replace(parcel, batches=dealt.get(to, {}).get(source, {}) | (local if to == source else {}))
-                for to, parcel in zip(self.layout.workers, parcels, strict=True)
-            ]
-        return routed
-
-    def finish(self) -> MigrationReport:
-        """Store the distributors as they are after the step; those of the step before stay, for a task that runs again."""
-        step = self.record.step
-        for worker, part in self.distributors.items():
-            database = self.work.site.database(worker)
-            database.put(self.epoch, TABLE, _name(step), encode(part))
-            database.put(self.epoch, TABLE, _name(step - 2), None)
-        return MigrationReport(
-            strategy=self.command.strategy, rounds=self.rounds,
-            moved_keys=self.moved_keys, moved_rows=self.moved_rows, moved_bytes=self.moved_bytes,
-            left_keys=sum(part.left for part in self.distributors.values()),
-            over=not any(part.migrating for part in self.distributors.values()),
-        )  # fmt: skip
-
-
-def begin(work: Work, record: StepRecord, epoch: int, old: Layout, new: Layout) -> MovingStep:
-    """The distributors as of the step before, told the step's command; all state that moves in this step has moved.
-
-    **Errors** `DataError` if the record holds no command to migrate, or a worker's distributor is not there.
+    **State** the keys that are moving, as they were found in an epoch at a step: eight bytes each.
     """
-    command = migration_of(record.commands)
-    if command is None:
-        raise DataError(f"a step between two layouts without a command: step={record.step}")
-    layout = joint(old, new)
-    parts = {worker: _distributor(work, worker, record.step, command, old) for worker in layout.workers}
-    stayed = _unmoved(parts.values()) if isinstance(command, CancelCommand) else NO_KEYS
+
+    _at: tuple[int, int] | None = None
+    _keys: Keys = field(default_factory=lambda: NO_KEYS)
+
+    def moving(self, epoch: int, found: int, fetch: Callable[[], Mapping[int, Keys]]) -> Keys:
+        """The keys that were found out at a step, at least those that had yet to go when they were fetched."""
+        if self._at != (epoch, found):
+            self.found(epoch, found, all_keys(fetch().values()))
+        return self._keys
+
+    def found(self, epoch: int, step: int, keys: Keys) -> None:
+        """Keys were found out at this step, or were read."""
+        self._at, self._keys = (epoch, step), keys
+
+
+def decide(
+    driver: Driver,
+    record: StepRecord,
+    epoch: int,
+    old: Layout,
+    new: Layout,
+    answers: Mapping[int, Answer],
+    fetch: Callable[[], Mapping[int, Keys]],
+) -> Decision:
+    """Tell the step's command to all distributors; what their workers do in the step, and keep after it.
+
+    `fetch` reads what every worker has yet to give away, if the driver does not know it.
+    **Errors** `DataError` if the migration leads elsewhere than to `new`.
+    """
+    command, layout = command_of(record), joint(old, new)
+    finds = _finds(command)
+    found = record.step if finds else _agreed(answers)
+    moving = NO_KEYS if found == NEVER or finds else driver.moving(epoch, found, fetch)
+    stayed = _unmoved(command, answers, fetch)
+    coming = {worker: answer.coming for worker, answer in answers.items()}
+    parts = {worker: _told(command, worker, old, answer.kept, coming) for worker, answer in answers.items()}
     hosts = {
-        worker: _Traces(work=work, worker=worker, epoch=epoch, step=record.step, elsewhere=stayed)
-        for worker in layout.workers
+        worker: _Operators(worker=worker, answer=answer, keys=without(answer.keys, stayed))
+        for worker, answer in answers.items()
     }
-    told = event_of(command, new)
-    after, rounds = run_rounds(parts, hosts, {worker: [told] for worker in layout.workers})
+    after, rounds = run_rounds(parts, hosts, {worker: _events(command, new, hosts[worker].keys) for worker in parts})
     if any((part.layout.version, part.layout.owners) != (new.version, new.owners) for part in after.values()):
         raise DataError(
             f"a migration leads to another layout than the step's: step={record.step} version={new.version}"
         )
-    moved = {worker: changes for worker, host in hosts.items() if (changes := host.changes())}
-    return MovingStep(
-        work=work, record=record, epoch=epoch, command=command, layout=layout, distributors=after, moved=moved,
-        moved_keys=sum(host.moved_keys for host in hosts.values()), rounds=rounds,
-        moved_rows=sum(host.moved_rows for host in hosts.values()),
-        moved_bytes=sum(host.moved_bytes for host in hosts.values()),
+    if finds:
+        moving = all_keys(map(yet_to_give, after.values()))
+        driver.found(epoch, found, moving)
+    kept = {worker: _kept(part, answers[worker], found, finds) for worker, part in after.items()}
+    migration = Migration(
+        places=places_of(after, old, new, moving),
+        moved={worker: changes for worker, host in hosts.items() if (changes := host.changes())},
+        kept=kept, finds=finds, begins=isinstance(command, BeginCommand),
     )  # fmt: skip
+    report = MigrationReport(
+        strategy=command.strategy, moved_keys=sum(host.moved_keys for host in hosts.values()), rounds=rounds,
+        moved_rows=sum(len(batch) for rows in migration.moved.values() for batch in rows.values()),
+        left_keys=sum(one.keys - one.gone for one in kept.values()),
+        over=not any(part.migrating for part in after.values()),
+    )  # fmt: skip
+    return Decision(layout=layout, migration=migration, report=report)
 
 
-def _unmoved(distributors: Iterable[AnyDistributor]) -> Keys:
-    """Keys that have yet to move: where a migration turns round, their state is at the owners of before, to whom they go back."""
-    return hashes_of(np.concatenate([NO_KEYS, *(part.whitelist for part in distributors)]))
+def _agreed(answers: Mapping[int, Answer]) -> int:
+    """The step at which the keys that move were found out, the same on all workers."""
+    found = {NEVER if answer.kept is None else answer.kept.found for answer in answers.values()}
+    if len(found) != 1:
+        raise DataError(f"workers move keys of different steps: found={sorted(found)}")
+    return found.pop()
 
 
-def _distributor(work: Work, worker: int, step: int, command: MigrateCommand, old: Layout) -> AnyDistributor:
-    """A worker's distributor before a step."""
-    if isinstance(command, BeginCommand):
+def _unmoved(command: MigrateCommand, answers: Mapping[int, Answer], fetch: Callable[[], Mapping[int, Keys]]) -> Keys:
+    """Keys that have yet to move where a migration turns round: their state is at the owners of before, to whom they go back.
+
+    Of such a key there may be rows at the owner to be: they add up to nothing, or lie below a waterline, and are no state.
+    """
+    if not isinstance(command, CancelCommand) or _agreed(answers) == NEVER:
+        return NO_KEYS
+    return all_keys(fetch().values())
+
+
+def _told(
+    command: MigrateCommand, worker: int, old: Layout, kept: Kept | None, coming: Mapping[int, Keys]
+) -> AnyDistributor:
+    """A worker's distributor before the step, with the next keys of every giver."""
+    if kept is None:
         return distributor(command.strategy, worker, old)
-    stored = work.site.database(worker).get(TABLE, _name(step - 1))
-    if stored is None:
-        raise DataError(f"a worker has no distributor for a migration under way: worker={worker} step={step}")
-    return decode(stored)
+    return with_keys(_part(kept), coming)
 
 
-def _name(step: int) -> bytes:
-    return step.to_bytes(8, "big", signed=True)
+def _part(kept: Kept) -> AnyDistributor:
+    return decode(kept.distributor)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """All rows of one depth, numbered: by worker, exchange, place in the batch."""
-
-    starts: Numbers
-    owners: tuple[tuple[int, int, Batch], ...]
-    local: Mapping[int, tuple[Keys, Numbers]]
-
-    @staticmethod
-    def of(own: Mapping[int, Parcel], specs: Mapping[int, ExchangeSpec]) -> _Rows:
-        """Number what every worker sent to itself and has to find its place."""
-        owners: list[tuple[int, int, Batch]] = []
-        keys: dict[int, list[Keys]] = {}
-        for worker, parcel in sorted(own.items()):
-            for number, batch in sorted(parcel.batches.items()):
-                if not specs[number].local and len(batch):
-                    owners.append((worker, number, batch))
-                    keys.setdefault(worker, []).append(_key_hashes(batch, specs[number]))
-        starts = np.concatenate([[0], np.cumsum([len(batch) for _, _, batch in owners])]).astype(np.int64)
-        local: dict[int, tuple[Keys, Numbers]] = {}
-        at = 0
-        for worker, found in keys.items():
-            joined = np.concatenate(found)
-            local[worker] = joined, np.arange(at, at + len(joined), dtype=np.int64)
-            at += len(joined)
-        return _Rows(starts, tuple(owners), local)
-
-    def batches(self, numbers: Numbers) -> dict[int, dict[int, Batch]]:
-        """The rows with these numbers, per worker that made them and exchange; arranged ones stay so."""
-        numbers = np.sort(numbers)
-        bounds = np.searchsorted(numbers, self.starts)
-        found: dict[int, dict[int, Batch]] = {}
-        for at, (worker, exchange, batch) in enumerate(self.owners):
-            places = numbers[bounds[at] : bounds[at + 1]] - self.starts[at]
-            if len(places):
-                arranged = batch.arrangement is not None
-                rows = replace(batch.take(places, words=arranged), arrangement=batch.arrangement)
-                found.setdefault(worker, {})[exchange] = rows
-        return found
+def _events(command: MigrateCommand, new: Layout, keys: Keys) -> list[Event]:
+    """What a worker is told; icadd hears of its keys just before it enters."""
+    told = event_of(command, new)
+    return [AddKeys(keys=keys), told] if isinstance(command, EnterCommand) else [told]
 
 
-def _key_hashes(batch: Batch, spec: ExchangeSpec) -> Keys:
-    arranged = batch.arrangement is not None and batch.arrangement.key == spec.key
-    return batch.key_hash if arranged and batch.key_hash is not None else keys_of(batch, spec.key)
+def _kept(part: AnyDistributor, answer: Answer, found: int, finds: bool) -> Kept:
+    """What a worker keeps after the step."""
+    left = len(yet_to_give(part))
+    stripped = encode(with_keys(part, {}))
+    if finds or answer.kept is None:
+        return Kept(distributor=stripped, found=found, keys=left if finds else 0)
+    gone = answer.kept.gone + len(answer.coming) - left
+    return Kept(distributor=stripped, found=found, keys=answer.kept.keys, gone=gone)

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from dbsp.store import StepTransaction, TraceSpec
+from dbsp.distribute.places import Places
+from dbsp.runtime.kept import Kept, keep
+from dbsp.store import Database, StepTransaction, TraceSpec
 from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, merge
@@ -25,12 +27,22 @@ Rows = Mapping[int, Batch]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """What a step of a migration is run with: the rows that every worker took over and dropped at its start.
+    """What the tasks of a migration's step are given beside its order.
 
-    Such a step's segments keep all rows where they are made; the runtime finds their places and hands them over.
+    `places` say where rows pass, `moved` what every worker took over and dropped at the start, `kept` what it keeps after the
+    step; `finds`: keys were found out in it, `begins`: it is the first one. A task may be given its own worker's part alone.
     """
 
+    places: Places
     moved: Mapping[int, Rows] = field(default_factory=dict)
+    kept: Mapping[int, Kept] = field(default_factory=dict)
+    finds: bool = False
+    begins: bool = False
+
+    def keep(self, database: Database, worker: int, epoch: int, step: int) -> None:
+        """Write what the worker keeps; the last thing it does in the step."""
+        keys = self.places.given_by(worker) if self.finds else None
+        keep(database, epoch, step, self.kept[worker], self.begins, keys)
 
 
 def moved_over(

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dbsp.distribute.commands import migration_of
 from dbsp.errors import ConfigError, DataError, InternalError
-from dbsp.exchange import Address, Carried, Parcel, check_arrival, gather, split
+from dbsp.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
 from dbsp.logs import DELETE, Changes, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
@@ -65,9 +65,12 @@ class StepOrder:
     def __post_init__(self) -> None:
         """Refuse to run a command to migrate as if it were not there."""
         if self.migration is None and migration_of(self.record.commands) is not None:
-            raise ConfigError(
-                f"keys move hot in one process only: step={self.record.step}", "rescale with strategy cold or warmup"
-            )
+            raise InternalError(f"keys move in a step that was given one layout alone: step={self.record.step}")
+
+    @property
+    def owners(self) -> Owners:
+        """Who gets which row of an exchange."""
+        return self.layout if self.migration is None else self.migration.places
 
 
 def run_first_segment(
@@ -142,6 +145,8 @@ def _run(
         if last:
             _write_outputs(work, order, worker, total)
         transaction.finish()
+    if last and order.migration is not None:
+        order.migration.keep(database, worker, order.epoch, record.step)
     return _report(worker, total, database) if last else sent
 
 
@@ -152,8 +157,8 @@ def _parcels(
     here = [spec for spec in work.plan.exchanges if spec.depth == segment and spec.id in result.sent]
     shares = {
         spec.id: own_rows(result.sent[spec.id], worker, order.layout)
-        if spec.local or order.migration is not None
-        else split(result.sent[spec.id], spec, order.layout)
+        if spec.local
+        else split(result.sent[spec.id], spec, order.owners)
         for spec in here
     }
     enters = {outer for loop in work.plan.loops_after(segment) for outer, _ in loop.enters}
@@ -340,6 +345,11 @@ def take_over(
     return redistribute(
         givers, target, version, checkpoint, work.plan.all_traces(), cut=cut, opened=worker in old.workers
     )
+
+
+def join(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> None:
+    """A worker that joined holds `version`, empty; repeating it does nothing."""
+    work.site.database(worker, checkpoint).adopt(version, checkpoint, lambda _: {})
 
 
 def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: Layout) -> WarmReport:

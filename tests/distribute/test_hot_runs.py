@@ -12,11 +12,11 @@ import pytest
 import dbsp
 from dbsp.distribute.encoding import decode
 from dbsp.distribute.strategies import STRATEGIES
-from dbsp.errors import CircuitError, ConfigError, DataError
+from dbsp.errors import CircuitError, ConfigError, DataError, InternalError
 from dbsp.layout import rescaled
 from dbsp.logs import StepRecord
 from dbsp.runtime import session
-from dbsp.runtime.migrating import TABLE
+from dbsp.runtime.kept import kept_after
 from dbsp.runtime.tasks import StepOrder
 from dbsp.storage import WorkerDatabase
 from dbsp.zset.batch import concat, consolidate, keys_of
@@ -100,8 +100,8 @@ def test_between_two_steps_the_distributors_are_in_the_databases(strategy: str, 
         assert run.rescaling
         before = [totals(run), run.reports[-1].migration]
         for worker in (0, 1, 2):
-            stored = run._site.database(worker).get(TABLE, (run.step_number - 1).to_bytes(8, "big"))
-            assert decode(stored).migrating
+            kept = kept_after(run._site.database(worker), run.step_number - 1)
+            assert decode(kept.distributor).migrating
         run.checkpoint()
         feed(run, 5)
         run.restart()
@@ -191,7 +191,7 @@ def test_what_is_refused() -> None:
             feed(run, 1)
         run._course = right
         record = run._records[-1]
-        with pytest.raises(ConfigError, match="one process only"):
+        with pytest.raises(InternalError, match="one layout alone"):
             StepOrder(record=record, epoch=1, layout=run.layout)
         plain = StepRecord(epoch=1, step=1, layout_version=0, ranges=(), clock_us=0, engine="x")
         with pytest.raises(DataError, match="without a command"):

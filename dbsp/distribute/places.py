@@ -1,0 +1,132 @@
+"""Where the rows of one step of a migration pass: a function of their keys alone.
+
+In a step of the engine all state that moves has moved before the first row, and every distributor is at rest. So nobody need
+ask an old owner, and no row waits: the rounds of `lockstep` would bring a row of key K to F(K) if K's state has not moved yet,
+else to F'(K); while icadd only finds out keys, to F(K). An exchange of such a step splits by this instead of by a layout.
+
+**Law** every row passes where the distributors' rounds would bring it (`tests/distribute/test_places.py`); invariant 2.
+
+Source: design section 9; design record 0015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dbsp.distribute.icadd import IcaddDistributor, Phase
+from dbsp.distribute.keys import NO_KEYS, Keys, Mask, Numbers, contains, keys_of, owner_of
+from dbsp.distribute.redistribute import RedistributeDistributor
+from dbsp.distribute.strategies import AnyDistributor, joint
+from dbsp.layout import Layout
+
+KEY_END = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Places:
+    """The owners of all keys in one step of a migration from `old` to `new`.
+
+    **Shape** `keys` are those that have to move, of all givers, as they were found out; a giver gives its own away in hash order,
+    so `first`, its lowest key that has not moved, says which have: those below. A giver with none left is not in
+    `first`. `by_old`: keys are only found out, and all rows go by F.
+    **State** eight bytes a key, the same ones in every step; only `first` changes.
+    **Cost** of a row: a binary search in `keys`.
+
+    **Example**
+
+    >>> from dbsp.layout import initial, rescaled
+    >>> one = initial(1, shards=2)
+    >>> moving = keys_of([1 << 63, 3 << 62])
+    >>> places = Places(old=one, new=rescaled(one, 2, step=3), keys=moving, first={0: 3 << 62})
+    >>> places.owner_of(keys_of([5, 1 << 63, 3 << 62, (3 << 62) + 1])).tolist()  # ours, moved, not moved, without state
+    [0, 1, 0, 1]
+    """
+
+    old: Layout
+    new: Layout
+    keys: Keys = field(default_factory=lambda: NO_KEYS)
+    first: Mapping[int, int] = field(default_factory=dict)
+    by_old: bool = False
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """Those of both layouts, in the order of the slots."""
+        return joint(self.old, self.new).workers
+
+    def owner_of(self, hashes: Keys) -> Numbers:
+        """The worker where a row of each key passes."""
+        before = owner_of(self.old, hashes)
+        if self.by_old:
+            return before
+        places: Numbers = np.where(self._stays(hashes, before), before, owner_of(self.new, hashes))
+        return places
+
+    def slot_of(self, key_hash: Keys) -> Numbers:
+        """The position in `workers` of each key's owner, as `Layout.slot_of`."""
+        slots: Numbers = np.searchsorted(np.asarray(self.workers), self.owner_of(key_hash)).astype(np.uint32)
+        return slots
+
+    def _stays(self, hashes: Keys, before: Numbers) -> Mask:
+        """Which keys have state that has not moved yet."""
+        if not self.first or not len(self.keys):
+            return np.zeros(len(hashes), np.bool_)
+        lowest = np.full(max(self.old.workers) + 1, KEY_END, np.uint64)
+        gives = np.zeros(len(lowest), np.bool_)
+        for giver, key in self.first.items():
+            lowest[giver], gives[giver] = key, True
+        at = np.flatnonzero(gives[before] & (hashes >= lowest[before]))
+        found: Mask = np.zeros(len(hashes), np.bool_)
+        found[at] = contains(self.keys, hashes[at])
+        return found
+
+    def given_by(self, worker: int) -> Keys:
+        """The keys that a worker has to give away, as they were found out."""
+        return self.keys[owner_of(self.old, self.keys) == worker]
+
+
+def places_of(parts: Mapping[int, AnyDistributor], old: Layout, new: Layout, keys: Keys) -> Places:
+    """The places of a step from `old` to `new`, of the distributors after its start.
+
+    `keys` are all that have to move, those that moved already among them or not.
+    """
+    if any(finds_out(part) for part in parts.values()):
+        return Places(old=old, new=new, by_old=True)
+    left = {worker: yet_to_give(part) for worker, part in parts.items()}
+    return Places(old=old, new=new, keys=keys, first={worker: int(own[0]) for worker, own in left.items() if len(own)})
+
+
+def finds_out(part: AnyDistributor) -> bool:
+    """Whether keys are found out, and rows go by F alone."""
+    return isinstance(part, IcaddDistributor) and part.phase is Phase.INTERROGATE
+
+
+def yet_to_give(part: AnyDistributor) -> Keys:
+    """The keys that this worker has yet to give away, in hash order."""
+    match part:
+        case IcaddDistributor(whitelist=keys):
+            return keys
+        case RedistributeDistributor(giving=giving):
+            return giving.whitelist if giving is not None else NO_KEYS
+
+
+def with_keys(part: AnyDistributor, left: Mapping[int, Keys]) -> AnyDistributor:
+    """The distributor, where these are the keys that every giver has yet to give.
+
+    **Law** of `left` only the next keys matter to a step, and whether more are behind them: a step that moves N keys says the
+    same with the next N + 1 keys of every giver as with all.
+    """
+    own = left.get(part.worker, NO_KEYS)
+    match part:
+        case IcaddDistributor():
+            return replace(part, whitelist=own)
+        case RedistributeDistributor(giving=giving):
+            giving = None if giving is None else replace(giving, whitelist=own)
+            return replace(part, whitelist=all_keys(left.values()), giving=giving)
+
+
+def all_keys(sets: Iterable[Keys]) -> Keys:
+    """What is in some of these sets."""
+    return keys_of(np.concatenate([NO_KEYS, *sets]))

@@ -1,0 +1,124 @@
+"""What a worker keeps of a migration between two steps: its distributor, and the keys it has yet to give away.
+
+The keys are written once, in pieces, at the end of the step at whose start they were found out; after every step it is enough
+to say how many of them are gone, because they go in hash order. So a step writes a few hundred bytes, however many keys there
+are. A piece that is gone is deleted. What the last two steps need is kept: one that is run again finds what it found before.
+
+    entry: format u16, zero u16, crc32 of the rest u32 | step i64, found i64, keys u64, gone u64 | the distributor without keys
+    piece: crc32 u32 | key hashes, u64 each
+
+All little-endian, in one table: the entry of a step under its number's last bit, a piece under (step at which its keys were found
+i64, number u32). A version holds what was there when it was cut.
+
+Source: design section 9; design record 0015. Invariant 3.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbsp.distribute.keys import NO_KEYS, Keys
+from dbsp.errors import DataError
+from dbsp.formats import check_format
+from dbsp.store import Database
+
+TABLE = "distributor"
+FORMAT = 1
+PIECE_KEYS = 1 << 16
+"""How many keys one piece holds."""
+
+NEVER = -1
+"""No keys were found out yet."""
+
+_HEAD, _ENTRY, _PIECE, _CHECK = struct.Struct("<HHI"), struct.Struct("<qqQQ"), struct.Struct(">qI"), struct.Struct("<I")
+_SLOTS = (b"even", b"odd")
+_Piece = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a worker keeps after a step: its distributor without keys, as bytes, and which keys it has yet to give.
+
+    Of `keys` keys, found out at the start of step `found`, the first `gone` have been given away.
+    """
+
+    distributor: bytes
+    found: int = NEVER
+    keys: int = 0
+    gone: int = 0
+
+    def pieces(self) -> set[_Piece]:
+        """The pieces that hold the keys yet to go."""
+        last = -(-self.keys // PIECE_KEYS) if self.gone < self.keys else 0
+        return {(self.found, number) for number in range(self.gone // PIECE_KEYS, last)}
+
+
+def kept_after(database: Database, step: int) -> Kept:
+    """What the worker kept after a step.
+
+    **Errors** `DataError` if it kept nothing: it was no step of a migration.
+    """
+    found = _entries(database)
+    if step not in found:
+        raise DataError(f"a worker has no distributor for a migration under way: step={step} kept={sorted(found)}")
+    return found[step]
+
+
+def keys_kept(database: Database, kept: Kept, count: int | None = None) -> Keys:
+    """The next keys to go, at most `count` (None: all), in hash order."""
+    last = kept.keys if count is None else min(kept.keys, kept.gone + count)
+    first_piece = kept.gone // PIECE_KEYS
+    numbers = range(first_piece, -(-last // PIECE_KEYS)) if last > kept.gone else range(0)
+    pieces = [_read_piece(database, (kept.found, number)) for number in numbers]
+    start = first_piece * PIECE_KEYS
+    return np.concatenate([NO_KEYS, *pieces])[kept.gone - start : last - start]
+
+
+def keep(database: Database, epoch: int, step: int, kept: Kept, begins: bool, keys: Keys | None = None) -> None:
+    """Keep this after a step; `keys` if they were found out in it. What no step that may run again needs is deleted.
+
+    Repeating it does nothing, also if it was cut short, nor does a task that comes to it when later steps have.
+    """
+    before = _entries(database)
+    if any(known > step for known in before):
+        return
+    earlier = before[step - 1].pieces() if not begins and step - 1 in before else set[_Piece]()
+    for number in range(-(-len(keys) // PIECE_KEYS) if keys is not None else 0):
+        part = np.ascontiguousarray(keys[number * PIECE_KEYS : (number + 1) * PIECE_KEYS], "<u8").tobytes()
+        database.put(epoch, TABLE, _PIECE.pack(kept.found, number), _CHECK.pack(zlib.crc32(part)) + part)
+    for piece in sorted(set[_Piece]().union(*(entry.pieces() for entry in before.values())) - earlier - kept.pieces()):
+        database.put(epoch, TABLE, _PIECE.pack(*piece), None)
+    if begins:
+        database.put(epoch, TABLE, _SLOTS[(step + 1) % 2], None)
+    body = _ENTRY.pack(step, kept.found, kept.keys, kept.gone) + kept.distributor
+    database.put(epoch, TABLE, _SLOTS[step % 2], _HEAD.pack(FORMAT, 0, zlib.crc32(body)) + body)
+
+
+def _entries(database: Database) -> dict[int, Kept]:
+    """What is kept, by step."""
+    entries = {}
+    for slot in _SLOTS:
+        stored = database.get(TABLE, slot)
+        if stored is None:
+            continue
+        version, _, checksum = _HEAD.unpack_from(stored)
+        check_format("what a worker keeps of a migration", "", version, FORMAT)
+        body = stored[_HEAD.size :]
+        if zlib.crc32(body) != checksum:
+            raise DataError(f"what a worker keeps of a migration is damaged: bytes={len(stored)}")
+        step, found, keys, gone = _ENTRY.unpack_from(body)
+        entries[step] = Kept(distributor=body[_ENTRY.size :], found=found, keys=keys, gone=gone)
+    return entries
+
+
+def _read_piece(database: Database, piece: _Piece) -> Keys:
+    stored = database.get(TABLE, _PIECE.pack(*piece))
+    if stored is None or len(stored) < _CHECK.size:
+        raise DataError(f"keys that have yet to move are missing: found={piece[0]} piece={piece[1]}")
+    if zlib.crc32(stored[_CHECK.size :]) != _CHECK.unpack_from(stored)[0]:
+        raise DataError(f"keys that have yet to move are damaged: found={piece[0]} piece={piece[1]}")
+    return np.frombuffer(stored, "<u8", offset=_CHECK.size).astype(np.uint64)
