@@ -84,7 +84,8 @@ class Places:
 
     def given_by(self, worker: int) -> Keys:
         """The keys that a worker has to give away, as they were found out."""
-        return self.keys[owner_of(self.old, self.keys) == worker]
+        given: Keys = self.keys[owner_of(self.old, self.keys) == worker]
+        return given
 
 
 def places_of(parts: Mapping[int, AnyDistributor], old: Layout, new: Layout, keys: Keys) -> Places:

@@ -78,8 +78,8 @@ def keys_kept(database: Database, kept: Kept, count: int | None = None) -> Keys:
     return np.concatenate([NO_KEYS, *pieces])[kept.gone - start : last - start]
 
 
-def keep(database: Database, epoch: int, step: int, kept: Kept, begins: bool, keys: Keys | None = None) -> None:
-    """Keep this after a step; `keys` if they were found out in it. What no step that may run again needs is deleted.
+def keep(database: Database, epoch: int, step: int, kept: Kept, begins: bool, keys: Keys = NO_KEYS) -> None:
+    """Keep this after a step, and `keys` if they were found out in it. What no step that may run again needs is deleted.
 
     Repeating it does nothing, also if it was cut short, nor does a task that comes to it when later steps have.
     """
@@ -87,7 +87,7 @@ def keep(database: Database, epoch: int, step: int, kept: Kept, begins: bool, ke
     if any(known > step for known in before):
         return
     earlier = before[step - 1].pieces() if not begins and step - 1 in before else set[_Piece]()
-    for number in range(-(-len(keys) // PIECE_KEYS) if keys is not None else 0):
+    for number in range(-(-len(keys) // PIECE_KEYS)):
         part = np.ascontiguousarray(keys[number * PIECE_KEYS : (number + 1) * PIECE_KEYS], "<u8").tobytes()
         database.put(epoch, TABLE, _PIECE.pack(kept.found, number), _CHECK.pack(zlib.crc32(part)) + part)
     for piece in sorted(set[_Piece]().union(*(entry.pieces() for entry in before.values())) - earlier - kept.pieces()):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from dbsp.distribute.keys import NO_KEYS
 from dbsp.distribute.places import Places
 from dbsp.runtime.kept import Kept, keep
 from dbsp.store import Database, StepTransaction, TraceSpec
@@ -41,7 +42,7 @@ class Migration:
 
     def keep(self, database: Database, worker: int, epoch: int, step: int) -> None:
         """Write what the worker keeps; the last thing it does in the step."""
-        keys = self.places.given_by(worker) if self.finds else None
+        keys = self.places.given_by(worker) if self.finds else NO_KEYS
         keep(database, epoch, step, self.kept[worker], self.begins, keys)
 
 

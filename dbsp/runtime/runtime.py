@@ -141,7 +141,8 @@ class Runtime(Protocol):
     def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
         """Run one step on all workers; on return its outputs are durable. The record must be durable before.
 
-        With `coming` it is a step of a migration from `layout`, on the workers of both; its record holds the command.
+        With `coming` it is a step of a migration from `layout`, on the workers of both; its record holds the command, and the
+        report says what moved.
         """
         ...
 

@@ -66,7 +66,7 @@ def test_again_and_late_change_nothing(database: Database) -> None:
     keep(database, 1, 6, kept(4), False)
     keep(database, 1, 7, kept(6), False)
     for step, gone in ((6, 4), (5, 0)):
-        keep(database, 1, step, kept(gone), step == 5, KEYS if step == 5 else None)
+        keep(database, 1, step, kept(gone), step == 5, KEYS if step == 5 else KEYS[:0])
     assert left(database, 7).tolist() == KEYS[6:].tolist()
     assert left(database, 6).tolist() == KEYS[4:].tolist()
     assert pieces(database) == [1, 2]

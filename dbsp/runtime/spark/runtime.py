@@ -17,20 +17,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from dbsp.distribute.keys import Keys
+from dbsp.distribute.strategies import joint
 from dbsp.errors import DataError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.processes import find_process
-from dbsp.runtime import ahead, tasks
+from dbsp.runtime import ahead, migrating, tasks
 from dbsp.runtime.copying import Copier, WarmRound
 from dbsp.runtime.keeper import ThreadKeeper
+from dbsp.runtime.migrating import Decision
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
-from dbsp.runtime.spark import control_job, session
+from dbsp.runtime.spark import control_job, moving_steps, session
 from dbsp.runtime.spark.failures import Failure, worst
 from dbsp.runtime.spark.jobs import JobThread
+from dbsp.runtime.spark.moving_steps import MovingSteps
 from dbsp.runtime.spark.placement import ground_rdd, live_hosts
 from dbsp.runtime.spark.shared import PackedWork, pack
-from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property
+from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property, step_rdd
 from dbsp.runtime.spark.steps_ahead import StepsAhead
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import Batch, concat, consolidate
@@ -82,6 +86,7 @@ class SparkRuntime:
         self._warm_jobs = self._job_thread("warm-ups")
         self._near, self._toucher = self._beside(), ThreadKeeper(0)
         self._copier, self._warmer = Copier(), Copier()
+        self._moving = MovingSteps(self._context)
 
     @property
     def _context(self) -> SparkContext:
@@ -119,14 +124,30 @@ class SparkRuntime:
         checkpoint: CheckpointId = found.pop()
         return checkpoint
 
-    def run_step(self, record: StepRecord, layout: Layout) -> StepReport:
-        """Run the step as one job, and a job more per round of a recursion."""
+    def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
+        """Run the step as one job, and a job more per round of a recursion, and one that asks what moves in a migration."""
         started = time.perf_counter()
-        results = self._jobs.run(f"step {record.step}", lambda: self._step(record, layout))
+        moving = None if coming is None else self._decide(record, layout, coming)
+        layout = layout if moving is None else moving.layout
+        results = self._jobs.run(f"step {record.step}", lambda: self._step(record, layout, moving))
         reports = sorted(_successes(results, WorkerReport), key=lambda report: report.worker)
         if [report.worker for report in reports] != list(layout.workers):
             raise UnavailableError(f"a step ended without all reports: step={record.step} reports={len(reports)}")
-        return StepReport(step=record.step, seconds=time.perf_counter() - started, workers=tuple(reports))
+        return StepReport(
+            step=record.step, seconds=time.perf_counter() - started, workers=tuple(reports),
+            migration=None if moving is None else moving.report,
+        )  # fmt: skip
+
+    def _decide(self, record: StepRecord, old: Layout, new: Layout) -> Decision:
+        """Ask the workers of both layouts in one job, and decide here what moves."""
+        both, epoch = joint(old, new), self.epoch
+        packed = self._control_in("ask", both, moving_steps.ask, record, epoch, old, new)
+        answers = {worker: packed[worker].unpacked(self.work.plan) for worker in both.workers}
+
+        def fetch() -> dict[int, Keys]:
+            return self._control_in("read keys", both, migrating.keys_of_worker, epoch, record.step - 1)
+
+        return migrating.decide(self._moving.driver, record, epoch, old, new, answers, fetch)
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
         """Tell the keepers of the step's workers: from here, or in a small job beside the step's own where they are elsewhere.
@@ -150,10 +171,25 @@ class SparkRuntime:
         owner = find_process(self._spark.process.pid)
         return replace(self.work, keepers=self.work.keepers.below(owner))
 
-    def _step(self, record: StepRecord, layout: Layout) -> list[Any]:
+    def _step(self, record: StepRecord, layout: Layout, decided: Decision | None) -> list[Any]:
         """Tell the jobs of this thread which step it is, and run them."""
         self._context.setLocalProperty(ORDER, as_property(record, self.epoch))
-        return self._stage_of(layout).steps.run(record.step)
+        if decided is None:
+            return self._stage_of(layout).steps.run(record.step)
+        moving = self._moving.moving(decided)
+        try:
+            task = StepTask(work=self._packed, layout=self._moving.layout(layout), moving=moving)
+            job = step_rdd(self._ground(layout.hosts), task, len(layout.workers), self.work.plan, record.step)
+            found: list[Any] = job.collect()
+        finally:
+            moving_steps.let_go(moving.step)
+        if decided.report.over:
+            self._moving.close()
+        return found
+
+    def join(self, workers: Sequence[int], version: int, checkpoint: CheckpointId) -> None:
+        """Workers that joined hold `version` too, empty."""
+        self._control("join", workers, tasks.join, version, checkpoint)
 
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
         """Pin every worker."""
@@ -248,6 +284,7 @@ class SparkRuntime:
         self._jobs.close()
         if self._stage is not None:
             self._stage.steps.close()
+        self._moving.close()
         self._ahead_jobs.close()
         self._toucher.close()
         if self._near is not None and self._near.keepers is not None:

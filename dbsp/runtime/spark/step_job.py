@@ -31,6 +31,7 @@ from dbsp.runtime import tasks
 from dbsp.runtime.loops import LoopPlace, ends_round, first_place, next_place, run_loop_segment
 from dbsp.runtime.runtime import WorkerReport
 from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure, worst
+from dbsp.runtime.spark.moving_steps import Moving
 from dbsp.runtime.spark.placement import drain
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
 
@@ -48,19 +49,23 @@ Result = WorkerReport | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTask:
-    """What the tasks of all steps of a layout are given; small, because it is pickled into each stage."""
+    """What the tasks of all steps of a layout are given, or of one step of a migration; small: it is pickled into each stage."""
 
     work: Broadcast[PackedWork]
     layout: Broadcast[Layout]
+    moving: Moving | None = None
 
-    def order(self) -> tasks.StepOrder:
-        """The order that the segments take: the job's, as `as_property` wrote it."""
+    def order(self, index: int) -> tasks.StepOrder:
+        """The order that the segments of the worker at this place take: the job's, as `as_property` wrote it."""
         context = TaskContext.get()
         told = context.getLocalProperty(ORDER) if context is not None else None
         if told is None:
             raise InternalError("a task of a step was not told which")
         record, epoch = pickle.loads(base64.b64decode(told))  # noqa: S301  (made by this project's driver)
-        return tasks.StepOrder(record=record, epoch=epoch, layout=self.layout.value)
+        layout = self.layout.value
+        moving = self.moving
+        migration = None if moving is None else moving.of(layout.workers[index], unpack(self.work.value).plan)
+        return tasks.StepOrder(record=record, epoch=epoch, layout=layout, migration=migration)
 
 
 def as_property(record: StepRecord, epoch: int) -> str:
@@ -132,7 +137,7 @@ def loop_segment(task: StepTask, place: LoopPlace, index: int, records: Iterable
 def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Result]:
     """The whole step of one worker, without an exchange."""
     drain(nothing)
-    order = task.order()
+    order = task.order(index)
     worker = order.layout.workers[index]
     yield _report(0, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block))
 
@@ -140,7 +145,7 @@ def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator
 def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Record]:
     """Segment 0 of one worker: its parcels, or its failure to everyone."""
     drain(nothing)
-    order = task.order()
+    order = task.order(index)
     worker = order.layout.workers[index]
     return _sent(
         order.layout, 0, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block)
@@ -160,7 +165,7 @@ def _passed_on(
     run: Callable[[tasks.StepOrder, int, list[Parcel]], list[bytes] | WorkerReport],
 ) -> Iterator[Record]:
     """What a worker makes of what arrived; a failure that arrives, in its place."""
-    order = task.order()
+    order = task.order(index)
     worker = order.layout.workers[index]
     blocks = [block for _, block in records]
     failed = [failure_from(block) for block in blocks if is_failure(block)]
@@ -171,7 +176,7 @@ def _passed_on(
 
 def last_segment(task: StepTask, segment: int, turn: int, index: int, records: Iterable[Record]) -> Iterator[Result]:
     """The segment that writes the outputs; its report, or the failure that arrived or happened."""
-    order = task.order()
+    order = task.order(index)
     worker = order.layout.workers[index]
     blocks = [block for _, block in records]
     failed = [failure_from(block) for block in blocks if is_failure(block)]
