@@ -42,6 +42,7 @@ from dbsp.distribute.messages import (
     Event,
     Interrogate,
     Interrogated,
+    Move,
     Take,
 )
 from dbsp.distribute.places import all_keys, finds_out, places_of, with_keys, yet_to_give
@@ -56,19 +57,26 @@ from dbsp.runtime.tasks import Work
 from dbsp.store import TraceSpec
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, merge, rearrange
+from dbsp.zset.encoding import encoded_size
+
+STATE_BYTES_MAX = 64 << 20
+"""About how much state a worker gives away in one step; a single key may have more."""
+
+_LOOKED_UP_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answer:
     """A worker before a step: what it kept, and what the command asks for.
 
-    `keys` are those of its traces that have to leave it; `coming` the next ones to go, one more than may go in this step;
-    `rows` the state of those that may.
+    `keys` are those of its traces that have to leave it; `coming` the next ones to go: `budget` in this step, and one more;
+    `rows` the state of those that go.
     """
 
     kept: Kept | None = None
     keys: Keys = field(default_factory=lambda: NO_KEYS)
     coming: Keys = field(default_factory=lambda: NO_KEYS)
+    budget: int = 0
     rows: Rows = field(default_factory=dict)
 
 
@@ -112,9 +120,10 @@ def ask(work: Work, worker: int, record: StepRecord, epoch: int, old: Layout, ne
         return Answer(kept=kept, keys=found[leaving])
     if kept is None or kept.found == NEVER:
         return Answer(kept=kept)
-    budget = command.budget if isinstance(command, MoveCommand) else 0
-    coming = keys_kept(database, kept, budget + 1)
-    return Answer(kept=kept, coming=coming, rows=_rows(work, worker, record.step, epoch, coming[:budget]))
+    wanted = command.budget if isinstance(command, MoveCommand) else 0
+    coming = keys_kept(database, kept, wanted + 1)
+    budget, rows = _bounded_rows(work, worker, record.step, epoch, coming[:wanted])
+    return Answer(kept=kept, coming=coming[: budget + 1], budget=budget, rows=rows)
 
 
 def keys_of_worker(work: Work, worker: int, epoch: int, step: int) -> Keys:
@@ -158,15 +167,46 @@ def _all_keys(work: Work, worker: int, step: int, epoch: int) -> Keys:
     return hashes_of(np.concatenate(found))
 
 
+def _bounded_rows(work: Work, worker: int, step: int, epoch: int, keys: Keys) -> tuple[int, Rows]:
+    """How many of these keys go, such that their rows are not too many bytes for one step, and the rows.
+
+    What rows add up to decides, not how they are stored, so the same keys go when the step is run again.
+    """
+    parts: dict[int, list[Batch]] = {}
+    count, at_once, room = 0, _LOOKED_UP_AT_ONCE, STATE_BYTES_MAX
+    while count < len(keys):
+        some = keys[count : count + at_once]
+        found = _rows(work, worker, step, epoch, some)
+        sizes = np.cumsum(sum((_bytes_of_keys(batch, some) for batch in found.values()), np.zeros(len(some), np.int64)))
+        fit = int(np.searchsorted(sizes, room, side="right"))
+        if fit == 0 and count == 0:
+            fit = 1
+        for trace, batch in found.items():
+            parts.setdefault(trace, []).append(batch.filter(contains(some[:fit], batch.words[0])))
+        count += fit
+        if fit < len(some):
+            break
+        room, at_once = room - int(sizes[-1]), 2 * at_once
+    rows = {trace: reduce(merge, batches) for trace, batches in parts.items()}
+    return count, {trace: batch for trace, batch in rows.items() if len(batch)}
+
+
+def _bytes_of_keys(batch: Batch, keys: Keys) -> Numbers:
+    """How many bytes the rows of each key take, about: as many as as many others."""
+    counts = np.bincount(np.searchsorted(keys, batch.words[0]), minlength=len(keys))
+    sizes: Numbers = counts.astype(np.int64) * encoded_size(batch) // len(batch)
+    return sizes
+
+
 def _rows(work: Work, worker: int, step: int, epoch: int, keys: Keys) -> dict[int, Batch]:
     """Every trace's rows of these keys. **Cost** that of a look-up of the keys."""
     found: dict[int, Batch] = {}
     if not len(keys):
         return found
     for trace, spine in _spines(work, worker, step, epoch):
-        rows = spine.matches(keys)[1]
+        rows = rearrange(spine.matches(keys)[1], trace.arrangement)
         if len(rows):
-            found[trace.id] = rearrange(rows, trace.arrangement)
+            found[trace.id] = rows
     return found
 
 
@@ -261,7 +301,7 @@ def decide(
         worker: _Operators(worker=worker, answer=answer, keys=without(answer.keys, stayed))
         for worker, answer in answers.items()
     }
-    after, rounds = run_rounds(parts, hosts, {worker: _events(command, new, hosts[worker].keys) for worker in parts})
+    after, rounds = run_rounds(parts, hosts, {worker: _events(command, new, host) for worker, host in hosts.items()})
     if any((part.layout.version, part.layout.owners) != (new.version, new.owners) for part in after.values()):
         raise DataError(
             f"a migration leads to another layout than the step's: step={record.step} version={new.version}"
@@ -315,10 +355,15 @@ def _part(kept: Kept) -> AnyDistributor:
     return decode(kept.distributor)
 
 
-def _events(command: MigrateCommand, new: Layout, keys: Keys) -> list[Event]:
-    """What a worker is told; icadd hears of its keys just before it enters."""
-    told = event_of(command, new)
-    return [AddKeys(keys=keys), told] if isinstance(command, EnterCommand) else [told]
+def _events(command: MigrateCommand, new: Layout, host: _Operators) -> list[Event]:
+    """What a worker is told; icadd hears of its keys just before it enters, and who has large keys moves fewer."""
+    match command:
+        case EnterCommand():
+            return [AddKeys(keys=host.keys), event_of(command, new)]
+        case MoveCommand():
+            return [Move(budget=host.answer.budget)]
+        case _:
+            return [event_of(command, new)]
 
 
 def _kept(part: AnyDistributor, answer: Answer, found: int, finds: bool) -> Kept:

@@ -15,7 +15,7 @@ from dbsp.distribute.strategies import STRATEGIES
 from dbsp.errors import CircuitError, ConfigError, DataError, InternalError
 from dbsp.layout import rescaled
 from dbsp.logs import StepRecord
-from dbsp.runtime import session
+from dbsp.runtime import migrating, session
 from dbsp.runtime.kept import kept_after
 from dbsp.runtime.tasks import StepOrder
 from dbsp.storage import WorkerDatabase
@@ -71,6 +71,32 @@ def test_up_and_down_under_traffic(strategy: str, stores: str) -> None:
             assert sorted(run._site.databases) == list(run.layout.workers)
             assert totals(run) == totals(still)
             assert feed(run, 99)["totals"].to_rows() == feed(still, 99)["totals"].to_rows()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_more_state_moves_in_a_step_than_may(strategy: str, stores: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many keys were commanded; one key goes in any case, and the same ones when steps are run again."""
+    monkeypatch.setattr(migrating, "STATE_BYTES_MAX", 800)
+    monkeypatch.setattr(migrating, "_LOOKED_UP_AT_ONCE", 1)
+    with dbsp.open(CIRCUIT) as run, dbsp.open(CIRCUIT) as still:
+        run._runtime.encode_parcels = still._runtime.encode_parcels = stores == "lmdb"
+        feed(run, 0), feed(still, 0)
+        run.begin_rescale(2, strategy, keys_per_step=1000)
+        while run.rescaling:
+            step = run.step_number
+            assert feed(run, step)["totals"].to_rows() == feed(still, step)["totals"].to_rows()
+            if step == 5:
+                moves = [report.migration for report in run.reports]
+                run.restart()
+                assert [report.migration for report in run.reports[-5:]] == moves[-5:]
+        moved = [report.migration.moved_keys for report in run.reports if report.migration]
+        assert 1 < max(moved) < 6
+        monkeypatch.setattr(migrating, "STATE_BYTES_MAX", 1)
+        run.begin_rescale(1, strategy, keys_per_step=1000)
+        for step in range(run.step_number, run.step_number + 4):
+            assert feed(run, step)["totals"].to_rows() == feed(still, step)["totals"].to_rows()
+        assert run.reports[-1].migration.moved_keys == 1
+        assert totals(run) == totals(still)
 
 
 def moving_keys(run: Any) -> int:

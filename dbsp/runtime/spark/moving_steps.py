@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from dbsp.distribute.keys import Keys
 from dbsp.distribute.places import Places
-from dbsp.errors import CapacityError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
@@ -30,9 +29,6 @@ from dbsp.zset.encoding import decode, encode
 
 if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext
-
-STATE_BYTES_MAX = 1 << 28
-"""How much state one worker gives away in a step; all of it passes through the driver."""
 
 PackedRows = Mapping[int, bytes]
 """Encoded rows by the number of their trace."""
@@ -79,20 +75,9 @@ class Moving:
 
 
 def ask(work: Work, worker: int, record: StepRecord, epoch: int, old: Layout, new: Layout) -> PackedAnswer:
-    """What `migrating.ask` says, as bytes.
-
-    **Errors** `CapacityError` if the state of one step's keys is too large to pass through the driver.
-    """
+    """What `migrating.ask` says, as bytes."""
     answer = migrating.ask(work, worker, record, epoch, old, new)
-    rows = _packed(answer.rows)
-    size = sum(map(len, rows.values()))
-    if size > STATE_BYTES_MAX:
-        raise CapacityError(
-            f"the state of the keys that move in one step is too large: worker={worker} step={record.step} bytes={size}"
-            f" bytes_max={STATE_BYTES_MAX}",
-            "move fewer keys per step, or rescale with strategy cold or warmup",
-        )
-    return PackedAnswer(answer=replace(answer, rows={}), rows=rows)
+    return PackedAnswer(answer=replace(answer, rows={}), rows=_packed(answer.rows))
 
 
 def _packed(rows: Rows) -> PackedRows:
