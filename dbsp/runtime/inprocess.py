@@ -134,11 +134,6 @@ class InProcessRuntime:
         """What the destination gets of a parcel."""
         return from_bytes(to_bytes(parcel), self.work.plan) if self.encode_parcels else parcel
 
-    def join(self, workers: Sequence[int], version: int, checkpoint: CheckpointId) -> None:
-        """Workers that joined hold `version` too, empty: a migration fills them key by key."""
-        for worker in workers:
-            tasks.join(self.work, worker, version, checkpoint)
-
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
         """Pin every worker."""
         for worker in layout.workers:

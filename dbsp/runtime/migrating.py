@@ -222,6 +222,8 @@ class _Operators:
     keys: Keys
     taken: dict[int, list[Batch]] = field(default_factory=dict)
     moved_keys: int = 0
+    moved_rows: int = 0
+    moved_bytes: int = 0
 
     def ordered(self, order: Downstream) -> Sequence[Event]:
         """Tell keys, hand out rows, take rows over, drop what was handed out."""
@@ -236,7 +238,9 @@ class _Operators:
             case Take(keys=keys, state=state):
                 self.moved_keys += len(keys)
                 for trace, batch in state.items():
-                    self._change(trace, batch.filter(contains(keys, batch.words[0])))
+                    mine = batch.filter(contains(keys, batch.words[0]))
+                    self.moved_rows, self.moved_bytes = self.moved_rows + len(mine), self.moved_bytes + mine.nbytes
+                    self._change(trace, mine)
             case Drop(keys=keys):
                 for trace, batch in rows.items():
                     self._change(trace, batch.filter(contains(keys, batch.words[0])).negate())
@@ -317,7 +321,8 @@ def decide(
     )  # fmt: skip
     report = MigrationReport(
         strategy=command.strategy, moved_keys=sum(host.moved_keys for host in hosts.values()), rounds=rounds,
-        moved_rows=sum(len(batch) for rows in migration.moved.values() for batch in rows.values()),
+        moved_rows=sum(host.moved_rows for host in hosts.values()),
+        moved_bytes=sum(host.moved_bytes for host in hosts.values()),
         left_keys=sum(one.keys - one.gone for one in kept.values()),
         over=not any(part.migrating for part in after.values()),
     )  # fmt: skip

@@ -347,11 +347,6 @@ def take_over(
     )
 
 
-def join(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> None:
-    """A worker that joined holds `version`, empty; repeating it does nothing."""
-    work.site.database(worker, checkpoint).adopt(version, checkpoint, lambda _: {})
-
-
 def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: Layout) -> WarmReport:
     """Copy a piece of what the worker will take over, from a version that all givers hold, into no version of its own."""
     target, givers = work.site.database(worker), _givers(work, worker, old, new)

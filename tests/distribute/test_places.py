@@ -15,8 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbsp.distribute.commands import event_of
-from dbsp.distribute.course import Course, Stage
+from dbsp.distribute.commands import (
+    BeginCommand,
+    CancelCommand,
+    EnterCommand,
+    MigrateCommand,
+    MoveCommand,
+    event_of,
+)
+from dbsp.distribute.course import Course
 from dbsp.distribute.encoding import decode, encode
 from dbsp.distribute.keys import NO_KEYS, Keys, Numbers, keys_of, owner_of
 from dbsp.distribute.lockstep import run_rounds
@@ -84,44 +91,49 @@ class Rounds:
 
     def rescale(self, course: Course) -> bool:
         """A migration, perhaps turned round; whether it was."""
-        turned = False
-        while not self.step(course):
-            course = course.next()
+        turned, number = False, course.first
+        while not self.step(course, course.command(number)):
+            number += 1
             if not turned and self.rng.random() < 0.2:
-                course, turned = course.cancelled(), True
+                course, turned = course.turned_round(number), True
         self.layout = course.new
         assert not any(self.holders[worker].held for worker in set(self.holders) - set(self.layout.workers))
         self.holders = {worker: self.holders[worker] for worker in self.layout.workers}
         return turned
 
-    def step(self, course: Course) -> bool:
+    def step(self, course: Course, command: MigrateCommand) -> bool:
         """State moves at the start, as the engine has it; then rows pass. Whether it was the last step."""
-        workers, stage = course.layout.workers, course.stage
-        if stage is Stage.BEGIN:
+        workers, moves, enters = (
+            course.layout.workers,
+            isinstance(command, MoveCommand),
+            isinstance(command, EnterCommand),
+        )
+        if isinstance(command, BeginCommand):
             self.parts = {worker: distributor(self.strategy, worker, course.old) for worker in workers}
             self.holders |= {worker: Holder() for worker in workers if worker not in self.holders}
-        ahead = course.budget + 1 if stage is Stage.MOVE else 0
+        ahead = course.budget + 1 if moves else 0
         coming = {worker: left[:ahead] for worker, left in self.left.items()}
-        self.tell_holders(stage)
-        told = event_of(course.command, course.new)
+        self.tell_holders(command)
+        told = event_of(command, course.new)
         after, _ = run_rounds(
             {worker: with_keys(part, coming) for worker, part in self.parts.items()},
             self.holders,
-            {w: [*([AddKeys(keys=self.holders[w].told())] if stage is Stage.ENTER else []), told] for w in workers},
+            {w: [*([AddKeys(keys=self.holders[w].told())] if enters else []), told] for w in workers},
         )
-        behind = {worker: left[ahead:] if stage is Stage.MOVE else NO_KEYS for worker, left in self.left.items()}
+        behind = {worker: left[ahead:] if moves else NO_KEYS for worker, left in self.left.items()}
         self.left = {w: all_keys([yet_to_give(part), behind.get(w, NO_KEYS)]) for w, part in after.items()}
-        if stage is not Stage.MOVE:
+        if not moves:
             self.moving = all_keys(self.left.values())
         self.rows_pass(after, places_of(after, course.old, course.new, self.moving))
         self.parts = {worker: decode(encode(with_keys(part, {}))) for worker, part in after.items()}
         return not any(part.migrating for part in after.values())
 
-    def tell_holders(self, stage: Stage) -> None:
+    def tell_holders(self, command: MigrateCommand) -> None:
         """What the operators must not tell: of icadd all before it enters, at a turn what never moved."""
-        nothing_yet = stage is Stage.BEGIN and self.strategy == ICADD
-        turns_at_once = stage is Stage.CANCEL and any(map(finds_out, self.parts.values()))
-        stayed = all_keys(self.left.values()).tolist() if stage is Stage.CANCEL else []
+        turns = isinstance(command, CancelCommand)
+        nothing_yet = isinstance(command, BeginCommand) and self.strategy == ICADD
+        turns_at_once = turns and any(map(finds_out, self.parts.values()))
+        stayed = all_keys(self.left.values()).tolist() if turns else []
         for holder in self.holders.values():
             holder.elsewhere = set(self.pool.tolist() if nothing_yet or turns_at_once else stayed)
 
@@ -155,7 +167,8 @@ def test_rows_pass_where_the_rounds_bring_them(strategy: str) -> None:
         rounds = Rounds(strategy, rng, initial(first))
         for workers in counts:
             new = rescaled(rounds.layout, workers, step=0)
-            course = Course(strategy=strategy, old=rounds.layout, new=new, budget=rng.choice((1, 2, 5, 100)))
+            budget = rng.choice((1, 2, 5, 100))
+            course = Course.towards(new, rounds.layout, strategy=strategy, first=0, budget=budget)
             seen.append(rounds.rescale(course))
 
     seen: list[bool] = []

@@ -123,8 +123,12 @@ class Pipeline:
         self.recover()
 
     def rescale(self, workers: int) -> Any:
+        return self.slice_into(rescaled(self.layout, workers, step=self.step))
+
+    def slice_into(self, new: Layout) -> Any:
+        """At a checkpoint make a version in another layout, and open it under a new epoch."""
         self.checkpoint()
-        old, new = self.layout, rescaled(self.layout, workers, step=self.step)
+        old = self.layout
         self.runtime.fence(self.epoch, old.workers)
         report = self.runtime.redistribute(self.version + 1, self._id_in(new), old, new)
         self.version += 1

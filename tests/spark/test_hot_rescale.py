@@ -33,7 +33,7 @@ class HotPipeline(Pipeline):
 
     def next_record(self) -> StepRecord:
         record = super().next_record()
-        return record if self.course is None else replace(record, commands=(to_text(self.course.command),))
+        return record if self.course is None else replace(record, commands=(to_text(self.course.command(self.step)),))
 
     def run_step(self, record: StepRecord | None = None) -> StepReport:
         record, again = record or self.next_record(), self.step < len(self.ways)
@@ -51,7 +51,6 @@ class HotPipeline(Pipeline):
 
     def go_on(self, course: Course, over: bool) -> None:
         if not over:
-            self.course = course.next()
             return
         left = [worker for worker in course.layout.workers if worker not in course.new.workers]
         self.course, self.layout = None, course.new
@@ -59,17 +58,14 @@ class HotPipeline(Pipeline):
         self.runtime.discard(left)
 
     def begin_hot(self, workers: int, strategy: str, budget: int) -> None:
-        self.checkpoint()
         new = rescaled(self.layout, workers, step=self.step)
-        joined = [worker for worker in new.workers if worker not in self.layout.workers]
-        self.runtime.join(joined, self.version, self.checkpoint_id())
-        self.course = Course(strategy=strategy, old=self.layout, new=new, budget=budget)
-        self.layout = self.course.layout
-        self.new_epoch()
+        course = Course.towards(new, self.layout, strategy=strategy, first=self.step, budget=budget)
+        self.slice_into(course.layout)
+        self.course = course
 
     def cancel_hot(self) -> None:
         assert self.course is not None
-        self.course = self.course.cancelled()
+        self.course = self.course.turned_round(self.step)
         self.layout = self.course.layout
 
     def hurry(self) -> None:

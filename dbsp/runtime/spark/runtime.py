@@ -187,10 +187,6 @@ class SparkRuntime:
             self._moving.close()
         return found
 
-    def join(self, workers: Sequence[int], version: int, checkpoint: CheckpointId) -> None:
-        """Workers that joined hold `version` too, empty."""
-        self._control("join", workers, tasks.join, version, checkpoint)
-
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
         """Pin every worker."""
         self._control_in("pin", layout, tasks.pin, version, checkpoint, layout)
