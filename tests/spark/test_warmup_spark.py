@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator.service import Service
-from tests.coordinator.under_traffic import CIRCUIT, SETTINGS, check_golden, settings, traffic
+from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
 
 pytestmark = pytest.mark.spark
 
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.spark
 @pytest.mark.timeout(1200)
 def test_a_killed_jvm_does_not_hinder_a_warm_up(tmp_path: Path) -> None:
     """The wish outlives the rollback: the warm-up begins anew, and every step gives what its log says."""
-    (tmp_path / "circuit.py").write_text(CIRCUIT)
-    (tmp_path / "pipeline.toml").write_text(SETTINGS)
-    chosen = settings(tmp_path, "pipeline.runtime=spark", "pipeline.workers=2", "spark.master=local[2]")
+    chosen = settings(make_folder(tmp_path), "pipeline.runtime=spark", "pipeline.workers=2", "spark.master=local[2]")
     with Service(chosen) as service, traffic(service, 5) as positions:
         answers: list[Any] = []
         asking = threading.Thread(target=lambda: answers.append(service.rescale(3, 300, strategy="warmup")))
