@@ -115,6 +115,9 @@ def life(pipeline: HotPipeline, feed: Feed, strategy: str) -> None:
             pipeline.checkpoint()
             pipeline.cancel_hot()
             feed(pipeline)
+        if workers == 1:
+            pipeline.checkpoint()
+            pipeline.new_epoch()
         pipeline.hurry()
         while pipeline.course is not None:
             feed(pipeline)

@@ -79,6 +79,7 @@ class SparkRuntime:
         self._spark = spark if spark is not None else session.start(self.settings)
         self._grounds: dict[tuple[str, ...], RDD[int]] = {}
         self._stage: _Stage | None = None
+        self._ran_in: Layout | None = None
         self._packed: Broadcast[PackedWork] = self._context.broadcast(pack(work))
         self._jobs = self._job_thread("steps", idle_s=_IDLE_S, idle=self._keep_warm)
         self._copy_jobs = self._job_thread("copies")
@@ -174,6 +175,7 @@ class SparkRuntime:
     def _step(self, record: StepRecord, layout: Layout, decided: Decision | None) -> list[Any]:
         """Tell the jobs of this thread which step it is, and run them."""
         self._context.setLocalProperty(ORDER, as_property(record, self.epoch))
+        self._ran_in = layout
         if decided is None:
             return self._stage_of(layout).steps.run(record.step)
         moving = self._moving.moving(decided)
@@ -264,8 +266,8 @@ class SparkRuntime:
 
     def _keep_warm(self) -> None:
         """Spark ends Python workers that were idle for a minute, and new ones need seconds: keep them busy a little."""
-        if self._stage is not None:
-            layout = self._stage.layout
+        layout = self._ran_in
+        if layout is not None:
             self._control_rdd(layout.workers, layout.hosts, control_job.warm, ()).collect()
 
     def cancel(self) -> None:
