@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import dbsp
+from dbsp.circuit.nodes import Circuit
 from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
 from dbsp.distribute.strategies import STRATEGIES
@@ -18,7 +20,6 @@ from dbsp.layout import Layout, rescaled
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 from tests.spark.pipelines import MakeRuntime, Open, Pipeline, push_some
-from tests.spark.test_recursion import change, paths_circuit
 from tests.spark.wrapped_sites import KillingSite
 
 pytestmark = pytest.mark.spark
@@ -92,8 +93,21 @@ def orders(pipeline: Pipeline) -> None:
     pipeline.run_step()
 
 
+def paths_circuit() -> Circuit:
+    """Paths of a few nodes: an exchange in the loop, and a group over the answer."""
+    edges = dbsp.table("edges", {"a": dbsp.INT64, "b": dbsp.INT64})
+    paths = dbsp.recursive(
+        edges, lambda so_far: so_far.join(edges.rename({"a": "b", "b": "c"}), on="b").select("a", b="c")
+    )
+    return dbsp.circuit("paths", {"paths": paths, "reach": paths.group_by("a").aggregate(n=dbsp.count())})
+
+
 def edges(pipeline: Pipeline) -> None:
-    change(pipeline, 1)
+    """Edges of a line come and go, so that many keys have state and few rounds are needed."""
+    now = pipeline.step
+    pipeline.push("edges", [(10 * now + n, 10 * now + n + 1) for n in range(4)], partition=now % 4)
+    pipeline.push("edges", [(10 * (now - 1) + 2, 10 * (now - 1) + 3)], operation=1, partition=(now + 1) % 4)
+    pipeline.run_step()
 
 
 def again(pipeline: HotPipeline) -> None:
