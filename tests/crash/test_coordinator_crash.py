@@ -28,6 +28,8 @@ import pytest
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.listen import read_address
+from dbsp.coordinator.protocol import STRATEGIES
+from dbsp.distribute.strategies import STRATEGIES as BY_KEY
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, read_outputs
 from dbsp.io.output_part import DEAD_LETTERS, with_dead_letters
 from dbsp.layout import initial
@@ -37,6 +39,7 @@ from dbsp.runtime.session import MemorySite
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
 from tests.coordinator.shop import settings_text
+from tests.coordinator.under_traffic import without_moves
 
 pytestmark = pytest.mark.crash
 
@@ -55,7 +58,9 @@ large = orders.filter(col("amount") > 500)
 shares = orders.filter(col("amount") < 5).select(col("id"), share=100 // col("amount"))
 pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "large": large, "shares": shares})
 """
-SETTINGS = settings_text("[checkpoint]\ninterval_s = 0.3\nretention_s = 100000\n", step="max_rows_per_step = 400")
+SETTINGS = settings_text("[checkpoint]\ninterval_s = 0.3\nretention_s = 100000\n", step="max_rows_per_step = 400") + (
+    "[layout]\nkeys_per_step = 10\n"
+)
 POINTS = [
     *(f"steps.claim:{when}:1" for when in ("before", "after")),
     "runtime.create:after:1",
@@ -86,6 +91,18 @@ WARM_POINTS = [
     *(f"runtime.open:{when}:2" for when in ("before", "after")),
     "runtime.discard:after:1",
     "steps.claim:before:2",
+]
+
+
+KEY_POINTS = [
+    *(f"runtime.redistribute:{when}:1" for when in ("before", "after")),
+    *(f"control.change:after:{count}" for count in (5, 6, 7, 8)),
+    *(f"runtime.open:{when}:2" for when in ("before", "after")),
+    *(f"runtime.run_step:{when}:{count}" for count in (4, 6, 8, 12) for when in ("before", "after")),
+    "steps.append:before:5",
+    "runtime.pin:after:2",
+    "runtime.copy:before:2",
+    *(f"runtime.discard:{when}:2" for when in ("before", "after")),
 ]
 
 
@@ -296,7 +313,7 @@ def replay(plan: Plan, inputs: EmbeddedInputLog, records: Any) -> dict[int, dict
     runtime.fence(1, layout.workers)
     runtime.open(0, 1, layout)
     for record in records:
-        runtime.run_step(record, layout)
+        runtime.run_step(without_moves(record), layout)
     (log,) = site.outputs.values()
     full = {step: with_dead_letters(parts, log.dead[step]) for step, parts in log.parts.items()}
     return {
@@ -353,27 +370,40 @@ def test_killed_at_every_point_of_a_warm_up(tmp_path: Path) -> None:
     """Rows come all the time; whatever was copied ahead when it died, the next start finds the old or the new layout."""
     with pipeline(tmp_path, seed=3) as run:
         for number, point in enumerate(WARM_POINTS):
-            run.start(point)
-            if run.push():
-                thread = threading.Thread(target=_ask_for_warmup, args=(run, (3, 1, 4, 2)[number % 4]))
-                thread.start()
-                for _ in range(400):
-                    if not run.push(40):
-                        break
-                else:
-                    run.kill()
-                    raise AssertionError(f"the point was never reached: {point} {run.said()}")
-                thread.join()
-            assert run.wait_dead() == -signal.SIGKILL, f"{point}: {run.said()}"
+            _killed_at(run, point, (3, 1, 4, 2)[number % 4], "warmup")
         finish(run)
 
 
-def _ask_for_warmup(run: Pipeline, workers: int) -> None:
+def test_killed_at_every_point_while_keys_move(tmp_path: Path) -> None:
+    """The next start finds the old layout, or goes on with the keys that have moved, or finds the new one."""
+    with pipeline(tmp_path, seed=4) as run:
+        for number, point in enumerate(KEY_POINTS):
+            _killed_at(run, point, (3, 1, 4, 2)[number % 4], BY_KEY[number % 2])
+        finish(run)
+
+
+def _killed_at(run: Pipeline, point: str, workers: int, strategy: str) -> None:
+    """Start it, push rows and ask for rescales until the point kills it."""
+    run.start(point)
+    if run.push():
+        thread = threading.Thread(target=_keep_asking, args=(run, workers, strategy))
+        thread.start()
+        for _ in range(400):
+            if not run.push(40):
+                break
+        else:
+            run.kill()
+            raise AssertionError(f"the point was never reached: {point} {run.said()}")
+        thread.join()
+    assert run.wait_dead() == -signal.SIGKILL, f"{point}: {run.said()}"
+
+
+def _keep_asking(run: Pipeline, workers: int, strategy: str) -> None:
     """One after the other until it dies, so that each point is reached."""
     url = read_address(run.data)["url"]
     with suppress(httpx.HTTPError):
         for count in itertools.cycle((workers, workers % 4 + 1)):
-            httpx.post(f"{url}/v1/rescale", json={"workers": count, "strategy": "warmup"}, timeout=60)
+            httpx.post(f"{url}/v1/rescale", json={"workers": count, "strategy": strategy}, timeout=60)
 
 
 @pytest.mark.parametrize("seed", [11, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(12, 32))])
@@ -385,7 +415,7 @@ def test_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
                 if not run.push():
                     break
             if run.random.random() < 0.4:
-                _ask_in_vain(run, run.random.randint(1, 4), run.random.choice(["cold", "warmup"]))
+                _ask_in_vain(run, run.random.randint(1, 4), run.random.choice(STRATEGIES))
             time.sleep(run.random.random() * 0.3)  # the moment of the kill, not a synchronisation
             if not run.dead():
                 run.kill()
