@@ -6,6 +6,17 @@ and went before leaves no trace in a result.
 
 from dbsp.aggregates.aggregate import Aggregate
 from dbsp.aggregates.counts import count, count_distinct
+from dbsp.aggregates.covariances import (
+    corr,
+    covar_pop,
+    covar_samp,
+    regr_avgx,
+    regr_avgy,
+    regr_count,
+    regr_intercept,
+    regr_r2,
+    regr_slope,
+)
 from dbsp.aggregates.lists import array_agg, string_agg
 from dbsp.aggregates.logic import bit_and, bit_or, bit_xor, bool_and, bool_or
 from dbsp.aggregates.ordering import asc, desc
@@ -27,8 +38,11 @@ __all__ = [
     "bit_xor",
     "bool_and",
     "bool_or",
+    "corr",
     "count",
     "count_distinct",
+    "covar_pop",
+    "covar_samp",
     "desc",
     "first",
     "fold_aggregate",
@@ -39,6 +53,12 @@ __all__ = [
     "min",
     "quantile_cont",
     "quantile_disc",
+    "regr_avgx",
+    "regr_avgy",
+    "regr_count",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
     "stddev",
     "stddev_pop",
     "stddev_samp",

@@ -15,6 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from dbsp.expr.functions import UserFunction
+from dbsp.operators.groups.covariance_part import CovariancePart, PairCall, PairForm
 from dbsp.operators.groups.distinct_part import DistinctPart
 from dbsp.operators.groups.float_part import FloatCall, FloatForm, FloatPart
 from dbsp.operators.groups.linear_part import Finish, LinearCall, LinearForm, LinearPart, Measure
@@ -114,6 +115,7 @@ class Asked:
     _floats: dict[str, int] = field(default_factory=dict)
     _float_calls: list[FloatCall] = field(default_factory=list)
     _variances: dict[str, list[VarianceCall]] = field(default_factory=dict)
+    _pairs: dict[tuple[str, str], list[PairCall]] = field(default_factory=dict)
     _distinct: dict[RowForm, list[AggregateCall]] = field(default_factory=dict)
     _others: list[Part] = field(default_factory=list)
 
@@ -129,6 +131,10 @@ class Asked:
     def float_variance(self, call: VarianceCall, column: str) -> None:
         """An exact variance of floats."""
         self._variances.setdefault(column, []).append(call)
+
+    def pairs(self, call: PairCall, x: str, y: str) -> None:
+        """An exact function of pairs of numbers."""
+        self._pairs.setdefault((x, y), []).append(call)
 
     def distinct(self, call: AggregateCall) -> None:
         """A distinct count of a column, perhaps under a filter."""
@@ -157,6 +163,8 @@ class Asked:
             others.append(FloatPart(bins=bins, calls=tuple(self._float_calls)))
         for column, variances in self._variances.items():
             others.append(VariancePart(bins=VarianceForm(keys=self.keys, column=column), calls=tuple(variances)))
+        for (x, y), pairs in self._pairs.items():
+            others.append(CovariancePart(bins=PairForm(keys=self.keys, x=x, y=y), calls=tuple(pairs)))
         return LinearPart(rows=form, calls=calls), (*others, *self._others, *starmap(_distinct, self._distinct.items()))
 
 

@@ -12,10 +12,7 @@ _NAMED = "write name=expression in select, with_columns, group_by or aggregate"
 _ONCE = 'write .distinct(), or .limit(1, by="at", partition_by="k") for one row per key'
 _LONG = 'write .unpivot(["jan", "feb"], name="month", value="sold")'
 _DIGEST = "hashes are no expression: write .map_batches(function, schema={…}) with hashlib"
-_MOMENTS = (
-    "sums say it: with avg of x, y and x * y in one aggregate, the covariance is xy - x * y of these columns after it; where the"
-    " values are large beside their spread, take a constant off them before"
-)
+_MOMENTS = 'it is the variance of the pairs times their number: dbsp.var_pop("x").where(dbsp.col("y").is_not_null())'
 _QUANTILE = (
     'write dbsp.quantile_cont("x", 0.95), dbsp.quantile_disc("x", 0.95) or dbsp.median("x"); one aggregate per fraction'
 )
@@ -99,7 +96,8 @@ AGGREGATE: Mapping[str, str] = {
 FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("any_value", "arbitrary"), 'write dbsp.min("x"), or dbsp.first("x", order_by="at")'),
     **dict.fromkeys(("mode", "top_frequent"), "count per value, then .limit(1, by=dbsp.desc(\"n\"), partition_by=\"k\")"),
-    **dict.fromkeys(("corr", "covar_pop", "covar_samp", "regr_slope"), _MOMENTS),
+    **dict.fromkeys(("regr_sxx", "regr_syy", "regr_sxy"), _MOMENTS),
+    **dict.fromkeys(("covariance", "cov", "covar"), 'write dbsp.covar_samp("y", "x"), or dbsp.covar_pop of a population'),
     **dict.fromkeys(("quantile", "percentile", "percentile_cont", "percentile_disc", "approx_quantile"), _QUANTILE),
     **dict.fromkeys(("max_by", "maxBy"), 'write dbsp.arg_max("x", "by")'),
     **dict.fromkeys(("min_by", "minBy"), 'write dbsp.arg_min("x", "by")'),

@@ -28,6 +28,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "the median of a text": (lambda: t.aggregate(a=dbsp.median("s")), "quantile_cont is for numbers"),
     "the mean of spans": (lambda: t.aggregate(a=dbsp.avg(dbsp.lit(dt.timedelta(1)))), "write dbsp.avg.*/ dbsp.seconds\\(1\\)"),
     "the variance of a text": (lambda: t.aggregate(a=dbsp.stddev("s")), "stddev_samp is for numbers"),
+    "the correlation of a text": (lambda: t.aggregate(a=dbsp.corr("f", "s")), "corr is for numbers: argument=s"),
+    "a correlation of one column": (lambda: dbsp.corr("f"), "corr.*missing.*x"),  # type: ignore[call-arg]
     "bool_and of a number": (lambda: t.aggregate(a=dbsp.bool_and("x")), 'bool_and is for conditions.*col\\("x"\\) != 0'),
     "bit_or of a float": (lambda: t.aggregate(a=dbsp.bit_or("f")), "bit_or is for integers"),
     "string_agg of a number": (lambda: t.aggregate(a=dbsp.string_agg("x")), "string_agg is for texts.*cast\\(dbsp.STRING\\)"),
@@ -225,6 +227,7 @@ def test_a_plan_with_every_aggregate_travels() -> None:
     view = t.group_by("k").aggregate(
         a=ODD, b=dbsp.fold_aggregate("s", function=shortest, type=dbsp.INT64), c=dbsp.median("x"), d=dbsp.var_pop("f"),
         e=dbsp.string_agg("s", order_by="x"), f=dbsp.bit_or("x"), g=dbsp.last("s", order_by="f"), h=dbsp.bool_or("b"),
+        i=dbsp.corr("f", "x"),
     )  # fmt: skip
     made = plan(dbsp.circuit("c", {"v": view, "w": t.aggregate(n=dbsp.count())}))
     again = pickle.loads(pickle.dumps(made))

@@ -19,6 +19,7 @@ from tests.pace import examples, few, some
 
 ALONE = [
     *(groups.varied(base("t"), of, less) for of in ("integers", "floats") for less in ("n", "(n - 1)")),
+    *(groups.paired(base("t"), function) for function in groups.PAIRS),
     *(groups.bitwise(base("t"), function) for function in ("and", "or", "xor")),
     *(groups.quantiles(base("t"), fraction) for fraction in (0, 0.25, 0.5, 1)),
     *(groups.grouping_sets(base("t"), kind) for kind in ("rollup", "cube", "sets")),

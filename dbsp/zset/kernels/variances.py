@@ -1,8 +1,9 @@
-"""Kernels for variances that are exact until they are rounded once: sums of squares in bins, and the division of long numbers.
+"""Kernels for variances and covariances that are exact until they are rounded: sums of products in bins, and long numbers.
 
 The square of a float m * 2**(k - 1074) is m**2 * 2**(2 k - 2148): its 106 bits go to bins of 32 bits, as those of a sum do
 (`floats`), with the weight. From the number of values n, their sum S and the sum of their squares Q, all exact, the variance
 is (n Q - S**2) / (n (n - d)); its numerator is computed as a long number, divided limb by limb and rounded to the nearest.
+Of two columns the products of pairs are kept too, and what regression needs are differences of two products of such sums.
 
 Source: the identity; Knuth, The Art of Computer Programming, 4.3.1, for division by a short number.
 """
@@ -21,6 +22,10 @@ SPECIALS = 4
 BINS = 134
 SLOTS = SPECIALS + BINS
 LIMBS = BINS + 10
+LONG = 2 * LIMBS
+X, Y, XX, YY, XY = range(5)
+"""The sums of pairs: of the values, of their squares, of their products."""
+MOMENTS = 4
 ROWS_MAX = 1 << 31
 
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
@@ -28,6 +33,7 @@ _W, _W_OUT = reads(types.int64, 2), writes(types.int64, 2)
 _FLAGS = reads(types.boolean)
 _I16, _I16_OUT = reads(types.int16), writes(types.int16)
 _F64_OUT = writes(types.float64)
+_WF_OUT = writes(types.float64, 2)
 
 _LOW = 0xFFFFFFFF
 _FRACTION = (1 << 52) - 1
@@ -115,7 +121,7 @@ def square_bins(values, valid, weight, order, starts, group, bin_, sums):  # typ
 
 @helper
 def _carry(sums, first, count, limbs):  # type: ignore[no-untyped-def]
-    """Write the magnitude of sums of limbs as limbs of 32 bits; how many are used."""
+    """Write the magnitude of sums of limbs as limbs of 32 bits; how many are used, and whether the sum is negative."""
     negative = False
     for turn in range(2):
         carry = np.int64(0)
@@ -130,7 +136,7 @@ def _carry(sums, first, count, limbs):  # type: ignore[no-untyped-def]
     used = LIMBS
     while used > 0 and limbs[used - 1] == 0:
         used -= 1
-    return used
+    return used, negative
 
 
 @helper
@@ -254,8 +260,8 @@ def bin_variances(order, offsets, bin_, sums, less, result, count):  # type: ign
         if special or ones[SPECIALS + MINUS_INFINITIES] != 0:
             result[g] = np.nan
         elif n > less:
-            used = _carry(ones, SPECIALS, BINS, total)
-            squares_used = _carry(squares, SPECIALS, BINS, square)
+            used, _ = _carry(ones, SPECIALS, BINS, total)
+            squares_used, _ = _carry(squares, SPECIALS, BINS, square)
             result[g] = _variance(total, used, square, squares_used, n, less, work, 0, 0, -2148)
     return True
 
@@ -274,7 +280,228 @@ def limb_variances(count, sums, squares, less, scale, result):  # type: ignore[n
             continue
         one[:] = sums[g]
         two[:] = squares[g]
-        used, squares_used = _carry(one, 0, len(one), total), _carry(two, 0, len(two), square)
+        used, _ = _carry(one, 0, len(one), total)
+        squares_used, _ = _carry(two, 0, len(two), square)
         shift = 4 + (2 * scale + 8) // 9
         result[g] = _variance(total, used, square, squares_used, count[g], less, work, shift, 2 * scale, 0)
+    return True
+
+
+@helper
+def _parts(bits):  # type: ignore[no-untyped-def]
+    """Which special value a float is (0: none), its mantissa and the place of its lowest bit."""
+    exponent = (bits >> 52) & 0x7FF
+    fraction = bits & _FRACTION
+    if exponent == 0x7FF:  # noqa: PLR2004 (the exponent of what is no finite number)
+        return NANS if fraction != 0 else (MINUS_INFINITIES if bits < 0 else PLUS_INFINITIES), np.int64(0), np.int64(0)
+    return (0, fraction, np.int64(0)) if exponent == 0 else (0, fraction | (1 << 52), exponent - 1)
+
+
+@helper
+def _add_product(sums, left, right, place, weight):  # type: ignore[no-untyped-def]
+    """Add left * right * 2**place of two mantissas, by parts of 26 and 27 bits, so that each product is at most 2**54."""
+    mask = (1 << 26) - 1
+    low, high, other_low, other_high = left & mask, left >> 26, right & mask, right >> 26
+    fits = _add_bits(sums, SPECIALS + (place >> 5), low * other_low, place & 31, weight)
+    middle = place + 26
+    fits = _add_bits(sums, SPECIALS + (middle >> 5), low * other_high, middle & 31, weight) and fits
+    fits = _add_bits(sums, SPECIALS + (middle >> 5), high * other_low, middle & 31, weight) and fits
+    top = place + 52
+    part = high * (other_high & ((1 << 13) - 1))
+    fits = _add_bits(sums, SPECIALS + (top >> 5), part, top & 31, weight) and fits
+    top += 13
+    return _add_bits(sums, SPECIALS + (top >> 5), high * (other_high >> 13), top & 31, weight) and fits
+
+
+@helper
+def _add_one(values, squares, bits, weight):  # type: ignore[no-untyped-def]
+    """Add one value of a pair, and its square; the last bin touched, -2 on overflow."""
+    special, mantissa, place = _parts(bits)
+    if special != 0:
+        return -1 if _add(values, SPECIALS + special, weight) else -2
+    if mantissa == 0:
+        return -1
+    fits = _add_bits(values, SPECIALS + (place >> 5), mantissa, place & 31, -weight if bits < 0 else weight)
+    fits = _add_square(squares, mantissa, 2 * place, weight) and fits
+    return ((2 * place + 65) >> 5) + 2 if fits else -2
+
+
+@helper
+def _add_pair(sums, x, y, weight):  # type: ignore[no-untyped-def]
+    """Add a pair of floats, given by their bits, to the five sums; the last bin touched, -2 on overflow."""
+    if not _add(sums[X], SPECIALS + COUNT, weight):
+        return -2
+    last, other = _add_one(sums[X], sums[XX], x, weight), _add_one(sums[Y], sums[YY], y, weight)
+    if min(last, other) == -2:  # noqa: PLR2004 (overflow)
+        return -2
+    special, left, place = _parts(x)
+    other_special, right, other_place = _parts(y)
+    if special == 0 and other_special == 0 and left != 0 and right != 0:
+        signed = -weight if (x < 0) != (y < 0) else weight
+        if not _add_product(sums[XY], left, right, place + other_place, signed):
+            return -2
+    return max(last, other)
+
+
+@kernel(types.int64(_I64, _I64, _FLAGS, _I64, _I64, _I64, _I64_OUT, _I16_OUT, _W_OUT))
+def pair_bins(x, y, valid, weight, order, starts, group, bin_, sums):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
+    """The bins of the values, squares and products of each run of pairs; how many (group, bin) rows, -1 on overflow."""
+    held = np.zeros((5, SLOTS), np.int64)
+    count = 0
+    for g in range(len(starts)):
+        end = starts[g + 1] if g + 1 < len(starts) else len(order)
+        most = -1
+        for i in range(starts[g], end):
+            row = order[i]
+            if not -_WEIGHT_MAX < weight[row] < _WEIGHT_MAX:
+                return -1
+            if valid[row]:
+                last = _add_pair(held, x[row], y[row], weight[row])
+                if last == -2:  # noqa: PLR2004 (overflow)
+                    return -1
+                most = max(most, last)
+        for slot in range(SPECIALS + most + 1):
+            some = False
+            for which in range(5):
+                some = some or held[which, slot] != 0
+            if some:
+                group[count], bin_[count] = g, slot - SPECIALS
+                for which in range(5):
+                    sums[count, which] = held[which, slot]
+                    held[which, slot] = 0
+                count += 1
+    return count
+
+
+@helper
+def _times(a, a_used, b, b_used, out):  # type: ignore[no-untyped-def]
+    """a * b as limbs; how many are used."""
+    used = min(a_used + b_used + 1, len(out))
+    out[:used] = 0
+    for i in range(a_used):
+        if a[i] == 0:
+            continue
+        carry = np.uint64(0)
+        for j in range(b_used):
+            term = out[i + j] + a[i] * b[j] + carry
+            out[i + j] = term & np.uint64(_LOW)
+            carry = term >> np.uint64(32)
+        out[i + b_used] = carry
+    while used > 0 and out[used - 1] == 0:
+        used -= 1
+    return used
+
+
+@helper
+def _difference(a, a_used, b, b_used, add, out):  # type: ignore[no-untyped-def]
+    """a - b, or with `add` a + b, as limbs; how many are used, and whether it is negative."""
+    longest = max(a_used, b_used)
+    less = False
+    if not add:
+        for step in range(longest):
+            at = longest - 1 - step
+            mine, other = a[at] if at < a_used else np.uint64(0), b[at] if at < b_used else np.uint64(0)
+            if mine != other:
+                less = mine < other
+                break
+    carry = np.int64(0)
+    for at in range(longest):
+        mine = np.int64(a[at]) if at < a_used else np.int64(0)
+        other = np.int64(b[at]) if at < b_used else np.int64(0)
+        term = carry + (mine + other if add else (other - mine if less else mine - other))
+        out[at] = np.uint64(term & _LOW)
+        carry = term >> 32
+    used = longest
+    if carry > 0:
+        out[used] = np.uint64(carry)
+        used += 1
+    while used > 0 and out[used - 1] == 0:
+        used -= 1
+    return used, less
+
+
+@helper
+def _minor(a, b, c, d, first, second, out):  # type: ignore[no-untyped-def]
+    """a * b - c * d of four long numbers, each (limbs, used, negative); how many limbs are used, and its sign."""
+    used, other = _times(a[0], a[1], b[0], b[1], first), _times(c[0], c[1], d[0], d[1], second)
+    negative, opposite = a[2] != b[2], c[2] != d[2]
+    length, less = _difference(first, used, second, other, negative != opposite, out)
+    return length, negative != less
+
+
+@helper
+def _covariance(limbs, used, n, less, work):  # type: ignore[no-untyped-def]
+    """limbs / (n (n - less)) in units of 2**-2148, rounded once."""
+    for at in range(used):
+        work[at] = limbs[at]
+    sticky = _divide(work, used, n)
+    sticky = _divide(work, used, n - less) or sticky
+    return _nearest(work, used, sticky, -2148)
+
+
+@helper
+def _held(rows, bin_, sums, held):  # type: ignore[no-untyped-def]
+    """The sums of some rows by bin; False on overflow."""
+    held[:, :] = 0
+    for row in rows:
+        for which in range(5):
+            if not _add(held[which], SPECIALS + bin_[row], sums[row, which]):
+                return False
+    return True
+
+
+@kernel(types.boolean(_I64, _I64, _I16, _W, _I64_OUT, _W_OUT, _WF_OUT, _W_OUT, _WF_OUT))
+def bin_moments(order, offsets, bin_, sums, count, special, moments, exponents, covariances):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
+    """Per group, out of its (bin, sums) rows, what regression needs; False on overflow.
+
+    With n pairs: n, how many of x and of y are no number, then n XY - X Y, n XX - X X, n YY - Y Y and Y XX - X XY, each
+    rounded to a float in (-1, 1) times 2**exponent, and the two covariances, of the population and of the sample.
+    """
+    held = np.zeros((5, SLOTS), np.int64)
+    limbs = np.zeros((5, LIMBS), np.uint64)
+    n_limbs = np.zeros(1, np.uint64)
+    first, second = np.zeros(LONG, np.uint64), np.zeros(LONG, np.uint64)
+    out, work = np.zeros(LONG, np.uint64), np.zeros(LONG, np.uint64)
+    for g in range(len(count)):
+        if not _held(order[offsets[g] : offsets[g + 1]], bin_, sums, held):
+            return False
+        n = held[X, SPECIALS + COUNT]
+        count[g] = n
+        for which in range(2):
+            found = held[which, SPECIALS + NANS] != 0 or held[which, SPECIALS + PLUS_INFINITIES] != 0
+            special[g, which] = np.int64(found or held[which, SPECIALS + MINUS_INFINITIES] != 0)
+        moments[g, :] = 0.0
+        exponents[g, :] = 0
+        covariances[g, :] = 0.0
+        if n >= ROWS_MAX:
+            return False
+        if n <= 0:
+            continue
+        n_limbs[0] = np.uint64(n)
+        number = (n_limbs, 1, False)
+        x_used, x_negative = _carry(held[X], SPECIALS, BINS, limbs[X])
+        y_used, y_negative = _carry(held[Y], SPECIALS, BINS, limbs[Y])
+        xx_used, xx_negative = _carry(held[XX], SPECIALS, BINS, limbs[XX])
+        yy_used, yy_negative = _carry(held[YY], SPECIALS, BINS, limbs[YY])
+        xy_used, xy_negative = _carry(held[XY], SPECIALS, BINS, limbs[XY])
+        x, y = (limbs[X], x_used, x_negative), (limbs[Y], y_used, y_negative)
+        xx, yy = (limbs[XX], xx_used, xx_negative), (limbs[YY], yy_used, yy_negative)
+        xy = (limbs[XY], xy_used, xy_negative)
+        for which in range(MOMENTS):
+            unit = -2148
+            if which == 0:
+                used, negative = _minor(number, xy, x, y, first, second, out)
+                for less in range(min(n, 2)):
+                    value = _covariance(out, used, n, less, work)
+                    covariances[g, less] = -value if negative else value
+            elif which == 1:
+                used, negative = _minor(number, xx, x, x, first, second, out)
+            elif which == 2:  # noqa: PLR2004 (the third)
+                used, negative = _minor(number, yy, y, y, first, second, out)
+            else:
+                used, negative = _minor(y, xx, x, xy, first, second, out)
+                unit = -3222
+            value = _nearest(out, used, False, -32 * used)
+            moments[g, which] = -value if negative else value
+            exponents[g, which] = 32 * used + unit
     return True

@@ -64,6 +64,38 @@ def varied(r: Relation, of: str, less: str) -> Relation:
     )
 
 
+PAIRS = {
+    "covar_pop": "xy / (n * n)",
+    "covar_samp": "case when n > 1 then xy / (n * (n - 1)) end",
+    "corr": "case when xx > 0 and yy > 0 then xy / sqrt(xx * yy) end",
+    "regr_slope": "case when xx > 0 then xy / xx end",
+    "regr_intercept": "case when xx > 0 then (sy * qx - sx * p) / xx end",
+    "regr_r2": "case when xx > 0 then case when yy > 0 then xy * xy / (xx * yy) else 1.0 end end",
+}
+"""What SQL says of the sums of small pairs, which are exact there too."""
+
+
+def paired(r: Relation, function: str) -> Relation:
+    """A function of pairs, rounded once by both sides."""
+    some = (dbsp.col("a").between(-100, 100)) & (dbsp.col("f").between(-100.0, 100.0))
+    made = getattr(dbsp, function)("f", "a").where(some)
+    stream = r.stream.group_by("b").aggregate(
+        v=made, n=dbsp.regr_count("f", "a").where(some), s=dbsp.regr_avgx("f", "a").where(some)
+    )
+    number = dbsp.col("n") + (dbsp.coalesce(dbsp.col("s"), dbsp.lit(0.0)) * 8).floor().cast(dbsp.INT64)
+    sums = "select b, count(x)::double as n, sum(x) as sx, sum(y) as sy, sum(x * x) as qx, sum(y * y) as qy, sum(x * y) as p"
+    few = f"{SMALL} and f between -100 and 100"
+    pairs = f"select b, case when {few} then a::double end as x, case when {few} then f end as y from ({r.sql})"
+    sums += f" from ({pairs}) group by b"
+    moments = f"select *, n * p - sx * sy as xy, n * qx - sx * sx as xx, n * qy - sy * sy as yy from ({sums})"
+    return Relation(
+        stream.select("b", a=number, f=(dbsp.col("v") * 64).floor() / 64),
+        "select b, (n + floor(coalesce(sx / nullif(n, 0), 0) * 8))::bigint as a,"
+        f" floor(case when n > 0 then {PAIRS[function]} end * 64) / 64 as f from ({moments})",
+        (*r.operators, function),
+    )
+
+
 def logical(r: Relation) -> Relation:
     stream = r.stream.group_by("b").aggregate(
         every=dbsp.bool_and(dbsp.col("a") > 0), some=dbsp.bool_or(dbsp.col("f") > 0), f=dbsp.min("f")
@@ -240,6 +272,7 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
     """Relations made of others."""
     many = [
         st.builds(varied, inner, st.sampled_from(["integers", "floats"]), st.sampled_from(["n", "(n - 1)"])),
+        st.builds(paired, inner, st.sampled_from(sorted(PAIRS))),
         st.builds(logical, inner),
         st.builds(bitwise, inner, st.sampled_from(["and", "or", "xor"])),
         st.builds(arg_extremes, inner),

@@ -1,0 +1,173 @@
+"""Covariances, correlations and regression lines: exact sums of the products of pairs in bins, rounded when shown.
+
+**Law** after any insertions and retractions each result is a function of the pairs that remain: with n pairs the differences
+n XY - X Y, n XX - X X, n YY - Y Y and Y XX - X XY of the exact sums are computed as whole numbers and rounded once; a
+covariance is the nearest float, the others are made of at most three such numbers, a few units in the last place from the true
+value. Infinities and NaN make a result NaN while they are there.
+
+**State** per group and bin (`dbsp.zset.kernels.variances`) one row with five integers; typical data touches four to twelve
+bins a group.
+
+**Limit** 2**27 pairs of one bin and group, and weights below 2**29: a `CapacityError` beyond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.errors import CapacityError
+from dbsp.operators.columns import column_of
+from dbsp.operators.groups.binned_part import BinnedPart, Sums, by_bin
+from dbsp.operators.groups.float_part import float_bits
+from dbsp.operators.groups.part import Positions, Values, key_columns
+from dbsp.operators.keyed_runs import keyed_runs
+from dbsp.zset.arrays import canonical_floats, from_values, gather, valid_rows
+from dbsp.zset.batch import Batch
+from dbsp.zset.kernels import OVERFLOW_HINT, partition_by, variances
+from dbsp.zset.schema import FLOAT64, INT16, Arrangement, Schema
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+_SUMS = 5
+_BINS_OF_A_PAIR = 32
+_XY, _XX, _YY, _INTERCEPT = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairForm:
+    """Rows as (keys, bin) with the sums of two columns, of their squares and of their products, where neither is null."""
+
+    keys: Schema
+    x: str
+    y: str
+
+    def __str__(self) -> str:
+        """The columns."""
+        return f"bins of {self.x}, {self.y} and their products by ({', '.join(self.keys.names)})"
+
+    def arrangement(self) -> Arrangement:
+        """By group."""
+        return by_bin(self.keys, _SUMS)
+
+    def of(self, batch: Batch) -> Batch:
+        """The bins of every group's pairs, summed."""
+        keys = key_columns(batch, self.keys.names)
+        runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
+        lengths = np.diff(np.append(runs.starts, len(batch)))
+        room = 1 + int(np.minimum(lengths * _BINS_OF_A_PAIR, variances.SLOTS).sum())
+        group, bins, sums = np.empty(room, np.int64), np.empty(room, np.int16), np.empty((room, _SUMS), np.int64)
+        columns = [batch.column(name) for name in (self.x, self.y)]
+        valid = np.ones(len(batch), np.bool_)
+        for column in columns:
+            some = valid_rows(column)
+            valid = valid if some is None else valid & some
+        x, y = (_float_bits(column) for column in columns)
+        weight = np.ascontiguousarray(batch.weight)
+        count = variances.pair_bins(x, y, valid, weight, runs.order, runs.starts, group, bins, sums)
+        if count < 0:
+            raise CapacityError("a covariance overflows its bins: weight_max=536870912", OVERFLOW_HINT)
+        rows = runs.order[runs.starts[group[:count]]]
+        made = (*(gather(key, rows) for key in keys), from_values(bins[:count], INT16))
+        return Batch(schema=self.arrangement().schema, columns=made, weights=sums[:count])
+
+
+def _float_bits(column: pa.Array) -> Sums:
+    """Numbers of any type as the bits of 64-bit floats, the nearest ones; anything where null."""
+    if not pa.types.is_floating(column.type):
+        column = column.cast(FLOAT64, safe=False)
+    return float_bits(column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """What all functions of one pair of columns are made of, one entry per group.
+
+    `found[j]` times 2**`exponents[j]` are the four differences; `special` says whether x, y hold infinities or NaN.
+    """
+
+    count: Sums
+    special: Sums
+    found: Floats
+    exponents: Sums
+    covariances: Floats
+
+    def above(self, which: int) -> Mask:
+        """Where a difference is positive."""
+        return np.asarray(self.found[:, which] > 0)
+
+    def ratio(self, numerators: tuple[int, ...], denominators: tuple[int, ...], root: bool = False) -> Floats:
+        """The product of some differences by the product of others, which are positive; of `root` the square root below."""
+        above = np.prod(self.found[:, numerators], axis=1)
+        below = np.prod(self.found[:, denominators], axis=1)
+        exponent = self.exponents[:, numerators].sum(axis=1)
+        shift = self.exponents[:, denominators].sum(axis=1)
+        below, shift = (np.sqrt(below), shift // 2) if root else (below, shift)
+        valid = below > 0
+        quotient = np.divide(above, below, out=np.zeros(len(above)), where=valid)
+        with np.errstate(over="ignore", under="ignore"):
+            return np.asarray(np.ldexp(quotient, exponent - shift))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairCall:
+    """One aggregate of pairs, by what SQL calls it."""
+
+    name: str
+    text: str
+    function: str
+
+    def column(self, of: Moments) -> pa.Array:
+        """The result; null with too few pairs, or where SQL divides by a variance of zero."""
+        values, valid, special = self._values(of)
+        values = np.where(special, np.nan, values)
+        valid = (of.count > 0) & (valid | special) if self.function != "covar_samp" else of.count > 1
+        return canonical_floats(column_of(values, valid, FLOAT64))
+
+    def _values(self, of: Moments) -> tuple[Floats, Mask, Mask]:
+        """The values, where they are defined, and where an infinity or NaN takes part."""
+        x, y = of.special[:, 0] != 0, of.special[:, 1] != 0
+        every, either = np.ones(len(x), np.bool_), x | y
+        match self.function:
+            case "covar_pop":
+                return of.covariances[:, 0], every, either
+            case "covar_samp":
+                return of.covariances[:, 1], every, either
+            case "corr":
+                values = np.clip(of.ratio((_XY,), (_XX, _YY), root=True), -1, 1)
+                return values, of.above(_XX) & of.above(_YY), either
+            case "regr_r2":
+                values = np.clip(of.ratio((_XY, _XY), (_XX, _YY)), 0, 1)
+                return np.where(of.above(_YY), values, 1.0), of.above(_XX), either
+            case "regr_slope":
+                return of.ratio((_XY,), (_XX,)), of.above(_XX), either
+        return of.ratio((_INTERCEPT,), (_XX,)), of.above(_XX), either
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CovariancePart(BinnedPart):
+    """All aggregates of one pair of columns."""
+
+    bins: PairForm
+    calls: tuple[PairCall, ...]
+
+    def __str__(self) -> str:
+        """The aggregates."""
+        return ", ".join(f"{call.name} = {call.text}" for call in self.calls)
+
+    def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
+        """The columns, out of (group, bin) rows in any order."""
+        order, offsets = partition_by(group, groups)
+        made = Moments(
+            count=np.empty(groups, np.int64), special=np.empty((groups, 2), np.int64),
+            found=np.empty((groups, variances.MOMENTS)), exponents=np.empty((groups, variances.MOMENTS), np.int64),
+            covariances=np.empty((groups, 2)),
+        )  # fmt: skip
+        out = (made.count, made.special, made.found, made.exponents, made.covariances)
+        if not variances.bin_moments(order, offsets, np.ascontiguousarray(bins), np.ascontiguousarray(sums), *out):
+            raise CapacityError("a covariance overflows its bins: rows_max=134217728", OVERFLOW_HINT)
+        return Values(columns=tuple(call.column(made) for call in self.calls))
