@@ -28,6 +28,7 @@ from dbsp.aggregates import (
     max,  # noqa: A004 (SQL's name, used as dbsp.max)
     median,
     min,  # noqa: A004 (SQL's name, used as dbsp.min)
+    mode,
     quantile_cont,
     quantile_disc,
     regr_avgx,
@@ -208,6 +209,7 @@ __all__ = [
     "milliseconds",
     "min",
     "minutes",
+    "mode",
     "now",
     "ntile",
     "open",

@@ -5,7 +5,7 @@ and went before leaves no trace in a result.
 """
 
 from dbsp.aggregates.aggregate import Aggregate
-from dbsp.aggregates.counts import count, count_distinct
+from dbsp.aggregates.counts import count, count_distinct, mode
 from dbsp.aggregates.covariances import (
     corr,
     covar_pop,
@@ -51,6 +51,7 @@ __all__ = [
     "max",
     "median",
     "min",
+    "mode",
     "quantile_cont",
     "quantile_disc",
     "regr_avgx",

@@ -13,6 +13,7 @@ _ONCE = 'write .distinct(), or .limit(1, by="at", partition_by="k") for one row 
 _LONG = 'write .unpivot(["jan", "feb"], name="month", value="sold")'
 _DIGEST = "hashes are no expression: write .map_batches(function, schema={…}) with hashlib"
 _MOMENTS = 'it is the variance of the pairs times their number: dbsp.var_pop("x").where(dbsp.col("y").is_not_null())'
+_MOST = 'write dbsp.mode("x"); for several count per value, then .limit(3, by=dbsp.desc("n"), partition_by="k")'
 _QUANTILE = (
     'write dbsp.quantile_cont("x", 0.95), dbsp.quantile_disc("x", 0.95) or dbsp.median("x"); one aggregate per fraction'
 )
@@ -95,7 +96,7 @@ AGGREGATE: Mapping[str, str] = {
 # of the module: functions of others that are something else here
 FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("any_value", "arbitrary"), 'write dbsp.min("x"), or dbsp.first("x", order_by="at")'),
-    **dict.fromkeys(("mode", "top_frequent"), "count per value, then .limit(1, by=dbsp.desc(\"n\"), partition_by=\"k\")"),
+    **dict.fromkeys(("top_frequent", "approx_top_k", "most_common"), _MOST),
     **dict.fromkeys(("regr_sxx", "regr_syy", "regr_sxy"), _MOMENTS),
     **dict.fromkeys(("covariance", "cov", "covar"), 'write dbsp.covar_samp("y", "x"), or dbsp.covar_pop of a population'),
     **dict.fromkeys(("quantile", "percentile", "percentile_cont", "percentile_disc", "approx_quantile"), _QUANTILE),

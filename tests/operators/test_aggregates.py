@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dbsp.operators.groups.mode_part import ModePart
 from dbsp.zset.hashing import narrow_hash
 from dbsp.zset.kernels import variances
 from tests.operators.driver import plain, total
@@ -116,7 +118,7 @@ def cont(found: list[Any], part: int, whole: int) -> float | None:
 
 
 ALL = ("median x", "cont10 x", "p90 f", "p90 s", "p90 m", "bit_xor x", "bit_or x", "bit_and x", "joined s",
-       "arg_min x f", "arg_max s m", "var_pop x")  # fmt: skip
+       "arg_min x f", "arg_max s m", "var_pop x", "mode f", "mode s")  # fmt: skip
 
 
 def expected(group: list[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -132,8 +134,15 @@ def expected(group: list[tuple[Any, ...]]) -> tuple[Any, ...]:
         cont(x, 1, 2), cont(x, 1, 10), disc(f, 9, 10), disc(s, 9, 10), disc(m, 9, 10),
         xor if x else None, _bits(x, any) if x else None, _bits(x, all) if x else None,
         "|".join(sorted(s)) if s else None, None if least is None else least[2],
-        min((b for a, b in most if a == best), default=None), variance_of(x, 0),
+        min((b for a, b in most if a == best), default=None), variance_of(x, 0), commonest(f), commonest(s),
     )  # fmt: skip
+
+
+def commonest(found: list[Any]) -> Any:
+    """The most frequent value, the least of those; NaN is one value, the greatest."""
+    counts = Counter("nan" if isinstance(v, float) and math.isnan(v) else v for v in found)
+    peak = max(counts.values(), default=0)
+    return min((v for v, n in counts.items() if n == peak), key=lambda v: (v == "nan", v), default=None)
 
 
 def _bits(found: list[int], of: Any) -> int:
@@ -178,6 +187,38 @@ def test_a_quantile_moves_no_more_rows_than_changed() -> None:
         assert low + high == 20_000 + 3 * (v + 1)
     assert abs(len(driver.stored(1)) - before[0]) <= 40
     assert driver.answer == {("a", 10_009.5): 1}
+
+
+def test_a_mode_that_nothing_touches_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where it loses, and nothing that changed takes its place, is the order of frequency read."""
+    searched = []
+    real = ModePart._searched
+
+    def counting(self: ModePart, *arguments: Any) -> Any:
+        searched.append(1)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(ModePart, "_searched", counting)
+    driver = Grouped(("k",), "mode x")
+    driver.feed([(row(x=v), 1) for v in range(1000)])
+    driver.feed([(row(x=-5), 1), (row(x=500), 1)])
+    driver.feed([(row(x=700), -1), (row(x=400), 2)])
+    assert driver.answer == {("a", 400): 1}
+    assert not searched
+    driver.feed([(row(x=400), -2)])
+    assert driver.answer == {("a", 500): 1}
+    driver.feed([(row(x=500), -1), (row(x=400), 1)])
+    assert driver.answer == {("a", 400): 1}
+    assert len(searched) == 1
+
+
+def test_a_value_below_zero_is_no_mode() -> None:
+    driver = Grouped(("k",), "mode x", "count")
+    driver.feed([(row(x=5), 1), (row(x=9), -3), (row(x=1), 1)])
+    driver.feed([(row(x=1), -2), (row(x=None), 4)])
+    assert driver.answer == {("a", 5, 1): 1}
+    driver.feed([(row(x=9), 5), (row(x=5), -1)])
+    assert driver.answer == {("a", 9, 5): 1}
 
 
 def test_negative_rows_within_a_group_are_mended_when_the_positive_ones_come() -> None:

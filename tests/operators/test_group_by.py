@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.aggregates.counts import Count, CountDistinct
+from dbsp.aggregates.counts import Count, CountDistinct, Mode
 from dbsp.aggregates.covariances import Paired
 from dbsp.aggregates.kind import AggregateCall, Argument
 from dbsp.aggregates.lists import ArrayAgg, StringAgg
@@ -44,7 +44,7 @@ rows = st.tuples(keys, integers, floats, money, texts, small_floats)
 
 KINDS: dict[str, Any] = {
     "count": Count(), "sum": Sum(), "avg": Avg(), "min": Extreme(False), "max": Extreme(True),
-    "count_distinct": CountDistinct(), "var_pop": Variance(0, False), "var_samp": Variance(1, False),
+    "count_distinct": CountDistinct(), "mode": Mode(), "var_pop": Variance(0, False), "var_samp": Variance(1, False),
     "stddev_pop": Variance(0, True), "median": Quantile(1, 2, True), "p90": Quantile(9, 10, False),
     "cont10": Quantile(1, 10, True), "arg_min": ArgExtreme(False), "arg_max": ArgExtreme(True),
     **{name: Paired(name) for name in ("covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2")},

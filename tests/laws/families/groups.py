@@ -165,6 +165,27 @@ def middles(r: Relation) -> Relation:
     )
 
 
+def modes(r: Relation) -> Relation:
+    """Of texts and of floats, by another key."""
+    some = dbsp.col("b").is_not_null() & (dbsp.col("b") != "y")
+    stream = r.stream.group_by("a").aggregate(b=dbsp.mode("b"), f=dbsp.mode("f").where(some))
+    texts = f"select a, b from ({r.sql}) where b is not null group by a, b qualify {_best('count(*)', 'b')}"
+    floats = (
+        f"select a, f from ({r.sql}) where f is not null and b <> 'y' group by a, f qualify {_best('count(*)', 'f')}"
+    )
+    return Relation(
+        stream.select("b", "a", "f"),
+        f"select x.b, k.a, y.f from (select distinct a from ({r.sql})) as k"
+        f" left join ({texts}) as x on k.a is not distinct from x.a"
+        f" left join ({floats}) as y on k.a is not distinct from y.a",
+        (*r.operators, "mode"),
+    )
+
+
+def _best(count: str, value: str) -> str:
+    return f"row_number() over (partition by a order by {count} desc, {value}) = 1"
+
+
 def joined_texts(r: Relation) -> Relation:
     stream = r.stream.group_by("a").aggregate(
         b=dbsp.string_agg("b", "+", order_by=dbsp.desc("f")), f=dbsp.array_agg("f", order_by="b")
@@ -279,6 +300,7 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(first_last, inner),
         st.builds(quantiles, inner, st.sampled_from([0, 0.25, 0.5, 0.75, 1])),
         st.builds(middles, inner),
+        st.builds(modes, inner),
         st.builds(joined_texts, inner),
         st.builds(having, inner, st.integers(0, 2)),
         st.builds(pivoted, inner),
