@@ -47,6 +47,7 @@ class WindowFunction(NotAValue):
     default: Expression | None = None
     rows: tuple[Any, Any] | None = None
     range: tuple[Any, Any] | None = None
+    skips: bool = False
 
 
 def row_number() -> WindowFunction:
@@ -110,10 +111,14 @@ def ntile(parts: int) -> WindowFunction:
     return WindowFunction(function="ntile", offset=_count("ntile", parts, least=1))
 
 
-def lag(argument: str | Expr, offset: int = 1, default: Any = NOTHING) -> WindowFunction:
+def lag(argument: str | Expr, offset: int = 1, default: Any = NOTHING, *, ignore_nulls: bool = False) -> WindowFunction:
     """The value in the row `offset` places before; `default`, else null, where there is none.
 
-    **Cost** a changed row touches the `offset` rows behind it, however large the partition.
+    With `ignore_nulls` rows where it is null are passed over: the value before that is none. So the last known value, a gap
+    filled forward, is `dbsp.coalesce(dbsp.col("x"), dbsp.col("before"))` after `before=dbsp.lag("x", ignore_nulls=True)`.
+
+    **Cost** a changed row touches the `offset` rows behind it, however large the partition; with `ignore_nulls`, those up to
+    the `offset`-th one with a value. **State** with `ignore_nulls`, beside the rows, partition and order of those with a value.
 
     **Example**
 
@@ -128,31 +133,55 @@ def lag(argument: str | Expr, offset: int = 1, default: Any = NOTHING) -> Window
     [((1, 10, 0), 1), ((2, 11, 10), 1), ((3, 12, 11), 1)]
     [((2, 11, 10), -1), ((3, 12, 10), 1), ((3, 12, 11), -1)]
     """
-    return _neighbour("lag", argument, offset, default)
+    return _neighbour("lag", argument, offset, default, ignore_nulls)
 
 
-def lead(argument: str | Expr, offset: int = 1, default: Any = NOTHING) -> WindowFunction:
-    """The value in the row `offset` places behind; `default`, else null, where there is none.
-
+def lead(
+    argument: str | Expr, offset: int = 1, default: Any = NOTHING, *, ignore_nulls: bool = False
+) -> WindowFunction:
+    """The value in the row `offset` places behind; `default`, else null, where there is none. `ignore_nulls` and
     **Cost** as `lag`.
     """
-    return _neighbour("lead", argument, offset, default)
+    return _neighbour("lead", argument, offset, default, ignore_nulls)
 
 
-def first_value(argument: str | Expr) -> WindowFunction:
-    """The value in the first row of the partition.
+def first_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFunction:
+    """The value in the first row of the partition; with `ignore_nulls` the first that is not null.
 
-    **Cost** a change of that value changes every row of the partition; other changes touch their row alone.
+    **Cost** a change of that value changes every row of the partition; other changes touch their row alone. With
+    `ignore_nulls` the rows before that value are read.
     """
-    return WindowFunction(function="first_value", argument=_argument(argument))
+    return WindowFunction(function="first_value", argument=_argument(argument), skips=ignore_nulls)
 
 
-def last_value(argument: str | Expr) -> WindowFunction:
+def last_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFunction:
     """The value in the last row of the partition: of all of it, not, as in SQL without a frame, up to the row's ties.
 
-    **Cost** as `first_value`.
+    `ignore_nulls` and **Cost** as `first_value`.
     """
-    return WindowFunction(function="last_value", argument=_argument(argument))
+    return WindowFunction(function="last_value", argument=_argument(argument), skips=ignore_nulls)
+
+
+def nth_value(argument: str | Expr, n: int, *, ignore_nulls: bool = False) -> WindowFunction:
+    """The value in the n-th row of the partition, from 1; null if it has fewer. Of all of it, as `last_value`.
+
+    `ignore_nulls` as `first_value`. **Cost** as `first_value`, and the first n rows are read.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "at": dbsp.INT64, "x": dbsp.INT64})
+    >>> seen = t.window(partition_by="k", order_by="at").select("at", second=dbsp.nth_value("x", 2))
+    >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+    ...     run.push("t", [{"k": "a", "at": at, "x": 10 * at} for at in (1, 2, 3)])
+    ...     print(sorted(run.step()["seen"].to_rows()))
+    ...     run.delete("t", [{"k": "a", "at": 1, "x": 10}])
+    ...     print(sorted(run.step()["seen"].to_rows()))
+    [((1, 20), 1), ((2, 20), 1), ((3, 20), 1)]
+    [((1, 20), -1), ((2, 20), -1), ((2, 30), 1), ((3, 20), -1), ((3, 30), 1)]
+    """
+    place = _count("nth_value", n, least=1)
+    return WindowFunction(function="nth_value", argument=_argument(argument), offset=place, skips=ignore_nulls)
 
 
 def rolling(
@@ -286,11 +315,12 @@ def _pair(what: str, bounds: Any, zero: Any) -> tuple[Any, Any]:
     return bounds
 
 
-def _neighbour(function: str, argument: Any, offset: int, default: Any) -> WindowFunction:
+def _neighbour(function: str, argument: Any, offset: int, default: Any, ignore_nulls: bool) -> WindowFunction:
     return WindowFunction(
         function=function,
         argument=_argument(argument),
-        offset=_count(function, offset, least=0),
+        offset=_count(function, offset, least=1 if ignore_nulls else 0),
+        skips=ignore_nulls,
         default=None if default is NOTHING or default is None else unwrap(default),
     )
 

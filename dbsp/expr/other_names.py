@@ -17,8 +17,11 @@ _MOST = 'write dbsp.mode("x"); for several count per value, then .limit(3, by=db
 _QUANTILE = (
     'write dbsp.quantile_cont("x", 0.95), dbsp.quantile_disc("x", 0.95) or dbsp.median("x"); one aggregate per fraction'
 )
+_FILL = (
+    'write .with_columns(before=dbsp.lag("x", ignore_nulls=True)) in a window, then dbsp.coalesce(dbsp.col("x"),'
+    ' dbsp.col("before"))'
+)
 _PUSHED = 'write t = dbsp.table("t", {"id": dbsp.INT64}), and run.push("t", rows): dicts, columns, or an Arrow table'
-_NTH = 'per group dbsp.array_agg("x", order_by="at"), then .element(2) of it; beside each row filter row_number and join it'
 _SIGNS = "write Python's signs: == != < <= > >= + - * / & | ~"
 _AFTER = 'write .filter(dbsp.col("n") > 1) after the aggregate or the window'
 
@@ -112,7 +115,7 @@ FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("listagg", "group_concat"), 'write dbsp.string_agg("x", ",", order_by="at")'),
     **dict.fromkeys(("collect_list", "list_agg", "list"), 'write dbsp.array_agg("x", order_by="at")'),
     **dict.fromkeys(("product", "skewness", "kurtosis", "histogram"), "write dbsp.fold_aggregate(…), any function of the rows"),
-    **dict.fromkeys(("nth_value",), _NTH),
+    **dict.fromkeys(("ffill", "forward_fill", "locf"), _FILL),
     **dict.fromkeys(("if_", "iff", "ifelse", "if_else", "case"), "write dbsp.when(condition, value).otherwise(other)"),
     **dict.fromkeys(("months", "weeks", "years"), 'write dbsp.days(7) for a week, dbsp.col("at").add_months(1) for months'),
     **dict.fromkeys(("random", "rand", "uuid"), "a replay gives the same rows: push such values as a column"),

@@ -162,6 +162,7 @@ def _bound(
         offset=function.offset,
         default=None if default is None else _column(default, f"{name}_default", schema, computed),
         frame=frame_of(function, unit),
+        skips=function.skips,
     )
     return call, result
 
@@ -178,6 +179,7 @@ def _result(name: str, function: WindowFunction, schema: Schema) -> tuple[Expres
     nullable = argument.nullable(schema)
     if function.function in NEIGHBOURS and function.offset:
         nullable = nullable or function.default is None or resolve(function.default, schema).nullable(schema)
+    nullable = nullable or function.function == "nth_value"
     return argument, Column(name, argument.type(schema), nullable)
 
 

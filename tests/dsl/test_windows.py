@@ -29,6 +29,8 @@ t = dbsp.table("t", {"k": dbsp.STRING, "at": dbsp.TIMESTAMP, "day": dbsp.DATE, "
         (lambda: t.window("k", "x").with_columns(x=dbsp.rank()), "under the name of a column"),
         (lambda: t.window("k", "x").with_columns(n=dbsp.lag("z")), 'no such column: column="z"'),
         (lambda: t.window("k", "x").with_columns(n=dbsp.lag("x", default="none")), "default has another type"),
+        (lambda: dbsp.lag("x", 0, ignore_nulls=True), "lag takes a whole number: got=0 least=1"),
+        (lambda: dbsp.nth_value("x", 0), "nth_value takes a whole number: got=0 least=1"),
         (lambda: dbsp.lag("x", -1), "lag takes a whole number: got=-1"),
         (lambda: dbsp.ntile(0), "ntile takes a whole number: got=0"),
         (lambda: dbsp.rolling(dbsp.sum("x")), "either rows or a range"),

@@ -46,6 +46,15 @@ FUNCTIONS = {
     "ntile": WindowCall(name="v", function="ntile", offset=4),
     "first_value": WindowCall(name="v", function="first_value", column="x"),
     "last_value": WindowCall(name="v", function="last_value", column="t"),
+    "nth_value": WindowCall(name="v", function="nth_value", column="x", offset=3),
+    "lag over nulls": WindowCall(name="v", function="lag", column="t", offset=2, skips=True),
+    "lag over nulls with a default": WindowCall(
+        name="v", function="lag", column="s", offset=1, default="p", skips=True
+    ),
+    "lead over nulls": WindowCall(name="v", function="lead", column="x", offset=3, skips=True),
+    "first_value over nulls": WindowCall(name="v", function="first_value", column="s", skips=True),
+    "last_value over nulls": WindowCall(name="v", function="last_value", column="x", skips=True),
+    "nth_value over nulls": WindowCall(name="v", function="nth_value", column="s", offset=4, skips=True),
 }
 
 
@@ -56,7 +65,10 @@ def schema(calls: list[WindowCall]) -> dbsp.Schema:
 def type_of(call: WindowCall) -> Any:
     if call.function in ("percent_rank", "cume_dist", "avg"):
         return dbsp.FLOAT64
-    if call.function in ("lag", "lead", "first_value", "last_value", "min", "max") or call.function == "sum":
+    if (
+        call.function in ("lag", "lead", "first_value", "last_value", "nth_value", "min", "max")
+        or call.function == "sum"
+    ):
         return SCHEMA[str(call.column)].type
     return dbsp.INT64
 
@@ -107,12 +119,22 @@ class Expected:
                 return next(part + 1 for part in range(call.offset) if at < sum(parts[: part + 1]))
             case "lag" | "lead":
                 return self.neighbour(call, at, column)
-            case "first_value" | "last_value":
-                return rows[0 if call.function == "first_value" else -1][column]
+            case "first_value" | "last_value" | "nth_value":
+                found = [r[column] for r in rows if r[column] is not None or not call.skips]
+                place = {"first_value": 0, "last_value": len(found) - 1}.get(call.function, call.offset - 1)
+                return found[place] if 0 <= place < len(found) else None
         return aggregate(call, [r[column] for i, r in enumerate(rows) if self.in_frame(call, at, i)])
 
     def neighbour(self, call: WindowCall, at: int, column: int) -> Any:
         other = at + (call.offset if call.function == "lead" else -call.offset)
+        if call.skips:
+            step = 1 if call.function == "lead" else -1
+            some = [
+                i
+                for i in range(at + step, len(self.rows) if step > 0 else -1, step)
+                if self.rows[i][column] is not None
+            ]
+            other = some[call.offset - 1] if call.offset <= len(some) else -1
         if 0 <= other < len(self.rows):
             return self.rows[other][column]
         return self.rows[at][COLUMNS.index(call.default)] if call.default else None

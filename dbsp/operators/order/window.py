@@ -8,37 +8,40 @@ the stretch's end, and cancels out.
 **State** all rows, keyed by the partition and sorted by the first ordering column; for row_number and rank, beside them, the rows
 that are deleted more often than they came. Such a row takes no place, so its weight must not be counted among the places in
 front of a stretch: places = (weights of all rows) - (weights of those below zero). There are none, but where a delete is in an
-earlier step than its insert.
+earlier step than its insert. For each column whose nulls are skipped, the partition and order of the rows where it is not null.
 
 **Cost** per changed row: a search in the partition's runs, and the stretch: k rows on either side for lag, lead and frames of
-k rows; twice the frame's range for frames of a range; all rows behind the first changed one for row_number and rank, whose
-values shift there, and 8 bytes read per row in front of it, to count them (its key too, where the hash does not decide
-equality); the whole partition for dense_rank, percent_rank,
-cume_dist, ntile and frames without bound, and for first_value and last_value where that value changes. Several functions
-of one window share a stretch: as far as the widest looks on either side, and as far again from the rows that it touches.
+k rows, where nulls are skipped as far as k rows with a value, for a first such value all before it; twice the frame's range
+for frames of a range; all rows behind the first changed one for row_number and rank, whose values shift there, and 8 bytes
+read per row in front of it, to count them (its key too, where the hash does not decide equality); the whole partition for
+dense_rank, percent_rank, cume_dist, ntile and frames without bound, and for first_value, last_value and nth_value where that
+value changes. Several functions of one window share a stretch: as far as the widest looks on either side, and as far again
+from the rows that it touches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
 from dbsp.operators.groups.part import group_of, of_same_keys
 from dbsp.operators.operator import Integral, Operator, State, StepContext
-from dbsp.operators.order.window_calls import EDGES, SHIFTING, WindowCall
-from dbsp.operators.order.window_places import I64, U64, Mask, Places, around, expanded, in_order, parted
+from dbsp.operators.order.window_calls import SHIFTING, WindowCall
+from dbsp.operators.order.window_places import I64, U64, Edge, Mask, Places, around, expanded, in_order, parted
 from dbsp.trace.neighbours import FIRST, LAST, Positions
 from dbsp.trace.spine import Spine
+from dbsp.zset.arrays import valid_rows
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.kernels.ranges import join_ranges
-from dbsp.zset.schema import Arrangement, OrderBy, Schema
+from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
 
 REASON = "a sum does not fit its type"
 
@@ -71,12 +74,16 @@ class Window(Operator):
         return f"window {', '.join(map(str, self.calls))} by {order} per ({', '.join(self.partition)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows, by partition, then in order; if places are counted, those of a weight below zero once more."""
-        return (Arrangement(schema=self.input, key=self.partition, order=self.order),) * (2 if self._counts else 1)
+        """The rows, by partition, then in order; if places are counted, those of a weight below zero once more; and the places
+        of the rows where a column is not null, for each whose nulls are skipped."""
+        rows = (Arrangement(schema=self.input, key=self.partition, order=self.order),) * (2 if self._counts else 1)
+        names = dict.fromkeys((*self.partition, self.order[0].column))
+        sparse = Arrangement(schema=self.input.select(names), key=self.partition, order=self.order[:1])
+        return (*rows, *(sparse for _ in self._skipped))
 
     def integrals(self) -> tuple[Integral | None, ...]:
         """All rows; what is below zero is no sum of changes."""
-        return (Integral(stream=0), None) if self._counts else (Integral(stream=0),)
+        return (Integral(stream=0), *(None for _ in self.arrangements()[1:]))
 
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """Only partitions whose rows change change."""
@@ -95,8 +102,12 @@ class Window(Operator):
             return Batch.empty(self.schema)
         spine = state.spine(0)
         partitions = self._partitions(delta)
-        edges = [self._edges(spine, partitions), self._edges(spine.with_batch(delta), partitions)]
-        stretches = self._stretches(spine, delta, partitions, self._moved(edges[0], edges[1], len(partitions)))
+        sparse, changes = self._sparse(state), self._changes(delta)
+        edges = [self._edges(spine, sparse, partitions)]
+        after = {column: there.with_batch(changes[column]) for column, there in sparse.items()}
+        edges.append(self._edges(spine.with_batch(delta), after, partitions))
+        moved = self._moved(edges[0], edges[1], len(partitions))
+        stretches = self._stretches((spine, sparse), delta, partitions, moved)
         segment, rows = of_same_keys(stretches.keys, *spine.ranges(stretches.key_hash, stretches.low, stretches.high))
         before = self._before(state, stretches)
         there, lacking = parted(segment, rows, self.order)
@@ -107,6 +118,9 @@ class Window(Operator):
         state.append(0, delta)
         if self._counts and (len(lacking) or len(lacking_now)):
             state.append(1, arrange(concat([lacking.negate(), lacking_now], self.input), arrangement))
+        for index, change in enumerate(changes.values(), len(self.arrangements()) - len(changes)):
+            if len(change):
+                state.append(index, change)
         return self._change(context, old, new)
 
     def _partitions(self, delta: Batch) -> Batch:
@@ -115,37 +129,65 @@ class Window(Operator):
         keys = delta.project(self.partition).with_weights(np.ones(len(delta), np.int64))
         return arrange(keys, Arrangement(schema=schema, key=self.partition))
 
-    def _edges(self, spine: Spine, partitions: Batch) -> dict[str, tuple[Batch, I64]]:
-        """For each function of a first or last row: those rows, and which of them is each partition's (-1: none)."""
-        wanted = {call.function for call in self.calls} & set(EDGES)
-        return {function: self._edge(spine, partitions, function == "last_value") for function in sorted(wanted)}
+    @property
+    def _skipped(self) -> tuple[str, ...]:
+        """The columns whose nulls are skipped."""
+        return tuple(dict.fromkeys(str(call.column) for call in self.calls if call.skips))
 
-    def _edge(self, spine: Spine, partitions: Batch, backward: bool) -> tuple[Batch, I64]:
+    def _sparse(self, state: State) -> dict[str, Spine]:
+        """For each column whose nulls are skipped, the places where it is not null."""
+        first = len(self.arrangements()) - len(self._skipped)
+        return {column: state.spine(index) for index, column in enumerate(self._skipped, first)}
+
+    def _changes(self, delta: Batch) -> dict[str, Batch]:
+        """How those places change."""
+        arrangement, made = self.arrangements()[-1], {}
+        for column in self._skipped:
+            valid = valid_rows(delta.column(column))
+            rows = (delta if valid is None else delta.filter(valid)).loose().project(arrangement.schema.names)
+            made[column] = arrange(replace(rows, schema=arrangement.schema), arrangement)
+        return made
+
+    def _edges(self, spine: Spine, sparse: Mapping[str, Spine], partitions: Batch) -> dict[Edge, tuple[pa.Array, I64]]:
+        """For each row that all rows of a partition look at: values of it, and which of them is each partition's (-1: none)."""
+        wanted = dict.fromkeys(call.edge for call in self.calls if call.edge is not None)
+        return {edge: self._edge(spine, sparse.get(edge.column, spine), partitions, edge) for edge in wanted}
+
+    def _edge(self, spine: Spine, sparse: Spine, partitions: Batch, edge: Edge) -> tuple[pa.Array, I64]:
+        """`sparse` holds the places that count, if nulls are skipped."""
         key_hash, count = partitions.words[0], len(partitions)
         low, high = np.full(count, FIRST), np.full(count, LAST)
-        asked = Positions(key_hash=key_hash, first=low, last=high, backward=backward)
-        end = spine.reach(asked, 1, partitions)
-        ranges = (end, high) if backward else (low, end)
+        asked = Positions(key_hash=key_hash, first=low, last=high, backward=edge.backward)
+        end = (sparse if edge.skips else spine).reach(asked, edge.place, partitions)
+        ranges = (end, high) if edge.backward else (low, end)
         part, rows = in_order(*of_same_keys(partitions, *spine.ranges(key_hash, *ranges)), self.order)
+        valid = valid_rows(rows.column(edge.column)) if edge.skips else None
+        if valid is not None:
+            part, rows = part[valid], rows.filter(valid)
+        if edge.place > 1:
+            part, rows = expanded(part, rows)
         numbers = np.arange(count)
-        at = part.searchsorted(numbers, "right") - 1 if backward else part.searchsorted(numbers, "left")
+        last = part.searchsorted(numbers, "right") - 1
+        at = last if edge.backward else part.searchsorted(numbers, "left") + edge.place - 1
         found = np.clip(at, 0, max(len(part) - 1, 0))
-        some = part[found] == numbers if len(part) else np.zeros(count, np.bool_)
-        return rows, np.where(some, found, -1)
+        some = (part[found] == numbers) & (at == found) if len(part) else np.zeros(count, np.bool_)
+        return rows.column(edge.column), np.where(some, found, -1)
 
-    def _moved(self, old: dict[str, tuple[Batch, I64]], new: dict[str, tuple[Batch, I64]], partitions: int) -> Mask:
-        """The partitions of which every row may change: all, or those with another first or last value."""
+    def _moved(
+        self, old: Mapping[Edge, tuple[pa.Array, I64]], new: Mapping[Edge, tuple[pa.Array, I64]], partitions: int
+    ) -> Mask:
+        """The partitions of which every row may change: all, or those with another value at an edge."""
         moved = np.full(partitions, any(call.whole for call in self.calls))
-        for call in self.calls:
-            if call.function not in EDGES:
-                continue
-            (rows, at), (rows_now, at_now) = old[call.function], new[call.function]
+        for edge, (column, at) in old.items():
+            column_now, at_now = new[edge]
+            moved |= (at >= 0) != (at_now >= 0)
             both = np.flatnonzero((at >= 0) & (at_now >= 0))
-            column, column_now = rows.column(str(call.column)), rows_now.column(str(call.column))
             moved[both[~equal_keys(column, at[both], column_now, at_now[both])]] = True
         return moved
 
-    def _stretches(self, spine: Spine, delta: Batch, partitions: Batch, moved: Mask) -> _Stretches:
+    def _stretches(
+        self, spines: tuple[Spine, Mapping[str, Spine]], delta: Batch, partitions: Batch, moved: Mask
+    ) -> _Stretches:
         """The stretches around changed rows; those that overlap are one."""
         codes = delta.order_code
         if codes is None:
@@ -156,7 +198,7 @@ class Window(Operator):
         fresh = np.append(True, (part[1:] != part[:-1]) | (codes[1:] != codes[:-1]))
         point = np.cumsum(fresh) - 1
         part, codes = part[fresh], codes[fresh]
-        low, high = self._extent(spine, partitions, part, codes)
+        low, high = self._extent(*spines, partitions, part, codes)
         low[moved[part]], high[moved[part]] = FIRST, LAST
         by_low = np.lexsort((low, part))
         joined = np.empty(len(part), np.int64)
@@ -173,15 +215,19 @@ class Window(Operator):
             high=np.maximum.reduceat(high[by_low], starts), of_delta=of_delta,
         )  # fmt: skip
 
-    def _extent(self, spine: Spine, partitions: Batch, part: I64, codes: U64) -> tuple[U64, U64]:
+    def _extent(
+        self, spine: Spine, sparse: Mapping[str, Spine], partitions: Batch, part: I64, codes: U64
+    ) -> tuple[U64, U64]:
         """How far the stretch of each changed position goes, at the least: to the outermost rows that see the change,
         and from them as far as any function of theirs looks.
 
         To look at the rows before the change is enough: outside the outermost changes of a stretch they are the same.
         """
-        rows, span = self._sight("rows"), self._sight("range")
-        low, high = self._beyond(spine, partitions, part, (codes, codes), rows[::-1], span[::-1])
-        low, high = self._beyond(spine, partitions, part, (low, high), rows, span)
+        span = self._sight("range")
+        sights = [(spine, self._sight("rows")), *((there, self._skipping(column)) for column, there in sparse.items())]
+        back = [(there, rows[::-1]) for there, rows in sights]
+        low, high = self._beyond(back, partitions, part, (codes, codes), span[::-1])
+        low, high = self._beyond(sights, partitions, part, (low, high), span)
         if any(call.function in SHIFTING for call in self.calls):
             high[:] = LAST
         return low, high
@@ -191,21 +237,27 @@ class Window(Operator):
         seen = [call.sees(kind) for call in self.calls]
         return max(before for before, _ in seen), max(behind for _, behind in seen)
 
+    def _skipping(self, column: str) -> tuple[int, int]:
+        """How many rows with a value in this column lag and lead look at."""
+        seen = [call.reaches for call in self.calls if call.skips and call.column == column and call.edge is None]
+        return max((before for before, _ in seen), default=0), max((behind for _, behind in seen), default=0)
+
     def _beyond(
-        self, spine: Spine, partitions: Batch, part: I64, between: tuple[U64, U64], rows: tuple[int, int],
+        self, sights: Sequence[tuple[Spine, tuple[int, int]]], partitions: Batch, part: I64, between: tuple[U64, U64],
         span: tuple[int, int],
     ) -> tuple[U64, U64]:  # fmt: skip
         """So many rows, or so much of the order, before the first position and behind the second."""
         key_hash = partitions.words[0][part]
         low, high = around(between[0], span[0], 0)[0], around(between[1], 0, span[1])[1]
-        if rows[0]:
-            first, last = np.full(len(low), FIRST), around(between[0], 1, 0)[0]
-            asked = Positions(key_hash=key_hash, first=first, last=last, backward=True)
-            low = np.minimum(low, spine.reach(asked, rows[0], partitions.take(part)))
-        if rows[1]:
-            first, last = around(between[1], 0, 1)[1], np.full(len(high), LAST)
-            asked = Positions(key_hash=key_hash, first=first, last=last, backward=False)
-            high = np.maximum(high, spine.reach(asked, rows[1], partitions.take(part)))
+        for spine, rows in sights:
+            if rows[0]:
+                first, last = np.full(len(low), FIRST), around(between[0], 1, 0)[0]
+                asked = Positions(key_hash=key_hash, first=first, last=last, backward=True)
+                low = np.minimum(low, spine.reach(asked, rows[0], partitions.take(part)))
+            if rows[1]:
+                first, last = around(between[1], 0, 1)[1], np.full(len(high), LAST)
+                asked = Positions(key_hash=key_hash, first=first, last=last, backward=False)
+                high = np.maximum(high, spine.reach(asked, rows[1], partitions.take(part)))
         return low, high
 
     @property
@@ -227,17 +279,15 @@ class Window(Operator):
         return weight - lacking
 
     def _answer(
-        self, segment: I64, rows: Batch, stretches: _Stretches, edges: dict[str, tuple[Batch, I64]], before: I64
+        self, segment: I64, rows: Batch, stretches: _Stretches, edges: Mapping[Edge, tuple[pa.Array, I64]], before: I64
     ) -> tuple[Batch, Mask]:
         """The stretches' rows with their functions, and which of them have a value that does not fit."""
         segment, rows = expanded(segment, rows)
-        per_stretch = {}
-        for function, (found, at) in edges.items():
-            per_stretch[function] = found.take(np.maximum(at[stretches.part], 0)) if len(found) else None
-        places = Places(
-            rows=rows, segment=segment, order=self.order, before=before,
-            first=per_stretch.get("first_value"), last=per_stretch.get("last_value"),
-        )  # fmt: skip
+        per_stretch = {
+            edge: pc.take(values, pa.array(at[stretches.part], INT64, mask=at[stretches.part] < 0))
+            for edge, (values, at) in edges.items()
+        }
+        places = Places(rows=rows, segment=segment, order=self.order, before=before, edges=per_stretch)
         failed = np.zeros(len(places), np.bool_)
         columns: list[pa.Array] = []
         if len(places) == 0:

@@ -17,14 +17,14 @@ from dbsp.operators.columns import column_of
 from dbsp.operators.groups.limbs import limbs_of
 from dbsp.operators.groups.measures import Limbs, Valid
 from dbsp.operators.groups.sums import Averaged, Summed
-from dbsp.operators.order.window_places import I64, Frame, Mask, Places
+from dbsp.operators.order.window_places import I64, Edge, Frame, Mask, Places
 from dbsp.zset.arrays import canonical_floats, from_values, gather, join, valid_rows, value_view
 from dbsp.zset.kernels import OVERFLOW_HINT, floats, frames
 from dbsp.zset.order import sort_columns
 from dbsp.zset.schema import FLOAT64, INT64, Schema
 
 NEIGHBOURS = ("lag", "lead")
-EDGES = ("first_value", "last_value")
+EDGES = ("first_value", "last_value", "nth_value")
 SHIFTING = ("row_number", "rank")
 WHOLE = ("dense_rank", "percent_rank", "cume_dist", "ntile")
 AGGREGATES = ("count", "sum", "avg", "min", "max")
@@ -34,7 +34,8 @@ AGGREGATES = ("count", "sum", "avg", "min", "max")
 class WindowCall:
     """One function: its name in the output, what it is, of which column, and its parameters.
 
-    `offset` is how far lag and lead look, or the parts of ntile; `default` a column for where there is no such row.
+    `offset` is how far lag and lead look, the place of nth_value, or the parts of ntile; `default` a column for where there is no
+    such row; with `skips` only rows count where `column` is not null.
     """
 
     name: str
@@ -43,20 +44,34 @@ class WindowCall:
     offset: int = 0
     default: str | None = None
     frame: Frame | None = None
+    skips: bool = False
 
     def __str__(self) -> str:
         """Much as in SQL."""
         values = [str(v) for v in (self.column, self.offset or None, self.default) if v is not None]
-        over = f" over {self.frame}" if self.frame is not None else ""
+        over = f" over {self.frame}" if self.frame is not None else " ignore nulls" if self.skips else ""
         return f"{self.name} = {self.function}({', '.join(values)}){over}"
 
     def sees(self, kind: str) -> tuple[int, int]:
         """How far before and behind its own row it looks, in "rows" or "range"."""
         if self.function in NEIGHBOURS and kind == "rows":
-            return (self.offset, 0) if self.function == "lag" else (0, self.offset)
+            return (0, 0) if self.skips else self.reaches
         if self.frame is None or self.frame.kind != kind:
             return (0, 0)
         return max(self.frame.preceding or 0, 0), max(self.frame.following or 0, 0)
+
+    @property
+    def reaches(self) -> tuple[int, int]:
+        """How many rows before and behind its own lag and lead look; with `skips` of those where the column is not null."""
+        return (self.offset, 0) if self.function == "lag" else (0, self.offset)
+
+    @property
+    def edge(self) -> Edge | None:
+        """The row of the partition that every row takes its value from."""
+        if self.function not in EDGES:
+            return None
+        place = self.offset if self.function == "nth_value" else 1
+        return Edge(column=str(self.column), place=place, backward=self.function == "last_value", skips=self.skips)
 
     @property
     def whole(self) -> bool:
@@ -93,13 +108,10 @@ class WindowCall:
 
     def _moved(self, places: Places) -> pa.Array:
         """A value of another row."""
-        if self.function in EDGES:
-            edge = places.first if self.function == "first_value" else places.last
-            if edge is None:
-                raise InternalError("a function of the first or last row needs it")
-            return gather(edge.column(str(self.column)), places.segment)
+        if self.edge is not None:
+            return gather(places.edges[self.edge], places.segment)
         column = places.rows.column(str(self.column))
-        target = places.at + (self.offset if self.function == "lead" else -self.offset)
+        target = self._target(places, column)
         there = (target >= places.start) & (target < places.end)
         if there.all():
             return gather(column, target)
@@ -107,6 +119,18 @@ class WindowCall:
             return pc.take(column, pa.array(target, INT64, mask=~there))
         both = join([column, places.rows.column(self.default)])
         return gather(both, np.where(there, target, places.at + len(places)))
+
+    def _target(self, places: Places, column: pa.Array) -> I64:
+        """The place whose value each place takes; any place outside its segment where there is none."""
+        valid = valid_rows(column) if self.skips else None
+        if valid is None:
+            return np.asarray(places.at + (self.offset if self.function == "lead" else -self.offset))
+        some = np.flatnonzero(valid)
+        upto = np.cumsum(valid)
+        at = upto + self.offset - 1 if self.function == "lead" else upto - valid - self.offset
+        inside = (at >= 0) & (at < len(some))
+        found = some[np.clip(at, 0, len(some) - 1)] if len(some) else places.at
+        return np.where(inside, found, -1)
 
     def _aggregate(self, places: Places, schema: Schema) -> tuple[pa.Array, Mask | None]:
         """An aggregate of each place's frame."""

@@ -5,12 +5,13 @@ A segment is a stretch of one partition, in order, without a gap. A row of weigh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from dbsp.errors import CapacityError
 from dbsp.zset.arrays import from_values, valid_rows
@@ -49,20 +50,29 @@ class Frame:
         return self.preceding is not None and self.following is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """The value of a column in the `place`-th row from one end of a partition; with `skips` of those where it is not null."""
+
+    column: str
+    place: int = 1
+    backward: bool = False
+    skips: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Places:
     """Rows in order, one per place, segment by segment.
 
-    `before` counts the places of the partition ahead of each segment; `first` and `last` hold a partition's first and last
-    row for each segment, where they are asked for.
+    `before` counts the places of the partition ahead of each segment; `edges` holds, for each such row that is asked for, the
+    values of one column there, one per segment.
     """
 
     rows: Batch
     segment: I64
     order: tuple[OrderBy, ...]
     before: I64
-    first: Batch | None = None
-    last: Batch | None = None
+    edges: Mapping[Edge, pa.Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """How many places there are."""

@@ -101,6 +101,30 @@ def beside(r: Relation, before: int, behind: int, partition: tuple[str, ...], or
     )
 
 
+def past_nulls(r: Relation, before: int, n: int, partition: tuple[str, ...], order: list[Item]) -> Relation:
+    """Neighbours and ends that pass nulls over."""
+    window, frame = over(partition, sql(order)), "rows between unbounded preceding and unbounded following"
+    whole = over(partition, sql(order), frame)
+    seen = r.stream.window(partition, by(order)).with_columns(
+        prev=dbsp.lag("b", before, "none", ignore_nulls=True),
+        next=dbsp.lead("f", before, ignore_nulls=True),
+        low=dbsp.first_value("b", ignore_nulls=True),
+        high=dbsp.last_value("f", ignore_nulls=True),
+        nth=dbsp.nth_value("a", n),
+        some=dbsp.nth_value("a", n, ignore_nulls=True),
+    )
+    text = dbsp.concat_ws("|", dbsp.col("prev"), dbsp.col("low"))
+    number = dbsp.coalesce(dbsp.col("nth"), dbsp.col("some"))
+    return Relation(
+        seen.select(b=text, a=number, f=dbsp.coalesce(dbsp.col("next"), dbsp.col("high"))),
+        "select concat_ws('|', prev, low) as b, coalesce(nth, other) as a, coalesce(next, high) as f from ("
+        f"select lag(b, {before}, 'none' ignore nulls) {window} as prev, lead(f, {before} ignore nulls) {window} as next,"
+        f" first_value(b ignore nulls) {whole} as low, last_value(f ignore nulls) {whole} as high,"
+        f" nth_value(a, {n}) {whole} as nth, nth_value(a, {n} ignore nulls) {whole} as other from ({r.sql}))",
+        (*r.operators, "ignore_nulls"),
+    )
+
+
 def edge(r: Relation, last: bool, partition: tuple[str, ...], order: list[Item]) -> Relation:
     function = "last_value" if last else "first_value"
     frame = "rows between unbounded preceding and unbounded following"
@@ -169,6 +193,7 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         ),
         st.builds(beside, inner, st.integers(0, 3), st.integers(0, 3), partitions, orders),
         st.builds(edge, inner, st.booleans(), partitions, orders),
+        st.builds(past_nulls, inner, st.integers(1, 2), st.integers(1, 3), partitions, orders),
         st.builds(rolled, inner, st.just("rows"), frames(rows=True), partitions, orders),
         st.builds(rolled, inner, st.just("range"), frames(rows=False), partitions, orders),
     ]  # fmt: skip
