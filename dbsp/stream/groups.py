@@ -20,6 +20,8 @@ from dbsp.expr.build import BEFORE, Expr, col, lit
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.other_names import GROUP
+from dbsp.expr.struct_functions import path_of
+from dbsp.stream.computed_keys import with_fields
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed_in_aggregate
 from dbsp.zset.schema import INT64, Schema
@@ -38,7 +40,7 @@ class Groups(Handle):
 
     def group_by(self, *keys: str | Expr, **named: Expr) -> Group:
         """The groups of rows that agree on these columns; a null is a value like any other. `name=expression` groups
-        by a computed column.
+        by a computed column, and a field of a struct has its own name: `group_by("address.zip")` has a column `zip`.
 
         **Example**
 
@@ -49,12 +51,15 @@ class Groups(Handle):
         """
         source = user_line()
         with located(source):
-            return Group(*self._keyed(keys, named))
+            return Group(*self._keyed(keys, named, source))
 
-    def _keyed(self, keys: Sequence[str | Expr], named: Mapping[str, Expr]) -> tuple[Stream, tuple[str, ...]]:
+    def _keyed(
+        self, keys: Sequence[str | Expr], named: Mapping[str, Expr], source: SourceLine | None
+    ) -> tuple[Stream, tuple[str, ...]]:
         """The stream with computed keys added, and the names of all keys."""
-        stream = self._made(self.node).with_columns(**named) if named else self._made(self.node)
-        names = (*(self._name(key) for key in keys), *named)
+        stream, keys = with_fields(self, keys, source, tuple(named))
+        names = (*(stream._name(key) for key in keys), *named)
+        stream = stream.with_columns(**named) if named else stream
         for name in names:
             if name not in stream.schema:
                 raise missing_column(name, stream.schema)
@@ -114,8 +119,9 @@ class Groups(Handle):
         (('n', None, 1, 1), 1)
         ((None, None, 3, 1), 1)
         """
-        with located(user_line()):
-            stream, names = self._keyed(keys, named)
+        source = user_line()
+        with located(source):
+            stream, names = self._keyed(keys, named, source)
             sets = tuple(names[:count] for count in range(len(names), -1, -1))
             return GroupSets(stream, names, sets, grouping)
 
@@ -124,8 +130,9 @@ class Groups(Handle):
 
         **Limit** eight keys, which are 256 group-bys.
         """
-        with located(user_line()):
-            stream, names = self._keyed(keys, named)
+        source = user_line()
+        with located(source):
+            stream, names = self._keyed(keys, named, source)
             if len(names) > CUBE_KEYS_MAX:
                 hint = "name the sets you need with grouping_sets"
                 raise CircuitError(f"a cube has at most {CUBE_KEYS_MAX} keys: keys={len(names)}", hint)
@@ -137,14 +144,18 @@ class Groups(Handle):
 
         **Shape** the keys are the columns of all sets, in the order in which they are named first.
         """
-        with located(user_line()):
+        source = user_line()
+        with located(source):
             if isinstance(sets, str) or not sets or any(isinstance(keys, str) for keys in sets):
                 raise CircuitError(
                     f"grouping_sets takes a list of lists: got={sets!r}", 'such as [["a", "b"], ["a"], []]'
                 )
-            named = tuple(tuple(self._name(key, BEFORE) for key in keys) for keys in sets)
+            sets = [list(keys) for keys in sets]
+            stream, flat = with_fields(self, [key for keys in sets for key in keys], source)
+            rest = iter(flat)
+            named = tuple(tuple(stream._name(next(rest), BEFORE) for _ in keys) for keys in sets)
             names = tuple(dict.fromkeys(name for keys in named for name in keys))
-            stream, _ = self._keyed(names, {})
+            stream, _ = stream._keyed(names, {}, source)
             return GroupSets(stream, names, named, grouping)
 
 
@@ -224,7 +235,7 @@ class Group(Answering):
         source = user_line()
         with located(source):
             name = self.stream._name(column)
-            if name not in self.stream.schema:
+            if name not in self.stream.schema and path_of(name, self.stream.schema) is None:
                 raise missing_column(name, self.stream.schema)
             if isinstance(values, str) or not values:
                 raise CircuitError(f"pivot takes a list of values: got={values!r}", 'such as ["jan", "feb"]')

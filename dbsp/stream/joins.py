@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from dbsp.algebra.side_join import SEMI
+from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
+from dbsp.expr.struct_functions import path_of
+from dbsp.stream.computed_keys import only, with_fields, with_keys
 from dbsp.stream.handle import check_streams
 from dbsp.stream.join_keys import joined, keys_of, sides_of
 from dbsp.stream.time_joins import TimeJoins
@@ -41,7 +45,8 @@ class Joins(TimeJoins):
         and those that have none (SQL's EXISTS and NOT EXISTS: a left row with a null key is in the anti join).
         `where` is a further condition on pairs, part of SQL's ON: a row none of whose pairs meets it has no partner.
 
-        **Shape** All left columns, then the right ones without the right keys; semi and anti: the left columns. The key is
+        **Shape** All left columns, then the right ones without the right keys; semi and anti: the left columns. A left key that
+        is a field of a struct (`on={"address.zip": "zip"}`) is one more left column, called like the field. The key is
         that of the row that is there, as with SQL's USING. A right column whose name is taken gets the suffix; with
         `suffix=None` it is refused. `where` calls columns as the output of the inner join does. Integer keys of different
         widths meet in the wider type; other types must be equal. Joins are done in the order in which they are written.
@@ -84,8 +89,12 @@ class Joins(TimeJoins):
         source = user_line()
         with located(source):
             check_streams("join", [other])
-            sides = sides_of(self.node, other.node, keys_of(on, left_on, right_on), source)
-            return self._made(joined(sides, how, suffix, where, null_safe, source))
+            left_keys, right_keys = keys_of(on, left_on, right_on)
+            left, left_keys = with_fields(self, left_keys, source)
+            right, right_keys = _with_right(other, right_keys, source)
+            sides = sides_of(left.node, right.node, (left_keys, right_keys), source)
+            made = self._made(joined(sides, how, suffix, where, null_safe, source))
+            return only(made, self.columns, source) if how in SEMI else made
 
     def cross_join(self, other: Stream, *, where: Expr | None = None, suffix: str | None = "_right") -> Stream:
         """Every row with every row of the other; with `where` the pairs that meet the condition.
@@ -116,6 +125,14 @@ class Joins(TimeJoins):
             check_streams("cross_join", [other])
             sides = sides_of(self.node, other.node, ((), ()), source)
             return self._made(joined(sides, "inner", suffix, where, False, source))
+
+
+def _with_right(other: Stream, keys: tuple[str, ...], source: SourceLine | None) -> tuple[Stream, tuple[str, ...]]:
+    """The right side with its fields of structs as columns of any name: right keys are not in the answer."""
+    paths = [key for key in keys if key not in other.schema and path_of(key, other.schema) is not None]
+    stream, names = with_keys(other, paths, source)
+    called = dict(zip(paths, names, strict=True))
+    return stream, tuple(called.get(key, key) for key in keys)
 
 
 def join_all(

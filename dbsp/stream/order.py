@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dbsp.algebra.top_k import TopK
+from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.build import BEFORE, Expr
-from dbsp.expr.names import missing_column
+from dbsp.expr.build import Expr
+from dbsp.stream.computed_keys import only, with_keys
 from dbsp.stream.handle import Handle
 from dbsp.stream.window import Window
 from dbsp.windows import row_number
@@ -27,13 +29,13 @@ class Ordered(Handle):
     def top_k(
         self,
         k: int,
-        by: str | OrderBy | Sequence[str | OrderBy] = (),
-        partition_by: str | Sequence[str] = (),
+        by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] = (),
+        partition_by: str | Expr | Sequence[str | Expr] = (),
         rank: str | None = None,
         offset: int = 0,
     ) -> Stream:
         """The first `k` rows of each partition in this order, after leaving out `offset`; ties are broken by all columns,
-        so the answer is always the same.
+        so the answer is always the same. Both may name fields of structs (`"address.zip"`) and hold expressions.
 
         **Shape** The input's columns, and a column `rank` (offset + 1 to offset + k, int64) if it is named. A row of
         weight w takes w places.
@@ -66,20 +68,20 @@ class Ordered(Handle):
             _check_count("top_k", "offset", offset, least=0)
             if rank is not None and not isinstance(rank, str):
                 raise CircuitError(f"rank is the name of a column: got={rank!r}", 'such as rank="place"')
-            order, partition = self._order("top_k", by), self._partition(partition_by)
+            stream, order, partition = self._placed_by("top_k", by, partition_by, source)
             added = (Column(rank, INT64, nullable=False),) if rank is not None else ()
-            schema = Schema((*self.schema.columns, *added))
+            schema = Schema((*stream.schema.columns, *added))
             node = TopK(
-                input=self.node, partition=partition, order=order, k=k, offset=offset, rank=rank, schema=schema,
+                input=stream.node, partition=partition, order=order, k=k, offset=offset, rank=rank, schema=schema,
                 source=source,
             )  # fmt: skip
-            return self._made(node)
+            return only(self._made(node), [*self.columns, *(column.name for column in added)], source)
 
     def limit(
         self,
         k: int,
-        by: str | OrderBy | Sequence[str | OrderBy] = (),
-        partition_by: str | Sequence[str] = (),
+        by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] = (),
+        partition_by: str | Expr | Sequence[str | Expr] = (),
         offset: int = 0,
     ) -> Stream:
         """SQL's `order by ... limit k offset ...`, per partition if one is named: `top_k` without a rank.
@@ -99,13 +101,18 @@ class Ordered(Handle):
         return self._made(self.node).top_k(k, by, partition_by, offset=offset)
 
     def window(
-        self, partition_by: str | Sequence[str] = (), order_by: str | OrderBy | Sequence[str | OrderBy] = ()
+        self,
+        partition_by: str | Expr | Sequence[str | Expr] = (),
+        order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] = (),
     ) -> Window:
         """Each row beside the others of its partition, in order: `.with_columns(n=dbsp.row_number(), ...)` follows.
 
+        Partition and order are columns, fields of structs (`"address.zip"`) or expressions
+        (`partition_by=dbsp.col("at").truncate("day")`), which are kept beside the rows.
+
         Functions: `dbsp.row_number`, `rank`, `dense_rank`, `percent_rank`, `cume_dist`, `ntile`, `lag`, `lead`,
-        `first_value`, `last_value`, and `dbsp.rolling` of an aggregate. Ties are broken by all columns, so the order is
-        total; without `order_by` only `dbsp.rolling(..., rows=(None, None))` is left, the whole partition.
+        `first_value`, `last_value`, `nth_value`, and `dbsp.rolling` of an aggregate. Ties are broken by all columns, so the
+        order is total; without `order_by` only `dbsp.rolling(..., rows=(None, None))` is left, the whole partition.
 
         **State** All rows, distributed by the partition; without one they are on one worker. A watermark drops partitions
         that it closes (by a `window_end` among their columns), not the early rows of a partition.
@@ -126,16 +133,17 @@ class Ordered(Handle):
         [(('a', 5, 2), 1), (('a', 7, 1), 1)]
         [(('a', 5, 1), 1), (('a', 5, 2), -1), (('a', 7, 1), -1)]
         """
-        with located(user_line()):
-            items = [order_by] if isinstance(order_by, str | OrderBy | Expr) else order_by
-            order = self._order("window", order_by) if len(items) else ()
-            return Window(self, self._partition(partition_by), order)
+        source = user_line()
+        with located(source):
+            items = [order_by] if isinstance(order_by, str | OrderBy | Expr) else list(order_by)
+            stream, order, partition = self._placed_by("window" if items else "", items, partition_by, source)
+            return Window(stream, partition, order, self.columns)
 
     def with_row_number(
         self,
         name: str,
-        order_by: str | OrderBy | Sequence[str | OrderBy],
-        partition_by: str | Sequence[str] = (),
+        order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr],
+        partition_by: str | Expr | Sequence[str | Expr] = (),
     ) -> Stream:
         """All columns, and each row's place in its partition, from 1: `window(...).with_columns(name=dbsp.row_number())`.
 
@@ -153,29 +161,27 @@ class Ordered(Handle):
         [((3, 1), 1), ((5, 2), 1)]
         [((5, 2), -1)]
         """
-        with located(user_line()):
-            self._order("with_row_number", order_by)
+        source = user_line()
+        with located(source):
+            self._placed_by("with_row_number", order_by, partition_by, source)
         return self.window(partition_by, order_by).with_columns(**{name: row_number()})
 
-    def _order(self, what: str, by: str | OrderBy | Sequence[str | OrderBy]) -> tuple[OrderBy, ...]:
-        """An order by columns that are there."""
-        items = [by] if isinstance(by, str | OrderBy | Expr) else by
-        order = tuple(item if isinstance(item, OrderBy) else OrderBy(self._name(item, BEFORE)) for item in items)
-        for item in order:
-            if item.column not in self.schema:
-                raise missing_column(item.column, self.schema)
-        if not order:
+    def _placed_by(
+        self, what: str, by: Any, partition_by: Any, source: SourceLine | None
+    ) -> tuple[Stream, tuple[OrderBy, ...], tuple[str, ...]]:
+        """The stream with a column for each key that is none, the order and the partition by columns; `what` needs an order."""
+        items = [by] if isinstance(by, str | OrderBy | Expr) else list(by)
+        if what and not items:
             raise CircuitError(f"{what} needs an order", 'such as dbsp.desc("x"); ties are broken by all columns')
-        return order
-
-    def _partition(self, names: str | Sequence[str]) -> tuple[str, ...]:
-        """Columns that are there."""
-        single = isinstance(names, str | Expr)
-        partition = tuple(self._name(item, BEFORE) for item in ([names] if single else names))
-        for name in partition:
-            if name not in self.schema:
-                raise missing_column(name, self.schema)
-        return partition
+        per = [partition_by] if isinstance(partition_by, str | Expr) else list(partition_by)
+        stream, names = with_keys(
+            self, [*(item.column if isinstance(item, OrderBy) else item for item in items), *per], source
+        )
+        order = tuple(
+            replace(item, column=name) if isinstance(item, OrderBy) else OrderBy(name)
+            for item, name in zip(items, names, strict=False)
+        )
+        return stream, order, names[len(items) :]
 
 
 def _check_count(what: str, name: str, count: Any, least: int) -> None:

@@ -19,6 +19,7 @@ from dbsp.expr.expression import ColumnRef, Expression, Literal, resolve
 from dbsp.expr.other_names import WINDOWED
 from dbsp.expr.types import adopt, is_integer
 from dbsp.operators.order.window_calls import NEIGHBOURS, WindowCall
+from dbsp.stream.computed_keys import only
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed, placed_in_aggregate
 from dbsp.windows import WindowFunction, aggregate_name, frame_of
@@ -40,6 +41,7 @@ class Window(Answering):
     stream: Handle
     partition: tuple[str, ...]
     order: tuple[OrderBy, ...]
+    shows: tuple[str, ...]
 
     def with_columns(self, **functions: WindowFunction) -> Stream:
         """All columns, and the window functions under their names, all in one pass.
@@ -121,9 +123,7 @@ class Window(Answering):
             schema=Schema((*below.schema.columns, *columns)), source=source,
         )  # fmt: skip
         made = self.stream._made(node)
-        if not computed:
-            return made
-        return made._selected([(name, name) for name in (*schema.names, *functions)], source)
+        return only(made, (*self.shows, *functions), source)
 
 
 def _placed(function: WindowFunction, node: Node) -> WindowFunction:

@@ -140,10 +140,7 @@ MISTAKES = {
         "an expression needs a name: expression=(delay * 2) at=circuit.py:LINE; write name=(delay * 2)"
     ),
     "t.limit(3)": 'top_k needs an order at=circuit.py:LINE; such as dbsp.desc("x"); ties are broken by all columns',
-    't.limit(3, by="id", partition_by=col("at").truncate("day"))': (
-        'an expression needs a name: expression=at.truncate("day") at=circuit.py:LINE; '
-        "add it as a column before: .with_columns(x=…), then name x here"
-    ),
+    't.limit(3, by="id", partition_by=["nme"])': 'no such column: column="nme" at=circuit.py:LINE; did you mean "name"?',
     't.join(u, col("name") == col("name_right"))': (
         "an expression needs a name: expression=(name == name_right) at=circuit.py:LINE; "
         'write on="k" or on={"left": "right"} for what is equal, and where=condition for the rest, with columns as after the join'

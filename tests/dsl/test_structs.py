@@ -158,7 +158,13 @@ def test_user_functions_take_and_make_structs() -> None:
         (lambda: T.select(x=col("address").nullif(col("address"))), "structs are not compared"),
         (lambda: T.select(x=col("address").cast(dbsp.STRING)), "there is no cast from struct"),
         (lambda: T.select(x=col("address").try_cast(dbsp.struct_of({"zip": dbsp.STRING}))), "there is no cast"),
-        (lambda: T.group_by("address.zip"), '.with_columns(zip=dbsp.col("address.zip"))'),
+        (lambda: T.with_columns(zip=col("id")).group_by("address.zip"), '.with_columns(zip_2=dbsp.col("address.zip"))'),
+        (
+            lambda: T.with_columns(zip=col("id")).join(T, on="address.zip"),
+            '.with_columns(zip_2=dbsp.col("address.zip"))',
+        ),
+        (lambda: T.group_by("address.zap"), 'did you mean "zip"?'),
+        (lambda: T.limit(1, by="address.zap"), 'did you mean "zip"?'),
         (lambda: T.flatten(), '.unnest("struct") for columns'),  # noqa: PLW0108 (its name alone is refused)
         (lambda: dbsp.struct({"zip": dbsp.INT64}), "write dbsp.struct_of({…}) for the type"),
         (dbsp.struct, "fields of different names"),
@@ -173,6 +179,79 @@ def test_what_is_refused(made: Callable[[], Any], message: str) -> None:
     with pytest.raises((CircuitError, AttributeError)) as caught:
         made()
     assert message in str(caught.value)
+
+
+Z = dbsp.table("z", {"zip": dbsp.INT64, "town": dbsp.STRING})
+PATHS: dict[str, tuple[Any, Any]] = {
+    "group_by": (
+        T.group_by("address.zip", col("address")["street"]).aggregate(n=dbsp.count()),
+        T.group_by(zip=col("address.zip"), street=col("address.street")).aggregate(n=dbsp.count()),
+    ),
+    "rollup": (
+        T.rollup("address.zip").aggregate(n=dbsp.count()), T.rollup(zip=col("address.zip")).aggregate(n=dbsp.count()),
+    ),
+    "grouping_sets": (
+        T.grouping_sets([["address.zip"], ["id"], []]).aggregate(n=dbsp.count()),
+        T.with_columns(zip=col("address.zip")).grouping_sets([["zip"], ["id"], []]).aggregate(n=dbsp.count()),
+    ),
+    "pivot": (
+        T.group_by("id").pivot("address.zip", [7, None], n=dbsp.count()),
+        T.with_columns(zip=col("address.zip")).group_by("id").pivot("zip", [7, None], n=dbsp.count()),
+    ),
+    "limit": (
+        T.limit(1, by=[dbsp.desc("address.geo.lat"), "id"], partition_by="address.zip"),
+        T.with_columns(zip=col("address.zip"), lat=col("address.geo.lat"))
+        .limit(1, by=[dbsp.desc("lat"), "id"], partition_by="zip").drop("zip", "lat"),
+    ),
+    "top_k": (
+        T.top_k(2, by=-col("id") % 3, partition_by=col("address")["zip"], rank="place"),
+        T.with_columns(zip=col("address.zip"), by=-col("id") % 3)
+        .top_k(2, by="by", partition_by="zip", rank="place").drop("zip", "by"),
+    ),
+    "window": (
+        T.window(col("id") % 2, ["address.geo.lat", "id"]).select("id", n=dbsp.row_number(), low=dbsp.first_value("address.zip")),
+        T.with_columns(odd=col("id") % 2, lat=col("address.geo.lat"))
+        .window("odd", ["lat", "id"]).select("id", n=dbsp.row_number(), low=dbsp.first_value("address.zip")),
+    ),
+    "join": (
+        T.join(Z, on={"address.zip": "zip"}, how="full"),
+        T.with_columns(zip=col("address.zip")).join(Z, on="zip", how="full"),
+    ),
+    "join to a field": (
+        Z.join(T, left_on="zip", right_on="address.zip", where=col("town") != "x"),
+        Z.join(T.with_columns(key=col("address.zip")), on={"zip": "key"}, where=col("town") != "x"),
+    ),
+    "semi": (
+        T.join(Z, on={"address.zip": "zip"}, how="semi"),
+        T.with_columns(zip=col("address.zip")).join(Z, on="zip", how="semi").drop("zip"),
+    ),
+    "itself": (
+        T.join(T, on="address.zip").select("zip", "id", "id_right", "address_right.street"),
+        T.with_columns(zip=col("address.zip")).join(T.with_columns(zip=col("address.zip")), on="zip")
+        .select("zip", "id", "id_right", "address_right.street"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_field_stands_where_a_column_may(name: str) -> None:
+    """As if it had been added as a column before; in partitions and orders expressions too."""
+    with dbsp.open(
+        dbsp.circuit("c", dict(zip(("v", "w"), PATHS[name], strict=True)) | {"t": T, "z": Z}), workers=2
+    ) as run:
+        assert run.view("v").to_arrow().column_names == run.view("w").to_arrow().column_names
+        chance = random.Random(name)
+        run.push("z", [{"zip": zip_, "town": "y"} for zip_ in (7, 8)])
+        run.push("t", [{"id": key, "address": {"street": "a", "zip": 7 + key % 2}} for key in range(12)])
+        for _ in range(6):
+            for key in chance.sample(range(12), 4):
+                zip_, lat = chance.choice([7, 8, None]), chance.choice([1.5, 2.5, None])
+                address = {"street": chance.choice("ab"), "zip": zip_, "geo": {"lat": lat}}
+                run.push("t", [{"id": key, "address": chance.choice([address, address, None])}])
+            run.delete("t", [{"id": chance.randrange(12)}])
+            run.push("z", [{"zip": chance.choice([7, 8, 9, None]), "town": chance.choice("xy")}])
+            run.step()
+            assert seen(run, "v") == seen(run, "w") != []
 
 
 def test_a_column_with_a_dot_in_its_name_is_that_column() -> None:

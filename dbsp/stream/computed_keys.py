@@ -1,0 +1,106 @@
+"""Keys that are no columns, a field of a struct or an expression: they become columns below what needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dbsp.circuit.nodes import SourceLine
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr, unwrap
+from dbsp.expr.expression import Call, ColumnRef, Expression
+from dbsp.expr.names import missing_column
+from dbsp.expr.struct_functions import FIELD, path_of
+from dbsp.stream.owners import placed
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.stream.handle import Handle
+    from dbsp.stream.stream import Stream
+
+
+def key_of(value: str | Expr, stream: Handle) -> str | Expression:
+    """The name of a column, or what a key computes."""
+    if not isinstance(value, str | Expr):
+        raise CircuitError(f"not a column: got={value!r}", "give column names, or expressions")
+    expression = ColumnRef(value) if isinstance(value, str) else placed(unwrap(value), stream.node)
+    if not isinstance(expression, ColumnRef):
+        return expression
+    if expression.name in stream.schema:
+        return expression.name
+    path = path_of(expression.name, stream.schema)
+    if path is None:
+        raise missing_column(expression.name, stream.schema)
+    return path
+
+
+def field_of(value: str | Expr, stream: Handle) -> tuple[str, Expression] | None:
+    """What a field of a struct is called, its own name, and how it is read; None for anything else."""
+    if not isinstance(value, str | Expr):
+        return None
+    expression = ColumnRef(value) if isinstance(value, str) else placed(unwrap(value), stream.node)
+    path = path_of(expression.name, stream.schema) if isinstance(expression, ColumnRef) else expression
+    if isinstance(path, Call) and path.function == FIELD:
+        return str(path.options[0]), path
+    return None
+
+
+def with_fields(
+    stream: Handle, keys: Sequence[Any], source: SourceLine | None, taken: Sequence[str] = ()
+) -> tuple[Stream, tuple[Any, ...]]:
+    """The stream with every field of a struct among the keys as a column under its own name, and the keys named so.
+
+    **Errors** `CircuitError` where a column has that name already, or another key.
+    """
+    added: dict[str, Expression] = {}
+    named: list[Any] = []
+    for key in keys:
+        field = None if isinstance(key, str) and key in stream.schema else field_of(key, stream)
+        if field is None:
+            named.append(key)
+            continue
+        name, value = field
+        if name in stream.schema or name in taken or added.get(name, value) != value:
+            hint = f"name it before: .with_columns({name}_2=dbsp.col({str(value)!r})), and take that column"
+            hint = hint.replace(repr(str(value)), f'"{key}"') if isinstance(key, str) else hint
+            raise CircuitError(f"a field has the name of another column: column={name} field={value}", hint)
+        added[name] = value
+        named.append(name)
+    return _and(stream, added, source), tuple(named)
+
+
+def with_keys(stream: Handle, keys: Sequence[Any], source: SourceLine | None) -> tuple[Stream, tuple[str, ...]]:
+    """The stream with every key that is no column as a column under a name of its own, and what all keys are called."""
+    added: dict[str, Expression] = {}
+    names: list[str] = []
+    for key in keys:
+        value = key_of(key, stream)
+        if isinstance(value, str):
+            names.append(value)
+            continue
+        name = next((name for name, other in added.items() if other == value), None) or _free(stream.schema, added)
+        added[name] = value
+        names.append(name)
+    return _and(stream, added, source), tuple(names)
+
+
+def _free(schema: Schema, added: Mapping[str, Expression]) -> str:
+    """A name that no column has."""
+    name = f"__key_{len(added)}"
+    while name in schema:
+        name = f"_{name}"
+    return name
+
+
+def _and(stream: Handle, added: Mapping[str, Expression], source: SourceLine | None) -> Stream:
+    """The stream's columns and these."""
+    made = stream._made(stream.node)
+    if not added:
+        return made
+    kept = [(name, name) for name in stream.columns]
+    return made._selected([*kept, *((name, Expr(value)) for name, value in added.items())], source)
+
+
+def only(stream: Stream, names: Sequence[str], source: SourceLine | None) -> Stream:
+    """The stream without the columns that were added."""
+    return stream if stream.columns == tuple(names) else stream._selected([(name, name) for name in names], source)
