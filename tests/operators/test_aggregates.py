@@ -177,6 +177,44 @@ def test_nothing_stays_of_a_group_that_vanished(call: str) -> None:
     assert [driver.stored(index) for index in range(len(driver.traces))] == [{}] * len(driver.traces)
 
 
+EVERY = (
+    *ALL,
+    "sum f",
+    "avg m",
+    "min s",
+    "max f",
+    "count_distinct x",
+    "count x",
+    "corr f x",
+    "covar_samp x f",
+)
+
+
+@quick
+@given(
+    rows=st.lists(st.tuples(keys, integers, floats, money, texts, st.none()), min_size=1, max_size=8),
+    data=st.data(), bits=hashes,
+)  # fmt: skip
+def test_answers_are_those_of_the_z_set_alone(rows: list[Any], data: st.DataObject, bits: int | None) -> None:
+    """Whatever is below zero: however the same change is cut into steps, and whatever came and went on the way."""
+    weights = data.draw(st.lists(st.integers(-3, 3), min_size=len(rows), max_size=len(rows)))
+    detours = data.draw(st.lists(st.lists(st.integers(-3, 3), min_size=len(rows), max_size=len(rows)), max_size=4))
+    with hashed(bits):
+        once, often = Grouped(("k",), *EVERY), Grouped(("k",), *EVERY)
+        once.feed(list(zip(rows, weights, strict=True)))
+        left = list(weights)
+        for step in detours:
+            often.feed(list(zip(rows, step, strict=True)))
+            left = [a - b for a, b in zip(left, step, strict=True)]
+        often.feed(list(zip(rows, left, strict=True)))
+        assert often.answer == once.answer
+        held = total(zip(rows, weights, strict=True))
+        for answer in once.answer:
+            of = total(((row[1],), w) for row, w in held.items() if row[0] == answer[0] and row[1] is not None)
+            there = [value for (value,), weight in of.items() for _ in range(weight)]
+            assert answer[1] == cont(there, 1, 2)
+
+
 def test_a_quantile_moves_no_more_rows_than_changed() -> None:
     driver = Grouped(("k",), "median x")
     driver.feed([(row(x=v), 1) for v in range(20_000)])

@@ -106,8 +106,8 @@ class Moments:
         below = np.prod(self.found[:, denominators], axis=1)
         exponent = self.exponents[:, numerators].sum(axis=1)
         shift = self.exponents[:, denominators].sum(axis=1)
-        below, shift = (np.sqrt(below), shift // 2) if root else (below, shift)
         valid = below > 0
+        below, shift = (np.sqrt(np.maximum(below, 0)), shift // 2) if root else (below, shift)
         quotient = np.divide(above, below, out=np.zeros(len(above)), where=valid)
         with np.errstate(over="ignore", under="ignore"):
             return np.asarray(np.ldexp(quotient, exponent - shift))

@@ -1,13 +1,16 @@
 """Medians and quantiles, exact: the values of a group in two heaps that meet at the place asked for.
 
 **State** per group the values in two sorted traces: `low` holds those up to a pivot, from the top down, `high` the others, from
-the bottom up; beside them the pivot, and how many values there are in all and in `low`.
+the bottom up; beside them the pivot, and how many values there are in all and in `low`. And the values that are deleted more
+often than they came, which are none of the group's; there are none, but where a delete is in an earlier step than its insert.
 
 **Law** with n values and the place i, the value at i is the greatest of `low`, and the one at i + 1 that value again or the
 least of `high`; the change of a step is put on its side of the pivot, then rows move over until the heaps meet at i again.
+A value counts as often as its weight is above zero: the answer is that of the Z-set, however it came about.
 
 **Cost** in proportion to the change: a row that comes or goes moves the place by one at most, and so at most that many rows
-from heap to heap; each move reads the front of a heap. A group's first load moves i rows once.
+from heap to heap; each move reads the front of a heap. A deleted value is looked up in its heap. A group's first load moves
+i rows once.
 
 Source: the running median with two heaps; here the heaps are traces, so that rows can leave from their middle too.
 """
@@ -40,7 +43,7 @@ from dbsp.zset.schema import FLOAT64, Arrangement, OrderBy
 Counts = npt.NDArray[np.int64]
 ROWS_MAX = 1 << 32
 _FIRST_READ, _GROWTH = 4, 4
-_LOW, _HIGH, _SIZES, _PIVOTS = range(4)
+_LOW, _HIGH, _SIZES, _PIVOTS, _OWED = range(5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +98,11 @@ class QuantilePart:
         return (OrderBy(self.value, descending=True),), (OrderBy(self.value),)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The low values, the high values, the counts (all, low), the pivots."""
+        """The low values, the high values, the counts (all, low), the pivots, the values below zero."""
         schema, keys = self.values.schema, self.values.keys
         low, high = (Arrangement(schema=schema, key=keys.names, order=order) for order in self.orders())
         counts = Arrangement(schema=keys, key=keys.names, weights=2)
-        return low, high, counts, Arrangement(schema=schema, key=keys.names)
+        return low, high, counts, Arrangement(schema=schema, key=keys.names), low
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
         """The quantile before and after the change."""
@@ -111,7 +114,7 @@ class QuantilePart:
         old = self._answer(heaps)
         if len(delta) == 0:
             return old, old
-        heaps.add(delta)
+        owed = heaps.add(delta, state.spine(_OWED))
         heaps.balance()
         new = self._answer(heaps)
         change = replace(groups, weights=heaps.counts - counts, row_hash=None, arrangement=arrangements[_SIZES])
@@ -121,6 +124,7 @@ class QuantilePart:
         ]
         kept.append(change.filter((change.weights != 0).any(axis=1)))
         kept.append(arrange(heaps.pivots.change(pivots, groups, self.values), arrangements[_PIVOTS]))
+        kept.append(owed)
         for index, batch in enumerate(kept):
             if len(batch):
                 state.append(index, batch)
@@ -203,18 +207,36 @@ class _Heaps:
     spines: list[Spine]
     changes: tuple[list[Batch], list[Batch]] = field(default_factory=lambda: ([], []))
 
-    def add(self, delta: Batch) -> None:
-        """Put each row on its side of the pivot."""
+    def add(self, delta: Batch, owed: Spine) -> Batch:
+        """Put what came and went of the values above zero on its side of the pivot; the change of those below zero."""
         group = group_of(self.groups, delta)
         below = not_above(delta.column(self.part.value), gather(self.pivots.values, group))
+        old = owed.sums(delta)[:, 0]
+        gone = (delta.weight < 0) & (old == 0)  # what comes needs no look-up
+        for heap, side in ((_LOW, below), (_HIGH, ~below)):
+            some = np.flatnonzero(gone & side)
+            if len(some):
+                old[some] = self._held(heap, delta.take(some))
+        new = checked_sum(old.reshape(-1, 1), delta.weights)[:, 0]
+        came = np.maximum(new, 0) - np.maximum(old, 0)
         change = np.zeros_like(self.counts)
-        scatter_add(change, group, np.column_stack([delta.weight, np.where(below, delta.weight, 0)]))
+        scatter_add(change, group, np.column_stack([came, np.where(below, came, 0)]))
         self.counts = checked_sum(self.counts, change)
         if int(self.counts.max(initial=0)) >= ROWS_MAX:
             raise CapacityError(f"a quantile has too many values: rows_max={ROWS_MAX}", "group by more columns")
-        rows = delta.loose()
-        self._put(_LOW, rows.filter(below))
-        self._put(_HIGH, rows.filter(~below))
+        rows = delta.loose().with_weights(came.reshape(-1, 1))
+        self._put(_LOW, rows.filter(below & (came != 0)))
+        self._put(_HIGH, rows.filter(~below & (came != 0)))
+        lacking = np.minimum(new, 0) - np.minimum(old, 0)
+        return replace(delta, weights=lacking.reshape(-1, 1)).filter(lacking != 0)
+
+    def _held(self, heap: int, rows: Batch) -> Counts:
+        """How often a heap holds each row; they are numbered by their weights to be found again in its order."""
+        numbered = rows.loose().with_weights(np.arange(1, len(rows) + 1).reshape(-1, 1))
+        asked = arrange(numbered, self.part.arrangements()[heap])
+        found = np.empty(len(rows), np.int64)
+        found[asked.weight - 1] = self.spines[heap].sums(asked)[:, 0]
+        return found
 
     def balance(self) -> None:
         """Move rows over until the value at the place is the greatest of the low heap."""
