@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dbsp.aggregates import Aggregate
-from dbsp.aggregates.counts import Count
+from dbsp.aggregates.counts import Count, CountDistinct
 from dbsp.aggregates.positions import Extreme
 from dbsp.aggregates.sums import Avg, Sum
 from dbsp.circuit.source_lines import located, user_line
@@ -151,7 +151,7 @@ def first_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFu
     **Cost** a change of that value changes every row of the partition; other changes touch their row alone. With
     `ignore_nulls` the rows before that value are read.
     """
-    return WindowFunction(function="first_value", argument=_argument(argument), skips=ignore_nulls)
+    return WindowFunction(function="first_value", argument=_argument(argument), skips=_skips(ignore_nulls))
 
 
 def last_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFunction:
@@ -159,7 +159,7 @@ def last_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFun
 
     `ignore_nulls` and **Cost** as `first_value`.
     """
-    return WindowFunction(function="last_value", argument=_argument(argument), skips=ignore_nulls)
+    return WindowFunction(function="last_value", argument=_argument(argument), skips=_skips(ignore_nulls))
 
 
 def nth_value(argument: str | Expr, n: int, *, ignore_nulls: bool = False) -> WindowFunction:
@@ -181,7 +181,7 @@ def nth_value(argument: str | Expr, n: int, *, ignore_nulls: bool = False) -> Wi
     [((1, 20), -1), ((2, 20), -1), ((2, 30), 1), ((3, 20), -1), ((3, 30), 1)]
     """
     place = _count("nth_value", n, least=1)
-    return WindowFunction(function="nth_value", argument=_argument(argument), offset=place, skips=ignore_nulls)
+    return WindowFunction(function="nth_value", argument=_argument(argument), offset=place, skips=_skips(ignore_nulls))
 
 
 def rolling(
@@ -219,8 +219,9 @@ def rolling(
     """
     with located(user_line()):
         function = aggregate_name(aggregate)
-        if function not in AGGREGATES or aggregate.order:
+        if not rolls(aggregate):
             hint = (
+                'for all of a partition group by it and join that, .join(grouped, on="k"); else '
                 f"one of dbsp.{', dbsp.'.join(AGGREGATES)}; for another join the rows with those near them, "
                 '.interval_join(same, on="at", by="k", lower=-dbsp.hours(1), upper=dbsp.hours(0)), and group by the row;'
                 ' for so many rows number them before, .with_row_number("n", …), and join on="n" with lower=-3, upper=0'
@@ -250,7 +251,14 @@ def aggregate_name(value: Any) -> str:
             return "avg"
         case Extreme(greatest=greatest):
             return "max" if greatest else "min"
-    return value.kind.sql(("…",) * len(value.arguments)).replace("(…)", "")
+        case CountDistinct():
+            return "count_distinct"
+    return value.kind.sql(("…",) * len(value.arguments)).partition("(")[0]
+
+
+def rolls(value: Any) -> bool:
+    """Whether it is an aggregate that `rolling` takes."""
+    return isinstance(value, Aggregate) and isinstance(value.kind, Count | Sum | Avg | Extreme)
 
 
 def frame_of(function: WindowFunction, unit: str | None) -> Frame | None:
@@ -315,12 +323,19 @@ def _pair(what: str, bounds: Any, zero: Any) -> tuple[Any, Any]:
     return bounds
 
 
+def _skips(ignore_nulls: Any) -> bool:
+    if isinstance(ignore_nulls, bool):
+        return ignore_nulls
+    with located(user_line()):
+        raise CircuitError(f"ignore_nulls is True or False: got={ignore_nulls!r}")
+
+
 def _neighbour(function: str, argument: Any, offset: int, default: Any, ignore_nulls: bool) -> WindowFunction:
     return WindowFunction(
         function=function,
         argument=_argument(argument),
         offset=_count(function, offset, least=1 if ignore_nulls else 0),
-        skips=ignore_nulls,
+        skips=_skips(ignore_nulls),
         default=None if default is NOTHING or default is None else unwrap(default),
     )
 

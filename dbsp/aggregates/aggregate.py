@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dbsp.aggregates.kind import Argument, Kind
+from dbsp.aggregates.ordering import ComputedOrder
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import NotAValue
@@ -100,8 +101,10 @@ def argument_of(value: Any) -> Expression:
 def order_of(what: str, order_by: Any, needed: bool) -> tuple[OrderBy, ...]:
     """The ordering columns of an aggregate, as a user may write them."""
     with located(user_line()):
-        listed: Sequence[Any] = [order_by] if isinstance(order_by, str | OrderBy | Expr) else list(order_by or ())
-        order = tuple(item if isinstance(item, OrderBy) else OrderBy(column_name(item, BEFORE)) for item in listed)
+        one = isinstance(order_by, str | OrderBy | ComputedOrder | Expr)
+        listed: Sequence[Any] = [order_by] if one else list(order_by or ())
+        plain = [item.expression if isinstance(item, ComputedOrder) else item for item in listed]
+        order = tuple(item if isinstance(item, OrderBy) else OrderBy(column_name(item, BEFORE)) for item in plain)
         if needed and not order:
             raise CircuitError(
                 f"{what} needs an order: rows have none of their own", f'such as {what}("x", order_by="at")'

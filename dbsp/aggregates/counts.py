@@ -15,7 +15,7 @@ from dbsp.expr.expression import Call, ColumnRef, Literal
 from dbsp.operators.groups.measures import Valid
 from dbsp.operators.groups.mode_part import ModePart
 from dbsp.operators.groups.sums import Counted
-from dbsp.zset.schema import INT64, Column, is_scalar
+from dbsp.zset.schema import INT64, Column, is_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Mode:
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
         """The argument's type."""
         (argument,) = arguments
-        if not is_scalar(argument.type):
-            hint = "take a field of a struct, or explode a list first"
-            raise CircuitError(f"mode is for single values: argument={argument.text} type={argument.type}", hint)
+        if is_list(argument.type):
+            hint = 'explode the list first, .explode(…), or join its elements: .list_join(",")'
+            raise CircuitError(f"mode is not for lists: argument={argument.text} type={argument.type}", hint)
         return Column(name, argument.type)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.counts import count
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
-from dbsp.aggregates.sums import avg, number
+from dbsp.aggregates.sums import avg
+from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
+from dbsp.expr.types import is_number
 from dbsp.operators.groups.covariance_part import PairCall
 from dbsp.zset.schema import FLOAT64, Column
 
@@ -24,7 +26,11 @@ class Paired:
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
         """A float64."""
         for argument in arguments:
-            number(self.function, argument)
+            if not is_number(argument.type):
+                hint = f"write {argument.written}.cast(dbsp.INT64) for it"
+                raise CircuitError(
+                    f"{self.function} is for numbers: argument={argument.text} type={argument.type}", hint
+                )
         return Column(name, FLOAT64)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:

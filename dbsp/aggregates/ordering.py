@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from dbsp.circuit.source_lines import located, user_line
-from dbsp.expr.build import BEFORE, Expr, column_name
+from dbsp.expr.build import BEFORE, Expr, column_name, unwrap
+from dbsp.expr.expression import ColumnRef
 from dbsp.zset.schema import OrderBy
 
 
-def _column(column: Any) -> str:
+@dataclass(frozen=True, slots=True)
+class ComputedOrder:
+    """An order by an expression, which becomes a column below what sorts by it."""
+
+    expression: Expr
+    descending: bool = False
+    nulls_first: bool = False
+
+
+def _by(column: str | Expr, descending: bool, nulls_first: bool) -> OrderBy | ComputedOrder:
     with located(user_line()):
-        return column_name(column, BEFORE)
+        if isinstance(column, Expr) and not isinstance(unwrap(column), ColumnRef):
+            return ComputedOrder(column, descending, nulls_first)
+        return OrderBy(column_name(column, BEFORE), descending, nulls_first)
 
 
-def asc(column: str | Expr, nulls_first: bool = False) -> OrderBy:
+def asc(column: str | Expr, nulls_first: bool = False) -> OrderBy | ComputedOrder:
     """Ascending order, nulls last unless asked otherwise."""
-    return OrderBy(_column(column), False, nulls_first)
+    return _by(column, False, nulls_first)
 
 
-def desc(column: str | Expr, nulls_first: bool = False) -> OrderBy:
+def desc(column: str | Expr, nulls_first: bool = False) -> OrderBy | ComputedOrder:
     """Descending order, nulls last unless asked otherwise."""
-    return OrderBy(_column(column), True, nulls_first)
+    return _by(column, True, nulls_first)

@@ -223,7 +223,8 @@ class Expr(Numbers, Texts, Moments, Lists, Structs):
         """Whether it equals one of these constants; with a None among them the answer is true or null, as in SQL."""
         with located(user_line()):
             if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-                raise CircuitError(f"is_in takes several constants: got={values!r}", "such as .is_in([1, 2])")
+                hint = 'such as .is_in([1, 2]); rows that another stream has: .join(other, on="k", how="semi")'
+                raise CircuitError(f"is_in takes several constants: got={values!r}", hint)
         return self._call(logic.IS_IN, options=(tuple(values),))
 
     def fill_null(self, value: Any) -> Expr:

@@ -351,7 +351,14 @@ def _resolve(expression: Expression, schema: Schema) -> Expression:
     args = tuple(_resolve(arg, schema) for arg in expression.args)
     types = tuple(arg.dtype if isinstance(arg, Literal) else arg.type(schema) for arg in args)
     operands = Operands(expression.function.name, args, types, expression.options)
-    call = Call(expression.function, expression.function.fit(operands), expression.options)
+    try:
+        call = Call(expression.function, expression.function.fit(operands), expression.options)
+    except CircuitError as error:
+        named = [a.value for a in args if isinstance(a, Literal) and isinstance(a.value, str) and a.value in schema]
+        if not named:
+            raise
+        hint = f'a text is itself here: write dbsp.col("{named[0]}") for the column'
+        raise CircuitError(error.message, hint) from error
     call.type(schema)
     return call
 

@@ -24,6 +24,7 @@ from dbsp.expr.struct_functions import path_of
 from dbsp.stream.computed_keys import with_fields
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed_in_aggregate
+from dbsp.windows import WindowFunction
 from dbsp.zset.schema import INT64, Schema
 
 if TYPE_CHECKING:
@@ -319,6 +320,12 @@ def _is(column: str, value: Any) -> Expr:
 
 
 def _aggregate(name: str, aggregate: Any) -> Aggregate:
+    if isinstance(aggregate, WindowFunction):
+        group = {"first_value": 'dbsp.first("x", order_by="at")', "last_value": 'dbsp.last("x", order_by="at")',
+                 "nth_value": 'dbsp.array_agg("x", order_by="at"), and .element(n) of it after that'}  # fmt: skip
+        hint = f"of a group it is {group[aggregate.function]}; " if aggregate.function in group else ""
+        beside = f"{hint}beside each row it is .window(…).with_columns({name}=dbsp.{aggregate.function}(…))"
+        raise CircuitError(f"a window function is no aggregate: name={name} got={aggregate.function}", beside)
     if not isinstance(aggregate, Aggregate):
         hint = f"write {name}=dbsp.max(…) or another aggregate of dbsp, such as count, sum, avg, median, string_agg"
         raise CircuitError(f"not an aggregate: name={name} got={aggregate!r}", hint)

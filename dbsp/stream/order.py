@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dbsp.aggregates.ordering import ComputedOrder
 from dbsp.algebra.top_k import TopK
 from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
@@ -20,6 +20,10 @@ from dbsp.zset.schema import INT64, Column, OrderBy, Schema
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
 
+One = str | OrderBy | ComputedOrder | Expr
+By = One | Sequence[One]
+ONE = (str, OrderBy, ComputedOrder, Expr)
+
 
 class Ordered(Handle):
     """The first rows of partitions, and rows beside their neighbours."""
@@ -29,7 +33,7 @@ class Ordered(Handle):
     def top_k(
         self,
         k: int,
-        by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] = (),
+        by: By = (),
         partition_by: str | Expr | Sequence[str | Expr] = (),
         rank: str | None = None,
         offset: int = 0,
@@ -80,7 +84,7 @@ class Ordered(Handle):
     def limit(
         self,
         k: int,
-        by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] = (),
+        by: By = (),
         partition_by: str | Expr | Sequence[str | Expr] = (),
         offset: int = 0,
     ) -> Stream:
@@ -103,7 +107,7 @@ class Ordered(Handle):
     def window(
         self,
         partition_by: str | Expr | Sequence[str | Expr] = (),
-        order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] = (),
+        order_by: By = (),
     ) -> Window:
         """Each row beside the others of its partition, in order: `.with_columns(n=dbsp.row_number(), ...)` follows.
 
@@ -135,14 +139,14 @@ class Ordered(Handle):
         """
         source = user_line()
         with located(source):
-            items = [order_by] if isinstance(order_by, str | OrderBy | Expr) else list(order_by)
+            items = [order_by] if isinstance(order_by, ONE) else list(order_by)
             stream, order, partition = self._placed_by("window" if items else "", items, partition_by, source)
             return Window(stream, partition, order, self.columns)
 
     def with_row_number(
         self,
         name: str,
-        order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr],
+        order_by: By,
         partition_by: str | Expr | Sequence[str | Expr] = (),
     ) -> Stream:
         """All columns, and each row's place in its partition, from 1: `window(...).with_columns(name=dbsp.row_number())`.
@@ -170,18 +174,25 @@ class Ordered(Handle):
         self, what: str, by: Any, partition_by: Any, source: SourceLine | None
     ) -> tuple[Stream, tuple[OrderBy, ...], tuple[str, ...]]:
         """The stream with a column for each key that is none, the order and the partition by columns; `what` needs an order."""
-        items = [by] if isinstance(by, str | OrderBy | Expr) else list(by)
+        items = [by] if isinstance(by, ONE) else list(by)
         if what and not items:
             raise CircuitError(f"{what} needs an order", 'such as dbsp.desc("x"); ties are broken by all columns')
         per = [partition_by] if isinstance(partition_by, str | Expr) else list(partition_by)
-        stream, names = with_keys(
-            self, [*(item.column if isinstance(item, OrderBy) else item for item in items), *per], source
-        )
+        stream, names = with_keys(self, [*map(_sorted_by, items), *per], source)
         order = tuple(
-            replace(item, column=name) if isinstance(item, OrderBy) else OrderBy(name)
+            OrderBy(name, item.descending, item.nulls_first)
+            if isinstance(item, OrderBy | ComputedOrder)
+            else OrderBy(name)
             for item, name in zip(items, names, strict=False)
         )
         return stream, order, names[len(items) :]
+
+
+def _sorted_by(item: Any) -> Any:
+    """The column or expression of an order."""
+    if isinstance(item, OrderBy):
+        return item.column
+    return item.expression if isinstance(item, ComputedOrder) else item
 
 
 def _check_count(what: str, name: str, count: Any, least: int) -> None:

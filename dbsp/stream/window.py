@@ -22,7 +22,7 @@ from dbsp.operators.order.window_calls import NEIGHBOURS, WindowCall
 from dbsp.stream.computed_keys import only
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed, placed_in_aggregate
-from dbsp.windows import WindowFunction, aggregate_name, frame_of
+from dbsp.windows import WindowFunction, aggregate_name, frame_of, rolls
 from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, Column, OrderBy, Schema
 
 if TYPE_CHECKING:
@@ -135,9 +135,10 @@ def _placed(function: WindowFunction, node: Node) -> WindowFunction:
 
 def _check(name: str, function: Any, schema: Schema, order: tuple[OrderBy, ...]) -> None:
     if isinstance(function, Aggregate):
-        hint = (
-            f"write {name}=dbsp.rolling(dbsp.{aggregate_name(function)}(…), rows=(None, None)) for all of a partition"
-        )
+        called = aggregate_name(function)
+        framed = f"write {name}=dbsp.rolling(dbsp.{called}(…), rows=(None, None)) for all of a partition"
+        apart = f'for all of a partition: .join(stream.group_by("k").aggregate({name}=dbsp.{called}(…)), on="k")'
+        hint = framed if rolls(function) else apart
         raise CircuitError(f"an aggregate over a window needs a frame: name={name}", hint)
     if not isinstance(function, WindowFunction):
         hint = f"write {name}=dbsp.row_number() or another window function; .with_columns after it for expressions"

@@ -30,7 +30,8 @@ MISTAKES = {
         "a comparison with None is never true: expression=delay at=circuit.py:LINE; write .is_null() or .is_not_null()"
     ),
     't.filter(col("delay").is_in(3))': (
-        "is_in takes several constants: got=3 at=circuit.py:LINE; such as .is_in([1, 2])"
+        "is_in takes several constants: got=3 at=circuit.py:LINE; "
+        'such as .is_in([1, 2]); rows that another stream has: .join(other, on="k", how="semi")'
     ),
     't.with_columns(x=col("day") + 1)': (
         "add does not work on these types: operands=day (date32[day]) and 1 (constant) at=circuit.py:LINE; "
@@ -40,10 +41,31 @@ MISTAKES = {
         "a whole number is wanted: digits=0.5 at=circuit.py:LINE; give it as a plain int"
     ),
     't.rename("name")': 'rename takes a dict: got=\'name\' at=circuit.py:LINE; such as .rename({"old": "new"})',
-    't.top_k(3, by=dbsp.desc(col("id") + 1))': (
+    't.aggregate(x=dbsp.last("name", order_by=dbsp.desc(col("id") + 1)))': (
         "an expression needs a name: expression=(id + 1) at=circuit.py:LINE; "
         "add it as a column before: .with_columns(x=…), then name x here"
     ),
+    't.window("id", "at").with_columns(c=dbsp.corr("delay", "id"))': (
+        "an aggregate over a window needs a frame: name=c at=circuit.py:LINE; for all of a partition: "
+        '.join(stream.group_by("k").aggregate(c=dbsp.corr(…)), on="k")'
+    ),
+    't.group_by("id").aggregate(x=dbsp.nth_value("name", 2))': (
+        "a window function is no aggregate: name=x got=nth_value at=circuit.py:LINE; of a group it is "
+        'dbsp.array_agg("x", order_by="at"), and .element(n) of it after that; '
+        "beside each row it is .window(…).with_columns(x=dbsp.nth_value(…))"
+    ),
+    't.group_by("id").aggregate(x=dbsp.corr("delay", "name"))': (
+        'corr is for numbers: argument=name type=string at=circuit.py:LINE; write dbsp.col("name").cast(dbsp.INT64) for it'
+    ),
+    't.filter(col("id").is_in(t.select("id")))': (
+        "is_in takes several constants: got=Stream(Select (id: int64 not null)) at=circuit.py:LINE; "
+        'such as .is_in([1, 2]); rows that another stream has: .join(other, on="k", how="semi")'
+    ),
+    't.select(x=dbsp.coalesce(col("delay") * 2, "id"))': (
+        'coalesce does not work on these types: operands=(delay * 2) (int32) and "id" (constant) at=circuit.py:LINE; '
+        'a text is itself here: write dbsp.col("id") for the column'
+    ),
+    'dbsp.lag("id", ignore_nulls="yes")': "ignore_nulls is True or False: got='yes' at=circuit.py:LINE",
     'dbsp.table("x", ["x"])': (
         'not a schema: got=[\'x\'] at=circuit.py:LINE; write one such as {"id": dbsp.INT64, "name": dbsp.STRING}'
     ),

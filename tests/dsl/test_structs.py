@@ -204,9 +204,9 @@ PATHS: dict[str, tuple[Any, Any]] = {
         .limit(1, by=[dbsp.desc("lat"), "id"], partition_by="zip").drop("zip", "lat"),
     ),
     "top_k": (
-        T.top_k(2, by=-col("id") % 3, partition_by=col("address")["zip"], rank="place"),
+        T.top_k(2, by=[-col("id") % 3, dbsp.desc(col("id") * 2)], partition_by=col("address")["zip"], rank="place"),
         T.with_columns(zip=col("address.zip"), by=-col("id") % 3)
-        .top_k(2, by="by", partition_by="zip", rank="place").drop("zip", "by"),
+        .top_k(2, by=["by", dbsp.desc("id")], partition_by="zip", rank="place").drop("zip", "by"),
     ),
     "window": (
         T.window(col("id") % 2, ["address.geo.lat", "id"]).select("id", n=dbsp.row_number(), low=dbsp.first_value("address.zip")),
