@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import dbsp
 from dbsp import col, lit
 from examples.queries.gallery import query
@@ -12,6 +14,7 @@ readings = dbsp.table(
     primary_key="id",
 )
 alarms = dbsp.table("alarms", {"id": dbsp.INT64, "sensor": dbsp.STRING, "ts": dbsp.TIMESTAMP}, primary_key="id")
+MIDNIGHT = dt.datetime(2024, 1, 1)
 jobs = dbsp.table("jobs", {"id": dbsp.INT64, "began": dbsp.TIMESTAMP, "ended": dbsp.TIMESTAMP}, primary_key="id")
 
 
@@ -22,11 +25,59 @@ jobs = dbsp.table("jobs", {"id": dbsp.INT64, "began": dbsp.TIMESTAMP, "ended": d
 """)
 def carried_forward() -> dbsp.Stream:
     """What is each sensor's value where none came with the reading: the last one known? (`ignore nulls`)"""
-    order = ["ts", "id"]
-    counted = readings.window(partition_by="sensor", order_by=order)
-    spans = counted.with_columns(known=dbsp.rolling(dbsp.count("value"), rows=(None, 0)))
-    runs = spans.window(partition_by=["sensor", "known"], order_by=order)
-    return runs.select("id", "sensor", value=dbsp.first_value("value"))
+    rows = readings.window(partition_by="sensor", order_by=["ts", "id"])
+    seen = rows.with_columns(before=dbsp.lag("value", ignore_nulls=True))
+    return seen.select("id", "sensor", value=dbsp.coalesce(col("value"), col("before")))
+
+
+@query("""
+    select id, sensor, low + (high - low) * epoch_us(ts - low_ts) / epoch_us(high_ts - low_ts) as value from (
+      select *, lag(value ignore nulls) over w as low, lead(value ignore nulls) over w as high,
+             lag(case when value is not null then ts end ignore nulls) over w as low_ts,
+             lead(case when value is not null then ts end ignore nulls) over w as high_ts
+      from readings where ts is not null window w as (partition by sensor order by ts, id))
+    where value is null and low_ts < high_ts
+""")
+def interpolated() -> dbsp.Stream:
+    """What did a sensor read where no value came, on the straight line between its neighbours that have one?"""
+    known_at = dbsp.when(col("value").is_not_null(), col("ts")).otherwise(None)
+    rows = readings.filter(col("ts").is_not_null()).window(partition_by="sensor", order_by=["ts", "id"])
+    seen = rows.with_columns(
+        low=dbsp.lag("value", ignore_nulls=True), high=dbsp.lead("value", ignore_nulls=True),
+        low_ts=dbsp.lag(known_at, ignore_nulls=True), high_ts=dbsp.lead(known_at, ignore_nulls=True),
+    )  # fmt: skip
+    gaps = seen.filter(col("value").is_null(), col("low_ts") < col("high_ts"))
+    part = (col("ts") - col("low_ts")) / (col("high_ts") - col("low_ts"))
+    return gaps.select("id", "sensor", value=col("low") + (col("high") - col("low")) * part)
+
+
+@query("""
+    select sensor, regr_slope(value, minutes) as slope, regr_intercept(value, minutes) as at_midnight,
+           regr_r2(value, minutes) as explained, regr_count(value, minutes) as readings
+    from (select sensor, value, (epoch_us(ts) - epoch_us(timestamp '2024-01-01')) / 60e6 as minutes from readings)
+    group by sensor having regr_sxx(value, minutes) > 0
+""")
+def drifts() -> dbsp.Stream:
+    """How fast does each sensor drift, by the line of least squares, and how much of its variance does that explain?"""
+    minutes = (col("ts") - lit(MIDNIGHT)) / dbsp.minutes(1)
+    lines = readings.with_columns(minutes=minutes).group_by("sensor").aggregate(
+        slope=dbsp.regr_slope("value", "minutes"), at_midnight=dbsp.regr_intercept("value", "minutes"),
+        explained=dbsp.regr_r2("value", "minutes"), readings=dbsp.regr_count("value", "minutes"),
+    )  # fmt: skip
+    return lines.filter(col("slope").is_not_null())
+
+
+@query("""
+    with moments as (select sensor, avg(value) as mean, stddev_samp(value) as spread from readings group by sensor)
+    select id, sensor, (value - mean) / spread as z from readings join moments using (sensor)
+    where spread > 0 and abs((value - mean) / spread) > 1.5
+""")
+def far_from_mean() -> dbsp.Stream:
+    """Which readings lie more than one and a half standard deviations from their sensor's mean? (z-scores)"""
+    moments = readings.group_by("sensor").aggregate(mean=dbsp.avg("value"), spread=dbsp.stddev("value"))
+    apart = readings.join(moments.filter(col("spread") > 0), on="sensor")
+    scored = apart.select("id", "sensor", z=(col("value") - col("mean")) / col("spread"))
+    return scored.filter(col("z").abs() > 1.5)
 
 
 @query("""

@@ -63,6 +63,23 @@ def unusual_months() -> dbsp.Stream:
 
 
 @query("""
+    with
+      counts as (select shop, item, count(*) as n from sales group by all),
+      usual as (select shop, first(item order by n desc, item) as item from counts group by shop),
+      days as (select distinct shop, day from sales where day is not null),
+      second as (select distinct shop, nth_value(day, 2) over (
+        partition by shop order by day rows between unbounded preceding and unbounded following) as day from days)
+    select u.shop, u.item, s.day from usual u join second s on u.shop = s.shop
+""")
+def usual_item() -> dbsp.Stream:
+    """Which item is in most of a shop's sales, and which was its second day with any?"""
+    usual = sales.group_by("shop").aggregate(item=dbsp.mode("item"))
+    days = sales.select("shop", "day").distinct().filter(col("day").is_not_null())
+    second = days.window(partition_by="shop", order_by="day").select("shop", day=dbsp.nth_value("day", 2)).distinct()
+    return usual.join(second, on="shop")
+
+
+@query("""
     with sums as (select customer, shop, sum(cents)::bigint as cents from returns group by all)
     select customer, shop, cents from sums s
     where cents > 1.2 * (select avg(cents) from sums o where o.shop = s.shop)
