@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.counts import count
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
-from dbsp.aggregates.sums import avg
+from dbsp.aggregates.sums import as_number, avg
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.types import is_number
@@ -27,7 +27,7 @@ class Paired:
         """A float64."""
         for argument in arguments:
             if not is_number(argument.type):
-                hint = f"write {argument.written}.cast(dbsp.INT64) for it"
+                hint = f"write {as_number(argument)} for it"
                 raise CircuitError(
                     f"{self.function} is for numbers: argument={argument.text} type={argument.type}", hint
                 )
@@ -89,7 +89,7 @@ def corr(y: str | Expr, x: str | Expr) -> Aggregate:
 def regr_slope(y: str | Expr, x: str | Expr) -> Aggregate:
     """Slope of the line of least squares that gives y for x; null if there is no pair, or where x is constant.
 
-    The dependent column comes first, as in SQL. **Law**, **State** and **Cost** as `corr`.
+    The dependent column comes first, as in SQL; where x is constant DuckDB gives NaN. **Law**, **State** and **Cost** as `corr`.
     """
     return _paired("regr_slope", y, x)
 

@@ -16,7 +16,7 @@ from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_number
 from dbsp.operators.groups.limbs import limbs_of
 from dbsp.operators.groups.measures import Limbs
 from dbsp.operators.groups.sums import Averaged, Summed
-from dbsp.zset.schema import DURATION, FLOAT64, INT64, Column
+from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,19 @@ class Avg:
 def number(function: str, argument: Argument) -> pa.DataType:
     """The argument's type, if it is that of a number."""
     if not is_number(argument.type):
-        written = argument.written
-        seconds = f"write dbsp.{function}({written} / dbsp.seconds(1)) for so many seconds"
-        hint = seconds if argument.type == DURATION else f"write dbsp.{function}({written}.cast(dbsp.INT64))"
+        hint = f"write dbsp.{function}({as_number(argument)})"
+        hint += " for so many seconds" if argument.type == DURATION else ""
         raise CircuitError(f"{function} is for numbers: argument={argument.text} type={argument.type}", hint)
     return argument.type
+
+
+def as_number(argument: Argument) -> str:
+    """How a user makes a number of it."""
+    if argument.type == DURATION:
+        return f"{argument.written} / dbsp.seconds(1)"
+    if argument.type == DATE or pa.types.is_timestamp(argument.type):
+        return f'{argument.written}.epoch("second")'
+    return f"{argument.written}.cast(dbsp.INT64)"
 
 
 def scale_of(type_: pa.DataType) -> int:

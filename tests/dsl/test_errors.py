@@ -57,6 +57,10 @@ MISTAKES = {
     't.group_by("id").aggregate(x=dbsp.corr("delay", "name"))': (
         'corr is for numbers: argument=name type=string at=circuit.py:LINE; write dbsp.col("name").cast(dbsp.INT64) for it'
     ),
+    't.aggregate(x=dbsp.avg("day"))': (
+        "avg is for numbers: argument=day type=date32[day] at=circuit.py:LINE; "
+        'write dbsp.avg(dbsp.col("day").epoch("second"))'
+    ),
     't.filter(col("id").is_in(t.select("id")))': (
         "is_in takes several constants: got=Stream(Select (id: int64 not null)) at=circuit.py:LINE; "
         'such as .is_in([1, 2]); rows that another stream has: .join(other, on="k", how="semi")'

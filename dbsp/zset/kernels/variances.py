@@ -402,7 +402,7 @@ def _difference(a, a_used, b, b_used, add, out):  # type: ignore[no-untyped-def]
             at = longest - 1 - step
             mine, other = a[at] if at < a_used else np.uint64(0), b[at] if at < b_used else np.uint64(0)
             if mine != other:
-                less = mine < other
+                less = bool(mine < other)
                 break
     carry = np.int64(0)
     for at in range(longest):
