@@ -215,6 +215,16 @@ class Expr(Numbers, Texts, Moments, Lists, Structs):
         """Whether there is a value; never null itself."""
         return self._call(logic.IS_NOT_NULL)
 
+    def is_distinct_from(self, other: Any) -> Expr:
+        """Whether they differ, where two nulls are the same and a null differs from every value; never null itself.
+
+        SQL's `is not distinct from` is `~x.is_distinct_from(y)`.
+        """
+        if other is None:
+            return self.is_not_null()
+        missing = self.is_null() != Expr(unwrap(other)).is_null()
+        return self._compare(logic.NOT_EQUAL, other)._call(conditional.COALESCE, missing)
+
     def between(self, low: Any, high: Any) -> Expr:
         """`low <= x <= high`, both ends included."""
         return Expr(Call(logic.AND, (unwrap(self >= low), unwrap(self <= high))))

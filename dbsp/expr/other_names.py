@@ -60,6 +60,8 @@ EXPRESSION: Mapping[str, str] = {
     **dict.fromkeys(("alias", "as_", "name", "label"), _NAMED),
     **dict.fromkeys(("isin", "in_", "isInCollection"), "write .is_in([1, 2])"),
     **dict.fromkeys(("isnull", "isna", "isNull"), "write .is_null()"),
+    **dict.fromkeys(("eqNullSafe", "eq_missing", "is_not_distinct_from"), "write ~x.is_distinct_from(y)"),
+    **dict.fromkeys(("ne_missing",), "write x.is_distinct_from(y)"),
     **dict.fromkeys(("notnull", "notna", "isNotNull", "is_not_na"), "write .is_not_null()"),
     **dict.fromkeys(("dt", "str", "list", "arr"), 'its methods stand on the expression itself, such as dbsp.col("at").hour()'),
     **dict.fromkeys(("astype", "to_type"), "write .cast(dbsp.INT64)"),
