@@ -19,7 +19,8 @@ from dbsp.expr.cast import to_common
 from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, Subset, broadcast
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_float, typed
-from dbsp.zset.schema import BOOL
+from dbsp.zset.equality import equal_keys
+from dbsp.zset.schema import BOOL, is_scalar
 
 
 def _bool(*_types: Any) -> pa.DataType:
@@ -46,18 +47,39 @@ def _ordered(compare: Callable[..., pa.Array], left: Any, right: Any) -> pa.Arra
 
 def _fit_comparison(operands: Operands) -> tuple[Expression, ...]:
     if any(type_ is not None and pa.types.is_list(type_) for type_ in operands.types):
-        raise operands.refuse("lists are not compared in expressions: compare elements, or group or join by the column")
+        raise operands.refuse("lists are not compared but with == and != of one type: compare elements")
     if any(type_ is not None and pa.types.is_struct(type_) for type_ in operands.types):
-        raise operands.refuse("structs are not compared in expressions: compare fields, or group or join by the column")
+        raise operands.refuse("structs are not compared but with == and != of one type: compare fields")
     return to_common(operands)
+
+
+def _fit_equality(operands: Operands) -> tuple[Expression, ...]:
+    """As other comparisons, and two structs or two lists of one type."""
+    left, right = operands.types
+    nested = left is not None and not is_scalar(left)
+    return operands.args if nested and left == right else _fit_comparison(operands)
+
+
+def _same(left: Any, right: Any, compare: Callable[..., pa.Array]) -> Any:
+    """Whether structs or lists are equal, nulls inside them too; null where one side is."""
+    if is_scalar(left.type):
+        return _ordered(compare, left, right)
+    rows = max((len(side) for side in (left, right) if not isinstance(side, pa.Scalar)), default=-1)
+    if rows < 0:
+        return _same(broadcast(left, 1), right, compare)[0]
+    left, right = broadcast(left, rows), broadcast(right, rows)
+    every = np.arange(rows)
+    same = equal_keys(left, every, right, every)
+    found = pa.array(same if compare is pc.equal else ~same)
+    return pc.if_else(pc.and_(left.is_valid(), right.is_valid()), found, pa.scalar(None, BOOL))
 
 
 def _comparison(name: str, compare: Callable[..., pa.Array], symbol: str) -> Function:
     return Function(
         name=name,
-        fit=_fit_comparison,
+        fit=_fit_equality if compare in (pc.equal, pc.not_equal) else _fit_comparison,
         result=_bool,
-        compute=lambda left, right: _ordered(compare, left, right),
+        compute=lambda left, right: _same(left, right, compare),
         text=f"({{0}} {symbol} {{1}})",
     )
 

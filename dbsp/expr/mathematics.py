@@ -115,7 +115,7 @@ IS_FINITE = Function(
 )
 GREATEST = _best_of("greatest", GREATER)
 LEAST = _best_of("least", LESS)
-NULLIF = Function(name="nullif", fit=EQUAL.fit, result=lambda first, *_: first, compute=_nullif, nulls="always")
+NULLIF = Function(name="nullif", fit=LESS.fit, result=lambda first, *_: first, compute=_nullif, nulls="always")
 BIT_AND = _bits("bit_and", pc.bit_wise_and, "{0}.bit_and({1})")
 BIT_OR = _bits("bit_or", pc.bit_wise_or, "{0}.bit_or({1})")
 BIT_XOR = _bits("bit_xor", pc.bit_wise_xor, "{0}.bit_xor({1})")

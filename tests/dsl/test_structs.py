@@ -14,6 +14,7 @@ import pytest
 import dbsp
 from dbsp import col
 from dbsp.errors import CircuitError
+from tests import duck
 
 GEO = dbsp.struct_of({"lat": dbsp.FLOAT64, "lon": dbsp.FLOAT64})
 ADDRESS = dbsp.struct_of({"street": dbsp.STRING, "zip": dbsp.INT64, "geo": GEO})
@@ -153,7 +154,11 @@ def test_user_functions_take_and_make_structs() -> None:
         (lambda: T.unnest("adress"), 'did you mean "address"?'),
         (lambda: T.explode("address"), 'write .unnest("address") for the fields of a struct'),
         (lambda: T.with_columns(zip=col("id")).unnest("address"), "columns=['zip']"),
-        (lambda: T.filter(col("address") == col("address")), "structs are not compared in expressions"),
+        (lambda: T.filter(col("address") < col("address")), "structs are not compared but with == and !="),
+        (
+            lambda: T.filter(col("address") == col("address.geo")),
+            "structs are not compared but with == and != of one type",
+        ),
         (lambda: T.select(x=dbsp.greatest(col("address"), col("address"))), "structs are not compared"),
         (lambda: T.select(x=col("address").nullif(col("address"))), "structs are not compared"),
         (lambda: T.select(x=col("address").cast(dbsp.STRING)), "there is no cast from struct"),
@@ -252,6 +257,37 @@ def test_a_field_stands_where_a_column_may(name: str) -> None:
             run.push("z", [{"zip": chance.choice([7, 8, 9, None]), "town": chance.choice("xy")}])
             run.step()
             assert seen(run, "v") == seen(run, "w") != []
+
+
+def test_structs_and_lists_are_equal_or_not() -> None:
+    """As DuckDB compares them: nulls inside are equal, a null struct or list gives null."""
+    pair = dbsp.struct_of({"a": dbsp.INT64, "b": dbsp.struct_of({"c": dbsp.FLOAT64})})
+    table = dbsp.table("p", {"id": dbsp.INT64, "x": pair, "y": pair, "l": LINES, "m": LINES}, primary_key="id")
+    built = dbsp.struct(a=dbsp.lit(1), b=dbsp.struct(c=dbsp.lit(0.5)))
+    view = table.select(
+        "id", same=col("x") == col("y"), other=col("x") != col("y"), apart=col("x").is_distinct_from(col("y")),
+        one=col("x") == built, lists=col("l") == col("m"),
+    )  # fmt: skip
+    chance = random.Random(5)
+    structs = [
+        None,
+        *({"a": a, "b": b} for a in (1, None) for b in (None, {"c": None}, {"c": 0.5}, {"c": -0.0}, {"c": 0.0})),
+    ]
+    lists = [None, [], [None], [{"sku": "a", "n": None}], [{"sku": "a", "n": 1}]]
+    with dbsp.open(dbsp.circuit("c", {"v": view}), workers=2) as run, duck.connect() as connection:
+        held: dict[int, dict[str, Any]] = {}
+        for _ in range(5):
+            for _ in range(60):
+                row = {"id": chance.randrange(99), "x": chance.choice(structs), "y": chance.choice(structs)}
+                row |= {"l": chance.choice(lists), "m": chance.choice(lists)}
+                held[row["id"]] = row
+                run.push("p", [row], partition=0)
+            run.step()
+            connection.register("p", pa.Table.from_pylist(list(held.values()), schema=table.schema.to_arrow()))
+            wanted = connection.sql(
+                "select id, x = y, x <> y, x is distinct from y, x = {'a': 1, 'b': {'c': 0.5::double}}, l = m from p"
+            ).fetchall()
+            assert seen(run, "v") == sorted(wanted, key=repr)
 
 
 def test_a_column_with_a_dot_in_its_name_is_that_column() -> None:
