@@ -380,6 +380,8 @@ def check_constant(value: Any) -> None:
     kinds = (*(kind for kind, _ in _NATURAL), decimal.Decimal, type(None))
     if not isinstance(value, kinds):
         hint = "use a bool, int, float, Decimal, str, bytes, date, time, datetime or timedelta"
+        if isinstance(value, dict):
+            hint = 'write dbsp.struct(a=1, b=dbsp.lit("x")) for a struct'
         raise CircuitError(f"not a constant that a column can hold: type={type(value).__name__}", hint)
 
 

@@ -85,6 +85,11 @@ class Rows(Handle):
         source = user_line()
         with located(source):
             for name in names:
+                if isinstance(name, str) and path_of(name, self.schema) is not None:
+                    whole = f".with_columns({name.partition('.')[0]}=dbsp.struct(…))"
+                    raise CircuitError(
+                        f"a field of a struct stays in it: column={name}", f"make the struct anew: {whole}"
+                    )
                 if name not in self.schema:
                     raise missing_column(name, self.schema)
             return self._selected([(name, name) for name in self.columns if name not in names], source)

@@ -168,6 +168,8 @@ def test_user_functions_take_and_make_structs() -> None:
             lambda: T.with_columns(zip=col("id")).join(T, on="address.zip"),
             '.with_columns(zip_2=dbsp.col("address.zip"))',
         ),
+        (lambda: T.drop("address.zip"), "make the struct anew: .with_columns(address=dbsp.struct(…))"),
+        (lambda: T.filter(col("address") == {"zip": 1}), 'write dbsp.struct(a=1, b=dbsp.lit("x")) for a struct'),
         (lambda: T.group_by("address.zap"), 'did you mean "zip"?'),
         (lambda: T.limit(1, by="address.zap"), 'did you mean "zip"?'),
         (lambda: T.flatten(), '.unnest("struct") for columns'),  # noqa: PLW0108 (its name alone is refused)
