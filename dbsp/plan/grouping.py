@@ -16,7 +16,7 @@ from dbsp.operators.groups.combine import Combine, Form
 from dbsp.operators.groups.once import NOTHING, Once
 from dbsp.operators.groups.vectors import Vectors
 from dbsp.plan.builder import Builder, Flow, Key
-from dbsp.zset.schema import Schema
+from dbsp.zset.schema import OrderBy, Schema
 
 if TYPE_CHECKING:
     from dbsp.algebra.group_by import GroupBy
@@ -32,14 +32,16 @@ def group_flow(builder: Builder, flow: Flow, node: GroupBy, needed: Key, appends
     linear, others = asked.parts()
     for vectors in asked.vectors:
         flow = _with_vectors(builder, flow, vectors, node)
-    forms: dict[Form, int] = {}
+    forms: dict[Form, tuple[OrderBy, ...]] = {}  # with the order in which the first part that has one keeps the rows
     for part in (linear, *others):
-        forms.setdefault(part.form(), len(forms))
-    combined = [_combined(builder, flow, form, node) for form in forms]
+        form = part.form()
+        forms[form] = forms.get(form, ()) or part.arrangements()[0].order
+    combined = [_combined(builder, flow, form, order, node) for form, order in forms.items()]
     if not node.keys:
         combined.append(_once(builder, flow, node))
     arrived = builder.together(combined, [node.keys] * len(combined), node.source)
-    streams = tuple(forms[part.form()] for part in (linear, *others))
+    at = {form: number for number, form in enumerate(forms)}
+    streams = tuple(at[part.form()] for part in (linear, *others))
     operator = physical.GroupBy(keys=asked.keys, linear=linear, others=others, streams=streams, schema=schema)
     made = builder.add("group_by", operator, tuple(stream.node for stream in arrived), schema, node.source)
     return Flow(node=made, schema=schema, distribution=node.keys)
@@ -70,8 +72,8 @@ def _once(builder: Builder, flow: Flow, node: GroupBy) -> Flow:
     return builder.distribute(once, (), node.source, builder.segment(flow))
 
 
-def _combined(builder: Builder, flow: Flow, form: Form, node: GroupBy) -> Flow:
+def _combined(builder: Builder, flow: Flow, form: Form, order: tuple[OrderBy, ...], node: GroupBy) -> Flow:
     """The rows in one form, summed where they are."""
-    arrangement = form.arrangement()
-    made = builder.add("combine", Combine(form=form), (flow.node,), arrangement.schema, node.source)
+    arrangement, operator = form.arrangement(), Combine(form=form, order=order)
+    made = builder.add("combine", operator, (flow.node,), arrangement.schema, node.source)
     return Flow(node=made, schema=arrangement.schema, distribution=flow.distribution, weights=arrangement.weights)

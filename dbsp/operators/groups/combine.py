@@ -2,18 +2,20 @@
 
 **Law** linear: a form of a + b is the form of a plus the form of b, so summing before the exchange and again after it
 gives the same. Several rows of a group become one row of sums.
+
+Where rows are kept in an order, they travel in it, so that their owner has nothing to sort.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dbsp.horizon import Horizon
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch, arrange
-from dbsp.zset.schema import Arrangement
+from dbsp.zset.schema import Arrangement, OrderBy
 
 
 class Form(Protocol):
@@ -30,9 +32,10 @@ class Form(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combine(Operator):
-    """Brings rows into a form and adds up equal ones."""
+    """Brings rows into a form and adds up equal ones, sorted within each key by `order`."""
 
     form: Form
+    order: tuple[OrderBy, ...] = ()
 
     def __str__(self) -> str:
         """What rows become."""
@@ -45,7 +48,7 @@ class Combine(Operator):
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The sums of the changed rows."""
-        arrangement = self.form.arrangement()
+        arrangement = replace(self.form.arrangement(), order=self.order)
         if len(inputs[0]) == 0:
             return arrange(Batch.empty(arrangement.schema, arrangement.weights), arrangement)
         return arrange(self.form.of(inputs[0]), arrangement)
