@@ -324,7 +324,7 @@ class Spine:
                 if not (decided and hash_decides(chunk.columns)):
                     same = equal_rows(keys, query, chunk, position)
                     query, position = query[same], position[same]
-                scatter_add(total, query, chunk.weights[position])
+                scatter_add(total, query, chunk.weights.take(position, axis=0))
         return total
 
     def ranges(self, key_hash: U64, first: U64, last: U64) -> tuple[I64, Batch]:

@@ -15,7 +15,7 @@ Source: design section 3. Law of the group: `tests/zset/test_laws.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
@@ -28,7 +28,7 @@ from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
 from dbsp.zset import kernels
 from dbsp.zset.arrays import Positions, canonical_floats, gather, join, no_rows
 from dbsp.zset.consolidation import consolidate_sorted
-from dbsp.zset.equality import equal_keys, equal_rows
+from dbsp.zset.equality import equal_columns, equal_keys, equal_rows
 from dbsp.zset.fitting import cast_to
 from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels import WordColumns
@@ -36,7 +36,9 @@ from dbsp.zset.order import order_codes
 from dbsp.zset.schema import Arrangement, Column, Schema
 from dbsp.zset.sorted_keys import sorted_keys
 
-__all__ = ["Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "merge", "rearrange"]
+__all__ = [
+    "Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "keys_once", "merge", "rearrange",
+]  # fmt: skip
 
 Words = NDArray[np.uint64]
 
@@ -154,38 +156,32 @@ class Batch:
     def take(self, rows: Positions, *, words: bool = False) -> Batch:
         """The rows at these positions, as a loose batch; `words` keeps the hashes and the order code beside them."""
         columns = tuple(gather(column, rows) for column in self.columns)
-        batch = Batch(schema=self.schema, columns=columns, weights=self.weights[rows])
-        return replace(batch, **self._words_at(rows)) if words else batch
+        there = self._words(lambda word: word.take(rows)) if words else {}
+        return Batch(schema=self.schema, columns=columns, weights=self.weights.take(rows, axis=0), **there)
 
     def slice(self, lo: int, hi: int) -> Batch:
         """The rows from `lo` up to before `hi`, without copying; stays arranged."""
         if lo == 0 and hi == len(self):
             return self
-        columns = tuple(column.slice(lo, max(hi - lo, 0)) for column in self.columns)
-        return self._some(columns, slice(lo, hi))
+        return Batch(
+            schema=self.schema,
+            columns=tuple(column.slice(lo, max(hi - lo, 0)) for column in self.columns),
+            weights=self.weights[lo:hi],
+            arrangement=self.arrangement,
+            **self._words(lambda word: word[lo:hi]),
+        )
 
     def filter(self, mask: NDArray[np.bool_]) -> Batch:
         """The rows where the mask is set; stays arranged."""
         rows = np.flatnonzero(mask)
         if len(rows) == len(self):
             return self
-        columns = tuple(gather(column, rows) for column in self.columns)
-        return self._some(columns, rows)
+        return replace(self.take(rows, words=True), arrangement=self.arrangement)
 
-    def _some(self, columns: tuple[pa.Array, ...], rows: Any) -> Batch:
-        """Rows in the order they have, with these columns: as arranged as all of them."""
-        return Batch(
-            schema=self.schema,
-            columns=columns,
-            weights=self.weights[rows],
-            arrangement=self.arrangement,
-            **self._words_at(rows),
-        )
-
-    def _words_at(self, rows: Any) -> dict[str, Any]:
-        """The words of some rows, by field name."""
+    def _words(self, some: Callable[[Words], Words]) -> dict[str, Any]:
+        """Some rows of the words that are there, by field name."""
         words = {"key_hash": self.key_hash, "order_code": self.order_code, "row_hash": self.row_hash}
-        return {name: word[rows] for name, word in words.items() if word is not None}
+        return {name: some(word) for name, word in words.items() if word is not None}
 
     def project(self, names: Iterable[str]) -> Batch:
         """Only these columns, in this order; loose."""
@@ -301,8 +297,7 @@ def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: boo
         return Batch.empty(schema, batches[0].weights.shape[1] if batches else 1)
     columns = tuple(join([batch.columns[i] for batch in filled]) for i in range(len(schema)))
     weights = filled[0].weights if len(filled) == 1 else np.concatenate([batch.weights for batch in filled])
-    joined = Batch(schema=schema, columns=columns, weights=weights)
-    return replace(joined, **_joined_words(filled)) if words else joined
+    return Batch(schema=schema, columns=columns, weights=weights, **(_joined_words(filled) if words else {}))
 
 
 def _common_schema(batches: Sequence[Batch]) -> Schema | None:
@@ -406,6 +401,31 @@ def consolidate(batch: Batch) -> Batch:
     """The batch arranged with the whole row, in schema order, as its key."""
     width = batch.weights.shape[1]
     return arrange(batch, Arrangement(schema=batch.schema, key=batch.schema.names, weights=width))
+
+
+def keys_once(batch: Batch) -> Batch:
+    """The different keys of the rows of an arranged batch, each once, with weights of their own, arranged.
+
+    **Law** as many rows as `arrange` makes of the key columns alone, where no weight is zero.
+
+    **Cost** one pass over the hashes and one gather; the keys are sorted again only where two of them share a hash.
+    """
+    arrangement = batch.arrangement
+    if arrangement is None or batch.key_hash is None:
+        raise InternalError("the keys of rows that are not arranged have no order")
+    schema = batch.schema.select(arrangement.key)
+    by_key = Arrangement(schema=schema, key=arrangement.key)
+    columns = tuple(batch.column(name) for name in arrangement.key)
+    fresh = kernels.run_flags(batch.key_hash)
+    repeats = kernels.set_positions(fresh == 0)
+    if len(repeats) and not hash_decides(columns) and not equal_columns(columns, repeats - 1, columns, repeats).all():
+        return arrange(Batch(schema=schema, columns=columns, weights=np.ones((len(batch), 1), np.int64)), by_key)
+    hashes = batch.key_hash
+    if len(repeats):
+        starts = kernels.set_positions(fresh)
+        columns, hashes = tuple(gather(column, starts) for column in columns), hashes.take(starts)
+    weights = np.ones((len(hashes), 1), np.int64)
+    return Batch(schema=schema, columns=columns, weights=weights, key_hash=hashes, arrangement=by_key)
 
 
 def _check(batch: Batch, arrangement: Arrangement) -> None:

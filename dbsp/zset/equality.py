@@ -67,8 +67,9 @@ def _equal_values(left: pa.Array, left_rows: Positions, right: pa.Array, right_r
     if is_bool(left):
         return np.equal(bool_values(left, left_rows), bool_values(right, right_rows))
     if is_decimal(left):
-        return np.asarray((pair_view(left)[left_rows] == pair_view(right)[right_rows]).all(axis=1))
-    a, b = value_view(left)[left_rows], value_view(right)[right_rows]
+        pairs = pair_view(left).take(left_rows, axis=0) == pair_view(right).take(right_rows, axis=0)
+        return np.asarray(pairs.all(axis=1))
+    a, b = value_view(left).take(left_rows), value_view(right).take(right_rows)
     if is_float(left):
         return np.asarray((a == b) | ((a != a) & (b != b)))  # noqa: PLR0124  NaN differs from itself
     return np.asarray(a == b)

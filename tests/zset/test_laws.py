@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbsp.zset.batch import Batch, arrange, concat, consolidate, keys_of, merge
+from dbsp.zset.batch import Batch, arrange, concat, consolidate, keys_of, keys_once, merge
 from dbsp.zset.encoding import encode
 from dbsp.zset.hashing import narrow_hash
 from dbsp.zset.order import sort_columns
@@ -43,6 +44,23 @@ def check_invariants(batch: Batch) -> None:
         run[1:] |= word[1:] != word[:-1]
     assert (sort_columns(batch.columns, np.cumsum(run)) == np.arange(len(batch))).all()
     assert (batch.key_hash == keys_of(batch, batch.arrangement.key)).all()
+
+
+@pytest.mark.parametrize("bits", [None, 3, 0])
+@QUICK
+@given(data=st.data())
+def test_keys_once_are_the_arranged_keys(bits: int | None, data: st.DataObject) -> None:
+    """The keys of an arranged batch, each once, are those of its key columns, whatever collides."""
+    with hashes(bits):
+        arrangement, (loose,) = data.draw(several(1))
+        batch = arrange(loose, arrangement)
+        keys = keys_once(batch)
+        check_invariants(keys)
+        names = arrangement.key
+        by_key = Arrangement(schema=batch.schema.select(names), key=names)
+        every = arrange(batch.project(names).with_weights(np.ones(len(batch), np.int64)), by_key)
+        ones = np.ones((len(every), 1), np.int64)
+        assert encode(replace(keys, weights=ones)) == encode(replace(every, weights=ones))
 
 
 @pytest.mark.parametrize("bits", [None, 3, 0])

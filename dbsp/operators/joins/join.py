@@ -106,7 +106,7 @@ class Join(Operator):
         columns = tuple(
             gather(delta.column(name), query) if of == side else found.column(name) for of, name, _ in self.columns
         )
-        weights = product(delta.weight[query], found.weight)
+        weights = product(delta.weight.take(query), found.weight)
         return Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
 
 

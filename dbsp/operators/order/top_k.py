@@ -22,7 +22,7 @@ from dbsp.operators.fronts import settled
 from dbsp.operators.groups.part import of_same_keys
 from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.zset.arrays import from_values
-from dbsp.zset.batch import Batch, arrange, concat, rearrange
+from dbsp.zset.batch import Batch, arrange, concat, keys_once, rearrange
 from dbsp.zset.hashing import hash_column
 from dbsp.zset.kernels import combine_hashes, run_starts
 from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
@@ -71,7 +71,7 @@ class TopK(Operator):
         delta = arrange(inputs[0], arrangement) if len(inputs[0]) else inputs[0]
         if len(delta) == 0:
             return Batch.empty(self.schema)
-        partitions = self._partitions(delta)
+        partitions = keys_once(delta)
         if partitions.key_hash is None:
             raise InternalError("partitions are arranged")
         heads = state.spine(0).heads_twice(partitions.key_hash, self.k + self.offset, partitions, delta)
@@ -92,12 +92,6 @@ class TopK(Operator):
         """What went and what came; rows that stay where they are cancel by their words, without a hash of all columns."""
         arrangement = Arrangement(schema=self.schema, key=self.partition, order=self.order)
         return rearrange(concat([old.negate(), new], self.schema, words=True), arrangement).loose()
-
-    def _partitions(self, delta: Batch) -> Batch:
-        """The partitions that changed, once each."""
-        schema = self.input.select(self.partition)
-        keys = delta.project(self.partition).with_weights(np.ones(len(delta), np.int64))
-        return arrange(keys, Arrangement(schema=schema, key=self.partition))
 
     def _front(self, partitions: Batch, query: Positions, found: Batch) -> tuple[Batch, Positions]:
         """The rows that begin in the first places of each partition, and how many places come before each."""

@@ -38,7 +38,7 @@ from dbsp.operators.order.window_places import I64, U64, Edge, Mask, Places, aro
 from dbsp.trace.neighbours import FIRST, LAST, Positions
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import valid_rows
-from dbsp.zset.batch import Batch, arrange, concat, consolidate
+from dbsp.zset.batch import Batch, arrange, concat, consolidate, keys_once
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.kernels.ranges import join_ranges
 from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
@@ -101,7 +101,7 @@ class Window(Operator):
         if len(delta) == 0:
             return Batch.empty(self.schema)
         spine = state.spine(0)
-        partitions = self._partitions(delta)
+        partitions = keys_once(delta)
         sparse, changes = self._sparse(state), self._changes(delta)
         edges = [self._edges(spine, sparse, partitions)]
         after = {column: there.with_batch(changes[column]) for column, there in sparse.items()}
@@ -122,12 +122,6 @@ class Window(Operator):
             if len(change):
                 state.append(index, change)
         return self._change(context, old, new)
-
-    def _partitions(self, delta: Batch) -> Batch:
-        """The partitions that changed, once each."""
-        schema = self.input.select(self.partition)
-        keys = delta.project(self.partition).with_weights(np.ones(len(delta), np.int64))
-        return arrange(keys, Arrangement(schema=schema, key=self.partition))
 
     @property
     def _skipped(self) -> tuple[str, ...]:

@@ -98,11 +98,11 @@ def sort_within(
     fresh = np.zeros(len(order), np.uint8)
     sorts.mark_changes(key_hash, fresh)
     if order_code is not None:
-        order_code = order_code[order]
+        order_code = order_code.take(order)
         sorts.sort_runs(fresh, order_code, order)
         sorts.mark_changes(order_code, fresh)
     if row_hash is not None:
-        row_hash = row_hash[order]
+        row_hash = row_hash.take(order)
         sorts.sort_runs(fresh, row_hash, order)
     return key_hash, order_code, row_hash, order
 
