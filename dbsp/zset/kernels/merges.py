@@ -1,7 +1,8 @@
 """Kernels over sorted runs: merging two, finding keys in one, spreading ranges.
 
-Finding uses that hashes are spread evenly: from the last hit the next position is guessed by the gap between the two
-keys; where the guess is off, it is bracketed by doubling steps and settled by bisection. The guess only saves time:
+Where queries lie close to each other (`WALK_ROWS` rows of the run for each), both are walked side by side. Else finding uses
+that hashes are spread evenly: from the last hit the next position is guessed by the gap between the two
+keys; where the guess is off, it is bracketed by doubling steps and settled by bisection. Order and evenness only save time:
 unsorted queries and uneven runs are found too.
 """
 
@@ -12,6 +13,7 @@ from numba import types
 
 from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
 
+WALK_ROWS = 16
 WINDOW_ROWS = 32
 STRETCHES = 4
 
@@ -234,17 +236,47 @@ def _locate_all(queries, hay, out):  # type: ignore[no-untyped-def]
         out[q] = position
 
 
+@helper
+def _walk(hay, query, before, position):  # type: ignore[no-untyped-def]
+    """The first position from `position` on whose word is not below the query; found anew if the one before is above it."""
+    n = len(hay)
+    if query < before:
+        return _bisect(hay, query, np.int64(0), n)
+    while position < n and hay[position] < query:
+        position += 1
+    return position
+
+
 @kernel(types.void(_U64, _U64, _I64_OUT))
 def find_lower(queries, hay, out):  # type: ignore[no-untyped-def]
     """For each query the first position in the sorted `hay` whose word is not below it."""
-    _locate_all(queries, hay, out)
+    if len(hay) > WALK_ROWS * len(queries):
+        _locate_all(queries, hay, out)
+        return
+    lo, before = np.int64(0), np.uint64(0)
+    for q in range(len(queries)):
+        lo = _walk(hay, queries[q], before, lo)
+        before = queries[q]
+        out[q] = lo
 
 
 @kernel(types.void(_U64, _U64, _I64_OUT, _I64_OUT))
 def find_ranges(queries, hay, lows, highs):  # type: ignore[no-untyped-def]
     """For each query the range of positions in the sorted `hay` that hold it."""
-    _locate_all(queries, hay, lows)
     n = len(hay)
+    if n <= WALK_ROWS * len(queries):
+        lo, hi, before = np.int64(0), np.int64(0), np.uint64(0)
+        for q in range(len(queries)):
+            if q == 0 or queries[q] != before:
+                lo = _walk(hay, queries[q], before, hi)
+                before = queries[q]
+                hi = lo
+                while hi < n and hay[hi] == before:
+                    hi += 1
+            lows[q] = lo
+            highs[q] = hi
+        return
+    _locate_all(queries, hay, lows)
     for q in range(len(queries)):
         lo = lows[q]
         hi = lo + (np.int64(lo < n) & np.int64(hay[min(lo, n - 1)] == queries[q])) if n else lo
