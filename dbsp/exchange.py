@@ -169,7 +169,7 @@ def _misplaced(found: Address, expected: Address) -> DataError:
 
 def to_bytes(parcel: Parcel) -> bytes:
     """A parcel as one block of bytes: front (magic, checksum, length), index (JSON), sections aligned to 64 bytes."""
-    sections: list[bytes] = []
+    sections: list[bytes | bytearray] = []
     index: dict[str, object] = {"least": parcel.least, "address": _flat(parcel.address), "batches": [], "carried": None}
     index["batches"] = [[number, *_add(sections, batch)] for number, batch in sorted(parcel.batches.items())]
     if parcel.carried is not None:
@@ -236,10 +236,10 @@ def _carried(
     )
 
 
-def _add(sections: list[bytes], batch: Batch) -> tuple[int, int, dict[str, Any] | None]:
+def _add(sections: list[bytes | bytearray], batch: Batch) -> tuple[int, int, dict[str, Any] | None]:
     """Append an encoded batch; its first byte, its size, how it is arranged."""
     first = sum(map(len, sections))
-    data = bytes(encode(batch))
+    data = encode(batch)
     sections.extend((data, _padding(len(data))))
     form = batch.arrangement
     if form is None:

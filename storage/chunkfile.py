@@ -45,11 +45,13 @@ _FORMAT = 2
 HEADER_BYTES = _HEADER.size
 
 
-def pack_chunk(number: int, batch: Batch) -> tuple[bytes, int]:
+def pack_chunk(number: int, batch: Batch) -> tuple[bytearray, int]:
     """A chunk's value and its checksum."""
-    payload = encode(batch)
+    value = encode(batch, room=HEADER_BYTES)
+    payload = memoryview(value)[HEADER_BYTES:]
     checksum = head_checksum(payload)
-    return b"".join([_HEADER.pack(_MAGIC, _FORMAT, 0, number, len(payload), checksum), payload]), checksum
+    _HEADER.pack_into(value, 0, _MAGIC, _FORMAT, 0, number, len(payload), checksum)
+    return value, checksum
 
 
 def payload_of(value: Any, ref: ChunkRef, file: Path, verify: bool = True) -> memoryview:

@@ -94,8 +94,8 @@ def encoded_size(batch: Batch) -> int:
     return _layout(sizes + [size for column in batch.columns for size in _column_sizes(column)]).total
 
 
-def encode(batch: Batch) -> bytearray:
-    """The batch as bytes.
+def encode(batch: Batch, room: int = 0) -> bytearray:
+    """The batch as bytes, behind `room` bytes that are the caller's to fill.
 
     **Law** `decode(encode(b), b.schema, b.arrangement)` holds the rows of `b` in the same order; encoding those again
     gives the same bytes.
@@ -114,8 +114,8 @@ def encode(batch: Batch) -> bytearray:
         raise CapacityError(f"batch too large to encode: rows={len(batch)} rows_max={ROWS_MAX}")
     buffers = _buffers(batch)
     layout = _layout([buffer.nbytes for buffer in buffers])
-    out = bytearray(layout.total)
-    view = memoryview(out)
+    out = bytearray(room + layout.total)
+    view = memoryview(out)[room:]
     for offset, buffer in zip(layout.offsets, buffers, strict=True):
         if buffer.nbytes:
             view[offset : offset + buffer.nbytes] = buffer.reshape(-1).view(np.uint8).data
