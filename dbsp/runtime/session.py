@@ -430,7 +430,7 @@ def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
                 raise CircuitError(f"not a column: table={table.name} column={name} got={repr(values)[:100]}", hint)
         source = pa.table(dict(rows)) if rows else pa.table({})
     elif isinstance(rows, pa.RecordBatch | pa.Table):
-        source = pa.table(rows) if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        source = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     else:
         listed = _listed(table, rows)
         _refuse_unknown(table, {name for row in listed for name in row})
@@ -439,17 +439,18 @@ def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
     needed = set(table.primary_key) if operation == DELETE and table.primary_key else {
         column.name for column in table.schema if not column.nullable
     }  # fmt: skip
+    given = dict(zip(source.column_names, source.columns, strict=True))
     columns = []
     for column in table.schema:
-        if column.name in source.column_names:
-            array = _fitted(table, column, source.column(column.name))
-        else:
-            array = pa.nulls(source.num_rows, column.type)
+        values = given.get(column.name)
+        array = pa.nulls(source.num_rows, column.type) if values is None else _fitted(table, column, values)
         if column.name in needed and array.null_count:
             raise CircuitError(f"a null where none is allowed: table={table.name} column={column.name}")
         columns.append(array)
-    loose = Schema(tuple(Column(c.name, c.type, c.name not in needed) for c in table.schema))
-    return Batch.of(loose if operation == DELETE and table.primary_key else table.schema, columns)
+    schema = table.schema
+    if operation == DELETE and table.primary_key:
+        schema = Schema(tuple(Column(c.name, c.type, c.name not in needed) for c in schema))
+    return Batch.of(schema, columns)
 
 
 def _listed(table: Table, rows: object) -> list[Mapping[str, Any]]:
