@@ -392,9 +392,32 @@ def merge(left: Batch, right: Batch) -> Batch:
         raise InternalError(f"merge needs two batches arranged alike: left={arrangement} right={right.arrangement}")
     if not len(left) or not len(right):
         return right if len(right) else left
+    merged = _merged(left, right, arrangement) if arrangement.weights == 1 else None
+    if merged is not None:
+        return merged
     words, order = kernels.merge_words(left.words, right.words)
     both = concat([left, right])
     return _finish(both.columns, both.weights, order, words, arrangement)
+
+
+def _merged(left: Batch, right: Batch, arrangement: Arrangement) -> Batch | None:
+    """The sum, if rows with equal words are the same rows."""
+    found = kernels.merge_sums(left.words, left.weight, right.words, right.weight)
+    if found is None:
+        return None
+    words, rows, weights, (a, b) = found
+    decided = not len(a) or (_decided(left.columns, arrangement) and _decided(right.columns, arrangement))
+    if not decided and not equal_columns(left.columns, a, right.columns, b).all():
+        return None
+    return Batch(
+        schema=arrangement.schema,
+        columns=tuple(gather(join(pair), rows) for pair in zip(left.columns, right.columns, strict=True)),
+        weights=weights.reshape(-1, 1),
+        key_hash=words[0],
+        order_code=words[1],
+        row_hash=words[2],
+        arrangement=arrangement,
+    )
 
 
 def consolidate(batch: Batch) -> Batch:
@@ -443,6 +466,12 @@ def _split(columns: Sequence[pa.Array], arrangement: Arrangement) -> tuple[list[
     return key, [array for name, array in by_name.items() if name not in arrangement.key]
 
 
+def _decided(columns: Sequence[pa.Array], arrangement: Arrangement) -> bool:
+    """Whether rows with equal words are certainly the same."""
+    key, rest = _split(columns, arrangement)
+    return hash_decides(key) and hash_decides(rest)
+
+
 def _finish(
     columns: Sequence[pa.Array],
     weights: NDArray[np.int64],
@@ -451,9 +480,7 @@ def _finish(
     arrangement: Arrangement,
 ) -> Batch:
     """Consolidate sorted rows and gather what stays."""
-    key, rest = _split(columns, arrangement)
-    decided = hash_decides(key) and hash_decides(rest)
-    kept = consolidate_sorted(columns, order, words, weights, decided=decided)
+    kept = consolidate_sorted(columns, order, words, weights, decided=_decided(columns, arrangement))
     all_kept = len(kept.positions) == len(order)
     at = words if all_kept else [None if word is None else word.take(kept.positions) for word in words]
     return Batch(

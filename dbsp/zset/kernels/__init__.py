@@ -7,6 +7,8 @@ weights per row), positions int64.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -160,6 +162,35 @@ def merge_words(left: WordColumns, right: WordColumns) -> tuple[WordColumns, Pos
 def merge_positions(left: WordColumns, right: WordColumns) -> Positions:
     """The order that merges two sorted runs of words; right rows are numbered after the left ones, left first."""
     return merge_words(left, right)[1]
+
+
+def merge_sums(
+    left: WordColumns, left_weights: Positions, right: WordColumns, right_weights: Positions
+) -> tuple[WordColumns, Positions, Positions, tuple[Positions, Positions]] | None:
+    """Two sorted runs of rows with one weight, none of them zero, merged and added up where all words are equal.
+
+    The words, which rows they are (of two that are added the left one; right rows are numbered after the left ones), their
+    weights, and the rows of both sides that were taken for the same. None where a sum leaves 64 bits.
+    """
+    n, m = len(left[0]), len(right[0])
+    some = [at for at, word in enumerate(left) if word is not None]
+    if some != [at for at, word in enumerate(right) if word is not None]:
+        raise ValueError("both sides need the same words")
+    out = {at: np.empty(n + m, np.uint64) for at in some}
+    at = (*some, *[some[-1]] * (3 - len(some)))  # the last word stands in for those that are not there
+    rows, weights = np.empty(n + m, np.int64), np.empty(n + m, np.int64)
+    same = np.empty(min(n, m) + 1, np.int64), np.empty(min(n, m) + 1, np.int64)
+    sides = (*(left[a] for a in at), left_weights, *(right[a] for a in at), right_weights)
+    count, pairs = merges.merge_sums(*sides, rows, *(out[a] for a in at), weights, *same)
+    if count < 0:
+        return None
+    words = tuple(_cut(out[a], count) if a in out else None for a in range(3))
+    return words, rows[:count], _cut(weights, count), (same[0][:pairs], same[1][:pairs])  # type: ignore[return-value]
+
+
+def _cut(array: NDArray[Any], count: int) -> NDArray[Any]:
+    """The beginning of an array; a copy where the rest of it would waste much memory."""
+    return array[:count] if 4 * count > 3 * len(array) else array[:count].copy()
 
 
 def lower_bounds(queries: Words, hay: Words) -> Positions:

@@ -130,6 +130,64 @@ def merge_three(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a ke
 
 
 @helper
+def _copy_rest(source, source_2, source_3, weights, first, shift, rows, words, words_2, words_3, out, count):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
+    """Append the rows from `first` on; how many there are then."""
+    for i in range(first, len(source)):
+        rows[count], out[count] = shift + i, weights[i]
+        words[count], words_2[count], words_3[count] = source[i], source_2[i], source_3[i]
+        count += 1
+    return count
+
+
+@kernel(
+    types.UniTuple(types.int64, 2)(
+        _U64, _U64, _U64, _I64, _U64, _U64, _U64, _I64, _I64_OUT, _U64_OUT, _U64_OUT, _U64_OUT, _I64_OUT, _I64_OUT, _I64_OUT
+    )
+)  # fmt: skip
+def merge_sums(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
+    left, left_2, left_3, left_weights, right, right_2, right_3, right_weights,
+    rows, words, words_2, words_3, weights, same_left, same_right,
+):  # fmt: skip
+    """Merge two sorted runs of three words, add up rows of equal words, one of each side, and drop those that come to zero.
+
+    How many rows stay, and how many pairs were of equal words, which are listed; -1 for an overflow. Without branches, as in
+    `merge_one`; `wrong` becomes negative where a sum leaves 64 bits.
+    """
+    n, m = len(left), len(right)
+    i, j, count, pairs, wrong = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    while True:
+        steps = min(n - i, m - j)
+        if steps <= 0:
+            break
+        for _ in range(steps):
+            a, a_2, a_3 = left[i], left_2[i], left_3[i]
+            b, b_2, b_3 = right[j], right_2[j], right_3[j]
+            tie, tie_2 = np.int64(a == b), np.int64(a_2 == b_2)
+            same = tie & tie_2 & np.int64(a_3 == b_3)
+            from_left = same | np.int64(a < b) | (tie & (np.int64(a_2 < b_2) | (tie_2 & np.int64(a_3 < b_3))))
+            from_right = same | (1 - from_left)
+            x, y = left_weights[i] & -from_left, right_weights[j] & -from_right
+            total = x + y
+            wrong |= (x ^ total) & (y ^ total)
+            bits = np.uint64(-from_left)
+            rows[count] = n + j + (i - n - j) * from_left
+            words[count] = b ^ ((a ^ b) & bits)
+            words_2[count] = b_2 ^ ((a_2 ^ b_2) & bits)
+            words_3[count] = b_3 ^ ((a_3 ^ b_3) & bits)
+            weights[count] = total
+            same_left[pairs], same_right[pairs] = i, j
+            pairs += same
+            count += np.int64(total != 0)
+            i += from_left
+            j += from_right
+    count = _copy_rest(
+        left, left_2, left_3, left_weights, i, np.int64(0), rows, words, words_2, words_3, weights, count
+    )
+    count = _copy_rest(right, right_2, right_3, right_weights, j, n, rows, words, words_2, words_3, weights, count)
+    return (count if wrong >= 0 else np.int64(-1)), pairs
+
+
+@helper
 def _bisect(hay, query, lo, hi):  # type: ignore[no-untyped-def]
     """The first position in [lo, hi] whose word is not below the query."""
     while lo < hi:

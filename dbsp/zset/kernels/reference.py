@@ -145,6 +145,33 @@ def merge_positions(left: WordColumns, right: WordColumns) -> Positions:
     return merge_words(left, right)[1]
 
 
+def merge_sums(
+    left: WordColumns, left_weights: Positions, right: WordColumns, right_weights: Positions
+) -> tuple[WordColumns, Positions, Positions, tuple[Positions, Positions]] | None:
+    """Two sorted runs merged and added up where all words are equal, row by row."""
+    sides = [list(zip(*(w.tolist() for w in words if w is not None), strict=True)) for words in (left, right)]
+    kept: list[tuple[tuple[int, ...], int, int]] = []
+    same: list[tuple[int, int]] = []
+    n, m, i, j = len(sides[0]), len(sides[1]), 0, 0
+    while i < n or j < m:
+        from_left = i < n and (j >= m or sides[0][i] <= sides[1][j])
+        from_right = j < m and (i >= n or sides[1][j] <= sides[0][i])
+        if from_left and from_right:
+            same.append((i, j))
+        weight = (int(left_weights[i]) if from_left else 0) + (int(right_weights[j]) if from_right else 0)
+        if weight:
+            kept.append((sides[0][i], i, weight) if from_left else (sides[1][j], n + j, weight))
+        i, j = i + from_left, j + from_right
+    if any(not -(1 << 63) <= weight < 1 << 63 for *_, weight in kept):
+        return None
+    place = iter(range(3))
+    columns = {at: next(place) for at, word in enumerate(left) if word is not None}
+    words = tuple(np.array([w[columns[at]] for w, *_ in kept], np.uint64) if at in columns else None for at in range(3))
+    rows, weights = (np.array([each[at] for each in kept], np.int64) for at in (1, 2))
+    pairs = np.array(same, np.int64).reshape(-1, 2)
+    return words, rows, weights, (pairs[:, 0], pairs[:, 1])  # type: ignore[return-value]
+
+
 def lower_bounds(queries: Words, hay: Words) -> Positions:
     """For each query the first position in the sorted `hay` not below it."""
     return np.searchsorted(hay, queries, "left").astype(np.int64)
