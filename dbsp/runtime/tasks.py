@@ -233,7 +233,8 @@ def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
 
 def _bare(change: Changes, schema: Schema) -> Batch:
     """Insert is +1, delete is -1."""
-    weights = np.where(change.operations == DELETE, -1, 1).astype(np.int64).reshape(-1, 1)
+    weights = np.ones((len(change.batch), 1), np.int64)
+    weights[change.operations == DELETE] = -1
     return Batch(schema=change.batch.schema, columns=change.batch.columns, weights=weights).project(schema.names)
 
 

@@ -270,12 +270,13 @@ def _in_query_order(
     if not found:
         return np.empty(0, np.int64), empty(arrangement)
     rows, key = concat(found, words=True), np.concatenate(found_key)
-    if len(found) == 1 and asked.high[-1] == len(asked.hashes):
-        return key, rows
-    order = np.argsort(key, kind="stable")
-    key = key[order]
+    if len(found) > 1:
+        order = np.argsort(key, kind="stable")
+        rows, key = rows.take(order, words=True), key.take(order)
     queries = len(asked.hashes)
+    if asked.high[-1] == queries:
+        return key, rows
     low, high = key.searchsorted(np.arange(queries), "left"), key.searchsorted(np.arange(queries), "right")
     repeats = asked.high - asked.low
     query, position = expand_ranges(np.repeat(low, repeats), np.repeat(high, repeats))
-    return query, rows.take(order[position], words=True)
+    return query, rows.take(position, words=True)
