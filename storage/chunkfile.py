@@ -212,7 +212,7 @@ class WriteChunks:
         self.chunk_bytes_max = reading.chunk_bytes_max
         self._reading = reading
         self._next_number = next_number
-        self._fresh: dict[int, bytes] = {}
+        self._fresh: dict[int, bytearray] = {}
 
     def put(self, chunk: Batch) -> ChunkRef:
         """Encode a chunk."""
@@ -240,7 +240,7 @@ class WriteChunks:
         """Bytes waiting to be written."""
         return sum(map(len, self._fresh.values()))
 
-    def take(self, wanted: set[int] | None = None) -> dict[int, bytes]:
+    def take(self, wanted: set[int] | None = None) -> dict[int, bytearray]:
         """The values to write (only the `wanted` ones), after which nothing waits any more."""
         fresh, self._fresh = self._fresh, {}
         return fresh if wanted is None else {number: fresh[number] for number in fresh.keys() & wanted}

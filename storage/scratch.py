@@ -198,7 +198,7 @@ class Scratch:
             found.setdefault(segment, []).append(step)
         return found
 
-    def add(self, txn: Txn, written: dict[int, bytes]) -> None:
+    def add(self, txn: Txn, written: dict[int, bytearray]) -> None:
         """Write chunks of one trace; the dictionary is emptied, so that nothing is in memory twice: LMDB keeps its own copy."""
         for number in sorted(written):
             txn.put("chunks", number_key(number), written.pop(number))

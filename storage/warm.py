@@ -69,7 +69,7 @@ class _Made:
 
     key: bytes
     refs: Refs
-    values: dict[int, bytes]
+    values: dict[int, bytearray]
 
 
 def take(
@@ -99,10 +99,10 @@ def take(
     return sum(map(len, values.values()))
 
 
-def _written(txn: Txn, layout_version: int, made: Sequence[_Made]) -> dict[int, bytes]:
+def _written(txn: Txn, layout_version: int, made: Sequence[_Made]) -> dict[int, bytearray]:
     """Write the parts that are not there yet: another attempt of this piece may have been first."""
     _check(txn, layout_version)
-    written = dict[int, bytes]()
+    written = dict[int, bytearray]()
     for part in made:
         if txn.get(_KEYS, part.key) is not None:
             continue

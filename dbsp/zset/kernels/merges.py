@@ -140,7 +140,7 @@ def _copy_rest(source, source_2, source_3, weights, first, shift, rows, words, w
 
 
 @kernel(
-    types.UniTuple(types.int64, 2)(
+    types.UniTuple(types.int64, 2)(  # type: ignore[no-untyped-call]  # numba is untyped
         _U64, _U64, _U64, _I64, _U64, _U64, _U64, _I64, _I64_OUT, _U64_OUT, _U64_OUT, _U64_OUT, _I64_OUT, _I64_OUT, _I64_OUT
     )
 )  # fmt: skip
