@@ -265,6 +265,9 @@ def layout(client: Client) -> None:
             size, str(row["first_step"]),
         )  # fmt: skip
     click.echo(f"layout {found['version']}: {found['shards']} shards, {len(found['workers'])} workers")
+    if moving := found["moving"]:
+        before, after = (" ".join(map(str, moving[name])) for name in ("workers_before", "workers"))
+        click.echo(f"keys move by {moving['strategy']} from workers {before} to workers {after}")
     _print(table)
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dbsp.coordinator.config import Config
+from dbsp.distribute.course import Course
 from dbsp.errors import ConfigError
 from dbsp.layout import Layout, least_moved, moves, rescaled
 from dbsp.logs import StepRecord
@@ -129,8 +130,10 @@ def refuse_apart(config: Config, old: Layout, new: Layout) -> None:
     )
 
 
-def layout_as_json(layout: Layout, partitions: Mapping[str, int], state_bytes: Mapping[int, int]) -> dict[str, Any]:
-    """The layout as JSON values, with a row for every worker."""
+def layout_as_json(
+    layout: Layout, partitions: Mapping[str, int], state_bytes: Mapping[int, int], course: Course | None = None
+) -> dict[str, Any]:
+    """The layout as JSON values, with a row for every worker; while keys move, whereto."""
     counts = layout.shard_counts()
     rows = [
         {
@@ -141,7 +144,10 @@ def layout_as_json(layout: Layout, partitions: Mapping[str, int], state_bytes: M
         }
         for worker, host, first in zip(layout.workers, layout.hosts, layout.first_steps, strict=True)
     ]  # fmt: skip
-    return {**asdict(layout), "shards": layout.shards, "shard_counts": counts, "rows": rows}
+    moving = None if course is None else {
+        "strategy": course.strategy, "workers_before": list(course.old.workers), "workers": list(course.new.workers),
+    }  # fmt: skip
+    return {**asdict(layout), "shards": layout.shards, "shard_counts": counts, "rows": rows, "moving": moving}
 
 
 def rescale_as_text(found: Mapping[str, Any]) -> str:

@@ -543,7 +543,7 @@ class Service:
         """The layout as JSON values."""
         inputs = self.built.parts.inputs
         partitions = {name: inputs.partitions(name) for name in sorted(self._tables)}
-        return layout_as_json(self.layout(), partitions, self._state_bytes())
+        return layout_as_json(self.layout(), partitions, self._state_bytes(), self.snapshot.course)
 
     def _result(self, hand_in: Callable[[], Any], timeout_s: float | None) -> Any:
         if self._thread is None:

@@ -52,7 +52,7 @@ def test_all_strategies_in_turn_with_restarts(folder: Path, tmp_path: Path) -> N
     """A service that is stopped in the midst goes on with it when it is started again."""
     draw = random.Random(5)
     for _ in range(4):
-        with Service(settings(folder, "layout.keys_per_step=40")) as service, traffic(service, draw.randrange(1000)):
+        with Service(settings(folder, "layout.keys_per_step=150")) as service, traffic(service, draw.randrange(1000)):
             service.rescale(draw.choice([1, 2, 3, 4]), 120, strategy=draw.choice(p.STRATEGIES))
             workers = draw.choice([n for n in (1, 2, 3, 4) if n != len(service.layout().workers)])
             waiting = threading.Thread(target=ask, args=(service, workers, draw.choice(STRATEGIES)))
@@ -81,13 +81,15 @@ def ask(service: Service, workers: int, strategy: str) -> Any:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_keys_that_have_moved_move_back(folder: Path, tmp_path: Path, strategy: str) -> None:
     answers: list[Any] = []
-    with Service(settings(folder, "layout.keys_per_step=20")) as service, traffic(service, 1):
+    with Service(settings(folder, "layout.keys_per_step=80")) as service, traffic(service, 1):
         asking = threading.Thread(target=lambda: answers.append(ask(service, 3, strategy)))
         asking.start()
         assert service.board.wait_for(lambda now: moved_keys(now) > 100, 60)
         shown = service.status()["rescale"]
         assert (shown["workers_before"], shown["workers"], shown["strategy"]) == (1, 3, strategy)
         assert shown["left_keys"] > 0
+        moving = service.layout_status()["moving"]
+        assert moving == {"strategy": strategy, "workers_before": [0], "workers": [0, 1, 2]}
         service.cancel_rescale(120)
         asking.join()
         assert "cancelled" in answers[0]
@@ -101,7 +103,7 @@ def test_keys_that_have_moved_move_back(folder: Path, tmp_path: Path, strategy: 
 
 def test_another_rescale_waits_until_all_keys_have_moved(folder: Path, tmp_path: Path) -> None:
     answers: list[Any] = []
-    with Service(settings(folder, "layout.keys_per_step=40")) as service, traffic(service, 1):
+    with Service(settings(folder, "layout.keys_per_step=150")) as service, traffic(service, 1):
         asking = threading.Thread(target=lambda: answers.append(ask(service, 3, "icadd")))
         asking.start()
         assert service.board.wait_for(lambda now: moved_keys(now) > 0, 60)
