@@ -1,4 +1,4 @@
-"""What the coordinator decides about a change of the layout: cold, or warmed up; part of the machine, and as pure.
+"""What the coordinator decides about a change of the layout: cold, warmed up, key by key; part of the machine, and as pure.
 
 **Cold**: at a published checkpoint log the new layout, make the joining workers, slice, publish, and open under a new epoch.
 
@@ -10,12 +10,14 @@ Then comes the switch: a cold rescale that finds nearly everything there. It beg
 none: where all workers are on one host the state of now is sliced as it is, into the next version. Until that one is published
 a crash or an error anywhere finds the old layout.
 
+**Key by key** (`icadd`, `redistribute`): a cold rescale into a layout in which nothing has moved; what follows is in `migrating`.
+
 Invariants kept here: a layout is logged before it is used; while a round reads a version, no second newer one is begun, so that
 the one it reads is openable all the time (12); nothing that is copied ahead is part of any version before the switch (3); a
 rollback, a stop, a cancel and another wish each end a warm-up; what it has made is taken away by the same commands that take
 away a worker who left.
 
-Source: design section 9; "KIP-441: smooth scaling out"; design record 0014.
+Source: design section 9; "KIP-441: smooth scaling out"; design records 0014 and 0015.
 """
 
 from __future__ import annotations
@@ -223,7 +225,9 @@ def _go_on(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answ
     if not warming.ended:
         return GoOn(facts=facts, ahead=ahead)
     if warming.ready or _caught_up(facts, warming):
-        return _switch_when_free(replace(facts, warming=replace(warming, ready=True)), warming.new, ahead)
+        ready = replace(warming, ready=True)
+        facts = replace(facts, warming=ready)
+        return _when_free(facts, ready.new, ahead) or switch(facts, ready)
     if facts.version >= (warming.awaited or facts.version + 1) or facts.next_step == facts.checkpoint_step:
         return _begin_round(facts, warming, ahead)
     if warming.awaited is None:
@@ -242,13 +246,6 @@ def _caught_up(facts: p.Facts, warming: p.Warming) -> bool:
     if facts.next_step == warming.step:
         return warming.round > 0
     return warming.round > 1 and warming.lag_bytes <= facts.acceptable_recovery_lag
-
-
-def _switch_when_free(facts: p.Facts, new: Layout, ahead: StepRecord | None) -> Answer | GoOn | Rest:
-    """Switch now, or when the checkpoint in flight has landed."""
-    return _when_free(facts, new, ahead) or (
-        switch(facts, facts.warming) if facts.warming is not None else Rest(facts=facts, ahead=ahead)
-    )
 
 
 def _when_free(facts: p.Facts, new: Layout, ahead: StepRecord | None) -> GoOn | Rest | None:
