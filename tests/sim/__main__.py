@@ -4,6 +4,7 @@ python -m tests.sim --seed 17              one seed; the last events, the fault 
 python -m tests.sim --seeds 1000           many; figures, coverage of (state, event) pairs
 python -m tests.sim --seconds 600          as many as time allows, from a random first seed
 python -m tests.sim --plant pin-late --seed 3
+python -m tests.sim --circuits --seconds 600   workers that run a circuit, not sets of rows: slower, and sees what steps compute
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
 
 from tests.coordinator import fakes
+from tests.sim.circuits import CircuitSimulation
 from tests.sim.coverage import Coverage, reachable
 from tests.sim.plants import PLANTS
 from tests.sim.simulation import Simulation
@@ -25,15 +28,27 @@ from tests.sim.table import answered
 TAIL = 60
 
 
-def command_for(seed: int, turns: int, plant: str | None = None) -> str:
+Make = Callable[[int], Simulation]
+
+
+def rows_only(seed: int) -> Simulation:
+    """Workers that hold sets of rows."""
+    return Simulation(seed=seed)
+
+
+def with_circuit(seed: int) -> Simulation:
+    """Workers that run a circuit."""
+    return CircuitSimulation(seed=seed)
+
+
+def command_for(seed: int, turns: int, options: str = "") -> str:
     """What replays a seed to the same step."""
-    planted = f" --plant {plant}" if plant else ""
-    return f"python -m tests.sim --seed {seed} --turns {turns}{planted}"
+    return f"python -m tests.sim --seed {seed} --turns {turns}{options}"
 
 
-def run_one(seed: int, turns: int, plant: str | None = None) -> tuple[Simulation, BaseException | None]:
+def run_one(seed: int, turns: int, make: Make = rows_only) -> tuple[Simulation, BaseException | None]:
     """One seed; what went wrong."""
-    simulation = next((each.simulation(seed) for each in PLANTS if each.name == plant), Simulation(seed=seed))
+    simulation = make(seed)
     try:
         simulation.live(turns)
     except (Exception, fakes.ViolationError) as error:  # noqa: BLE001 - told by the caller
@@ -51,21 +66,24 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--turns", type=int, default=300)
+    parser.add_argument("--circuits", action="store_true")
     parser.add_argument("--plant", choices=[plant.name for plant in PLANTS])
     given = parser.parse_args()
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
+        make, options = (with_circuit, " --circuits") if given.circuits else (rows_only, "")
         for plant in PLANTS:
             if plant.name == given.plant:
                 plant.breaks(patch)
+                make, options = plant.simulation, f" --plant {plant.name}"
         if given.seed is not None:
-            return show(given.seed, given.turns, given.plant)
-        return many(given.first, given.seeds, given.seconds, given.turns, given.plant)
+            return show(given.seed, given.turns, make)
+        return many(given.first, given.seeds, given.seconds, given.turns, make, options)
 
 
-def show(seed: int, turns: int, plant: str | None) -> int:
+def show(seed: int, turns: int, make: Make) -> int:
     """Replay one seed."""
-    simulation, error = run_one(seed, turns, plant)
+    simulation, error = run_one(seed, turns, make)
     print("\n".join(simulation.trace[-TAIL:]))
     print(f"faults: {simulation.rates}\nfired: {dict(simulation.fired.counts)}")
     print(f"steps logged: {len(simulation.world.steps)}, turns: {simulation.turns}, points: {simulation.points}")
@@ -73,7 +91,7 @@ def show(seed: int, turns: int, plant: str | None) -> int:
     return 0 if error is None else 1
 
 
-def many(first: int, seeds: int, seconds: float | None, turns: int, plant: str | None) -> int:
+def many(first: int, seeds: int, seconds: float | None, turns: int, make: Make, options: str) -> int:
     """Run seeds until one goes wrong, all are done, or time is over."""
     if seconds is not None:
         first, seeds = time.time_ns() % 10**9, sys.maxsize
@@ -82,9 +100,9 @@ def many(first: int, seeds: int, seconds: float | None, turns: int, plant: str |
     for seed in range(first, first + seeds):
         if seconds is not None and time.monotonic() - wall > seconds:
             break
-        simulation, error = run_one(seed, turns, plant)
+        simulation, error = run_one(seed, turns, make)
         if error is not None:
-            print(f"seed {seed}: {type(error).__name__}: {error}\nreplay it: {command_for(seed, turns, plant)}")
+            print(f"seed {seed}: {type(error).__name__}: {error}\nreplay it: {command_for(seed, turns, options)}")
             return 1
         done += 1
         coverage.add(simulation.coverage)

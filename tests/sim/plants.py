@@ -8,20 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
-from dbsp.coordinator import control, machine, recovery
+from dbsp.coordinator import control, machine, migrating, recovery
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.control import Ledger
 from dbsp.coordinator.hands import Hands
+from dbsp.distribute import places
+from dbsp.distribute.strategies import AnyDistributor
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
+from dbsp.runtime import migrating as moving_steps
 from dbsp.runtime.runtime import MoveReport
 from dbsp.store import CheckpointId, VersionInfo
 from dbsp.timing import Timing
 from tests.coordinator import fake_runtime, fakes
 from tests.coordinator.fake_moves import FakeMove
+from tests.sim.circuits import CircuitSimulation
 from tests.sim.faults import USUAL, Faults
 from tests.sim.simulation import Simulation
 
@@ -39,6 +44,7 @@ class Plant:
     seeds: int
     first: int = 0
     faults: Faults | None = None
+    circuits: bool = False
 
     @property
     def name(self) -> str:
@@ -47,7 +53,7 @@ class Plant:
 
     def simulation(self, seed: int) -> Simulation:
         """A seed of the faults under which the rule matters."""
-        return Simulation(seed=seed, faults=self.faults)
+        return CircuitSimulation(seed=seed) if self.circuits else Simulation(seed=seed, faults=self.faults)
 
     @property
     def order(self) -> list[int]:
@@ -370,6 +376,24 @@ def lose_what_moves(patch: Patch) -> None:
     patch.setattr(FakeMove, "after", after)
 
 
+def split_rows_by_the_new_layout(patch: Patch) -> None:
+    patch.setattr(places.Places, "_stays", lambda self, hashes, before: np.zeros(len(hashes), np.bool_))
+
+
+def forget_what_has_moved(patch: Patch) -> None:
+    original = places.places_of
+
+    def places_of(parts: Mapping[int, AnyDistributor], old: Layout, new: Layout, keys: places.Keys) -> places.Places:
+        found = original(parts, old, new, keys)
+        return replace(found, first=dict.fromkeys(found.first, 0))
+
+    patch.setattr(moving_steps, "places_of", places_of)
+
+
+def replay_in_the_layouts_of_the_version(patch: Patch) -> None:
+    patch.setattr(migrating, "of_record", lambda facts, record: facts)
+
+
 PAUSES = replace(USUAL, crash=0.002, crash_again=0.0, error=0.002, pause=0.02, zombie=0.05, rescale=0.08)
 ERRORS = replace(USUAL, crash=0.0, crash_again=0.0, error=0.03, straggler=1.0, rescale=0.08, pause=0.0, zombie=0.0)
 BESIDE = replace(
@@ -416,6 +440,24 @@ PLANTS = (
     Plant(rule="rows go where their key's state is", breaks=route_before_the_state_has_moved, design="9", seeds=20),
     Plant(rule="a key moves to one owner", breaks=keep_what_has_moved, design="9", seeds=20),
     Plant(rule="a key on hold is not dropped", breaks=lose_what_moves, design="9", seeds=20),
+    Plant(
+        rule="rows of a key that has yet to move stay",
+        breaks=split_rows_by_the_new_layout,
+        design="9",
+        seeds=12,
+        circuits=True,
+    ),
+    Plant(
+        rule="rows follow the keys that have moved", breaks=forget_what_has_moved, design="9", seeds=12, circuits=True
+    ),
+    Plant(
+        rule="a replay runs each step in the layouts of its record",
+        breaks=replay_in_the_layouts_of_the_version,
+        design="9",
+        seeds=20,
+        first=2,
+        circuits=True,
+    ),
     Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20),
     Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20),
 )

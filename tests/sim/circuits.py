@@ -1,0 +1,204 @@
+"""The simulation with a real circuit: the in-process runtime on databases and logs in memory, under the same faults.
+
+`Simulation` has workers that hold sets of rows, which makes a step cheap; here a step runs a plan with joins, groups and first
+rows, and what a warm-up, a slicing or a migration moves are its traces. A fault may strike whenever a worker's database or
+output log is reached for. The golden run is the step log without its moves, run from its beginning by one worker.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import dbsp
+from dbsp.coordinator.hands import Hands
+from dbsp.coordinator.status import Board
+from dbsp.errors import UnavailableError
+from dbsp.layout import Layout, initial
+from dbsp.logs import DELETE, INSERT, StepRecord
+from dbsp.plan.plan import Plan
+from dbsp.plan.planner import plan as make_plan
+from dbsp.runtime.inprocess import InProcessRuntime
+from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
+from dbsp.runtime.runtime import StepReport
+from dbsp.runtime.session import MemorySite
+from dbsp.runtime.tasks import Work
+from dbsp.store import CheckpointId
+from dbsp.trace.memory import MemoryDatabase
+from dbsp.zset.batch import Batch, concat, consolidate
+from tests.coordinator import fake_runtime, fakes
+from tests.coordinator.under_traffic import without_moves
+from tests.sim.faults import Faults
+from tests.sim.simulation import Simulation
+
+RUN = "run"
+KEYS = 12
+FAULTS = Faults(
+    crash=0.002, crash_again=0.003, error=0.002, pause=0.0003, zombie=0.01, slow=0.01, clock=0.02, ask=0.1, rescale=0.08,
+    workers_max=4,
+)  # fmt: skip
+
+
+@cache
+def circuit_plan() -> Plan:
+    """Two tables; a join, its sums, and the first rows of each group of them."""
+    a = dbsp.table("a", {"k": dbsp.INT64, "v": dbsp.INT64})
+    b = dbsp.table("b", {"k": dbsp.INT64, "name": dbsp.INT64}, primary_key=["k"])
+    joined = a.join(b, on="k")
+    sums = joined.group_by("name").aggregate(n=dbsp.count(), least=dbsp.min("v"), total=dbsp.sum("v"))
+    best = joined.top_k(2, by=["v"], partition_by="k")
+    return make_plan(dbsp.circuit("simulated", {"sums": sums, "best": best, "values": a.select("v").distinct()}))
+
+
+@dataclass
+class PointedSite:
+    """A site at which a fault may strike whenever a worker's part of it is reached for."""
+
+    kept: MemorySite
+    point: Callable[[str], None]
+
+    def database(self, worker: int, create: CheckpointId | None = None) -> MemoryDatabase:
+        self.point(f"database {worker}")
+        if create is None and worker not in self.kept.databases:
+            raise UnavailableError(f"no database: worker={worker}")
+        return self.kept.database(worker, create)
+
+    def discard_database(self, worker: int, epoch: int) -> None:
+        self.point(f"discard {worker}")
+        self.kept.discard_database(worker, epoch)
+
+    def input_log(self) -> MemoryInputLog:
+        return self.kept.input_log()
+
+    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> MemoryOutputLog:
+        self.point(f"output log {worker}")
+        return self.kept.output_log(worker, first_step, create=create)
+
+
+class PieceByPiece(fake_runtime.Beside):
+    """A copy beside the steps, a piece of one worker whenever the simulator lets it go on."""
+
+    def __init__(self, workers: tuple[int, ...], piece: Callable[[tuple[int, ...]], Mapping[int, Any]]) -> None:
+        super().__init__(list(workers), {})
+        self.piece = piece
+
+    def take(self, each: int) -> None:
+        report = self.piece((each,))[each]
+        if report is None:
+            self.waiting.insert(0, each)
+        else:
+            self.reports[each] = report
+
+
+@dataclass
+class SimulatedCopier:
+    """As `dbsp.runtime.copying.Copier`, without a thread."""
+
+    world: fakes.World
+    _going: PieceByPiece | None = None
+
+    def start(
+        self,
+        workers: tuple[int, ...],
+        piece: Callable[[tuple[int, ...]], Mapping[int, Any]],
+        at_once: int | None = None,
+    ) -> Future[Mapping[int, Any]]:
+        self._going = PieceByPiece(workers, piece)
+        self.world.copies.append(self._going)
+        return self._going.future
+
+    def end(self) -> None:
+        going, self._going = self._going, None
+        if going is not None and not going.future.done():
+            self.world.copies = [copy for copy in self.world.copies if copy is not going]
+            going.future.set_exception(UnavailableError("the copying was ended"))
+
+
+class SimulatedRuntime(InProcessRuntime):
+    """The runtime of a process; a fault may strike at the end of a step too."""
+
+    def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
+        report = super().run_step(record, layout, coming)
+        site: Any = self.work.site
+        site.point("step done")
+        return report
+
+
+@dataclass
+class CircuitWorld(fakes.World):
+    """A world with rows in it: what arrives is a matter of the seed, the place and the offset."""
+
+    seed: int = 0
+    site: MemorySite = field(default_factory=lambda: MemorySite(inputs=MemoryInputLog(("a", "b"), spread=2)))
+
+    def grow(self, place: tuple[str, int], rows: int) -> None:
+        table, partition = place
+        draw = random.Random(f"{self.seed} {place} {self.ends[place]}")
+        second = KEYS // 3 if table == "b" else 40
+        drawn = [(draw.randrange(KEYS), draw.randrange(second)) for _ in range(rows)]
+        schema = next(known.schema for known in circuit_plan().tables if known.name == table)
+        operations = np.array([DELETE if draw.random() < 0.2 else INSERT for _ in drawn], np.int8)
+        self.site.inputs.append(table, Batch.from_rows(schema, drawn), operations, partition)
+        super().grow(place, rows)
+
+
+@dataclass
+class CircuitSimulation(Simulation):
+    """One seed of it."""
+
+    faults: Faults | None = FAULTS
+    world: CircuitWorld = field(default_factory=CircuitWorld)
+
+    def __post_init__(self) -> None:
+        """Rows are the seed's too."""
+        self.world.seed = self.seed
+        super().__post_init__()
+
+    def make_hands(self) -> Hands:
+        """New hands whose runtime is the one of a process."""
+        parts = replace(fake_runtime.parts(self.world, self.clock), runtime=self._runtime)
+        return Hands(parts, self.settings, Board(), fakes.Silent(), fakes.Inline())
+
+    def _runtime(self) -> SimulatedRuntime:
+        site = PointedSite(self.world.site, self._point)
+        work = Work(site=site, plan=circuit_plan(), run=RUN)
+        copier, warmer = SimulatedCopier(self.world), SimulatedCopier(self.world)
+        return SimulatedRuntime(work, encode_parcels=False, _copier=copier, _warmer=warmer)  # type: ignore[arg-type]
+
+    def golden_run(self) -> None:
+        """(a) Every step's outputs are those of its record, run by one worker, whatever the layout was."""
+        plan, golden = circuit_plan(), MemorySite(inputs=self.world.site.inputs)
+        runtime, layout = InProcessRuntime(Work(site=golden, plan=plan, run=RUN), encode_parcels=False), initial(1)
+        empty = CheckpointId(run=RUN, epoch=0, step=0, layout_version=0, fingerprint=fakes.FINGERPRINT)
+        runtime.create((0,), empty)
+        runtime.fence(1, (0,))
+        runtime.open(0, 1, layout)
+        for record in self.world.steps:
+            runtime.run_step(without_moves(record), layout)
+            for view in plan.views:
+                wanted = outputs(golden, record.step, view.name, view.schema)
+                found = outputs(self.world.site, record.step, view.name, view.schema)
+                fakes.must(found == wanted, f"a: outputs of step {record.step} in {view.name}")
+
+    def recomputation(self) -> None:
+        """(b) The workers of the published layout have databases, and nobody else."""
+        ledger = self.world.control.load()
+        assert ledger is not None
+        layout = ledger.layouts[ledger.saved[ledger.published].checkpoint.layout_version]
+        there = set(self.world.site.databases)
+        fakes.must(set(layout.owners) == set(layout.workers) == set(ledger.members), "b: a worker owns nothing")
+        fakes.must(set(layout.workers) <= there, "b: members have databases")
+        fakes.must(self.had_zombies or there == set(layout.workers), "b: databases of nobody")
+
+
+def outputs(site: MemorySite, step: int, view: str, schema: Any) -> list[Any]:
+    """What a step changed in a view, summed over the workers."""
+    logs = (log.parts.get(step, {}) for log in site.outputs.values())
+    parts = [part[view] for part in logs if view in part]
+    return sorted(consolidate(concat(parts, schema)).to_rows(), key=repr)
