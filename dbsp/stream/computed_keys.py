@@ -84,6 +84,16 @@ def with_keys(stream: Handle, keys: Sequence[Any], source: SourceLine | None) ->
     return _and(stream, added, source), tuple(names)
 
 
+def with_hidden_fields(
+    stream: Handle, keys: Sequence[str], source: SourceLine | None
+) -> tuple[Stream, tuple[str, ...]]:
+    """As `with_keys` of the fields of structs among the keys: for a side of a join whose keys are not in the answer."""
+    paths = [key for key in keys if key not in stream.schema and path_of(key, stream.schema) is not None]
+    made, names = with_keys(stream, paths, source)
+    called = dict(zip(paths, names, strict=True))
+    return made, tuple(called.get(key, key) for key in keys)
+
+
 def _free(schema: Schema, added: Mapping[str, Expression]) -> str:
     """A name that no column has."""
     name = f"__key_{len(added)}"

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dbsp.algebra.side_join import SEMI
-from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
-from dbsp.expr.struct_functions import path_of
-from dbsp.stream.computed_keys import only, with_fields, with_keys
+from dbsp.stream.computed_keys import only, with_fields, with_hidden_fields
 from dbsp.stream.handle import check_streams
 from dbsp.stream.join_keys import joined, keys_of, sides_of
 from dbsp.stream.time_joins import TimeJoins
@@ -91,7 +89,7 @@ class Joins(TimeJoins):
             check_streams("join", [other])
             left_keys, right_keys = keys_of(on, left_on, right_on)
             left, left_keys = with_fields(self, left_keys, source)
-            right, right_keys = _with_right(other, right_keys, source)
+            right, right_keys = with_hidden_fields(other, right_keys, source)
             sides = sides_of(left.node, right.node, (left_keys, right_keys), source)
             made = self._made(joined(sides, how, suffix, where, null_safe, source))
             return only(made, self.columns, source) if how in SEMI else made
@@ -125,14 +123,6 @@ class Joins(TimeJoins):
             check_streams("cross_join", [other])
             sides = sides_of(self.node, other.node, ((), ()), source)
             return self._made(joined(sides, "inner", suffix, where, False, source))
-
-
-def _with_right(other: Stream, keys: tuple[str, ...], source: SourceLine | None) -> tuple[Stream, tuple[str, ...]]:
-    """The right side with its fields of structs as columns of any name: right keys are not in the answer."""
-    paths = [key for key in keys if key not in other.schema and path_of(key, other.schema) is not None]
-    stream, names = with_keys(other, paths, source)
-    called = dict(zip(paths, names, strict=True))
-    return stream, tuple(called.get(key, key) for key in keys)
 
 
 def join_all(

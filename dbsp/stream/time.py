@@ -17,6 +17,7 @@ from dbsp.durations import check_span, micros
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col
 from dbsp.expr.names import missing_column
+from dbsp.stream.computed_keys import only, with_keys
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import Column, Schema
 
@@ -137,20 +138,17 @@ class Timed(Handle):
             name = self._window_time("session", time)
             check_span("gap", gap)
             given = (partition_by,) if isinstance(partition_by, str | Expr) else partition_by
-            partition = tuple(self._name(item) for item in given)
-            for key in partition:
-                if key not in self.schema:
-                    raise missing_column(key, self.schema)
+            stream, partition = with_keys(self, given, source)
             if name in partition:
                 raise CircuitError(
                     f"sessions of a time per the same time: column={name}", "leave it out of partition_by"
                 )
             bounds = (Column(bound, self.schema[name].type) for bound in (START, END))
             node = Session(
-                input=self.node, time=name, gap_us=micros(gap), partition=partition, start=START, end=END,
-                schema=Schema((*self.schema.columns, *bounds)), source=source,
+                input=stream.node, time=name, gap_us=micros(gap), partition=partition, start=START, end=END,
+                schema=Schema((*stream.schema.columns, *bounds)), source=source,
             )  # fmt: skip
-            return self._made(node)
+            return only(self._made(node), [*self.columns, START, END], source)
 
     def with_watermark(self, time: str | Expr, lateness: datetime.timedelta) -> Stream:
         """Rows at most this late: the waterline follows the latest time seen, `lateness` behind; rows below it leave.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dbsp.algebra.side_join import AsofJoin, LookupJoin, SideJoin
+from dbsp.algebra.side_join import SEMI, AsofJoin, LookupJoin, SideJoin
 from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import MICROSECOND
@@ -16,6 +16,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, when
 from dbsp.expr.types import is_integer
 from dbsp.operators.joins.conditional_join import Interval
+from dbsp.stream.computed_keys import only, with_fields, with_hidden_fields
 from dbsp.stream.handle import Handle, check_streams
 from dbsp.stream.join_keys import HOWS, Pairs, Sides, condition_of, keys_of, output, reads_of, sides_of
 from dbsp.zset.schema import DATE, TIMES
@@ -87,6 +88,12 @@ class TimeJoins(Handle):
             check_streams("asof_join", [other])
             _one_of("how", how, ("left", "inner"))
             _one_of("direction", direction, ("backward", "forward", "nearest"))
+            left_side, right_side, keys = _by_fields(self, other, by, source)
+            if keys is not None:
+                return left_side.asof_join(
+                    right_side, on, by=keys, tolerance=tolerance, direction=direction,
+                    allow_exact_matches=allow_exact_matches, how=how, null_safe=null_safe, suffix=suffix,
+                )  # fmt: skip
             sides, left, right = _timed("asof_join", self, other, on, by, source)
             unit = sides.left.schema[left].type
             columns, schema = output(sides, how, suffix, null_safe=null_safe)
@@ -168,6 +175,13 @@ class TimeJoins(Handle):
         with located(source):
             check_streams("interval_join", [other])
             _one_of("how", how, HOWS)
+            left_side, right_side, keys = _by_fields(self, other, by, source)
+            if keys is not None:
+                made = left_side.interval_join(
+                    right_side, on, by=keys, lower=lower, upper=upper, within=within, how=how, where=where,
+                    null_safe=null_safe, suffix=suffix,
+                )  # fmt: skip
+                return only(made, self.columns, source) if how in SEMI else made
             sides, left, right = _timed("interval_join", self, other, on, by, source)
             least, most = _bounds(lower, upper, within, sides.left.schema[left].type)
             naming = suffix if how not in ("semi", "anti") else suffix or "_right"
@@ -227,6 +241,9 @@ class TimeJoins(Handle):
         with located(source):
             check_streams("lookup_join", [other])
             _one_of("how", how, ("inner", "left"))
+            left_side, right_side, keys = _by_fields(self, other, on, source)
+            if keys is not None:
+                return left_side.lookup_join(right_side, keys, how=how, null_safe=null_safe, suffix=suffix)
             sides = sides_of(self.node, other.node, keys_of(on), source)
             columns, schema = output(sides, how, suffix, null_safe=null_safe)
             node = LookupJoin(
@@ -234,6 +251,21 @@ class TimeJoins(Handle):
                 outer=how == "left", columns=columns, schema=schema, null_safe=null_safe, source=source,
             )  # fmt: skip
             return self._made(node)
+
+
+def _by_fields(
+    left: Handle, right: Stream, by: By, source: SourceLine | None
+) -> tuple[Stream, Stream, dict[str, str] | None]:
+    """Both sides with the fields of structs among their keys as columns, and the keys then; None where no key is one."""
+    same = left._made(left.node), right, None
+    if by is None or (not isinstance(by, str) and not len(by)):
+        return same
+    left_keys, right_keys = keys_of(by)
+    made, left_names = with_fields(left, left_keys, source)
+    other, right_names = with_hidden_fields(right, right_keys, source)
+    if left_names == left_keys and right_names == right_keys:
+        return same
+    return made, other, dict(zip(left_names, right_names, strict=True))
 
 
 def _nearer(ways: Stream, columns: Pairs, times: tuple[str, str], how: str) -> Stream:

@@ -188,7 +188,7 @@ def test_what_is_refused(made: Callable[[], Any], message: str) -> None:
     assert message in str(caught.value)
 
 
-Z = dbsp.table("z", {"zip": dbsp.INT64, "town": dbsp.STRING})
+Z = dbsp.table("z", {"zip": dbsp.INT64, "town": dbsp.STRING, "n": dbsp.INT64})
 PATHS: dict[str, tuple[Any, Any]] = {
     "group_by": (
         T.group_by("address.zip", col("address")["street"]).aggregate(n=dbsp.count()),
@@ -232,6 +232,27 @@ PATHS: dict[str, tuple[Any, Any]] = {
         T.join(Z, on={"address.zip": "zip"}, how="semi"),
         T.with_columns(zip=col("address.zip")).join(Z, on="zip", how="semi").drop("zip"),
     ),
+    "as of": (
+        T.asof_join(Z, on={"id": "n"}, by={"address.zip": "zip"}),
+        T.with_columns(zip=col("address.zip")).asof_join(Z, on={"id": "n"}, by="zip"),
+    ),
+    "nearest": (
+        Z.asof_join(T, on={"n": "id"}, by={"zip": "address.zip"}, direction="nearest", how="inner"),
+        Z.asof_join(T.with_columns(key=col("address.zip")), on={"n": "id"}, by={"zip": "key"}, direction="nearest", how="inner"),
+    ),
+    "interval": (
+        T.interval_join(Z, on={"id": "n"}, by={"address.zip": "zip"}, within=4),
+        T.with_columns(zip=col("address.zip")).interval_join(Z, on={"id": "n"}, by="zip", within=4),
+    ),
+    "not near": (
+        T.interval_join(Z, on={"id": "n"}, by={"address.zip": "zip"}, within=2, how="anti"),
+        T.with_columns(zip=col("address.zip")).interval_join(Z, on={"id": "n"}, by="zip", within=2, how="anti").drop("zip"),
+    ),
+    "session": (
+        T.with_columns(at=dbsp.from_epoch(col("id"), "second")).session("at", dbsp.seconds(2), partition_by="address.zip"),
+        T.with_columns(at=dbsp.from_epoch(col("id"), "second"), zip=col("address.zip"))
+        .session("at", dbsp.seconds(2), partition_by="zip").drop("zip"),
+    ),
     "itself": (
         T.join(T, on="address.zip").select("zip", "id", "id_right", "address_right.street"),
         T.with_columns(zip=col("address.zip")).join(T.with_columns(zip=col("address.zip")), on="zip")
@@ -248,7 +269,7 @@ def test_a_field_stands_where_a_column_may(name: str) -> None:
     ) as run:
         assert run.view("v").to_arrow().column_names == run.view("w").to_arrow().column_names
         chance = random.Random(name)
-        run.push("z", [{"zip": zip_, "town": "y"} for zip_ in (7, 8)])
+        run.push("z", [{"zip": zip_, "town": "y", "n": zip_} for zip_ in (7, 8)])
         run.push("t", [{"id": key, "address": {"street": "a", "zip": 7 + key % 2}} for key in range(12)])
         for _ in range(6):
             for key in chance.sample(range(12), 4):
@@ -256,7 +277,9 @@ def test_a_field_stands_where_a_column_may(name: str) -> None:
                 address = {"street": chance.choice("ab"), "zip": zip_, "geo": {"lat": lat}}
                 run.push("t", [{"id": key, "address": chance.choice([address, address, None])}])
             run.delete("t", [{"id": chance.randrange(12)}])
-            run.push("z", [{"zip": chance.choice([7, 8, 9, None]), "town": chance.choice("xy")}])
+            run.push(
+                "z", [{"zip": chance.choice([7, 8, 9, None]), "town": chance.choice("xy"), "n": chance.randrange(12)}]
+            )
             run.step()
             assert seen(run, "v") == seen(run, "w") != []
 
