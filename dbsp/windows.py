@@ -15,6 +15,7 @@ from dbsp.aggregates import Aggregate
 from dbsp.aggregates.counts import Count, CountDistinct
 from dbsp.aggregates.positions import Extreme
 from dbsp.aggregates.sums import Avg, Sum
+from dbsp.aggregates.variances import Variance
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import micros
 from dbsp.errors import CircuitError
@@ -197,10 +198,10 @@ def rolling(
     other side too: `range=(dbsp.days(7), -dbsp.days(1))` is the week before the row's day. A range needs one ordering
     column: a timestamp or a duration with spans, a date with spans of whole days or numbers of days, integers with
     numbers; before and behind follow the order, so in a descending one "before" is greater. Rows whose order is null
-    are a frame of their own. Aggregates: count, sum, avg, min, max.
+    are a frame of their own. Aggregates: count, sum, avg, min, max, variances and standard deviations.
 
     **Cost** a changed row touches the rows whose frame holds it, and reads those that these frames hold; a frame without
-    bound computes the whole partition anew. Sums of floats are exact.
+    bound computes the whole partition anew. Sums and variances of floats are exact.
 
     **Errors** A sum that does not fit its type leaves by the error policy.
 
@@ -258,7 +259,7 @@ def aggregate_name(value: Any) -> str:
 
 def rolls(value: Any) -> bool:
     """Whether it is an aggregate that `rolling` takes."""
-    return isinstance(value, Aggregate) and isinstance(value.kind, Count | Sum | Avg | Extreme)
+    return isinstance(value, Aggregate) and isinstance(value.kind, Count | Sum | Avg | Extreme | Variance)
 
 
 def frame_of(function: WindowFunction, unit: str | None) -> Frame | None:

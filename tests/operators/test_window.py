@@ -17,6 +17,7 @@ from dbsp.operators.order.window_calls import WindowCall
 from dbsp.operators.order.window_places import Frame
 from tests.operators.driver import NAN, Driver, Rows, batch, total
 from tests.operators.histories import hashed, hashes
+from tests.operators.test_aggregates import variance_of
 from tests.pace import examples
 
 SCHEMA = dbsp.Schema.of({"p": dbsp.STRING, "s": dbsp.STRING, "t": dbsp.INT64, "x": dbsp.FLOAT64})
@@ -63,7 +64,7 @@ def schema(calls: list[WindowCall]) -> dbsp.Schema:
 
 
 def type_of(call: WindowCall) -> Any:
-    if call.function in ("percent_rank", "cume_dist", "avg"):
+    if call.function in ("percent_rank", "cume_dist", "avg", "var_samp", "stddev_pop"):
         return dbsp.FLOAT64
     if (
         call.function in ("lag", "lead", "first_value", "last_value", "nth_value", "min", "max")
@@ -165,6 +166,10 @@ def aggregate(call: WindowCall, values: list[Any]) -> Any:
         return len(some) if call.column else len(values)
     if not some:
         return None
+    if call.function == "var_samp":
+        return variance_of(some, 1)
+    if call.function == "stddev_pop":
+        return math.sqrt(variance_of(some, 0) or 0.0)
     if call.function in ("min", "max"):
         extreme = min if call.function == "min" else max
         return extreme(some, key=lambda v: (isinstance(v, float) and math.isnan(v), v))
@@ -231,6 +236,8 @@ def over(frame: Frame) -> list[WindowCall]:
         WindowCall(name="n", function="count", frame=frame),
         WindowCall(name="total", function="sum", column="x", frame=frame),
         WindowCall(name="m", function="avg", column="x", frame=frame),
+        WindowCall(name="v", function="var_samp", column="x", frame=frame),
+        WindowCall(name="d", function="stddev_pop", column="t", frame=frame),
         WindowCall(name="low", function="min", column="s", frame=frame),
         WindowCall(name="high", function="max", column="x", frame=frame),
     ]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +15,13 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CapacityError, InternalError
 from dbsp.operators.columns import column_of
-from dbsp.operators.groups.limbs import limbs_of
-from dbsp.operators.groups.measures import Limbs, Valid
+from dbsp.operators.groups.limbs import limbs_of, square_limbs_of
+from dbsp.operators.groups.linear_part import Measure
+from dbsp.operators.groups.measures import Limbs, Squares, Valid
 from dbsp.operators.groups.sums import Averaged, Summed
 from dbsp.operators.order.window_places import I64, Edge, Frame, Mask, Places
 from dbsp.zset.arrays import canonical_floats, from_values, gather, join, valid_rows, value_view
-from dbsp.zset.kernels import OVERFLOW_HINT, floats, frames
+from dbsp.zset.kernels import OVERFLOW_HINT, floats, frames, variances
 from dbsp.zset.order import sort_columns
 from dbsp.zset.schema import FLOAT64, INT64, Schema
 
@@ -27,7 +29,8 @@ NEIGHBOURS = ("lag", "lead")
 EDGES = ("first_value", "last_value", "nth_value")
 SHIFTING = ("row_number", "rank")
 WHOLE = ("dense_rank", "percent_rank", "cume_dist", "ntile")
-AGGREGATES = ("count", "sum", "avg", "min", "max")
+VARIANCES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
+AGGREGATES = ("count", "sum", "avg", "min", "max", *VARIANCES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,13 +149,32 @@ class WindowCall:
             return from_values(_between(valid.astype(np.int64), starts, ends), INT64), None
         if self.function in ("min", "max"):
             return _extreme(array, valid, starts, ends, greatest=self.function == "max"), None
+        if self.function in VARIANCES:
+            return self._variance(places, array, valid, (starts, ends)), None
         if pa.types.is_floating(array.type):
             return self._float_sum(array, valid, starts, ends), None
-        measures = (Valid(self.column), Limbs(self.column, limbs_of(array.type)))
-        sums = [np.column_stack([_between(s, starts, ends) for s in measure.of(places.rows)]) for measure in measures]
+        sums = _sums(places, (Valid(self.column), Limbs(self.column, limbs_of(array.type))), (starts, ends))
         scale = array.type.scale if pa.types.is_decimal(array.type) else 0
         finish = Summed() if self.function == "sum" else Averaged(scale)
         return finish.column(sums, schema[self.name].type)
+
+    def _variance(self, places: Places, array: pa.Array, valid: Mask, frame: tuple[I64, I64]) -> pa.Array:
+        """The exact variance or standard deviation of each frame, rounded once."""
+        less, result = int(self.function.endswith("samp")), np.empty(len(valid), np.float64)
+        if pa.types.is_floating(array.type):
+            bits = np.ascontiguousarray(value_view(array).astype(np.float64)).view(np.int64)
+            count = np.empty(len(valid), np.int64)
+            fits = variances.slide_variances(bits, valid, *frame, less, result, count)
+        else:
+            column, type_ = str(self.column), array.type
+            measures = Valid(column), Limbs(column, limbs_of(type_)), Squares(column, square_limbs_of(type_))
+            counts, ones, squares = _sums(places, measures, frame)
+            scale, count = type_.scale if pa.types.is_decimal(type_) else 0, counts[:, 0].copy()
+            fits = variances.limb_variances(count, ones, squares, less, scale, result)
+        if not fits:
+            raise CapacityError("a variance has too many rows: rows_max=268435456", OVERFLOW_HINT)
+        values = np.sqrt(result) if self.function.startswith("stddev") else result
+        return canonical_floats(column_of(values, count > less, FLOAT64))
 
     def _float_sum(self, array: pa.Array, valid: Mask, starts: I64, ends: I64) -> pa.Array:
         """The exact sum or mean of each frame, rounded once."""
@@ -164,6 +186,14 @@ class WindowCall:
         if self.function == "avg":
             total = total / np.where(some, count, 1)
         return canonical_floats(column_of(total, some, FLOAT64))
+
+
+def _sums(places: Places, measures: Sequence[Measure], frame: tuple[I64, I64]) -> list[I64]:
+    """The sums of each measure over each frame."""
+    return [
+        np.ascontiguousarray(np.column_stack([_between(s, *frame) for s in measure.of(places.rows)]))
+        for measure in measures
+    ]
 
 
 def _between(values: I64, starts: I64, ends: I64) -> I64:

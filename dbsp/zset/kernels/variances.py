@@ -237,6 +237,44 @@ def _variance(total, total_used, squares, squares_used, n, less, work, shift, di
     return _nearest(work, used, sticky, exponent - 32 * shift)
 
 
+@helper
+def _shown(ones, squares, less, total, square, work):  # type: ignore[no-untyped-def]
+    """The variance that bins hold, 0 with too few values; those many are fewer than ROWS_MAX."""
+    n = ones[SPECIALS + COUNT]
+    special = ones[SPECIALS + NANS] != 0 or ones[SPECIALS + PLUS_INFINITIES] != 0
+    if special or ones[SPECIALS + MINUS_INFINITIES] != 0:
+        return np.nan
+    if n <= less:
+        return 0.0
+    used, _ = _carry(ones, SPECIALS, BINS, total)
+    squares_used, _ = _carry(squares, SPECIALS, BINS, square)
+    return _variance(total, used, square, squares_used, n, less, work, 0, 0, -2148)
+
+
+@kernel(types.boolean(_I64, _FLAGS, _I64, _I64, types.int64, _F64_OUT, _I64_OUT))
+def slide_variances(values, valid, starts, ends, less, result, count):  # type: ignore[no-untyped-def]
+    """Variance and number of values of each frame [start, end), neither of which ever goes back; False on overflow."""
+    ones, squares = np.zeros(SLOTS, np.int64), np.zeros(SLOTS, np.int64)
+    total, square = np.zeros(LIMBS, np.uint64), np.zeros(LIMBS, np.uint64)
+    work = np.zeros(LIMBS + 4, np.uint64)
+    low, high = np.int64(0), np.int64(0)
+    for i in range(len(starts)):
+        while low < starts[i]:
+            if low < high and valid[low] and _add_value(ones, squares, values[low], -1) == -2:  # noqa: PLR2004 (overflow)
+                return False
+            low += 1
+        high = max(high, low)
+        while high < ends[i]:
+            if valid[high] and _add_value(ones, squares, values[high], 1) == -2:  # noqa: PLR2004 (overflow)
+                return False
+            high += 1
+        count[i] = ones[SPECIALS + COUNT]
+        if count[i] >= ROWS_MAX:
+            return False
+        result[i] = _shown(ones, squares, less, total, square, work)
+    return True
+
+
 @kernel(types.boolean(_I64, _I64, _I16, _W, types.int64, _F64_OUT, _I64_OUT))
 def bin_variances(order, offsets, bin_, sums, less, result, count):  # type: ignore[no-untyped-def]
     """Per group the variance and the number of values out of its (bin, sums) rows; False on overflow."""
@@ -251,18 +289,10 @@ def bin_variances(order, offsets, bin_, sums, less, result, count):  # type: ign
             slot = SPECIALS + bin_[row]
             if not (_add(ones, slot, sums[row, 0]) and _add(squares, slot, sums[row, 1])):
                 return False
-        n = ones[SPECIALS + COUNT]
-        count[g] = n
-        result[g] = 0.0
-        special = ones[SPECIALS + NANS] != 0 or ones[SPECIALS + PLUS_INFINITIES] != 0
-        if n >= ROWS_MAX:
+        count[g] = ones[SPECIALS + COUNT]
+        if count[g] >= ROWS_MAX:
             return False
-        if special or ones[SPECIALS + MINUS_INFINITIES] != 0:
-            result[g] = np.nan
-        elif n > less:
-            used, _ = _carry(ones, SPECIALS, BINS, total)
-            squares_used, _ = _carry(squares, SPECIALS, BINS, square)
-            result[g] = _variance(total, used, square, squares_used, n, less, work, 0, 0, -2148)
+        result[g] = _shown(ones, squares, less, total, square, work)
     return True
 
 

@@ -157,16 +157,22 @@ def rolled(
         s=dbsp.rolling(dbsp.sum("f"), **limits),
         low=dbsp.rolling(dbsp.min("b"), **limits),
         high=dbsp.rolling(dbsp.max("f"), **limits),
+        spread=dbsp.rolling(dbsp.var_pop("a").where(dbsp.col("a").between(-100, 100)), **limits),
         prev=dbsp.lag("f"),
     )
     less = (dbsp.col("m") <= 2).cast(dbsp.INT64)
     more = (dbsp.col("s") == dbsp.col("high")).cast(dbsp.INT64)
     kept = dbsp.coalesce(dbsp.col("n") + less * 10 + more * 100, dbsp.col("n"))
+    spread = (dbsp.coalesce(dbsp.col("spread"), dbsp.lit(-1.0)) * 8).floor().cast(dbsp.INT64) * 1000
     return Relation(
-        seen.select(b="low", a=kept, f=dbsp.coalesce(dbsp.col("s"), dbsp.col("prev"))),
-        f"select low as b, coalesce(n + (m <= 2)::bigint * 10 + (s = high)::bigint * 100, n) as a, coalesce(s, prev) as f"
-        f" from (select count(a) {window} as n, avg(a) {window} as m, sum(f) {window} as s, min(b) {window} as low,"
-        f" max(f) {window} as high, lag(f) {over(partition, sql(order))} as prev from ({r.sql}))",
+        seen.select(b="low", a=kept + spread, f=dbsp.coalesce(dbsp.col("s"), dbsp.col("prev"))),
+        f"select low as b, coalesce(n + (m <= 2)::bigint * 10 + (s = high)::bigint * 100, n)"
+        " + floor(coalesce((k * q - t * t)::double / nullif(k * k, 0)::double, -1) * 8)::bigint * 1000 as a,"
+        " coalesce(s, prev) as f"
+        f" from (select count(x) {window} as k, sum(x) {window} as t, sum(x * x) {window} as q,"
+        f" count(a) {window} as n, avg(a) {window} as m, sum(f) {window} as s, min(b) {window} as low,"
+        f" max(f) {window} as high, lag(f) {over(partition, sql(order))} as prev"
+        f" from (select *, case when a between -100 and 100 then a end as x from ({r.sql})))",
         (*r.operators, f"rolling_{kind}"),
     )
 
