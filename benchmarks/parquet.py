@@ -1,12 +1,12 @@
 """Nexmark from Parquet to Parquet, exactly once, checkpoints on: ours on Spark beside Structured Streaming with RocksDB.
 
 `python -m benchmarks.parquet [--events 1000000] [--step 100000] [--queries q3 best q17 q20] [--workers 2]`. Both read a Parquet
-file per table and batch, keep their state durable (Structured Streaming commits its state store after every batch, so ours
-commits a version after every step; `--steps-per-version` sets how often), and write the changed rows as Parquet files.
-Both on `local[2]` with two workers and two shuffle partitions, ours first, in sessions of their own. Events a second by
-the clock, without start-up and without the first batch. Afterwards both
-outputs are folded to the last answer and compared with DuckDB's. Events per processor second, of all processes together,
-stand beside: they say more where the machine is busy (Structured Streaming's are from its second batch's output on).
+file per table and batch, into tables that are only appended to, keep their state durable (Structured Streaming commits its state
+store after every batch, so ours commits a version after every step; `--steps-per-version` sets how often), and write the changed
+rows as Parquet files. Both on `local[2]` with two workers and two shuffle partitions, ours first, in sessions of their own.
+Events a second by the clock, without start-up and without the first batch. Afterwards both outputs are folded to the last
+answer and compared with DuckDB's. Events per processor second, of all processes together, stand beside: they say more where
+the machine is busy (Structured Streaming's are from its second batch's output on).
 
 Ours is driven step by step by this process, as the coordinator does, without its HTTP service. Structured Streaming can say
 q3 and q20 (joins of streams, whose state is never dropped), q17, and the first half of q4 (`best`: highest bid in time per
@@ -32,7 +32,7 @@ from benchmarks import report
 from benchmarks.durable import DurablePipeline
 from benchmarks.nexmark.generator import Generator, Tables
 from benchmarks.nexmark.queries import QUERIES, bids_in_time
-from benchmarks.nexmark.tables import COLUMNS
+from benchmarks.nexmark.tables import COLUMNS, declared
 from benchmarks.peers import duck, spark_sql
 from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.runtime.spark.runtime import SparkRuntime
@@ -228,6 +228,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps-per-version", type=int, default=1)
     arguments = parser.parse_args()
+    declared(True, "benchmarks.parquet")  # as Structured Streaming's streams are
     figures: dict[str, object] = {"events": arguments.events, "step": arguments.step}
     targets = {}
     box = Path(tempfile.mkdtemp(prefix="parquet-"))

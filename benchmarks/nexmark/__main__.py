@@ -17,8 +17,6 @@ writes that as a flame graph for speedscope.app (`benchmarks.profiling`).
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +27,7 @@ import dbsp
 from benchmarks import profiling, report
 from benchmarks.nexmark.generator import Generator, Tables
 from benchmarks.nexmark.queries import QUERIES, SIDE_KEYS
-from benchmarks.nexmark.tables import APPEND_ONLY, COLUMNS, SWITCH
+from benchmarks.nexmark.tables import APPEND_ONLY, COLUMNS, declared
 from benchmarks.peers import duck
 
 SIDE = pa.table({"key": range(SIDE_KEYS), "value": [f"value {number}" for number in range(SIDE_KEYS)]})
@@ -154,9 +152,7 @@ def main() -> None:
     parser.add_argument("--profile", nargs="?", const="", metavar="FILE", help="where the time of each query goes")
     parser.add_argument("--append-only", action="store_true", help="declare the tables append-only")
     arguments = parser.parse_args()
-    if arguments.append_only != APPEND_ONLY:
-        again = os.environ | {SWITCH: "1" if arguments.append_only else "0"}
-        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.nexmark", *sys.argv[1:]], again)
+    declared(arguments.append_only, "benchmarks.nexmark")
     kept: dict[str, object] = {"events": arguments.events, "spacing_us": arguments.spacing_us}
     figures = Figures(kept | {"append_only": APPEND_ONLY}, {})
     profile = profiling.Profile() if arguments.profile is not None else None

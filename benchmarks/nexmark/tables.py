@@ -6,6 +6,7 @@ They are declared so where the environment says `NEXMARK_APPEND_ONLY=1`, which i
 from __future__ import annotations
 
 import os
+import sys
 
 import dbsp
 
@@ -48,3 +49,10 @@ COLUMNS = {"person": PERSON, "auction": AUCTION, "bid": BID}
 person = dbsp.table("person", PERSON, append_only=APPEND_ONLY)
 auction = dbsp.table("auction", AUCTION, append_only=APPEND_ONLY)
 bid = dbsp.table("bid", BID, append_only=APPEND_ONLY)
+
+
+def declared(append_only: bool, benchmark: str) -> None:
+    """Go on with the tables declared so: where they are not, the benchmark is begun again, as they are made on import."""
+    if append_only != APPEND_ONLY:
+        again = os.environ | {SWITCH: "1" if append_only else "0"}
+        os.execve(sys.executable, [sys.executable, "-m", benchmark, *sys.argv[1:]], again)
