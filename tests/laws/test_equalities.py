@@ -19,6 +19,8 @@ from tests.laws.relation import Relation, canonical, p, recomputed, t, u
 from tests.laws.tally import tallied
 from tests.pace import examples, few
 
+pytestmark = pytest.mark.timeout(900)
+
 STORMS = examples(8)
 APPENDED = examples(4)
 FULL_HASH = 64
