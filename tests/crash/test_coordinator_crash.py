@@ -106,6 +106,9 @@ KEY_POINTS = [
 ]
 
 
+REACHED_S = 60.0
+
+
 class Pipeline:
     """A pipeline's folder, its process, and what its producer has had acknowledged."""
 
@@ -388,12 +391,11 @@ def _killed_at(run: Pipeline, point: str, workers: int, strategy: str) -> None:
     if run.push():
         thread = threading.Thread(target=_keep_asking, args=(run, workers, strategy))
         thread.start()
-        for _ in range(400):
-            if not run.push(40):
-                break
-        else:
-            run.kill()
-            raise AssertionError(f"the point was never reached: {point} {run.said()}")
+        until = time.monotonic() + REACHED_S
+        while run.push(40):
+            if time.monotonic() > until:
+                run.kill()
+                raise AssertionError(f"the point was never reached: {point} {run.said()}")
         thread.join()
     assert run.wait_dead() == -signal.SIGKILL, f"{point}: {run.said()}"
 
