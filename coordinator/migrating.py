@@ -64,7 +64,7 @@ def between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer | p.Facts:
     if facts.next_step == course.first:
         return facts
     back = course.turned_round(facts.next_step)
-    facts = entered(replace(facts, courses={**facts.courses, back.version: back}), back)
+    facts = entered(noted(facts, back), back)
     facts = replace(facts, rescale_error=CANCELLED, wants=replace(wants, cancel=False))
     return p.Cancelling(facts=facts, awaits="logged", ahead=ahead), (log(facts, back.layout, back),)
 
@@ -75,10 +75,15 @@ def log(facts: p.Facts, layout: Layout, course: Course | None) -> do.LogLayout:
     return do.LogLayout(layout=layout, members=members, forming=forming, course=course)
 
 
-def entered(facts: p.Facts, course: Course) -> p.Facts:
-    """Steps run in the course's layout from now on."""
+def noted(facts: p.Facts, course: Course) -> p.Facts:
+    """The facts with a course and its layouts."""
     layouts = {**facts.layouts, course.version: course.layout, course.new.version: course.new}
-    return replace(facts, layouts=layouts, layout=course.layout, course=course)
+    return replace(facts, layouts=layouts, courses={**facts.courses, course.version: course})
+
+
+def entered(facts: p.Facts, course: Course) -> p.Facts:
+    """Steps run in the layout of a course that is noted, from now on."""
+    return replace(facts, layout=course.layout, course=course)
 
 
 def of_record(facts: p.Facts, record: StepRecord) -> p.Facts:

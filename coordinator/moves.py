@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dbsp.coordinator import orders as do
 from dbsp.coordinator.clock import Clock
-from dbsp.layout import moved_shards
+from dbsp.layout import Layout, moved_shards
 from dbsp.runtime.runtime import MigrationReport, MoveReport, StepReport
 
 
@@ -53,7 +53,7 @@ class Moves:
         found, coming = report.migration, command.coming
         if found is None or coming is None:
             return None
-        self._shown = shown = self._with(command, found)
+        self._shown = shown = self._with(command.layout, coming, found)
         if not found.over:
             return None
         self._shown = None
@@ -62,7 +62,7 @@ class Moves:
             bytes_moved=shown.moved_bytes, bytes_total=sum(worker.state_bytes for worker in report.workers),
         )  # fmt: skip
 
-    def _with(self, command: do.RunStep, found: MigrationReport) -> MovingProgress:
+    def _with(self, old: Layout, new: Layout, found: MigrationReport) -> MovingProgress:
         """With what one more step has moved."""
         now, before = self._clock.monotonic_s(), self._shown
         if before is None:
@@ -70,8 +70,7 @@ class Moves:
         keys = found.moved_keys + (before.moved_keys if before is not None else 0)
         rate = keys / max(now - self._since_s, 1e-6)
         return MovingProgress(
-            strategy=found.strategy, workers=len(command.coming.workers if command.coming is not None else ()),
-            workers_before=len(command.layout.workers), moved_keys=keys,
+            strategy=found.strategy, workers=len(new.workers), workers_before=len(old.workers), moved_keys=keys,
             moved_bytes=found.moved_bytes + (before.moved_bytes if before is not None else 0),
             left_keys=found.left_keys, seconds=now - self._since_s,
             expected_s=found.left_keys / rate if keys and rate > 0 else None,

@@ -92,12 +92,7 @@ def begin_by_key(facts: p.Facts, workers: int, ahead: StepRecord | None) -> Answ
     if not isinstance(new, Layout):
         return _forget(replace(without_wish(facts), rescale_error=new), ahead)
     course = migrating.course_to(facts, new, ahead)
-    facts = _joined(facts, course.layout)
-    facts = replace(
-        facts,
-        layouts={**facts.layouts, course.new.version: course.new},
-        courses={**facts.courses, course.version: course},
-    )
+    facts = migrating.noted(_joined(facts, course.layout), course)
     return _log(p.Rescaling(
         facts=facts, version=facts.version + 1, checkpoint=checkpoint_id(facts, course.version), new=course.layout,
         awaits="logged", course=course,
@@ -172,8 +167,7 @@ def _prepare(facts: p.Facts, workers: int, ahead: StepRecord | None) -> Answer:
     if not isinstance(new, Layout):
         return _forget(replace(facts, rescale_error=new), ahead)
     facts = replace(_joined(facts, new), warming=p.Warming(new=new))
-    command = do.LogLayout(layout=new, members=tuple(sorted(facts.members)), forming=tuple(sorted(facts.forming)))
-    return p.WarmingUp(facts=facts, awaits="logged", ahead=ahead), (command,)
+    return p.WarmingUp(facts=facts, awaits="logged", ahead=ahead), (migrating.log(facts, new, None),)
 
 
 def warming_up(state: p.WarmingUp, event: p.Event) -> Answer | GoOn | None:
@@ -259,6 +253,11 @@ def _when_free(facts: p.Facts, new: Layout, ahead: StepRecord | None) -> GoOn | 
 def _share_a_host(old: Layout, new: Layout) -> bool:
     """Whether all workers can read what another one's steps have made before it is a version."""
     return len({*old.hosts, *new.hosts}) == 1
+
+
+def is_moving(facts: p.Facts) -> bool:
+    """Whether a rescale is under way, or what a migration has left behind is still there."""
+    return facts.warming is not None or migrating.is_open(facts)
 
 
 def reads_older(facts: p.Facts) -> bool:

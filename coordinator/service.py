@@ -31,6 +31,7 @@ from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_re
 from dbsp.coordinator.metrics import Metrics
 from dbsp.coordinator.query import QueryLimits
 from dbsp.coordinator.query_process import Queries
+from dbsp.coordinator.rescaling import is_moving
 from dbsp.coordinator.shell import SETTLED, Shell
 from dbsp.coordinator.site import close_site
 from dbsp.coordinator.status import Board, Snapshot
@@ -574,11 +575,6 @@ def refuse_halted(halt: p.Halt | None) -> None:
 def _refuse_in(state: p.State) -> None:
     if isinstance(state, p.Halted) and state.awaits == "decision":
         refuse_halted(state.facts.halt)
-
-
-def is_moving(facts: p.Facts) -> bool:
-    """Whether a rescale is under way, or its new layout has no checkpoint yet."""
-    return facts.warming is not None or facts.course is not None or facts.version_layout != facts.layout.version
 
 
 def _halt_as_json(halt: p.Halt | None) -> dict[str, Any] | None:

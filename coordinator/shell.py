@@ -13,13 +13,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dbsp.coordinator import migrating
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.autoscale import Sample, Watching, decide, seen
 from dbsp.coordinator.control import wish_rescale
 from dbsp.coordinator.hands import Hands, Observer, Parts, ShellSettings
 from dbsp.coordinator.machine import step
+from dbsp.coordinator.rescaling import is_moving
 from dbsp.coordinator.status import Board
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.runtime.runtime import Runtime
@@ -164,7 +164,7 @@ class Shell:
     def _scale(self) -> p.RescaleAsked | None:
         """What the policy of `[autoscale]` wants: a wish like any other, durable before it is handed in."""
         section, facts, now = self._settings.autoscale, self._state.facts, self._clock.monotonic_s()
-        if facts.wants.rescale is not None or facts.warming is not None or migrating.is_open(facts):
+        if facts.wants.rescale is not None or is_moving(facts):
             return None
         report, lag = self.board.now.last_report, self.board.now.lag_rows
         if report is not None and report.step != self._sampled:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dbsp.coordinator.moves import MovingProgress
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.status import Snapshot
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
+from tests.spark.killing import rescaled_through_a_kill
 
 pytestmark = pytest.mark.spark
+
+
+def keys_move(now: Snapshot) -> bool:
+    """Some have moved."""
+    return isinstance(now.rescale, MovingProgress) and now.rescale.moved_keys > 0
 
 
 @pytest.mark.timeout(1200)
@@ -25,18 +28,8 @@ def test_a_killed_jvm_does_not_hinder_keys_that_move(tmp_path: Path) -> None:
         "layout.keys_per_step=100",
     )  # fmt: skip
     with Service(chosen) as service, traffic(service, 5) as positions:
-        answers: list[Any] = []
-        asking = threading.Thread(target=lambda: answers.append(service.rescale(3, 300, strategy="icadd")))
-        asking.start()
-        assert service.board.wait_for(
-            lambda now: isinstance(now.rescale, MovingProgress) and now.rescale.moved_keys > 0, 120
-        )
-        runtime: Any = service._shell.hands.runtime
-        os.kill(runtime._spark.process.pid, signal.SIGKILL)
-        asking.join()
-        assert len(service.layout().workers) == 3
-        assert answers[0].bytes_moved > 0
-        assert service.snapshot.rollbacks >= 1
+        moved = rescaled_through_a_kill(service, 3, "icadd", keys_move)
+        assert moved.bytes_moved > 0
         before = service.snapshot.step
         moved = service.rescale(1, 300, strategy="redistribute")
         assert moved is not None

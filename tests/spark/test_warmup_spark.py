@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dbsp.coordinator.service import Service
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
+from tests.spark.killing import rescaled_through_a_kill
 
 pytestmark = pytest.mark.spark
 
@@ -21,16 +18,8 @@ def test_a_killed_jvm_does_not_hinder_a_warm_up(tmp_path: Path) -> None:
     """The wish outlives the rollback: the warm-up begins anew, and every step gives what its log says."""
     chosen = settings(make_folder(tmp_path), "pipeline.runtime=spark", "pipeline.workers=2", "spark.master=local[2]")
     with Service(chosen) as service, traffic(service, 5) as positions:
-        answers: list[Any] = []
-        asking = threading.Thread(target=lambda: answers.append(service.rescale(3, 300, strategy="warmup")))
-        asking.start()
-        assert service.board.wait_for(lambda now: now.rescale is not None, 120)
-        runtime: Any = service._shell.hands.runtime
-        os.kill(runtime._spark.process.pid, signal.SIGKILL)
-        asking.join()
-        assert len(service.layout().workers) == 3
-        assert answers[0].bytes_ahead > 0
-        assert service.snapshot.rollbacks >= 1
+        moved = rescaled_through_a_kill(service, 3, "warmup", lambda now: now.rescale is not None)
+        assert moved.bytes_ahead > 0
         before = service.snapshot.step
         moved = service.rescale(2, 300, strategy="warmup")
         assert moved is not None

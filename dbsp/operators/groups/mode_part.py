@@ -22,7 +22,7 @@ from dbsp.operators.groups.first_part import first_rows
 from dbsp.operators.groups.group_rows import rows_of
 from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.groups.part import Positions, Values, group_of
-from dbsp.operators.groups.row_form import RowForm, value_name
+from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values, gather, value_view
@@ -36,29 +36,8 @@ _VALUES, _RANKED, _MODES = range(3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModePart:
+class ModePart(ValuePart):
     """The most frequent value that is not null."""
-
-    name: str
-    text: str
-    values: RowForm
-
-    def __str__(self) -> str:
-        """The aggregate."""
-        return f"{self.name} = {self.text}"
-
-    def form(self) -> RowForm:
-        """Keys and value."""
-        return self.values
-
-    def names(self) -> tuple[str, ...]:
-        """The aggregate's name."""
-        return (self.name,)
-
-    @property
-    def value(self) -> str:
-        """The column of the values."""
-        return value_name(self.values.columns[0].name)
 
     @property
     def order(self) -> tuple[OrderBy, ...]:

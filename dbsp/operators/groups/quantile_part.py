@@ -31,7 +31,8 @@ from dbsp.operators.groups.first_part import first_values, front, in_code_order
 from dbsp.operators.groups.group_rows import rows_of
 from dbsp.operators.groups.linear_part import as_queries, checked_sum
 from dbsp.operators.groups.part import Mask, Positions, Values, group_of
-from dbsp.operators.groups.row_form import RowForm, value_name
+from dbsp.operators.groups.row_form import RowForm
+from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import canonical_floats, gather, is_decimal
@@ -68,30 +69,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuantilePart:
+class QuantilePart(ValuePart):
     """One quantile of the values that are not null."""
 
-    name: str
-    text: str
-    values: RowForm
     place: Place
-
-    def __str__(self) -> str:
-        """The aggregate."""
-        return f"{self.name} = {self.text}"
-
-    def form(self) -> RowForm:
-        """Keys and value."""
-        return self.values
-
-    def names(self) -> tuple[str, ...]:
-        """The aggregate's name."""
-        return (self.name,)
-
-    @property
-    def value(self) -> str:
-        """The column of the values."""
-        return value_name(self.values.columns[0].name)
 
     def orders(self) -> tuple[tuple[OrderBy, ...], tuple[OrderBy, ...]]:
         """How the two heaps are sorted."""

@@ -72,25 +72,32 @@ def _add_square(sums, mantissa, place, weight):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _add_value(sums, squares, bits, weight):  # type: ignore[no-untyped-def]
-    """Add a float, given by its bits, and its square, `weight` times; the last bin touched, -2 on overflow."""
-    if not _add(sums, SPECIALS + COUNT, weight):
-        return -2
+def _parts(bits):  # type: ignore[no-untyped-def]
+    """Which special value a float is (0: none), its mantissa and the place of its lowest bit."""
     exponent = (bits >> 52) & 0x7FF
     fraction = bits & _FRACTION
     if exponent == 0x7FF:  # noqa: PLR2004 (the exponent of what is no finite number)
-        special = NANS if fraction != 0 else (MINUS_INFINITIES if bits < 0 else PLUS_INFINITIES)
-        return -1 if _add(sums, SPECIALS + special, weight) else -2
-    if exponent == 0:
-        mantissa, place = fraction, np.int64(0)
-    else:
-        mantissa, place = fraction | (1 << 52), exponent - 1
+        return NANS if fraction != 0 else (MINUS_INFINITIES if bits < 0 else PLUS_INFINITIES), np.int64(0), np.int64(0)
+    return (0, fraction, np.int64(0)) if exponent == 0 else (0, fraction | (1 << 52), exponent - 1)
+
+
+@helper
+def _add_one(values, squares, bits, weight):  # type: ignore[no-untyped-def]
+    """Add a float, given by its bits, and its square, `weight` times; the last bin touched, -2 on overflow."""
+    special, mantissa, place = _parts(bits)
+    if special != 0:
+        return -1 if _add(values, SPECIALS + special, weight) else -2
     if mantissa == 0:
         return -1
-    signed = -weight if bits < 0 else weight
-    fits = _add_bits(sums, SPECIALS + (place >> 5), mantissa, place & 31, signed)
+    fits = _add_bits(values, SPECIALS + (place >> 5), mantissa, place & 31, -weight if bits < 0 else weight)
     fits = _add_square(squares, mantissa, 2 * place, weight) and fits
     return ((2 * place + 65) >> 5) + 2 if fits else -2
+
+
+@helper
+def _add_value(sums, squares, bits, weight):  # type: ignore[no-untyped-def]
+    """As `_add_one`, and counted."""
+    return _add_one(sums, squares, bits, weight) if _add(sums, SPECIALS + COUNT, weight) else -2
 
 
 @kernel(types.int64(_I64, _FLAGS, _I64, _I64, _I64, _I64_OUT, _I16_OUT, _W_OUT))
@@ -318,16 +325,6 @@ def limb_variances(count, sums, squares, less, scale, result):  # type: ignore[n
 
 
 @helper
-def _parts(bits):  # type: ignore[no-untyped-def]
-    """Which special value a float is (0: none), its mantissa and the place of its lowest bit."""
-    exponent = (bits >> 52) & 0x7FF
-    fraction = bits & _FRACTION
-    if exponent == 0x7FF:  # noqa: PLR2004 (the exponent of what is no finite number)
-        return NANS if fraction != 0 else (MINUS_INFINITIES if bits < 0 else PLUS_INFINITIES), np.int64(0), np.int64(0)
-    return (0, fraction, np.int64(0)) if exponent == 0 else (0, fraction | (1 << 52), exponent - 1)
-
-
-@helper
 def _add_product(sums, left, right, place, weight):  # type: ignore[no-untyped-def]
     """Add left * right * 2**place of two mantissas, by parts of 26 and 27 bits, so that each product is at most 2**54."""
     mask = (1 << 26) - 1
@@ -341,19 +338,6 @@ def _add_product(sums, left, right, place, weight):  # type: ignore[no-untyped-d
     fits = _add_bits(sums, SPECIALS + (top >> 5), part, top & 31, weight) and fits
     top += 13
     return _add_bits(sums, SPECIALS + (top >> 5), high * (other_high >> 13), top & 31, weight) and fits
-
-
-@helper
-def _add_one(values, squares, bits, weight):  # type: ignore[no-untyped-def]
-    """Add one value of a pair, and its square; the last bin touched, -2 on overflow."""
-    special, mantissa, place = _parts(bits)
-    if special != 0:
-        return -1 if _add(values, SPECIALS + special, weight) else -2
-    if mantissa == 0:
-        return -1
-    fits = _add_bits(values, SPECIALS + (place >> 5), mantissa, place & 31, -weight if bits < 0 else weight)
-    fits = _add_square(squares, mantissa, 2 * place, weight) and fits
-    return ((2 * place + 65) >> 5) + 2 if fits else -2
 
 
 @helper
