@@ -24,7 +24,7 @@ from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import error_of, exit_code, guarded
 from dbsp.coordinator.layouts import ranges_as_text, rescale_as_text
 from dbsp.coordinator.listen import read_address
-from dbsp.coordinator.progress import progress_of, rescale_text
+from dbsp.coordinator.progress import rescale_lines
 from dbsp.coordinator.protocol import STRATEGIES
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION
@@ -133,8 +133,7 @@ def status(client: Client) -> None:
         f" {found['lag_rows']:,} waiting",
         f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",
     ]
-    if found["rescale"]:
-        lines.append(rescale_text(progress_of(found["rescale"])))
+    lines += rescale_lines(found)
     if found["halt"]:
         lines += _halt_lines(found["halt"])
     elif found["last_error"]:
@@ -243,9 +242,8 @@ class _RescaleBar:
     def _look(self) -> None:
         with suppress(DbspError):
             while not self._over.wait(BAR_INTERVAL_S):
-                found = self._client.ask("GET", "/v1/status")["rescale"]
-                shown = rescale_text(progress_of(found)) if found else ""
-                self._status.update(shown or self._text)
+                shown = rescale_lines(self._client.ask("GET", "/v1/status"))
+                self._status.update("; ".join(shown) or self._text)
 
 
 @command.command()

@@ -342,11 +342,9 @@ def _at_rest(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     if facts.wants.stop:
         return p.Stopped(facts=facts), (do.Finish(code=None, message="stopped"),)
     if facts.warming is not None:
-        return rescaling.switch(facts, facts.warming)
+        return rescaling.switch(facts, facts.warming, ahead)
     if facts.wants.rescale is not None:
-        if facts.wants.strategy == p.COLD:
-            return rescaling.begin_cold(facts, facts.wants.rescale)
-        return rescaling.begin_by_key(facts, facts.wants.rescale, ahead)
+        return rescaling.begin_cold(facts, facts.wants.rescale)
     raise InternalError(f"all is at rest, and nobody asked for it: facts={facts}")
 
 

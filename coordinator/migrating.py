@@ -1,9 +1,9 @@
 """What the coordinator decides about a migration: state that moves key by key in the steps, by `icadd` or `redistribute`.
 
-It begins as a cold rescale that moves nothing: the state is sliced into a version of the layout that has the workers of both,
-where all shards are still their owners'. From then on every step's record holds a command, and the report of one says that
-the last key has moved. Then the new layout is in use; its first checkpoint is taken beside the steps, and when that is published
-the workers who left are taken away.
+It begins as a warm-up that has nothing to copy, for the sake of its checkpoints; at its switch the state is sliced into a version
+of the layout that has the workers of both, where all shards are still their owners'. From then on every step's record holds a
+command, and the report of one says that the last key has moved. Then the new layout is in use; its first checkpoint is taken
+beside the steps, and when that is published the workers who left are taken away.
 
 Invariants kept here: a course is logged before its first step, and a version in its layout is published, so a crash at any later
 point finds both layouts (2, 3); a step runs in the layouts of its own record, whatever came later (9); no other rescale begins
@@ -28,11 +28,10 @@ Answer = tuple[p.State, tuple[do.Command, ...]]
 CANCELLED = "it was cancelled"
 
 
-def course_to(facts: p.Facts, new: Layout, ahead: StepRecord | None) -> Course:
+def course_to(facts: p.Facts, new: Layout, strategy: str, ahead: StepRecord | None) -> Course:
     """The migration to a layout from the next step on that is not logged yet."""
     first = facts.next_step if ahead is None else ahead.step + 1
-    strategy, budget = facts.wants.strategy, facts.keys_per_step
-    return Course.towards(new, facts.layout, strategy=strategy, first=first, budget=budget)
+    return Course.towards(new, facts.layout, strategy=strategy, first=first, budget=facts.keys_per_step)
 
 
 def is_open(facts: p.Facts) -> bool:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.moves import MovingProgress
-from dbsp.coordinator.status import Snapshot
+from dbsp.coordinator.status import Snapshot, WaitingRescale
 from dbsp.coordinator.warmups import RescaleProgress
 
 PLAIN_INTERVAL_S = 10.0
@@ -59,6 +59,8 @@ def line(now: Snapshot, rate: float) -> str:
     parts.append(f"checkpoint {now.version}")
     if now.rescale is not None:
         parts.append(rescale_text(now.rescale))
+    if now.waiting is not None:
+        parts.append(waiting_text(now.waiting))
     if now.dead:
         parts.append(f"{now.dead:,} dead letters")
     if now.rollbacks:
@@ -66,9 +68,27 @@ def line(now: Snapshot, rate: float) -> str:
     return "  ".join(parts)
 
 
-def progress_of(found: Mapping[str, Any]) -> RescaleProgress | MovingProgress:
-    """What a service's status says of its rescale."""
-    return MovingProgress(**found) if "left_keys" in found else RescaleProgress(**found)
+def rescale_lines(status: Mapping[str, Any]) -> list[str]:
+    """What a service's status says of the rescale under way and of the one that waits: a line each."""
+    under_way, waiting = status["rescale"], status["rescale_waiting"]
+    lines = []
+    if under_way:
+        progress = MovingProgress(**under_way) if "left_keys" in under_way else RescaleProgress(**under_way)
+        lines.append(rescale_text(progress))
+    if waiting:
+        lines.append(waiting_text(WaitingRescale(**waiting)))
+    return lines
+
+
+def waiting_text(waiting: WaitingRescale) -> str:
+    """Which rescale waits, and for what.
+
+    **Example**
+
+    >>> waiting_text(WaitingRescale(workers=3, strategy="icadd", waits_for="the rescale under way"))
+    'to 3 workers by icadd: waits for the rescale under way'
+    """
+    return f"to {waiting.workers} workers by {waiting.strategy}: waits for {waiting.waits_for}"
 
 
 def rescale_text(rescale: RescaleProgress | MovingProgress) -> str:

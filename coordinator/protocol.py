@@ -76,14 +76,17 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warming:
-    """A rescale whose state is copied while steps go on, in rounds: in each, what the new owners lack of one published version.
+    """A rescale that is prepared while steps go on, in rounds: what the new owners lack of one published version is copied.
 
-    `version` was cut before step `step`; `lag_bytes` is what they lacked of it when round `round` began. `ended`: all is there,
-    or (`code`) the round failed. `awaited` is the first version that was cut after the round. `ready`: what is left is little
-    enough to be copied between two steps.
+    Of one whose keys move in steps (`strategy`) nothing is: its rounds are the checkpoints alone, and `new` is the layout of
+    those steps. `workers` is how many there are in the end. `version` was cut before step `step`; `lag_bytes` is what they lacked
+    of it when round `round` began. `ended`: all is there, or (`code`) the round failed. `awaited` is the first version that was
+    cut after the round. `ready`: what is left is little enough to be copied between two steps.
     """
 
     new: Layout
+    workers: int
+    strategy: str = WARMUP
     round: int = 0
     version: int = 0
     step: int = 0
@@ -102,7 +105,7 @@ class Facts:
     `members` are the workers that may have a database; of them `forming` may have none yet. `version` is the opened one,
     `checkpoint_step` the step it was taken at, `next_step` the next to run. `published` is the greatest version ever
     acknowledged to anybody. `rescale_error` says why the last rescale was given up. `halt` is the step that nothing but a
-    decision lets go on. `copying` is the one checkpoint in flight, `warming` the rescale whose state is copied beside the steps;
+    decision lets go on. `copying` is the one checkpoint in flight, `warming` the rescale that is prepared beside the steps;
     it is over when no more than `acceptable_recovery_lag` bytes are missing. `course` is the migration that moves `keys_per_step`
     keys of every owner in each step; `courses` are all that were logged, by the version of the layout their steps run in.
     `version_layout` is the version of the layout of the opened one.

@@ -10,7 +10,8 @@ Then comes the switch: a cold rescale that finds nearly everything there. It beg
 none: where all workers are on one host the state of now is sliced as it is, into the next version. Until that one is published
 a crash or an error anywhere finds the old layout.
 
-**Key by key** (`icadd`, `redistribute`): a cold rescale into a layout in which nothing has moved; what follows is in `migrating`.
+**Key by key** (`icadd`, `redistribute`): prepared as a warm-up that has nothing to copy, by two checkpoints beside the steps; the
+switch goes into a layout in which nothing has moved, and what follows is in `migrating`.
 
 Invariants kept here: a layout is logged before it is used; while a round reads a version, no second newer one is begun, so that
 the one it reads is openable all the time (12); nothing that is copied ahead is part of any version before the switch (3); a
@@ -74,28 +75,22 @@ def begin_cold(facts: p.Facts, workers: int) -> Answer:
     ))  # fmt: skip
 
 
-def switch(facts: p.Facts, warming: p.Warming) -> Answer:
+def switch(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answer:
     """Log the layout as it begins here, and slice: a published checkpoint of all that was done, or what is done as it is."""
-    steps = dict(zip(facts.layout.workers, facts.layout.first_steps, strict=True))
-    firsts = tuple(steps.get(worker, facts.next_step) for worker in warming.new.workers)
-    new = replace(warming.new, first_steps=firsts)
-    facts = replace(facts, layouts={**facts.layouts, new.version: new})
+    course = None
+    if warming.strategy == p.WARMUP:
+        steps = dict(zip(facts.layout.workers, facts.layout.first_steps, strict=True))
+        firsts = tuple(steps.get(worker, facts.next_step) for worker in warming.new.workers)
+        new = replace(warming.new, first_steps=firsts)
+        facts = replace(facts, layouts={**facts.layouts, new.version: new})
+    else:
+        course = migrating.course_to(
+            facts, _after(facts, warming.workers, warming.new.version), warming.strategy, ahead
+        )
+        new, facts = course.layout, migrating.noted(facts, course)
     return _log(p.Rescaling(
         facts=facts, version=facts.version + 1, checkpoint=checkpoint_id(facts, new.version), new=new, awaits="logged",
-        warm=True,
-    ))  # fmt: skip
-
-
-def begin_by_key(facts: p.Facts, workers: int, ahead: StepRecord | None) -> Answer:
-    """Log the course and its layout, and slice into it what is published, or what is done as it is: nothing moves yet."""
-    new = _target(facts, workers)
-    if not isinstance(new, Layout):
-        return _forget(replace(without_wish(facts), rescale_error=new), ahead)
-    course = migrating.course_to(facts, new, ahead)
-    facts = migrating.noted(_joined(facts, course.layout), course)
-    return _log(p.Rescaling(
-        facts=facts, version=facts.version + 1, checkpoint=checkpoint_id(facts, course.version), new=course.layout,
-        awaits="logged", course=course,
+        warm=True, course=course,
     ))  # fmt: skip
 
 
@@ -152,8 +147,6 @@ def between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer | GoOn | R
         return _cancel(facts, ahead)
     if wants.rescale is not None and wants.strategy == p.COLD:
         return Rest(facts=facts, ahead=ahead)
-    if wants.rescale is not None and wants.strategy != p.WARMUP:
-        return _when_free(facts, facts.layout, ahead) or begin_by_key(facts, wants.rescale, ahead)
     if wants.rescale is not None:
         # making the joining workers fences them, and that would end the copy of a checkpoint in flight
         return GoOn(facts=facts, ahead=ahead) if facts.copying is not None else _prepare(facts, wants.rescale, ahead)
@@ -162,11 +155,13 @@ def between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer | GoOn | R
 
 def _prepare(facts: p.Facts, workers: int, ahead: StepRecord | None) -> Answer:
     """Log the layout that is to come, so that a crash finds whose databases to take away."""
-    new = _target(facts, workers)
+    new, strategy = _target(facts, workers), facts.wants.strategy
     facts = without_wish(facts)
     if not isinstance(new, Layout):
         return _forget(replace(facts, rescale_error=new), ahead)
-    facts = replace(_joined(facts, new), warming=p.Warming(new=new))
+    if strategy != p.WARMUP:
+        new = migrating.course_to(facts, new, strategy, ahead).layout
+    facts = replace(_joined(facts, new), warming=p.Warming(new=new, workers=workers, strategy=strategy))
     return p.WarmingUp(facts=facts, awaits="logged", ahead=ahead), (migrating.log(facts, new, None),)
 
 
@@ -196,11 +191,14 @@ def _hold(state: p.WarmingUp) -> Answer:
     return replace(state, awaits="held"), (do.HoldMerges(layout=state.facts.layout),)
 
 
-def _begin_round(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answer:
-    """Copy what the new owners lack of the newest published version."""
+def _begin_round(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answer | GoOn | Rest:
+    """Copy what the new owners lack of the newest published version: nothing, where no key moves before its steps."""
     warming = p.Warming(
-        new=warming.new, round=warming.round + 1, version=facts.version, step=facts.checkpoint_step,
+        new=warming.new, workers=warming.workers, strategy=warming.strategy, round=warming.round + 1,
+        version=facts.version, step=facts.checkpoint_step,
     )  # fmt: skip
+    if warming.strategy != p.WARMUP:
+        return _go_on(facts, replace(warming, ended=True), ahead)
     command = do.WarmUp(round=warming.round, version=warming.version, old=facts.layout, new=warming.new)
     return p.WarmingUp(facts=replace(facts, warming=warming), awaits="begun", ahead=ahead), (command,)
 
@@ -221,7 +219,7 @@ def _go_on(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answ
     if warming.ready or _caught_up(facts, warming):
         ready = replace(warming, ready=True)
         facts = replace(facts, warming=ready)
-        return _when_free(facts, ready.new, ahead) or switch(facts, ready)
+        return _when_free(facts, ready.new, ahead) or switch(facts, ready, ahead)
     if facts.version >= (warming.awaited or facts.version + 1) or facts.next_step == facts.checkpoint_step:
         return _begin_round(facts, warming, ahead)
     if warming.awaited is None:
@@ -319,7 +317,7 @@ def without_warming(facts: p.Facts) -> p.Facts:
     facts = replace(facts, warming=None)
     if facts.wants.rescale is not None:
         return facts
-    return replace(facts, wants=replace(facts.wants, rescale=len(warming.new.workers), strategy=p.WARMUP))
+    return replace(facts, wants=replace(facts.wants, rescale=warming.workers, strategy=warming.strategy))
 
 
 # --- what all of them need ------------------------------------------------------------------------------------------
@@ -329,7 +327,7 @@ def asked(facts: p.Facts, event: p.RescaleAsked, *, ending: bool) -> p.Facts:
     """Note a wish; one that is being met already is none, unless what meets it is being taken away (`ending`)."""
     warming = facts.warming
     facts = replace(facts, rescale_error=None)
-    met = warming is not None and event.strategy == p.WARMUP and len(warming.new.workers) == event.workers
+    met = warming is not None and (event.strategy, event.workers) == (warming.strategy, warming.workers)
     if met and not ending:
         return replace(facts, wants=replace(facts.wants, rescale=None, strategy=p.COLD, cancel=False))
     return replace(facts, wants=replace(facts.wants, rescale=event.workers, strategy=event.strategy, cancel=False))
@@ -358,10 +356,15 @@ def _target(facts: p.Facts, workers: int) -> Layout | str | None:
     if workers == len(facts.layout.workers):
         return None
     try:
-        new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0])
+        return _after(facts, workers, max(facts.layouts) + 1)
     except ConfigError as error:
         return str(error)
-    return replace(new, version=max(facts.layouts) + 1)
+
+
+def _after(facts: p.Facts, workers: int, version: int) -> Layout:
+    """The layout in use, rescaled."""
+    new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0])
+    return replace(new, version=version)
 
 
 def _joined(facts: p.Facts, new: Layout) -> p.Facts:

@@ -29,12 +29,14 @@ from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.hands import Observer
 from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale, refuse_apart
 from dbsp.coordinator.metrics import Metrics
+from dbsp.coordinator.moves import MovingProgress
 from dbsp.coordinator.query import QueryLimits
 from dbsp.coordinator.query_process import Queries
 from dbsp.coordinator.rescaling import is_moving
 from dbsp.coordinator.shell import SETTLED, Shell
 from dbsp.coordinator.site import close_site
-from dbsp.coordinator.status import Board, Snapshot
+from dbsp.coordinator.status import Board, Snapshot, WaitingRescale
+from dbsp.coordinator.warmups import RescaleProgress
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Incoming, Position, Producer, Push
 from dbsp.layout import Layout, rescaled
@@ -452,7 +454,8 @@ class Service:
         strategy = strategy or self.config.layout.strategy
         if strategy not in p.STRATEGIES:
             raise ConfigError(f"no such strategy: strategy={strategy}", f"known: {', '.join(p.STRATEGIES)}")
-        if self.plan_rescale(workers).workers_before == workers and self.snapshot.rescale is None:
+        now = self.snapshot
+        if self.plan_rescale(workers).workers_before == workers and now.rescale is None and now.waiting is None:
             return None
         refuse_halted(self.snapshot.halt)
         self.wish_rescale(workers, strategy)
@@ -533,12 +536,8 @@ class Service:
             ],
             "tables": sorted(self._tables), "views": sorted(self.views()), "last_error": now.last_error,
             "fingerprint": self.built.plan.fingerprint, "halt": _halt_as_json(now.halt),
-            "rescale": self._rescale_as_json(),
+            "rescale": _as_json(self._shell.hands.rescale), "rescale_waiting": _as_json(now.waiting),
         }  # fmt: skip
-
-    def _rescale_as_json(self) -> dict[str, Any] | None:
-        shown = self._shell.hands.rescale
-        return None if shown is None else asdict(shown)
 
     def layout_status(self) -> dict[str, Any]:
         """The layout as JSON values."""
@@ -561,6 +560,10 @@ class Service:
         if self.board.now.ended:
             reason = self.board.now.last_error or "it was stopped"
             raise UnavailableError(f"the service has ended: {reason}", "start it again")
+
+
+def _as_json(shown: RescaleProgress | MovingProgress | WaitingRescale | None) -> dict[str, Any] | None:
+    return None if shown is None else asdict(shown)
 
 
 def refuse_halted(halt: p.Halt | None) -> None:

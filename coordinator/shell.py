@@ -20,7 +20,7 @@ from dbsp.coordinator.control import wish_rescale
 from dbsp.coordinator.hands import Hands, Observer, Parts, ShellSettings
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.rescaling import is_moving
-from dbsp.coordinator.status import Board
+from dbsp.coordinator.status import Board, waiting_rescale
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.runtime.runtime import Runtime
 
@@ -267,7 +267,7 @@ class Shell:
                 checkpoint_step=facts.checkpoint_step, layout=facts.layout, processed=self.hands.done,
                 replaying=isinstance(self._state, p.Replaying),
                 halt=facts.halt if isinstance(self._state, p.Halted) else None, rescale=self.hands.rescale,
-                course=facts.course,
+                waiting=waiting_rescale(facts), course=facts.course,
             )
         )  # fmt: skip
 

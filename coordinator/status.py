@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from dbsp.coordinator.cutting import Positions
 from dbsp.coordinator.moves import MovingProgress
-from dbsp.coordinator.protocol import Halt
+from dbsp.coordinator.protocol import WARMUP, Facts, Halt
+from dbsp.coordinator.rescaling import is_moving
 from dbsp.coordinator.warmups import RescaleProgress
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout
@@ -25,11 +26,33 @@ STEPS_REMEMBERED_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRescale:
+    """A rescale that is asked for and moves nothing yet, and why."""
+
+    workers: int
+    strategy: str
+    waits_for: str
+
+
+def waiting_rescale(facts: Facts) -> WaitingRescale | None:
+    """The rescale that waits; None if there is none."""
+    wants, warming = facts.wants, facts.warming
+    if wants.rescale is not None:
+        waits_for = "the rescale under way" if is_moving(facts) else "the step under way"
+        return WaitingRescale(workers=wants.rescale, strategy=wants.strategy, waits_for=waits_for)
+    if warming is not None and warming.strategy != WARMUP:
+        return WaitingRescale(
+            workers=warming.workers, strategy=warming.strategy, waits_for="checkpoints beside the steps"
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The service as of the last event. `step` is the next step; `lag_rows` waited when it was taken.
 
     `halt` says which rows of that step fail, when nothing goes on before somebody decides. `rescale` is how far a warm-up or the
-    migration of `course` is.
+    migration of `course` is; `waiting` is the next one.
     """
 
     state: str = "Starting"
@@ -53,6 +76,7 @@ class Snapshot:
     last_report: StepReport | None = field(default=None, compare=False)
     ended: bool = False
     rescale: RescaleProgress | MovingProgress | None = None
+    waiting: WaitingRescale | None = None
     course: Course | None = None
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
-from dbsp.coordinator.machine import step
 from dbsp.coordinator.migrating import CANCELLED
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout, rescaled
@@ -31,7 +30,10 @@ NEW = replace(rescaled(LAYOUT, 3, step=5, host=LAYOUT.hosts[0]), version=1)
 COURSE = Course.towards(NEW, LAYOUT, strategy="icadd", first=5, budget=7)
 ASKED = p.RescaleAsked(workers=3, strategy="icadd")
 PREFIX = "migrate strategy=icadd phase="
-MADE = (p.LayoutLogged(layout=COURSE.layout), p.Discarded(), p.Created(), p.Fenced())
+MADE = (p.LayoutLogged(layout=COURSE.layout), p.Discarded(), p.Created(), p.Fenced(), p.MergesHeld())
+LANDED = (p.Pinned(version=3), p.Recorded(record=None), p.CopyEnded(version=3), p.Published(version=3))
+WARMED = p.Warming(new=COURSE.layout, workers=3, strategy="icadd", round=1, version=2, step=5, ended=True)
+SLICED = (p.LayoutLogged(layout=COURSE.layout), p.Redistributed(version=4), p.Published(version=4))
 
 
 def waiting(**changes: object) -> p.State:
@@ -46,12 +48,12 @@ def moving(number: int, command: str, version: int = 1) -> StepRecord:
 
 
 def begun(*records: StepRecord) -> tuple[p.State, list[do.Command]]:
-    """The layout of the steps between is published and opened under a new epoch, as version 3."""
-    state, _ = play(waiting(), ASKED, *MADE, p.Redistributed(version=3), p.Published(version=3))
+    """The layout of the steps between is published and opened under a new epoch, as version 4."""
+    state, _ = play(waiting(), ASKED, *MADE, *LANDED, *SLICED)
     cut = identity(5, epoch=4, layout=1)
     return play(
-        state, claimed(5), p.Created(), p.Fenced(), held(*((worker, 3, cut) for worker in (0, 1, 2))),
-        p.Opened(version=3, checkpoint=cut, layout=COURSE.layout), p.Discarded(), p.StepsRead(records=records),
+        state, claimed(5), p.Created(), p.Fenced(), held(*((worker, 4, cut) for worker in (0, 1, 2))),
+        p.Opened(version=4, checkpoint=cut, layout=COURSE.layout), p.Discarded(), p.StepsRead(records=records),
     )  # fmt: skip
 
 
@@ -65,25 +67,70 @@ def in_keys(*events: p.Event) -> tuple[p.State, list[do.Command]]:
     return play(state, *events)
 
 
-def test_it_begins_as_a_rescale_that_moves_nothing() -> None:
-    """The course is logged with its layout; the state of now is sliced, without a checkpoint, into a version of that layout."""
-    _, commands = play(waiting(), ASKED, *MADE, p.Redistributed(version=3), p.Published(version=3))
+def test_it_begins_as_a_warm_up_that_has_nothing_to_copy() -> None:
+    """Workers are made, merges held, a checkpoint lands beside the steps; the switch is into a layout where no shard moves."""
+    _, commands = play(waiting(), ASKED, *MADE, *LANDED, *SLICED)
     made, cut = identity(5, epoch=4, layout=1), identity(5, epoch=4)
+    logged = do.LogLayout(layout=COURSE.layout, members=(0, 1, 2), forming=(2,))
     assert commands == [
-        do.LogLayout(layout=COURSE.layout, members=(0, 1, 2), forming=(2,), course=COURSE),
+        logged,
         do.DiscardWorkers(workers=(2,), members=(0, 1, 2), forming=(2,)),
         do.CreateWorkers(workers=(2,), checkpoint=identity(0, epoch=0)),
         do.FenceWorkers(epoch=4, workers=(2,)),
-        do.Redistribute(version=3, checkpoint=made, old=LAYOUT, new=COURSE.layout, cut=cut, course=COURSE),
-        do.Publish(version=3, checkpoint=made, ends_rescale=True),
+        do.HoldMerges(layout=LAYOUT),
+        do.PinVersion(version=3, checkpoint=cut, layout=LAYOUT),
+        do.CutStep(epoch=4, step=5, layout_version=0),
+        do.Wait(for_input=True),
+        do.Publish(version=3, checkpoint=cut, ends_rescale=False),
+        replace(logged, course=COURSE),
+        do.Redistribute(version=4, checkpoint=made, old=LAYOUT, new=COURSE.layout, cut=None, course=COURSE),
+        do.Publish(version=4, checkpoint=made, ends_rescale=True),
         do.ClaimEpoch(),
     ]
     assert COURSE.layout.owners == LAYOUT.owners, "no shard moves"
 
 
+def test_what_changed_while_the_first_checkpoint_landed_is_in_a_second_one() -> None:
+    """The first may take long, so much may have changed; the second takes less, and what changes then is sliced as it is."""
+    state, commands = play(
+        waiting(), ASKED, *MADE, p.Pinned(version=3), p.Recorded(record=record(5)), p.CopyEnded(version=3),
+        p.StepDone(step=5), p.Published(version=3),
+    )  # fmt: skip
+    assert commands[-1] == do.PinVersion(version=4, checkpoint=identity(6, epoch=4), layout=LAYOUT)
+    state, commands = play(
+        state, p.Pinned(version=4), p.Recorded(record=record(6)), p.CopyEnded(version=4), p.StepDone(step=6),
+        p.Published(version=4),
+    )  # fmt: skip
+    assert names(commands) == ["CutStep", "RunStep", "Publish", "LogLayout"]
+    new = replace(rescaled(LAYOUT, 3, step=7, host=LAYOUT.hosts[0]), version=1)
+    course = Course.towards(new, LAYOUT, strategy="icadd", first=7, budget=7)
+    assert commands[-1] == do.LogLayout(layout=course.layout, members=(0, 1, 2), forming=(2,), course=course)
+    _, commands = play(state, p.LayoutLogged(layout=course.layout))
+    assert isinstance(commands[0], do.Redistribute)
+    assert commands[0].cut == identity(7, epoch=4), "the state of now, without a third checkpoint"
+
+
+def test_a_cancel_while_it_is_prepared_takes_away_what_was_made() -> None:
+    state, commands = play(waiting(), ASKED, *MADE, p.Pinned(version=3), p.Recorded(record=record(5)), p.CancelAsked())
+    state, commands = play(state, p.StepDone(step=5), p.Cooled(), p.Discarded(), p.Forgotten())
+    assert names(commands) == ["EndWarmUp", "DiscardWorkers", "ForgetRescale", "CutStep"]
+    assert (state.facts.rescale_error, state.facts.wants, state.facts.members) == (CANCELLED, p.Wants(), {0, 1})
+
+
+def test_the_same_strategy_and_count_asked_for_again_is_what_is_being_prepared() -> None:
+    """Another strategy is another wish: what was made is taken away first, and a failure finds the wish again."""
+    state, _ = play(waiting(), ASKED, *MADE, p.Pinned(version=3), p.Recorded(record=record(5)))
+    assert play(state, ASKED)[0].facts.wants.rescale is None
+    other = replace(ASKED, strategy="redistribute")
+    _, commands = play(state, other, p.StepDone(step=5), p.Cooled(), p.Discarded())
+    assert names(commands) == ["EndWarmUp", "DiscardWorkers", "CutStep"], "once the copy in flight has landed"
+    lost, _ = play(state, p.Failed(code="unavailable", message="gone"))
+    assert (lost.facts.wants.rescale, lost.facts.wants.strategy) == (3, "icadd")
+
+
 def test_a_record_that_is_logged_already_comes_before_its_first_step() -> None:
-    state = p.Running(facts=replace(waiting().facts, next_step=5), record=record(5))
-    state, _ = step(state, ASKED)
+    facts = replace(waiting().facts, checkpoint_step=6, warming=replace(WARMED, step=6))
+    state = p.Running(facts=facts, record=record(5))
     state, commands = play(state, p.StepDone(step=5, ahead=record(6)))
     assert isinstance(commands[0], do.LogLayout)
     assert commands[0].course is not None
@@ -113,8 +160,8 @@ def test_a_replay_runs_each_step_in_the_layouts_of_its_record() -> None:
     cut = identity(5, epoch=4, layout=1)
     there, turned = moving(7, "move budget=7"), moving(8, "cancel version=4", version=3)
     state, commands = play(
-        state, p.Woken(), claimed(6), p.Fenced(), held(*((worker, 3, cut) for worker in (0, 1, 2))),
-        p.Opened(version=3, checkpoint=cut, layout=COURSE.layout), p.Discarded(),
+        state, p.Woken(), claimed(6), p.Fenced(), held(*((worker, 4, cut) for worker in (0, 1, 2))),
+        p.Opened(version=4, checkpoint=cut, layout=COURSE.layout), p.Discarded(),
         p.StepsRead(records=(moving(5, "begin from=0 to=2"), moving(6, "enter"), there, turned)),
         p.StepDone(step=5), p.StepDone(step=6), p.StepDone(step=7), p.StepDone(step=8),
     )  # fmt: skip
@@ -158,8 +205,8 @@ def test_another_rescale_waits_until_it_is_over() -> None:
     assert names(commands) == ["RunStep", "CutStep"]
     assert state.facts.wants.rescale == 1
     state, commands = play(
-        state, p.Recorded(record=moving(8, "move budget=7")), p.StepDone(step=8, over=True), p.Pinned(version=4),
-        p.Recorded(record=None), p.CopyEnded(version=4), p.Published(version=4),
+        state, p.Recorded(record=moving(8, "move budget=7")), p.StepDone(step=8, over=True), p.Pinned(version=5),
+        p.Recorded(record=None), p.CopyEnded(version=5), p.Published(version=5),
     )  # fmt: skip
     assert names(commands) == ["RunStep", "PinVersion", "CutStep", "Wait", "Publish", "LogLayout"]
 
@@ -199,11 +246,11 @@ def test_a_cancel_takes_back_the_rescale_that_waits_behind() -> None:
 
 def test_a_stop_in_its_midst_is_a_checkpoint_in_its_layout() -> None:
     state, commands = in_keys(
-        p.Recorded(record=moving(7, "move budget=7")), p.StopAsked(), p.StepDone(step=7), p.Pinned(version=4),
-        p.Copied(version=4), p.Published(version=4),
+        p.Recorded(record=moving(7, "move budget=7")), p.StopAsked(), p.StepDone(step=7), p.Pinned(version=5),
+        p.Copied(version=5), p.Published(version=5),
     )  # fmt: skip
     assert names(commands) == ["RunStep", "PinVersion", "AwaitCopy", "Publish", "Finish"]
-    assert commands[1] == do.PinVersion(version=4, checkpoint=identity(8, epoch=5, layout=1), layout=COURSE.layout)
+    assert commands[1] == do.PinVersion(version=5, checkpoint=identity(8, epoch=5, layout=1), layout=COURSE.layout)
     assert isinstance(state, p.Stopped)
 
 
@@ -221,14 +268,16 @@ def test_a_start_in_its_midst_goes_on_with_the_command_of_the_next_step() -> Non
 
 def test_where_hosts_differ_it_begins_at_a_published_checkpoint() -> None:
     apart = replace(LAYOUT, hosts=("here", "there"))
-    _, commands = play(
-        waiting(layout=apart, layouts={0: apart}),
-        ASKED,
-        p.Pinned(version=3),
-        p.Copied(version=3),
+    facts = replace(waiting().facts, layout=apart, layouts={0: apart}, warming=replace(WARMED, round=2, step=4))
+    state, commands = play(
+        p.Running(facts=facts, record=record(5)), p.StepDone(step=5), p.Pinned(version=3), p.Copied(version=3),
         p.Published(version=3),
-    )
+    )  # fmt: skip
     assert names(commands) == ["PinVersion", "AwaitCopy", "Publish", "LogLayout"]
+    assert isinstance(state, p.Rescaling)
+    _, commands = play(state, p.LayoutLogged(layout=state.new))
+    assert isinstance(commands[0], do.Redistribute)
+    assert commands[0].cut is None
 
 
 def test_a_count_that_cannot_be_is_told_and_steps_go_on() -> None:
@@ -253,6 +302,10 @@ def states() -> list[p.State]:
         facts = replace(base, course=course, layout=layout, next_step=number)
         found += [p.Cancelling(facts=facts, awaits=a) for a in ("logged", "forgotten")]
         found += [p.Checkpointing(facts=facts, version=3, checkpoint=identity(number), awaits="discarded")]
+        found += [replace(state, facts=replace(facts, halt=state.facts.halt)) for state in every_state()]
+    for warming in (replace(WARMED, round=0), WARMED, replace(WARMED, round=2, ready=True)):
+        facts = replace(base, layouts={0: LAYOUT, 1: COURSE.layout}, courses={}, version_layout=0, warming=warming)
+        found += [p.WarmingUp(facts=facts, awaits=a) for a in ("logged", "discarded", "created", "fenced", "held")]
         found += [replace(state, facts=replace(facts, halt=state.facts.halt)) for state in every_state()]
     return found
 

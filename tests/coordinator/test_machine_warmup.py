@@ -298,10 +298,11 @@ def states() -> list[p.State]:
     """The states of a warm-up, in all they may wait for, and the others with one going on."""
     facts = replace(beginning().facts, forming=frozenset({2}), members=frozenset({0, 1, 2}))
     rounds = [
-        p.Warming(new=NEW, ended=True),
-        p.Warming(new=NEW, round=1, version=2, step=3), p.Warming(new=NEW, round=2, version=2, step=3, ended=True),
-        p.Warming(new=NEW, round=2, version=2, step=3, ended=True, lag_bytes=10**9),
-        p.Warming(new=NEW, round=2, version=2, step=3, ended=True, code="data"),
+        p.Warming(new=NEW, workers=3, ended=True),
+        p.Warming(new=NEW, workers=3, round=1, version=2, step=3),
+        p.Warming(new=NEW, workers=3, round=2, version=2, step=3, ended=True),
+        p.Warming(new=NEW, workers=3, round=2, version=2, step=3, ended=True, lag_bytes=10**9),
+        p.Warming(new=NEW, workers=3, round=2, version=2, step=3, ended=True, code="data"),
     ]  # fmt: skip
     found: list[p.State] = []
     for now in (replace(facts, warming=warm) for warm in rounds):

@@ -21,6 +21,7 @@ from dbsp.runtime.runtime import StepReport
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
 
 STRATEGIES = ("icadd", "redistribute")
+PREPARED = "checkpoints beside the steps"
 
 
 @pytest.fixture
@@ -107,9 +108,28 @@ def test_another_rescale_waits_until_all_keys_have_moved(folder: Path, tmp_path:
         asking = threading.Thread(target=lambda: answers.append(ask(service, 3, "icadd")))
         asking.start()
         assert service.board.wait_for(lambda now: moved_keys(now) > 0, 60)
-        service.rescale(2, 120, strategy="cold")
+        behind = threading.Thread(target=ask, args=(service, 2, "cold"))
+        behind.start()
+        assert service.board.wait_for(lambda now: now.waiting is not None, 60)
+        shown = {"workers": 2, "strategy": "cold", "waits_for": "the rescale under way"}
+        assert service.status()["rescale_waiting"] == shown
+        behind.join()
         asking.join()
+        assert service.status()["rescale_waiting"] is None
         assert len(service.layout().workers) == 2
+    check_golden(folder, tmp_path)
+
+
+def test_while_it_waits_for_checkpoints_the_old_count_can_be_asked_for(folder: Path, tmp_path: Path) -> None:
+    """Its workers are taken away again: no step runs by another layout."""
+    with Service(settings(folder)) as service, traffic(service, 1):
+        asking = threading.Thread(target=ask, args=(service, 3, "redistribute"))
+        asking.start()
+        assert service.board.wait_for(lambda now: now.waiting is not None and now.waiting.waits_for == PREPARED, 60)
+        assert ask(service, 1, "redistribute") is None
+        asking.join()
+        assert len(service.layout().workers) == 1
+        assert [path.name for path in (folder / "data" / "workers").iterdir()] == ["0000"]
     check_golden(folder, tmp_path)
 
 

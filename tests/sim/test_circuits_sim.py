@@ -32,7 +32,7 @@ def test_every_step_as_one_worker_would_run_it(seed: int) -> None:
 
 def test_the_seeds_move_state_in_every_way() -> None:
     """Keys that move, a migration that turns round, layouts that change, faults that strike."""
-    found = [run(seed) for seed in (0, 3)]
+    found = [run(seed) for seed in (10, 13)]
     ledgers = [ledger for simulation in found if (ledger := simulation.world.control.load()) is not None]
     courses = [course for ledger in ledgers for course in ledger.courses.values()]
     assert {course.strategy for course in courses} == {"icadd", "redistribute"}
