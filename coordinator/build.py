@@ -209,7 +209,7 @@ def _open_logs(config: Config, plan: Plan, *, create: bool) -> tuple[InputLog, S
 def _site(config: Config, plan: Plan) -> ConfiguredSite:
     return ConfiguredSite(
         data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables,
-        input=_placed(config.input, config.folder), output=_placed(config.output, config.folder),
+        input=_placed(config.input, config.folder), output=_placed(config.output, config.folder), standbys=config.standbys,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ default. Units stand in the names. An unknown section or key is refused, with th
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
     [layout]      shards | dynamic_k, hosts = ["a", "b"], weights = { "b" = 2 }, common_disk,
                   strategy = "cold" | "warmup" | "icadd" | "redistribute", keys_per_step, acceptable_recovery_lag,
-                  max_warmup_replicas
+                  max_warmup_replicas, standbys = ["/other/disk"]
     [autoscale]   enabled, workers_min, workers_max, step_latency_ms_max, backlog_rows_max, window_s, cooldown_s
     [http]        enabled, host, port, token, max_body_bytes
     [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max
@@ -189,6 +189,8 @@ class LayoutSection:
     `hosts` are where workers live, as Spark names them (default: this host); `weights` say how much of the state each should
     have (1 where none is given). A rescale between hosts slices files of one another: it needs `common_disk`, which says that
     `data_dir` is on a disk that all of them reach.
+    `standbys` are folders, each best on a disk of its own: in each a copy of every worker's last checkpoints is held, from which
+    a worker's database is made again that is lost.
     """
 
     shards: int | None = None
@@ -200,6 +202,7 @@ class LayoutSection:
     acceptable_recovery_lag: int = 16 * MEBIBYTE
     max_warmup_replicas: int = 2
     keys_per_step: int = 10_000
+    standbys: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Refuse a strategy that does not exist, and limits with which nothing would ever move."""
@@ -210,6 +213,8 @@ class LayoutSection:
         _at_least("layout.acceptable_recovery_lag", self.acceptable_recovery_lag, 0)
         _at_least("layout.max_warmup_replicas", self.max_warmup_replicas, 1)
         _at_least("layout.keys_per_step", self.keys_per_step, 1)
+        if len(set(self.standbys)) < len(self.standbys) or not all(self.standbys):
+            raise ConfigError(f"standbys are different folders: layout.standbys={self.standbys}")
 
     def offered(self) -> tuple[tuple[str, float], ...]:
         """The hosts with their weights."""
@@ -290,6 +295,11 @@ class Config:
     def data_dir(self) -> Path:
         """The folder of everything durable, absolute."""
         return (self.folder / self.pipeline.data_dir).absolute()
+
+    @property
+    def standbys(self) -> tuple[Path, ...]:
+        """The folders of this pipeline's standbys, absolute."""
+        return tuple((self.folder / folder / self.pipeline.name).absolute() for folder in self.layout.standbys)
 
 
 SECTIONS: Mapping[str, type[Any]] = {

@@ -25,6 +25,7 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.control import FORM, Ledger, decode_ledger
 from dbsp.coordinator.cutting import Positions
 from dbsp.coordinator.recovery import Choice, choose, story
+from dbsp.coordinator.site import home_in
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.findings import Examined, Finding
 from dbsp.io import examine as logs
@@ -35,6 +36,8 @@ from dbsp.store import VersionInfo
 TRIES = 5
 META_BYTES = 8192
 CONTROL_REMEDY = "restore the folder `control` from a backup of the same moment as the databases"
+RESTORE = "stop the pipeline, move {home} away and start it again: the database is made anew from its standby"
+STANDBY_REMEDY = "stop the pipeline, delete {home} and start it again: the standby is made anew from its database"
 TOGETHER_REMEDY = (
     "restore data_dir as a whole from one backup: its parts are not of one moment; without a backup start over with an"
     " empty data_dir"
@@ -190,17 +193,27 @@ def read_ledger(data_dir: Path) -> Ledger:
     return decode_ledger(json.loads(data[4:]))
 
 
-def _home(config: Config, worker: int) -> Path:
-    return config.data_dir / "workers" / f"{worker:04d}"
-
-
 def _database(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
-    home = _home(config, worker)
+    home = home_in(config.data_dir / "workers", worker)
     if worker in ledger.forming and not home.exists():
         found.left_out.append(f"worker {worker} joins and has no database yet")
         return True
+    spare = [standby for standby in config.standbys if _standby(home_in(standby, worker), worker, found)]
+    remedy = RESTORE.format(home=home) if spare else storage.REMEDY
+    return _examine(home, worker, remedy, found)
+
+
+def _standby(home: Path, worker: int, found: _Found) -> bool:
+    """Whether a standby is there and sound."""
+    if not home.exists():
+        found.left_out.append(f"the standby of worker {worker} in {home.parent} is not made yet")
+        return False
+    return _examine(home, worker, STANDBY_REMEDY.format(home=home), found)
+
+
+def _examine(home: Path, worker: int, remedy: str, found: _Found) -> bool:
     file = storage.durable_file(home)
-    return found.take(_whole(file, storage.REMEDY, worker, lambda: storage.examine_database(home, worker)))
+    return found.take(_whole(file, remedy, worker, lambda: storage.examine_database(home, worker, remedy)))
 
 
 def _output(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
@@ -267,9 +280,9 @@ def _between(config: Config, what: str) -> Finding:
 
 def _disagreements(config: Config, ledger: Ledger) -> Iterator[Finding]:
     held: dict[int, tuple[VersionInfo, ...]] = {
-        worker: storage.versions_in(_home(config, worker))
+        worker: storage.versions_in(home_in(config.data_dir / "workers", worker))
         for worker in sorted(ledger.members)
-        if _home(config, worker).exists()
+        if home_in(config.data_dir / "workers", worker).exists()
     }
     choice = choose(held, ledger.layouts, run=ledger.run, fingerprint=ledger.fingerprint)
     if choice is None or choice.version < ledger.published:

@@ -220,7 +220,8 @@ class Hands:
                 self.runtime.create(workers, checkpoint)
                 return p.Created()
             case do.FenceWorkers(epoch=epoch, workers=workers):
-                self.runtime.fence(epoch, workers)
+                if restored := self.runtime.fence(epoch, workers):
+                    self._observer.noted("restored", {"workers": list(restored)})
                 return p.Fenced()
             case do.ReadVersions(epoch=epoch, workers=workers):
                 held = dict(self.runtime.versions(workers))

@@ -1,8 +1,8 @@
 """Where a worker of a configured pipeline lives: a picklable value that opens databases and logs in whatever process asks.
 
-Layout of the data folder: `workers/NNNN` one database each; `input`, `steps`, `outputs/` the embedded logs; `control` the
-ledger; `coordinator.json` and `coordinator.log`. What is opened is kept per process: LMDB wants one opening per process, and
-a Kafka producer costs a second to start.
+Layout of the data folder: `workers/NNNN` one database each (a standby of it is `<folder>/<pipeline>/NNNN`); `input`, `steps`,
+`outputs/` the embedded logs; `control` the ledger; `coordinator.json` and `coordinator.log`. What is opened is kept per
+process: LMDB wants one opening per process, and a Kafka producer costs a second to start.
 
 Any process may have any worker's database open, and may never be asked for that worker again. So whenever it is asked for
 anything, at most once per `LOOK_EVERY_S`, it closes the databases that others have deleted, whose files would stay on the disk.
@@ -26,6 +26,8 @@ from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
 from dbsp.logs import InputLog, OutputLog
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.discarding import discard_folder, discard_leftovers
+from dbsp.storage.environment import MAP_SIZE_BYTES, check_file
+from dbsp.storage.standby import DURABLE, Standby, restore_from
 from dbsp.store import CheckpointId
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class ConfiguredSite:
     tables: tuple[Table, ...]
     input: InputSection = field(default_factory=InputSection)
     output: OutputSection = field(default_factory=OutputSection)
+    standbys: tuple[Path, ...] = ()
 
     def database(self, worker: int, create: CheckpointId | None = None) -> WorkerDatabase:
         """The worker's database; `create` makes an absent one at version 0."""
@@ -56,18 +59,40 @@ class ConfiguredSite:
             self._let_go(worker)  # another process has deleted the one that was open here: the worker joins again
 
         def make() -> WorkerDatabase:
+            standbys = self._standbys(worker)
             if create is not None and not home.exists():
                 discard_leftovers(home, create.epoch)
-                return WorkerDatabase.create(home, create)
-            return WorkerDatabase(home)
+                return WorkerDatabase.create(home, create, standbys=standbys)
+            return WorkerDatabase(home, standbys=standbys)
 
         return cast(WorkerDatabase, _kept(("database", str(home)), make))
 
     def discard_database(self, worker: int, epoch: int) -> None:
-        """Delete the worker's database and what is left of earlier ones; `FencedError` if it has met a newer epoch."""
+        """Delete the worker's database and what is left of earlier ones; `FencedError` if it has met a newer epoch.
+
+        Its standbys go first: a database without them is deleted by the next try, standbys without it would stay.
+        """
         with _LOCK:
             self._let_go(worker)
-            discard_folder(self._home(worker), epoch)
+            for home in (*self._standbys(worker), self._home(worker)):
+                discard_folder(home, epoch)
+
+    def restore_database(self, worker: int, epoch: int) -> bool:
+        """Make a database that is absent or broken again from the first standby that can be read; whether it was."""
+        home, standbys = self._home(worker), [Standby(folder, MAP_SIZE_BYTES) for folder in self._standbys(worker)]
+        if not any(standby.exists for standby in standbys):
+            return False
+        with _LOCK:
+            try:
+                check_file(home / DURABLE)
+            except DataError:
+                self._let_go(worker)
+                restore_from(standbys, home, epoch)
+                return True
+        return False
+
+    def _standbys(self, worker: int) -> tuple[Path, ...]:
+        return tuple(home_in(folder, worker) for folder in self.standbys)
 
     def _let_go(self, worker: int) -> None:
         """Close the worker's database in this process, if it is open here."""
@@ -153,7 +178,12 @@ class ConfiguredSite:
         raise ConfigError(f"no such output: output.kind={self.output.kind}")
 
     def _home(self, worker: int) -> Path:
-        return self.data_dir / "workers" / f"{worker:04d}"
+        return home_in(self.data_dir / "workers", worker)
+
+
+def home_in(folder: Path, worker: int) -> Path:
+    """The folder of a worker's database, or of a standby of it, in the folder of all."""
+    return folder / f"{worker:04d}"
 
 
 def kafka_settings(section: InputSection | OutputSection, pipeline: str) -> KafkaSettings:

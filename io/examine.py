@@ -273,7 +273,7 @@ def _part(seen: Examined, key: bytes, value: bytes, progress: Progress) -> None:
         step, number = struct.unpack(">QI", place)
         if not value or zlib.crc32(value[4:]) != int.from_bytes(value[:4], "little"):
             seen.found(f"an output record is damaged: {where} step={step} piece={number}", remedy=OUTPUT_REMEDY)
-        elif not progress.first <= step < progress.last:
+        elif step >= progress.last:  # below its first step are those of a worker who left and has joined again
             seen.found(f"an output record of a step that was not written: {where} step={step} last={progress.last}")
         else:
             seen.count("output records")

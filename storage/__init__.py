@@ -2,7 +2,7 @@
 
 `WorkerDatabase` is the way in. Layers below it: `environment` (LMDB, its errors, its one opening per process), `chunkfile`
 (chunks as values), `records`, `durable` and `scratch` (the two sides), `transaction` (one step), `committing`, `adopting`
-(rescale), `writers` (ending stopped writers), `verify`.
+(rescale), `standby` (copies elsewhere), `writers` (ending stopped writers), `verify`.
 """
 
 if __name__ != "dbsp.storage":

@@ -132,13 +132,13 @@ def _report(durable: Durable, cut: Record, version: int) -> CommitReport:
     )
 
 
-def chunk_values(scratch: Scratch, numbers: list[int]) -> Iterator[tuple[int, Any]]:
-    """Chunks out of the scratch."""
-    with scratch.environment.reading() as txn:
+def chunk_values(side: Scratch | Durable, numbers: list[int]) -> Iterator[tuple[int, Any]]:
+    """Chunks out of one side of a database."""
+    with side.environment.reading() as txn:
         for number in numbers:
             value = txn.lying("chunks", number_key(number))
             if value is None:
-                raise DataError(f"a chunk is missing: chunk={number} file={data_file(scratch.folder)}")
+                raise DataError(f"a chunk is missing: chunk={number} file={data_file(side.folder)}")
             will_need(value)
             yield number, value
 

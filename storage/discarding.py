@@ -23,7 +23,7 @@ from pathlib import Path
 from dbsp.errors import DataError, FencedError
 from dbsp.storage.durable import Durable
 from dbsp.storage.environment import MAP_SIZE_BYTES
-from dbsp.storage.worker import DURABLE, WRITERS
+from dbsp.storage.standby import DURABLE, WRITERS
 
 
 def discard_folder(home: Path, epoch: int) -> None:

@@ -15,7 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -143,7 +143,9 @@ class Durable:
         return tuple(found)
 
     def find(self, txn: Txn, version: int) -> Record | None:
-        """A version's record, if it is held."""
+        """A version's record, if it is held; before version 0 there is none."""
+        if version < 0:
+            return None
         value = txn.get("versions", number_key(version))
         return None if value is None else records.decode_record(bytes(value), self._where(version))
 
@@ -198,12 +200,14 @@ class Durable:
 
         self.write(epoch, copied)
 
-    def land(self, root: Root) -> Record:
+    def land(self, root: Root, epoch: int | None = None) -> Record:
         """The last transaction of a commit: the new version is there when it is. Its record, or that of who was first.
 
+        `epoch` is that of whoever writes, where it is not that of the checkpoint.
         **Errors** `UnavailableError` where a later version is held: this is an attempt that comes too late.
         """
-        return self.write(root.record.checkpoint.epoch, lambda txn: self._land(txn, root))
+        writes = root.record.checkpoint.epoch if epoch is None else epoch
+        return self.write(writes, lambda txn: self._land(txn, root))
 
     def _land(self, txn: Txn, root: Root) -> Record:
         """Add the version, drop all but the one before it, delete what nobody refers to any more."""
@@ -227,7 +231,7 @@ class Durable:
         self._put_values(txn, version, root.values)
         for number in (info.version for info in self.versions(txn)):
             if number < version:
-                self._forget_values(txn, number)
+                self.forget_before(txn, number)
         referred = ids_of([root.record, *([kept] if kept else [])])
         if root.ends_warm:
             warm.clear(txn)
@@ -291,20 +295,29 @@ class Durable:
                     self._drop_values(txn, info.version)
                 if info.version != version:
                     txn.delete("versions", number_key(info.version))
-            self._forget_values(txn, version)
-            referred = set(ids_of([record]).tolist())
-            found = [number_of(key) for key in txn.keys("chunks")]
-            for number in found:
-                if number not in referred:
-                    txn.delete("chunks", number_key(number))
-                    self.environment.verified.forget(number)
-            for key in txn.keys("loose"):
-                txn.delete("loose", key)
+            self.forget_before(txn, version)
+            after = self.next_chunk(txn)
+            self.sweep(txn, set(ids_of([record]).tolist()))
             warm.open_anew(txn)
-            txn.put("meta", _NEXT_CHUNK, number_key(max([self.next_chunk(txn), *(n + 1 for n in found)])))
+            txn.put("meta", _NEXT_CHUNK, number_key(after))
             return record
 
         return self.write(epoch, kept)
+
+    def sweep(self, txn: Txn, referred: Collection[int]) -> None:
+        """Delete every chunk but these; none is loose any more."""
+        for key in txn.keys("chunks"):
+            if number_of(key) not in referred:
+                txn.delete("chunks", key)
+                self.environment.verified.forget(number_of(key))
+        for key in txn.keys("loose"):
+            txn.delete("loose", key)
+
+    def drop(self, txn: Txn, version: int, undo: bool) -> None:
+        """Forget a version, its chunks stay; `undo` what it wrote of small values, where older ones are still held."""
+        if undo:
+            self._drop_values(txn, version)
+        txn.delete("versions", number_key(version))
 
     # ---- small values
 
@@ -320,19 +333,23 @@ class Durable:
             txn.put("values", key + number_key(version), b"\x00" if value is None else b"\x01" + value)
             txn.put("changed", number_key(version) + key, b"")
 
-    def _changed(self, txn: Txn, version: int) -> list[bytes]:
+    def value_keys(self, txn: Txn) -> list[bytes]:
+        """The keys of all small values of any version."""
+        return sorted({key[:-8] for key in txn.keys("values")})
+
+    def changed(self, txn: Txn, version: int) -> list[bytes]:
         """The keys that changed in a version."""
         return [key[8:] for key in txn.keys("changed", number_key(version))]
 
     def _drop_values(self, txn: Txn, version: int) -> None:
         """Undo what a discarded version wrote."""
-        for key in self._changed(txn, version):
+        for key in self.changed(txn, version):
             txn.delete("values", key + number_key(version))
             txn.delete("changed", number_key(version) + key)
 
-    def _forget_values(self, txn: Txn, version: int) -> None:
+    def forget_before(self, txn: Txn, version: int) -> None:
         """Delete entries that this version, now the oldest, has overwritten."""
-        for key in self._changed(txn, version):
+        for key in self.changed(txn, version):
             for entry in txn.keys("values", key):
                 if number_of(entry[-8:]) < version:
                     txn.delete("values", entry)

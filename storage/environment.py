@@ -272,6 +272,17 @@ class Environment:
         """The size of the file; far above `state_bytes` it means that a reader holds old pages."""
         return data_file(self.folder).stat().st_size
 
+    def copy_to(self, folder: Path) -> None:
+        """Make another environment, synced, of what this one holds now."""
+        folder.mkdir()
+        try:
+            self._env.copy(str(folder), compact=True)
+        except lmdb.Error as error:
+            raise translate(error, folder) from error
+        with data_file(folder).open("rb") as stream:
+            os.fsync(stream.fileno())
+        sync_folder(folder)
+
     def sync(self) -> None:
         """Force what is written to disk."""
         self._env.sync(True)

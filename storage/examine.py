@@ -38,13 +38,13 @@ def durable_file(home: Path) -> Path:
     return data_file(home / "durable")
 
 
-def examine_database(home: Path, worker: int) -> Examined:
-    """Read all versions and all their chunks.
+def examine_database(home: Path, worker: int, remedy: str = REMEDY) -> Examined:
+    """Read all versions and all their chunks; `remedy` is what to do about damage.
 
     **Cost** reads everything once, in one read transaction: a service that runs goes on, and reuses no page meanwhile.
     """
     file = durable_file(home)
-    seen = Examined(file=file, remedy=REMEDY, worker=worker)
+    seen = Examined(file=file, remedy=remedy, worker=worker)
     with seen.guarded(also=ENGINE), _reading(file.parent) as txn:
         if txn.get("meta", b"epoch") is None:
             seen.found("the database has no epoch")

@@ -49,6 +49,7 @@ from dbsp.storage.durable import NUMBERS, Durable
 from dbsp.storage.environment import MAP_SIZE_BYTES, sync_folder
 from dbsp.storage.records import table_key
 from dbsp.storage.scratch import Rubbish, Scratch, Start, discard_all
+from dbsp.storage.standby import DURABLE, WRITERS, Standby
 from dbsp.storage.tables import Txn
 from dbsp.storage.transaction import Reading, Transaction
 from dbsp.storage.verify import VerifyReport, verify_database
@@ -59,8 +60,6 @@ from dbsp.trace.redistribute import VersionView
 from dbsp.trace.slicing import Warm
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
-
-DURABLE, WRITERS = "durable", "writers"
 
 
 class WorkerDatabase:
@@ -75,10 +74,18 @@ class WorkerDatabase:
     """
 
     def __init__(
-        self, path: Path | str, map_size_bytes: int = MAP_SIZE_BYTES, chunk_bytes_max: int = CHUNK_BYTES_MAX
+        self,
+        path: Path | str,
+        map_size_bytes: int = MAP_SIZE_BYTES,
+        chunk_bytes_max: int = CHUNK_BYTES_MAX,
+        standbys: Sequence[Path] = (),
     ) -> None:
-        """Use the database in this folder; `DataError` if there is none, or its file is broken."""
+        """Use the database in this folder; `DataError` if there is none, or its file is broken.
+
+        In each folder of `standbys` a copy of its versions is held: see the module `standby`.
+        """
         self.path = Path(path)
+        self._standbys = [Standby(folder, map_size_bytes) for folder in standbys]
         self._map_size_bytes = map_size_bytes
         self._chunk_bytes_max = chunk_bytes_max
         if not (self.path / DURABLE).is_dir():
@@ -100,6 +107,7 @@ class WorkerDatabase:
         map_size_bytes: int = MAP_SIZE_BYTES,
         chunk_bytes_max: int = CHUNK_BYTES_MAX,
         replace: bool = False,
+        standbys: Sequence[Path] = (),
     ) -> WorkerDatabase:
         """Make a database that holds `version`, empty (None: no version at all, for a worker that joins).
 
@@ -123,7 +131,7 @@ class WorkerDatabase:
         else:
             temporary.rename(home)
         sync_folder(home.parent)
-        return cls(home, map_size_bytes=map_size_bytes, chunk_bytes_max=chunk_bytes_max)
+        return cls(home, map_size_bytes=map_size_bytes, chunk_bytes_max=chunk_bytes_max, standbys=standbys)
 
     @classmethod
     def create_at(cls, path: Path | str, version: int, checkpoint: CheckpointId) -> WorkerDatabase:
@@ -172,7 +180,10 @@ class WorkerDatabase:
 
     def raise_epoch(self, epoch: int) -> None:
         """Make `epoch` the newest, durably; ends writers of older epochs that are stopped in the middle."""
-        self._disk().raise_epoch(epoch)
+        durable = self._disk()
+        durable.raise_epoch(epoch)
+        for standby in self._standbys:
+            standby.raise_epoch(durable, epoch)
 
     def open(self, version: int, epoch: int) -> CheckpointId:
         """Discard other versions and all steps since; the state is that of `version`."""
@@ -180,6 +191,9 @@ class WorkerDatabase:
         durable.raise_epoch(epoch)
         self._detach()
         self._settle_rubbish()
+        for standby in self._standbys:  # before the database forgets what a standby may still have to go back to
+            standby.follow(durable, version, epoch)
+            standby.keep_only(version, epoch)
         record = durable.keep_only(epoch, version)
         with durable.environment.reading() as txn:
             next_chunk = durable.next_chunk(txn)
@@ -239,9 +253,16 @@ class WorkerDatabase:
         pin_cut(scratch, durable, version, checkpoint)
 
     def copy(self, version: int, checkpoint: CheckpointId, bytes_max: int | None = None) -> CommitReport | None:
-        """Copy about `bytes_max` more of a pinned cut (None: all); the report once it is version `version`, else None."""
+        """Copy about `bytes_max` more of a pinned cut (None: all); the report once it is version `version`, else None.
+
+        It is when the standbys hold it too.
+        """
         scratch, durable = self._of_epoch(checkpoint.epoch)
-        return copy_version(scratch, durable, version, checkpoint, bytes_max)
+        report = copy_version(scratch, durable, version, checkpoint, bytes_max)
+        if report is None:
+            return None
+        held = [standby.follow(durable, version, checkpoint.epoch, bytes_max) for standby in self._standbys]
+        return report if all(held) else None
 
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
         """Make the state after step `checkpoint.step - 1` version `version`; repeating it does nothing."""
@@ -352,12 +373,17 @@ class WorkerDatabase:
         With `cut`, which is pinned for `version`, they may refer to its chunks, and its small values are the version's.
         Until the last transaction has landed the database does not hold `version`. Open a version afterwards.
         """
+        scratch: Scratch | None = None
         if cut is None:
             self._detach()
-            return adopt_version(self._disk(), version, checkpoint, make, self._chunk_bytes_max)
-        scratch, durable = self._of_epoch(cut.epoch)
-        pinned_cut(scratch, version, cut)
-        return adopt_version(durable, version, checkpoint, make, self._chunk_bytes_max, scratch)
+            durable = self._disk()
+        else:
+            scratch, durable = self._of_epoch(cut.epoch)
+            pinned_cut(scratch, version, cut)
+        report = adopt_version(durable, version, checkpoint, make, self._chunk_bytes_max, scratch)
+        for standby in self._standbys:
+            standby.follow(durable, version, checkpoint.epoch)
+        return report
 
     @property
     def chunk_bytes_max(self) -> int:

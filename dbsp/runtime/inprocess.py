@@ -52,12 +52,13 @@ class InProcessRuntime:
         for worker in workers:
             self.work.site.database(worker, checkpoint)
 
-    def fence(self, epoch: int, workers: Sequence[int]) -> None:
+    def fence(self, epoch: int, workers: Sequence[int]) -> tuple[int, ...]:
         """Raise the epoch of every worker; a copy under way is ended."""
         self._end_copies()
-        self._each(workers, lambda worker: self.work.site.database(worker).raise_epoch(epoch))
+        restored = self._each(workers, lambda worker: tasks.fence(self.work, worker, epoch))
         ahead.forget(self.work.keepers, workers, epoch)
         self.epoch = epoch
+        return tuple(worker for worker, lost in zip(workers, restored, strict=True) if lost)
 
     def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
         """What every worker can open."""

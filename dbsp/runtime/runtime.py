@@ -32,6 +32,10 @@ class Site(Protocol):
         """Delete the database of a worker that no openable version's layout names; refused if it has met a newer epoch."""
         ...
 
+    def restore_database(self, worker: int, epoch: int) -> bool:
+        """Make the database of a worker that has lost it again from a standby; whether that was needed and there is one."""
+        ...
+
     def input_log(self) -> InputLog:
         """The input log, for reading."""
         ...
@@ -126,8 +130,11 @@ class Runtime(Protocol):
         """Make version 0 for workers that have no database yet."""
         ...
 
-    def fence(self, epoch: int, workers: Sequence[int]) -> None:
-        """Write the epoch into every worker's database, durably: older writers are refused from now on."""
+    def fence(self, epoch: int, workers: Sequence[int]) -> tuple[int, ...]:
+        """Write the epoch into every worker's database, durably: older writers are refused from now on.
+
+        A database that is lost is first made again from a standby, where there is one; the workers of whom that is so.
+        """
         ...
 
     def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:

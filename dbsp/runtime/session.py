@@ -81,6 +81,10 @@ class MemorySite:
             found.raise_epoch(epoch)
             del self.databases[worker]
 
+    def restore_database(self, worker: int, epoch: int) -> bool:  # noqa: ARG002 - the contract's
+        """There are no standbys."""
+        return False
+
     def input_log(self) -> MemoryInputLog:
         """The run's input."""
         return self.inputs

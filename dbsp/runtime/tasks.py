@@ -246,6 +246,13 @@ def _keyed(change: Changes, schema: Schema) -> Batch:
     return Batch(schema=schema, columns=columns, weights=np.ones((len(change.batch), 1), dtype=np.int64))
 
 
+def fence(work: Work, worker: int, epoch: int) -> bool:
+    """Raise the worker's epoch; whether its database was lost and made again from a standby before."""
+    restored = work.site.restore_database(worker, epoch)
+    work.site.database(worker).raise_epoch(epoch)
+    return restored
+
+
 def versions(work: Work, worker: int) -> tuple[VersionInfo, ...]:
     """What the worker can open."""
     return work.site.database(worker).versions()

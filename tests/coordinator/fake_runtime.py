@@ -151,13 +151,14 @@ class FakeRuntime(Closed):
             if worker not in self.world.databases:
                 self.world.databases[worker] = FakeDatabase(versions={0: (checkpoint, frozenset())})
 
-    def fence(self, epoch: int, workers: Sequence[int]) -> None:
+    def fence(self, epoch: int, workers: Sequence[int]) -> tuple[int, ...]:
         for worker in workers:
             self.world.point(f"fence {worker}")
             database = self._database(worker)
             database.check(epoch)
             database.epoch = epoch
         self.epoch = epoch
+        return ()
 
     def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
         self.world.point("versions")

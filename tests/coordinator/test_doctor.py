@@ -91,6 +91,16 @@ def test_sound_files_are_sound_and_stay_as_they_are(folder: Path) -> None:
     assert "everything that was read is sound" in found.as_text()
 
 
+def test_a_worker_that_left_and_joined_again_is_sound(folder: Path) -> None:
+    """Its outputs have a gap where others had its keys."""
+    with Service(load_config(folder / "pipeline.toml", environment={})) as service:
+        for workers in (1, 2):
+            service.rescale(workers, 60)
+            rows = pa.table({"id": range(300), "customer": ["c"] * 300, "amount": [workers] * 300})
+            service.wait_until_processed(service.push("orders", rows), 60)
+    assert look(folder).findings == ()
+
+
 def missing(file: Path) -> None:
     file.unlink()
 

@@ -73,6 +73,9 @@ class PointedSite:
         self.point(f"discard {worker}")
         self.kept.discard_database(worker, epoch)
 
+    def restore_database(self, worker: int, epoch: int) -> bool:
+        return self.kept.restore_database(worker, epoch)
+
     def input_log(self) -> MemoryInputLog:
         return self.kept.input_log()
 

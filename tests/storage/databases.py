@@ -87,15 +87,20 @@ class MemoryKit:
 class WorkerKit:
     """On LMDB, in a folder of its own for each database."""
 
-    def __init__(self, folder: Path, map_size_bytes: int = 1 << 20) -> None:
+    def __init__(self, folder: Path, map_size_bytes: int = 1 << 20, standbys: tuple[Path, ...] = ()) -> None:
         self._folder, self._numbers = folder, itertools.count()
         self._map_size_bytes = map_size_bytes
+        self._standbys = standbys
 
     def create(self) -> WorkerDatabase:
         path = self._folder / f"worker-{next(self._numbers)}"
-        return WorkerDatabase.create(path, first_id(), map_size_bytes=self._map_size_bytes, chunk_bytes_max=CHUNK_BYTES)
+        return WorkerDatabase.create(
+            path, first_id(), map_size_bytes=self._map_size_bytes, chunk_bytes_max=CHUNK_BYTES, standbys=self._standbys
+        )
 
-    def reopen(self, database: Database) -> Database:
+    def reopen(self, database: Database) -> WorkerDatabase:
         assert isinstance(database, WorkerDatabase)
         database.close()
-        return WorkerDatabase(database.path, map_size_bytes=self._map_size_bytes, chunk_bytes_max=CHUNK_BYTES)
+        return WorkerDatabase(
+            database.path, map_size_bytes=self._map_size_bytes, chunk_bytes_max=CHUNK_BYTES, standbys=self._standbys
+        )

@@ -58,11 +58,6 @@ def create(work: tasks.Work, worker: int, checkpoint: CheckpointId) -> None:
     work.site.database(worker, checkpoint)
 
 
-def fence(work: tasks.Work, worker: int, epoch: int) -> None:
-    """Raise the worker's epoch."""
-    work.site.database(worker).raise_epoch(epoch)
-
-
 def discard(work: tasks.Work, worker: int, epoch: int) -> None:
     """Delete the worker's database, unless it has met a newer epoch."""
     work.site.discard_database(worker, epoch)

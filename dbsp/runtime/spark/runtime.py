@@ -105,11 +105,12 @@ class SparkRuntime:
         """Make version 0 where it is absent."""
         self._control("create", workers, control_job.create, checkpoint)
 
-    def fence(self, epoch: int, workers: Sequence[int]) -> None:
+    def fence(self, epoch: int, workers: Sequence[int]) -> tuple[int, ...]:
         """Raise the epoch of every worker; a copy under way is ended."""
         self._end_copies()
-        self._control("fence", workers, control_job.fence, epoch)
+        restored = self._control("fence", workers, tasks.fence, epoch)
         self.epoch = epoch
+        return tuple(worker for worker in workers if restored[worker])
 
     def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
         """What every worker can open."""

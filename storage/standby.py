@@ -1,0 +1,229 @@
+"""Standbys: copies of a worker's versions in other folders, on other disks, from which a lost database is made again.
+
+A standby is the durable side of a database alone: versions, their chunks, small values; no steps. It follows the database: a
+version counts as committed, or opened, when every standby holds it too, so whatever was published is in each of them.
+
+Invariants:
+1. The same number means the same chunk as far as a version refers to it whose record is the same, byte for byte, here and in the
+   database. All else that a standby has is deleted before anything is copied in: it may be of steps that were rolled back.
+2. Every write is fenced as those of a database are (6): the epoch is compared in its transaction.
+3. A standby holds one or two versions from its first one on: the new one lands before the one before the last is dropped (8).
+4. Nothing is made out of a standby but by whoever has raised its epoch: a database that was deleted on purpose stays deleted.
+
+**Cost** a version once more: the bytes of the chunks that a standby lacks, in bounded transactions.
+
+Source: "KIP-441: smooth scaling out" (standby tasks), with the copy made of checkpoints and not of a changelog.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import ConfigError, DataError
+from dbsp.storage.committing import chunk_values
+from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
+from dbsp.storage.environment import sync_folder
+from dbsp.storage.records import number_key, number_of
+from dbsp.storage.tables import Txn
+from dbsp.store import CheckpointId
+from dbsp.trace.manifest import ID, NBYTES
+
+DURABLE, WRITERS = "durable", "writers"
+"""The folders in that of a database, and of a standby."""
+
+_FOLLOWS = b"follows"
+
+
+class Standby:
+    """One standby of a worker, in its own folder."""
+
+    def __init__(self, home: Path, map_size_bytes: int) -> None:
+        """Nothing is opened or made yet."""
+        self.home = home
+        self._map_size_bytes = map_size_bytes
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is one in the folder."""
+        return (self.home / DURABLE).is_dir()
+
+    def opened(self) -> Durable:
+        """It, opened; to be closed again. `DataError` if it is absent or broken."""
+        return Durable(self.home / DURABLE, self.home / WRITERS, self._map_size_bytes)
+
+    def raise_epoch(self, source: Durable, epoch: int) -> None:
+        """Refuse older epochs of the database's run from now on; nothing to do where there is no standby."""
+        if not self.exists:
+            return
+        target = self.opened()
+        try:
+            _refuse_other_run(source, target)
+            target.raise_epoch(epoch)
+        finally:
+            target.close()
+
+    def follow(self, source: Durable, version: int, epoch: int, bytes_max: int | None = None) -> bool:
+        """Copy about `bytes_max` more of what it lacks of a version of the database (None: all); whether it holds it then.
+
+        **Errors** `FencedError` for an older epoch; `ConfigError` if it cannot be made.
+        """
+        if not self.exists:
+            self._make(epoch)
+        target = self.opened()
+        try:
+            _refuse_other_run(source, target)
+            target.raise_epoch(epoch)
+            with source.environment.reading() as txn:
+                return _follow(txn, source, target, version, epoch, bytes_max)
+        finally:
+            target.close()
+
+    def keep_only(self, version: int, epoch: int) -> None:
+        """Discard other versions, as the database does when it opens this one."""
+        target = self.opened()
+        try:
+            target.keep_only(epoch, version)
+        finally:
+            target.close()
+
+    def _make(self, epoch: int) -> None:
+        """An empty one; who comes second takes that of the first."""
+        made = self.home.with_name(f"{self.home.name}.new-{uuid.uuid4().hex}")
+        nothing = CheckpointId(run="", epoch=epoch, step=0, layout_version=0, fingerprint="")
+        try:
+            made.mkdir(parents=True)
+            (made / WRITERS).mkdir()
+            Durable.create(made / DURABLE, nothing, None, self._map_size_bytes)
+            sync_folder(made)
+            made.rename(self.home)
+            sync_folder(self.home.parent)
+        except OSError as error:
+            shutil.rmtree(made, ignore_errors=True)
+            if not self.exists:
+                raise ConfigError(
+                    f"a standby cannot be made: folder={self.home} error={error.strerror}",
+                    "mend the disk, or take its folder out of `standbys` in [layout]",
+                ) from error
+
+    def restore(self, home: Path, epoch: int) -> None:
+        """Make the database in `home` again, of the versions held here; what is left of the old one stays beside it as `.lost-…`.
+
+        **Errors** `FencedError` if a newer epoch has been here; `DataError` if this one is broken as well, or holds nothing.
+        """
+        target = self.opened()
+        made = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
+        try:
+            target.raise_epoch(epoch)
+            with target.environment.reading() as txn:
+                if not target.versions(txn):
+                    raise DataError(f"a standby holds no version: folder={self.home}", "restore it from a backup")
+            made.mkdir(parents=True)
+            (made / WRITERS).mkdir()
+            target.environment.copy_to(made / DURABLE)
+            sync_folder(made)
+            target.write(epoch, lambda _txn: _put_in_place(made, home))
+        finally:
+            target.close()
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def restore_from(standbys: Sequence[Standby], home: Path, epoch: int) -> None:
+    """Make a database again from the first of its standbys that can be read; `DataError` if none can."""
+    failed = []
+    for standby in standbys:
+        try:
+            return standby.restore(home, epoch)
+        except DataError as error:
+            failed.append(error.message)
+    raise DataError(
+        f"a database is lost, and so are its standbys: folder={home}: {'; '.join(failed)}", "restore a backup"
+    )
+
+
+def _refuse_other_run(source: Durable, target: Durable) -> None:
+    """`ConfigError` where a standby is of another pipeline, or of this one before it was started over."""
+    with source.environment.reading() as txn, target.environment.reading() as held:
+        runs = {info.checkpoint.run for info in source.versions(txn)}
+        others = {info.checkpoint.run for info in target.versions(held)} - runs
+    if runs and others:
+        raise ConfigError(
+            f"a standby belongs to another run: folder={target.folder.parent} run={', '.join(sorted(others))}",
+            "move it away if it may be needed, else delete it; or name other `standbys` in [layout]",
+        )
+
+
+def _put_in_place(made: Path, home: Path) -> None:
+    """Rename, inside a transaction that has checked the epoch: whoever raises it meanwhile ends who is stopped in here."""
+    if home.exists():
+        home.rename(home.with_name(f".{home.name}.lost-{uuid.uuid4().hex}"))
+    made.rename(home)
+    sync_folder(home.parent)
+
+
+def _follow(txn: Txn, source: Durable, target: Durable, version: int, epoch: int, bytes_max: int | None) -> bool:
+    """`Standby.follow`, with both opened, and the database as `txn` sees it."""
+    records = {
+        info.version: bytes(txn.get("versions", number_key(info.version)) or b"") for info in source.versions(txn)
+    }
+    record = source.record(txn, version)
+    with target.environment.reading() as held:
+        if bytes(held.get("versions", number_key(version)) or b"") == records[version]:
+            return True
+        begun = held.get("meta", _FOLLOWS)
+        goal = number_key(version) + hashlib.sha256(records[version]).digest()
+        settled = begun is not None and bytes(begun) == goal
+    if not settled:
+        target.write(epoch, lambda mine: _settle(mine, target, records, goal))
+    fresh, whole = _missing(target, refs_of_states(record.traces.values())[:, [ID, NBYTES]], bytes_max)
+    target.copy_in(epoch, chunk_values(source, fresh))
+    if not whole:
+        return False
+    with target.environment.reading() as held:
+        values = _values(txn, source, version, follows=target.find(held, version - 1) is not None)
+    target.land(Root(version=version, record=record, values=values, keep=np.empty(0, np.uint64)), epoch)
+    return True
+
+
+def _settle(txn: Txn, target: Durable, records: dict[int, bytes], goal: bytes) -> None:
+    """Keep the versions that are the same in the database, with their chunks and values; note what is copied in from now on."""
+    held = {number_of(key): bytes(value) for key, value in txn.items("versions")}
+    same = sorted(number for number, record in held.items() if records.get(number) == record)
+    for number in sorted(held.keys() - set(same), reverse=True):
+        target.drop(txn, number, undo=bool(same) and number > same[0])
+    if same:
+        target.forget_before(txn, same[0])
+    else:
+        for table in ("values", "changed"):
+            for key in txn.keys(table):
+                txn.delete(table, key)
+    referred = set(ids_of(target.record(txn, number) for number in same).tolist())
+    target.sweep(txn, referred)
+    txn.put("meta", _FOLLOWS, goal)
+
+
+def _missing(target: Durable, refs: npt.NDArray[Any], bytes_max: int | None) -> tuple[list[int], bool]:
+    """The next chunks of a version that the standby has not, and whether they are the last."""
+    found, size = list[int](), 0
+    with target.environment.reading() as txn:
+        for number, nbytes in refs.tolist():
+            if target.has_chunk(txn, number):
+                continue
+            if bytes_max is not None and found and size + nbytes > bytes_max:
+                return found, False
+            found.append(number)
+            size += nbytes
+    return found, True
+
+
+def _values(txn: Txn, source: Durable, version: int, follows: bool) -> dict[bytes, bytes | None]:
+    """The small values that changed in a version; all, unless the standby has the one before it."""
+    keys: Iterator[bytes] = iter(source.changed(txn, version) if follows else source.value_keys(txn))
+    return {key: source.value(txn, version, key) for key in keys}
