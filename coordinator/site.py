@@ -87,6 +87,7 @@ class ConfiguredSite:
                 check_file(home / DURABLE)
             except DataError:
                 self._let_go(worker)
+                discard_leftovers(home, epoch)
                 restore_from(standbys, home, epoch)
                 return True
         return False

@@ -20,6 +20,7 @@ from databases import CHUNK_BYTES, TRACES, checkpoint, content, run_step  # noqa
 
 from dbsp.errors import DbspError, UnavailableError  # noqa: E402
 from dbsp.storage import WorkerDatabase  # noqa: E402
+from dbsp.storage.standby import Standby  # noqa: E402
 
 pytestmark = pytest.mark.crash
 
@@ -119,6 +120,56 @@ def test_commit_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
 
     assert killed["fdatasync"] >= 3
     assert killed["pwrite64"] >= 5
+
+
+@pytest.fixture(scope="module")
+def with_standby(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("with standby") / "both"
+    victim.prepare_with_standby(home)
+    return home
+
+
+def restored(home: Path) -> WorkerDatabase:
+    """The database, made again from its standby."""
+    shutil.rmtree(home / "worker", ignore_errors=True)
+    Standby(home / "standby", 1 << 22).restore(home / "worker", 2)
+    return reopened(home / "worker")
+
+
+def test_a_standby_killed_anywhere_holds_what_was_told(with_standby: Path, tmp_path: Path) -> None:
+    """The database is lost with the process: the version before the commit is there, or the new one, whole."""
+
+    def check(home: Path) -> None:
+        copy = home.with_name("copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(home, copy)
+        database = restored(copy)
+        found = [info.version for info in database.versions()]
+        assert found in ([1, 2], [2], [2, 3])
+        check_version(database, max(found), 3)
+        database.close()
+        check_commit(home / "worker")
+
+    with victims() as under:
+        killed = sweep(under, "commit_with_standby", with_standby, tmp_path, check)
+    assert killed["fdatasync"] >= 6
+
+
+def test_restoring_killed_anywhere_is_done_again(with_standby: Path, tmp_path: Path) -> None:
+    lost = tmp_path / "lost"
+    shutil.copytree(with_standby, lost)
+    shutil.rmtree(lost / "worker")
+
+    def check(home: Path) -> None:
+        if (home / "worker").exists():
+            check_commit(home / "worker")
+        database = restored(home)
+        assert [info.version for info in database.versions()] == [1, 2]
+        check_version(database, 2, 3)
+        database.close()
+
+    with victims() as under:
+        assert sweep(under, "restore", lost, tmp_path, check)
 
 
 def test_commit_goes_on_after_a_kill(prepared: Path, tmp_path: Path) -> None:

@@ -21,11 +21,13 @@ from databases import CHUNK_BYTES, TRACES, arranged, checkpoint, first_id, run_s
 import dbsp.storage.durable as durable_module
 from dbsp.storage import WorkerDatabase, redistribute
 from dbsp.storage.scratch import Scratch
+from dbsp.storage.standby import Standby
 
 KILL_AT = 100
 CALLS = ("pwrite64", "writev", "pwritev", "fdatasync", "fsync", "msync", "ftruncate", "rename", "renameat2", "unlinkat")
 BOUNDED_COPY_BYTES = 8000
 PIECE_BYTES = 2000
+STANDBY_PIECE_BYTES = 20_000
 BESIDE = range(3, 7)
 
 
@@ -44,9 +46,11 @@ def expected(steps: int) -> dict[tuple[int, str], int]:
     return {row: weight for row, weight in state.items() if weight}
 
 
-def prepare(home: Path) -> None:
+def prepare(home: Path, *standbys: Path) -> None:
     """A database with versions 1 and 2, opened at 2 in epoch 1, and one step more in its scratch."""
-    database = WorkerDatabase.create(home, first_id(), map_size_bytes=1 << 22, chunk_bytes_max=CHUNK_BYTES)
+    database = WorkerDatabase.create(
+        home, first_id(), map_size_bytes=1 << 22, chunk_bytes_max=CHUNK_BYTES, standbys=standbys
+    )
     database.open(0, 1)
     for step in range(3):
         run_step(database, 1, step, rows_of(step))
@@ -56,14 +60,31 @@ def prepare(home: Path) -> None:
     database.close()
 
 
-def attached(home: Path) -> WorkerDatabase:
-    database = WorkerDatabase(home, map_size_bytes=1 << 22, chunk_bytes_max=CHUNK_BYTES)
+def prepare_with_standby(home: Path) -> None:
+    """The same in `worker`, with a standby beside it."""
+    prepare(home / "worker", home / "standby")
+
+
+def attached(home: Path, *standbys: Path) -> WorkerDatabase:
+    database = WorkerDatabase(home, map_size_bytes=1 << 22, chunk_bytes_max=CHUNK_BYTES, standbys=standbys)
     database.attach(1)
     return database
 
 
 def commit(home: Path) -> None:
     attached(home).commit(3, checkpoint(1, 3))
+
+
+def commit_with_standby(home: Path) -> None:
+    """The standby gets its copy in pieces, as beside steps."""
+    database = attached(home / "worker", home / "standby")
+    database.pin(3, checkpoint(1, 3))
+    while database.copy(3, checkpoint(1, 3), bytes_max=STANDBY_PIECE_BYTES) is None:
+        pass
+
+
+def restore(home: Path) -> None:
+    Standby(home / "standby", 1 << 22).restore(home / "worker", 2)
 
 
 def commit_beside_steps(home: Path) -> None:
@@ -102,6 +123,8 @@ ACTIONS: dict[str, Callable[[Path], None]] = {
     "step": step_on,
     "rescale": rescale,
     "create": create,
+    "commit_with_standby": commit_with_standby,
+    "restore": restore,
 }
 
 
