@@ -70,8 +70,8 @@ def test_a_lost_worker_is_an_outage() -> None:
     detail = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
     error = job_failed("step 4", JVM_TEXT.format(detail=detail))
     assert isinstance(error, UnavailableError)
-    assert "Python worker exited unexpectedly" in error.message
-    assert "start the same command again" in str(error)
+    assert error.message == "a Python worker died in every try of its task: while=step 4"
+    assert "lower `max_rows_per_step`" in str(error)
 
 
 def test_a_cancelled_job_is_an_outage() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dbsp.errors import DataError
 from dbsp.logs import Changes, DeadLetter, Range
 from dbsp.store import CheckpointId
 from dbsp.zset.batch import Batch
+from tests.spark import memory
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,83 @@ class LateKillingSite(KillingSite):
             KillingSite.at(self, point, worker, step)
 
 
+@dataclass(frozen=True)
+class HaltingSite(Delegate):
+    """Stops whoever comes first to an armed point, until it is released."""
+
+    folder: Path
+
+    def arm(self, point: str) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        os.mkfifo(self.folder / "release")
+        (self.folder / "armed").write_text(point)
+
+    def at(self, point: str, worker: int, step: int) -> None:
+        armed = self.folder / "armed"
+        try:
+            if armed.read_text() != point:
+                return
+            armed.rename(self.folder / f"reached {worker} {step}")
+        except FileNotFoundError:  # it was not armed, or another one is there already
+            return
+        (self.folder / "release").read_text()
+
+    def reached(self) -> bool:
+        return any(self.folder.glob("reached *"))
+
+    def step(self) -> int:
+        """The step in which somebody has come there."""
+        (found,) = self.folder.glob("reached *")
+        return int(found.name.split()[2])
+
+    def release(self) -> None:
+        (self.folder / "release").write_text("go on")
+
+    def database(self, worker: int, create: CheckpointId | None = None) -> Any:
+        return KillingDatabase(self.inner.database(worker, create), self, worker)
+
+    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> Any:
+        return KillingOutput(self.inner.output_log(worker, first_step, create=create), self, worker)
+
+
+@dataclass(frozen=True)
+class HoardingSite(Delegate):
+    """Takes more memory than there is at one point of one step of one worker, the first `times` that it comes there.
+
+    `ended`: under the limit of `tests.spark.memory`, so that the system ends the process; else its own limit refuses.
+    """
+
+    folder: Path
+    point: str
+    worker: int
+    step: int
+    times: int
+    ended: bool = True
+
+    def around(self, site: Any) -> HoardingSite:
+        return replace(self, inner=site)
+
+    def struck(self) -> int:
+        return len(list(self.folder.glob("struck *")))
+
+    def at(self, point: str, worker: int, step: int) -> None:
+        if (point, worker, step) != (self.point, self.worker, self.step) or self.struck() == self.times:
+            return
+        (self.folder / f"struck {self.struck()}").touch(exist_ok=False)
+        if self.ended:
+            memory.enter(self.folder)
+            memory.hoard()
+        with memory.own_limit():
+            memory.hoard()
+
+    def database(self, worker: int, create: CheckpointId | None = None) -> Any:
+        return KillingDatabase(self.inner.database(worker, create), self, worker)
+
+    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> Any:
+        return KillingOutput(self.inner.output_log(worker, first_step, create=create), self, worker)
+
+
 def ancestor(generations: int) -> int:
     pid = os.getpid()
     for _ in range(generations):
@@ -79,7 +158,7 @@ def ancestor(generations: int) -> int:
 
 @dataclass(frozen=True)
 class KillingDatabase(Delegate):
-    site: KillingSite
+    site: KillingSite | HaltingSite | HoardingSite
     worker: int
     steps: list[int] = field(default_factory=list)
 
@@ -95,7 +174,7 @@ class KillingDatabase(Delegate):
 
 @dataclass(frozen=True)
 class KillingOutput(Delegate):
-    site: KillingSite
+    site: KillingSite | HaltingSite | HoardingSite
     worker: int
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:

@@ -33,6 +33,12 @@ _KINDS: dict[str, type[DbspError]] = {
 _AGAIN = "start the same command again: it continues from its state"
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*)$", re.MULTILINE)
 _STORY_CHARS_MAX = 4000
+_LESS = "lower `max_rows_per_step` in [step], or give its host more"
+_WORKER_DIED = "Python worker exited unexpectedly"
+_MEMORY = (
+    "if the system has ended it for want of memory (its log says so: `dmesg`), lower `max_rows_per_step` in [step] or give its"
+    " host more; else a library in it has crashed. Started again, it continues from its state"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +110,8 @@ def jvm_lost(what: str) -> UnavailableError:
 def job_failed(what: str, text: str) -> DbspError:
     """What a failed Spark job means, told from the text of its exception.
 
-    A Python traceback in it is a bug of this project, or memory; all else (a lost executor, a killed Python worker, a
-    cancelled job, a lost shuffle file) is an outage.
+    A Python traceback in it is a bug of this project, or memory; all else (a lost executor, a Python worker that
+    dies whenever its task is tried, a cancelled job, a lost shuffle file) is an outage.
     """
     if "cancelled" in text:
         return UnavailableError(f"the Spark job was cancelled: while={what}", _AGAIN)
@@ -115,8 +121,10 @@ def job_failed(what: str, text: str) -> DbspError:
         if last.startswith(
             ("MemoryError", "pyarrow.lib.ArrowMemoryError", "numpy._core._exceptions._ArrayMemoryError")
         ):
-            return CapacityError(f"a worker ran out of memory: while={what} reason={last}", "lower max_rows_per_step")
+            return CapacityError(f"a worker ran out of memory: while={what} reason={last}", _LESS)
         return InternalError(f"a Spark task failed: while={what} reason={last}\n{story[-_STORY_CHARS_MAX:]}")
+    if _WORKER_DIED in text:
+        return UnavailableError(f"a Python worker died in every try of its task: while={what}", _MEMORY)
     reason = next(
         (line.strip() for line in text.splitlines() if "failed" in line or "lost" in line), text[:300].strip()
     )
