@@ -18,6 +18,7 @@ from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, Push, read_outputs
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import INSERT, Range, StepRecord
+from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import Runtime, StepReport
@@ -147,12 +148,8 @@ class Pipeline:
         )  # fmt: skip
 
     def outputs(self) -> dict[str, dict[int, list[bytes]]]:
-        """Every part of every view as Arrow bytes, by view and step, workers in order."""
-        found: dict[str, dict[int, list[bytes]]] = {view.name: {} for view in self.plan.views}
-        for view, steps in found.items():
-            for step, _, table in read_outputs(self.folder, view):
-                steps.setdefault(step, []).append(as_bytes(table))
-        return found
+        """Every part of every view."""
+        return outputs_of(self.folder, self.plan)
 
     def views(self) -> dict[str, bytes]:
         return {view.name: as_bytes(self.runtime.read_view(view.name, self.layout)) for view in self.plan.views}
@@ -162,6 +159,15 @@ class Pipeline:
         self.inputs.close()
         self.steps.close()
         close_site(self.folder)
+
+
+def outputs_of(folder: Path, plan: Plan) -> dict[str, dict[int, list[bytes]]]:
+    """Every part of every view as Arrow bytes, by view and step, workers in order."""
+    found: dict[str, dict[int, list[bytes]]] = {view.name: {} for view in plan.views}
+    for view, steps in found.items():
+        for step, _, table in read_outputs(folder, view):
+            steps.setdefault(step, []).append(as_bytes(table))
+    return found
 
 
 def as_bytes(table: pa.Table) -> bytes:
