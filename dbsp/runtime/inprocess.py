@@ -85,17 +85,19 @@ class InProcessRuntime:
             record=record, epoch=self.epoch, layout=layout if moving is None else moving.layout,
             migration=None if moving is None else moving.migration,
         )  # fmt: skip
-        results = _on_all(order.layout, lambda worker: tasks.run_first_segment(self.work, order, worker, self._send))
+        results = self._on_all(
+            order.layout, lambda worker: tasks.run_first_segment(self.work, order, worker, self._send)
+        )
         for segment in range(1, self.work.plan.segments):
             results, turn = self._loops(order, segment - 1, results)
-            arrived = _deliver(results, order.layout)
+            arrived = self._deliver(results, order.layout)
 
             def later(
                 worker: int, segment: int = segment, arrived: Mapping[int, list[Parcel]] = arrived, turn: int = turn
             ) -> Sent:
                 return tasks.run_later_segment(self.work, order, segment, worker, arrived[worker], self._send, turn)
 
-            results = _on_all(order.layout, later)
+            results = self._on_all(order.layout, later)
         reports = tuple(result for result in results.values() if isinstance(result, WorkerReport))
         return StepReport(
             step=record.step, seconds=time.perf_counter() - started, workers=reports,
@@ -122,14 +124,32 @@ class InProcessRuntime:
         plan, turn = self.work.plan, 0
         place = loops.first_place(plan, depth, _least(results))
         while place is not None:
-            arrived = _deliver(results, order.layout)
+            arrived = self._deliver(results, order.layout)
 
             def one(worker: int, place: loops.LoopPlace = place, arrived: Mapping[int, list[Parcel]] = arrived) -> Sent:
                 return loops.run_loop_segment(self.work, order, place, worker, arrived[worker], self._send)
 
-            results = _on_all(order.layout, one)
+            results = self._on_all(order.layout, one)
             turn, place = place.turn + 1, loops.next_place(plan, place, _least(results), order.record.step)
         return results, turn
+
+    def _on_all(self, layout: Layout, run: Callable[[int], Sent]) -> dict[int, Sent]:
+        """One segment on every worker; rows that fail on some are named together, after all have run."""
+        results: dict[int, Sent] = {}
+        failed: list[RowsError] = []
+        for worker in layout.workers:
+            try:
+                results[worker] = run(worker)
+            except RowsError as error:
+                failed.append(error)
+        if failed:
+            raise merged(failed)
+        return results
+
+    def _deliver(self, results: Mapping[int, Sent], layout: Layout) -> dict[int, list[Parcel]]:
+        """Sort the parcels by destination."""
+        sent = [parcels for parcels in results.values() if not isinstance(parcels, WorkerReport)]
+        return {worker: [parcels[slot] for parcels in sent] for slot, worker in enumerate(layout.workers)}
 
     def _send(self, parcel: Parcel) -> Parcel:
         """What the destination gets of a parcel."""
@@ -216,28 +236,8 @@ class InProcessRuntime:
             self.work.keepers.close()
 
 
-def _on_all(layout: Layout, run: Callable[[int], Sent]) -> dict[int, Sent]:
-    """One segment on every worker; rows that fail on some are named together, after all have run."""
-    results: dict[int, Sent] = {}
-    failed: list[RowsError] = []
-    for worker in layout.workers:
-        try:
-            results[worker] = run(worker)
-        except RowsError as error:
-            failed.append(error)
-    if failed:
-        raise merged(failed)
-    return results
-
-
 def _least(results: Mapping[int, Sent]) -> int | None:
     """The first round for which some worker has work."""
     return least_round(
         parcel.least for parcels in results.values() if not isinstance(parcels, WorkerReport) for parcel in parcels
     )
-
-
-def _deliver(results: Mapping[int, Sent], layout: Layout) -> dict[int, list[Parcel]]:
-    """Sort the parcels by destination."""
-    sent = [parcels for parcels in results.values() if not isinstance(parcels, WorkerReport)]
-    return {worker: [parcels[slot] for parcels in sent] for slot, worker in enumerate(layout.workers)}

@@ -2,12 +2,14 @@
 
 `Simulation` has workers that hold sets of rows, which makes a step cheap; here a step runs a plan with joins, groups and first
 rows, and what a warm-up, a slicing or a migration moves are its traces. A fault may strike whenever a worker's database or
-output log is reached for. The golden run is the step log without its moves, run from its beginning by one worker.
+output log is reached for; those that are about tasks, exchanges and databases are in `tests.sim.circuit_faults`. The golden run
+is the step log without its moves, run from its beginning by one worker: outputs and dead letters of every step are its own.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -19,9 +21,10 @@ import numpy as np
 import dbsp
 from dbsp.coordinator.hands import Hands
 from dbsp.coordinator.status import Board
-from dbsp.errors import UnavailableError
+from dbsp.errors import DbspError, UnavailableError
+from dbsp.exchange import Parcel
 from dbsp.layout import Layout, initial
-from dbsp.logs import DELETE, INSERT, StepRecord
+from dbsp.logs import DELETE, INSERT, DeadLetter, StepRecord
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.inprocess import InProcessRuntime
@@ -29,31 +32,38 @@ from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
 from dbsp.runtime.runtime import StepReport
 from dbsp.runtime.session import MemorySite
 from dbsp.runtime.tasks import Work
+from dbsp.skips import skipped_nodes
 from dbsp.store import CheckpointId
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.zset.batch import Batch, concat, consolidate
 from tests.coordinator import fake_runtime, fakes
 from tests.coordinator.under_traffic import without_moves
+from tests.sim import circuit_faults
+from tests.sim.circuit_faults import CircuitFaults, Strikes
 from tests.sim.faults import Faults
-from tests.sim.simulation import Simulation
+from tests.sim.simulation import Coordinator, Simulation
 
 RUN = "run"
 KEYS = 12
-FAULTS = Faults(
+FAULTS = CircuitFaults(
     crash=0.002, crash_again=0.003, error=0.002, pause=0.0003, zombie=0.01, slow=0.01, clock=0.02, ask=0.1, rescale=0.08,
-    workers_max=4,
+    workers_max=4, straggler=0.6, twice=0.02, parcel=0.002, power=0.0007, outage=0.3,
 )  # fmt: skip
+STRAGGLERS_WAIT = 0.8
+POLICIES = ("stop", "dead-letter", "null", "stop")
 
 
 @cache
-def circuit_plan() -> Plan:
-    """Two tables; a join, its sums, and the first rows of each group of them."""
+def circuit_plan(policy: str = "dead-letter") -> Plan:
+    """Two tables; a join, its sums, and the first rows of each group of them; an expression that fails on one row in 60 of a."""
     a = dbsp.table("a", {"k": dbsp.INT64, "v": dbsp.INT64})
     b = dbsp.table("b", {"k": dbsp.INT64, "name": dbsp.INT64}, primary_key=["k"])
     joined = a.join(b, on="k")
     sums = joined.group_by("name").aggregate(n=dbsp.count(), least=dbsp.min("v"), total=dbsp.sum("v"))
     best = joined.top_k(2, by=["v"], partition_by="k")
-    return make_plan(dbsp.circuit("simulated", {"sums": sums, "best": best, "values": a.select("v").distinct()}))
+    shares = a.filter(dbsp.col("k") < 8).select("v", share=100 // (dbsp.col("k") * 40 + dbsp.col("v")))
+    views = {"sums": sums, "best": best, "values": a.select("v").distinct(), "shares": shares}
+    return make_plan(dbsp.circuit("simulated", views, error_policy=policy))
 
 
 @dataclass
@@ -62,11 +72,15 @@ class PointedSite:
 
     kept: MemorySite
     point: Callable[[str], None]
+    loses_power: Callable[[], bool] = lambda: False
 
     def database(self, worker: int, create: CheckpointId | None = None) -> MemoryDatabase:
         self.point(f"database {worker}")
         if create is None and worker not in self.kept.databases:
             raise UnavailableError(f"no database: worker={worker}")
+        if worker in self.kept.databases and self.loses_power():
+            self.kept.databases[worker] = circuit_faults.rebooted(self.kept.databases[worker])
+            raise UnavailableError(f"the host has lost its power: worker={worker}")
         return self.kept.database(worker, create)
 
     def discard_database(self, worker: int, epoch: int) -> None:
@@ -124,13 +138,27 @@ class SimulatedCopier:
 
 
 class SimulatedRuntime(InProcessRuntime):
-    """The runtime of a process; a fault may strike at the end of a step too."""
+    """The runtime of a process; a fault may strike at the end of a step too, and where tasks run and parcels arrive."""
+
+    strikes: Strikes
+    late: Callable[[StepRecord, Layout, Layout | None, int], None]
 
     def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
-        report = super().run_step(record, layout, coming)
         site: Any = self.work.site
+        try:
+            report = super().run_step(record, layout, coming)
+        except (DbspError, fakes.Crash):
+            self.late(record, layout, coming, self.epoch)
+            raise
         site.point("step done")
         return report
+
+    def _on_all(self, layout: Layout, run: Callable[[int], Any]) -> dict[int, Any]:
+        return super()._on_all(layout, lambda worker: self.strikes.run(run, worker))
+
+    def _deliver(self, results: Mapping[int, Any], layout: Layout) -> dict[int, list[Parcel]]:
+        sent = super()._deliver(results, layout)
+        return {worker: self.strikes.arrive(worker, parcels) for worker, parcels in sent.items()}
 
 
 @dataclass
@@ -138,7 +166,13 @@ class CircuitWorld(fakes.World):
     """A world with rows in it: what arrives is a matter of the seed, the place and the offset."""
 
     seed: int = 0
+    waits: Callable[[], bool] = lambda: False
     site: MemorySite = field(default_factory=lambda: MemorySite(inputs=MemoryInputLog(("a", "b"), spread=2)))
+
+    def late(self) -> None:
+        """A task that was given up goes on when a coordinator has done much else, or at once."""
+        if not self.waits():
+            super().late()
 
     def grow(self, place: tuple[str, int], rows: int) -> None:
         table, partition = place
@@ -159,9 +193,13 @@ class CircuitSimulation(Simulation):
     world: CircuitWorld = field(default_factory=CircuitWorld)
 
     def __post_init__(self) -> None:
-        """Rows are the seed's too."""
+        """Rows are the seed's too, and what happens to rows that fail."""
         self.world.seed = self.seed
+        self.plan = circuit_plan(POLICIES[self.seed % len(POLICIES)])
         super().__post_init__()
+        rates = self.rates if isinstance(self.rates, CircuitFaults) else CircuitFaults()
+        self.strikes_in = Strikes(rates, random.Random(f"circuit {self.seed}"), self.fired, lambda: self.quiet)
+        self.world.waits = lambda: not self.quiet and self.strikes_in.random.random() < STRAGGLERS_WAIT
 
     def make_hands(self) -> Hands:
         """New hands whose runtime is the one of a process."""
@@ -169,14 +207,45 @@ class CircuitSimulation(Simulation):
         return Hands(parts, self.settings, Board(), fakes.Silent(), fakes.Inline())
 
     def _runtime(self) -> SimulatedRuntime:
-        site = PointedSite(self.world.site, self._point)
-        work = Work(site=site, plan=circuit_plan(), run=RUN)
+        strikes = self.strikes_in
+        site = PointedSite(self.world.site, self._point, lambda: strikes.strikes(strikes.rates.power, "power"))
+        work = Work(site=site, plan=self.plan, run=RUN)
         copier, warmer = SimulatedCopier(self.world), SimulatedCopier(self.world)
-        return SimulatedRuntime(work, encode_parcels=False, _copier=copier, _warmer=warmer)  # type: ignore[arg-type]
+        made = SimulatedRuntime(work, encode_parcels=False, _copier=copier, _warmer=warmer)  # type: ignore[arg-type]
+        made.strikes, made.late = strikes, self._goes_on
+        return made
+
+    def _goes_on(self, record: StepRecord, layout: Layout, coming: Layout | None, epoch: int) -> None:
+        """The tasks of a step that was given up may go on later, as far as they get."""
+        if not self._straggles():
+            return
+        looks = self.strikes_in.random.randint(1, self.strikes_in.rates.tasks_max)
+
+        def goes_on() -> None:
+            site = PointedSite(self.world.site, Patience(looks).look)
+            runtime = InProcessRuntime(
+                Work(site=site, plan=self.plan, run=RUN), encode_parcels=False, epoch=epoch,
+                _copier=SimulatedCopier(self.world), _warmer=SimulatedCopier(self.world),  # type: ignore[arg-type]
+            )  # fmt: skip
+            runtime.run_step(record, layout, coming)
+
+        self.world.stragglers.append(goes_on)
+
+    def _after_crash(self) -> Coordinator:
+        """Hosts may lose their power with the coordinator's; tasks of hosts that did not go on."""
+        strikes, databases = self.strikes_in, self.world.site.databases
+        if strikes.random.random() < strikes.rates.outage:
+            strikes.fired.note("power")
+            self.world.site.databases = {worker: circuit_faults.rebooted(found) for worker, found in databases.items()}
+            return super()._after_crash()
+        going = self.world.stragglers
+        coordinator = super()._after_crash()
+        self.world.stragglers = going
+        return coordinator
 
     def golden_run(self) -> None:
         """(a) Every step's outputs are those of its record, run by one worker, whatever the layout was."""
-        plan, golden = circuit_plan(), MemorySite(inputs=self.world.site.inputs)
+        plan, golden = self.plan, MemorySite(inputs=self.world.site.inputs)
         runtime, layout = InProcessRuntime(Work(site=golden, plan=plan, run=RUN), encode_parcels=False), initial(1)
         empty = CheckpointId(run=RUN, epoch=0, step=0, layout_version=0, fingerprint=fakes.FINGERPRINT)
         runtime.create((0,), empty)
@@ -188,6 +257,16 @@ class CircuitSimulation(Simulation):
                 wanted = outputs(golden, record.step, view.name, view.schema)
                 found = outputs(self.world.site, record.step, view.name, view.schema)
                 fakes.must(found == wanted, f"a: outputs of step {record.step} in {view.name}")
+            self._count_failures(record)
+            found_dead, wanted_dead = (dead_letters(site, record.step) for site in (self.world.site, golden))
+            fakes.must(found_dead == wanted_dead, f"a: dead letters of step {record.step}")
+
+    def _count_failures(self, record: StepRecord) -> None:
+        """Rows that failed, and halts that somebody decided about, are faults that fired."""
+        if dead_letters(self.world.site, record.step):
+            self.fired.note("row")
+        if skipped_nodes(record.commands):
+            self.fired.note("halt")
 
     def recomputation(self) -> None:
         """(b) The workers of the published layout have databases, and nobody else."""
@@ -198,6 +277,27 @@ class CircuitSimulation(Simulation):
         fakes.must(set(layout.owners) == set(layout.workers) == set(ledger.members), "b: a worker owns nothing")
         fakes.must(set(layout.workers) <= there, "b: members have databases")
         fakes.must(self.had_zombies or there == set(layout.workers), "b: databases of nobody")
+
+
+@dataclass
+class Patience:
+    """Ends who looks too often."""
+
+    looks: int
+
+    def look(self, name: str) -> None:
+        self.looks -= 1
+        if self.looks < 0:
+            raise UnavailableError(f"this task has ended: at={name}")
+
+
+def dead_letters(site: MemorySite, step: int) -> Counter[DeadLetter]:
+    """What a step could not use, added up over the workers."""
+    sums: Counter[DeadLetter] = Counter()
+    for log in site.outputs.values():
+        for letter in log.dead.get(step, ()):
+            sums[replace(letter, weight=0)] += letter.weight
+    return Counter({letter: weight for letter, weight in sums.items() if weight})
 
 
 def outputs(site: MemorySite, step: int, view: str, schema: Any) -> list[Any]:

@@ -26,6 +26,7 @@ from dbsp.store import CheckpointId, VersionInfo
 from dbsp.timing import Timing
 from tests.coordinator import fake_runtime, fakes
 from tests.coordinator.fake_moves import FakeMove
+from tests.sim import circuit_plants
 from tests.sim.circuits import CircuitSimulation
 from tests.sim.faults import USUAL, Faults
 from tests.sim.simulation import Simulation
@@ -455,9 +456,13 @@ PLANTS = (
         breaks=replay_in_the_layouts_of_the_version,
         design="9",
         seeds=20,
-        first=2,
+        first=10,
         circuits=True,
     ),
     Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20),
     Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20),
+    *(
+        Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, circuits=True)
+        for rule, breaks, design, seeds, first in circuit_plants.RULES
+    ),
 )

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
+from functools import cache
 
 import pytest
 
-from tests.pace import examples
+from dbsp.errors import FencedError, UnavailableError
+from dbsp.store import CheckpointId
+from dbsp.trace.memory import MemoryDatabase
+from tests.pace import examples, few
 from tests.sim.__main__ import with_circuit
+from tests.sim.circuit_faults import KINDS, rebooted
+from tests.sim.circuits import CircuitSimulation
 from tests.sim.seeds import run_seed
 from tests.sim.simulation import Simulation
 
 pytestmark = pytest.mark.timeout(900)
 
 TURNS = 200
+SEEDS = range(10, 18)
 
 
+@cache
 def run(seed: int) -> Simulation:
     """A seed whose workers run a circuit."""
     return run_seed(seed, TURNS, with_circuit, " --circuits")
@@ -30,14 +39,38 @@ def test_every_step_as_one_worker_would_run_it(seed: int) -> None:
     run(seed)
 
 
-def test_the_seeds_move_state_in_every_way() -> None:
+@pytest.mark.skipif(few(), reason="it counts what several seeds meet: `make test` runs them")
+def test_the_seeds_move_state_in_every_way_and_meet_every_fault() -> None:
     """Keys that move, a migration that turns round, layouts that change, faults that strike."""
-    found = [run(seed) for seed in (10, 13)]
+    found = [run(seed) for seed in SEEDS]
     ledgers = [ledger for simulation in found if (ledger := simulation.world.control.load()) is not None]
     courses = [course for ledger in ledgers for course in ledger.courses.values()]
     assert {course.strategy for course in courses} == {"icadd", "redistribute"}
     assert any(course.turned for course in courses)
-    assert all(simulation.fired.counts["crash"] for simulation in found)
+    fired = sum((simulation.fired.counts for simulation in found), Counter[str]())
+    assert not {kind for kind in (*KINDS, "crash", "error", "zombie") if not fired[kind]}, fired
+
+
+def test_a_seed_repeats() -> None:
+    first, second = CircuitSimulation(seed=11), CircuitSimulation(seed=11)
+    first.live(TURNS)
+    second.live(TURNS)
+    assert first.trace == second.trace
+    assert first.fired.counts == second.fired.counts
+    assert first.world.steps == second.world.steps
+
+
+def test_who_loses_its_power_keeps_what_was_synced() -> None:
+    first = CheckpointId(run="r", epoch=1, step=0, layout_version=0, fingerprint="f")
+    database = MemoryDatabase(first)
+    database.open(0, epoch=1)
+    database.put(1, "t", b"k", b"v")
+    again = rebooted(database)
+    assert again.versions() == database.versions()
+    with pytest.raises(UnavailableError, match="not opened"):
+        again.check(1)
+    with pytest.raises(FencedError):
+        again.raise_epoch(0)
 
 
 @pytest.mark.soak
@@ -45,5 +78,5 @@ def test_as_many_seeds_as_time_allows() -> None:
     until = time.monotonic() + float(os.environ.get("DBSP_SIM_SECONDS", "600"))
     seed = time.time_ns() % 10**9
     while time.monotonic() < until:
-        run(seed)
+        run.__wrapped__(seed)
         seed += 1

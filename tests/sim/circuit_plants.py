@@ -1,0 +1,105 @@
+"""Rules taken out that only workers with a circuit can show: what tasks, exchanges and databases owe each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from dbsp.logs import DeadLetter
+from dbsp.runtime import tasks
+from dbsp.runtime.memory_logs import MemoryOutputLog
+from dbsp.store import CheckpointId
+from dbsp.trace.memory import MemoryDatabase, States
+from dbsp.zset.batch import Batch
+from tests.sim import circuit_faults
+from tests.sim.circuits import PointedSite
+
+Patch = pytest.MonkeyPatch
+
+
+def take_any_parcel(patch: Patch) -> None:
+    patch.setattr(tasks, "check_arrival", lambda parcels, expected, layout: None)
+
+
+def read_what_was_just_written(patch: Patch) -> None:
+    original = MemoryDatabase.states_before
+
+    def states_before(self: MemoryDatabase, step: int, segment: int, traces: Any) -> States:
+        return {**original(self, step, segment, traces), **self._held.get(segment, {}).get(step, {})}
+
+    patch.setattr(MemoryDatabase, "states_before", states_before)
+
+
+def write_a_task_twice(patch: Patch) -> None:
+    read_what_was_just_written(patch)
+    patch.setattr(MemoryDatabase, "_is_done", lambda self, step, segment: False)
+
+
+def lost_steps_count_as_empty(patch: Patch) -> None:
+    original = MemoryDatabase.check
+
+    def check(self: MemoryDatabase, epoch: int) -> int:
+        if self._opened is None and epoch == self._epoch and self._versions:
+            newest = max(self._versions)
+            self._opened, self._base_step = (newest, epoch), -1
+        return original(self, epoch)
+
+    def states_before(self: MemoryDatabase, step: int, segment: int, traces: Any) -> States:
+        opened = self._versions[self._opened[0]].traces if self._opened else {}
+        held = self._held.get(segment, {})
+        return {number: state for number, state in opened.items() if number in traces} | dict(held.get(step - 1, {}))
+
+    patch.setattr(MemoryDatabase, "check", check)
+    patch.setattr(MemoryDatabase, "states_before", states_before)
+    patch.setattr(PointedSite, "database", _silently(PointedSite.database))
+
+
+def _silently(original: Callable[..., MemoryDatabase]) -> Callable[..., MemoryDatabase]:
+    """Whoever looks for a database whose host has lost its power gets what came back."""
+
+    def database(self: PointedSite, worker: int, create: CheckpointId | None = None) -> MemoryDatabase:
+        before = self.kept.databases.get(worker)
+        try:
+            return original(self, worker, create)
+        except Exception:
+            after = self.kept.databases.get(worker)
+            if after is None or after is before:
+                raise
+            return after
+
+    return database
+
+
+def acknowledge_before_the_sync(patch: Patch) -> None:
+    def synced(found: MemoryDatabase) -> Mapping[int, object]:
+        oldest = min(found._versions, default=None)
+        return {} if oldest is None else {oldest: found._versions[oldest]}
+
+    patch.setattr(circuit_faults, "synced", synced)
+
+
+def tell_dead_letters_again(patch: Patch) -> None:
+    original = MemoryOutputLog.write
+
+    def write(
+        self: MemoryOutputLog, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]
+    ) -> None:
+        again = step < self._last
+        original(self, epoch, step, parts, dead)
+        if again:
+            self.dead[step] = (*self.dead[step], *dead)
+
+    patch.setattr(MemoryOutputLog, "write", write)
+
+
+RULES = (
+    ("one parcel from every worker, of this step", take_any_parcel, "5", 12, 2),
+    ("a task reads the state before its step", read_what_was_just_written, "6", 12, 1),
+    ("a task that runs again writes nothing again", write_a_task_twice, "6", 12, 1),
+    ("a database that lost its steps is opened anew", lost_steps_count_as_empty, "6", 20, 3),
+    ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 12, 2),
+    ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, 0),
+)
+"""The rule, how it is broken, the section of the design that names it, within how many seeds it is found, and which finds it."""
