@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from dbsp.aggregates.kind import AggregateCall, Asked, VectorCall
 from dbsp.operators.groups import group_by as physical
 from dbsp.operators.groups.combine import Combine, Form
+from dbsp.operators.groups.first_part import FirstPart
 from dbsp.operators.groups.once import NOTHING, Once
+from dbsp.operators.groups.part import Part
 from dbsp.operators.groups.vectors import Vectors
 from dbsp.plan.builder import Builder, Flow, Key
 from dbsp.zset.schema import OrderBy, Schema
@@ -36,7 +38,11 @@ def group_flow(builder: Builder, flow: Flow, node: GroupBy, needed: Key, appends
     for part in (linear, *others):
         form = part.form()
         forms[form] = forms.get(form, ()) or part.arrangements()[0].order
-    combined = [_combined(builder, flow, form, order, node) for form, order in forms.items()]
+    asking = {form: [part for part in (linear, *others) if part.form() == form] for form in forms}
+    combined = [
+        _combined(builder, flow, Combine(form=form, order=order, firsts=_firsts(asking[form])), node)
+        for form, order in forms.items()
+    ]
     if not node.keys:
         combined.append(_once(builder, flow, node))
     arrived = builder.together(combined, [node.keys] * len(combined), node.source)
@@ -72,8 +78,18 @@ def _once(builder: Builder, flow: Flow, node: GroupBy) -> Flow:
     return builder.distribute(once, (), node.source, builder.segment(flow))
 
 
-def _combined(builder: Builder, flow: Flow, form: Form, order: tuple[OrderBy, ...], node: GroupBy) -> Flow:
+def _firsts(parts: Sequence[Part]) -> tuple[OrderBy, ...]:
+    """The first columns of the orders of parts that only ever look at the first row; none if one of them looks at more."""
+    found: dict[OrderBy, None] = {}
+    for part in parts:
+        if not isinstance(part, FirstPart) or not part.appends:
+            return ()
+        found[part.order[0]] = None
+    return tuple(found)
+
+
+def _combined(builder: Builder, flow: Flow, operator: Combine, node: GroupBy) -> Flow:
     """The rows in one form, summed where they are."""
-    arrangement, operator = form.arrangement(), Combine(form=form, order=order)
+    arrangement = operator.form.arrangement()
     made = builder.add("combine", operator, (flow.node,), arrangement.schema, node.source)
     return Flow(node=made, schema=arrangement.schema, distribution=flow.distribution, weights=arrangement.weights)

@@ -3,7 +3,8 @@
 **Law** linear: a form of a + b is the form of a plus the form of b, so summing before the exchange and again after it
 gives the same. Several rows of a group become one row of sums.
 
-Where rows are kept in an order, they travel in it, so that their owner has nothing to sort.
+Where rows are kept in an order, they travel in it, so that their owner has nothing to sort. Where an aggregate only asks for
+the first rows in some orders and no row ever goes, the others do not travel: the first of a + b is the first of a or of b.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dbsp.horizon import Horizon
+from dbsp.operators.groups.leading import leading
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.schema import Arrangement, OrderBy
@@ -32,14 +34,19 @@ class Form(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combine(Operator):
-    """Brings rows into a form and adds up equal ones, sorted within each key by `order`."""
+    """Brings rows into a form and adds up equal ones, sorted within each key by `order`.
+
+    With `firsts` only rows that may be the first of their key in one of these orders: for rows that never go.
+    """
 
     form: Form
     order: tuple[OrderBy, ...] = ()
+    firsts: tuple[OrderBy, ...] = ()
 
     def __str__(self) -> str:
         """What rows become."""
-        return f"combine {self.form}"
+        firsts = f", first by {' and by '.join(map(str, self.firsts))}" if self.firsts else ""
+        return f"combine {self.form}{firsts}"
 
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """That of the group's keys."""
@@ -51,4 +58,5 @@ class Combine(Operator):
         arrangement = replace(self.form.arrangement(), order=self.order)
         if len(inputs[0]) == 0:
             return arrange(Batch.empty(arrangement.schema, arrangement.weights), arrangement)
-        return arrange(self.form.of(inputs[0]), arrangement)
+        rows = self.form.of(inputs[0])
+        return arrange(leading(rows, arrangement.key, self.firsts) if self.firsts else rows, arrangement)

@@ -1,0 +1,51 @@
+"""The rows of each key that may be its first in one of several orders: all that min, max and the like need of rows that never go.
+
+**Law** for rows of positive weight, the first row of a key among the result is its first among all rows, in each of the orders
+and however ties are settled: every row whose order code is the least of its key stays.
+
+Left out: who of them is the first. The owner of the key decides, when the rows of all workers are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dbsp.zset.batch import Batch
+from dbsp.zset.equality import equal_columns
+from dbsp.zset.hashing import hash_decides
+from dbsp.zset.order import order_codes
+from dbsp.zset.schema import OrderBy
+from dbsp.zset.sorted_keys import sorted_keys
+
+
+def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch:
+    """The rows that come first, or tie with the first, in one of the orders; all rows where some of them go.
+
+    **Cost** a sort of the keys' hashes (none if they were sorted just now), and a pass for each order; no sort by value.
+
+    **Example**
+
+    >>> from dbsp.zset.schema import INT64, Schema
+    >>> rows = [((1, 5), 1), ((1, 3), 1), ((1, 4), 1), ((1, 3), 1), ((2, 9), 1)]
+    >>> batch = Batch.from_rows(Schema.of({"k": INT64, "x": INT64}), rows)
+    >>> sorted(leading(batch, ["k"], [OrderBy("x")]).to_rows())
+    [((1, 3), 1), ((1, 3), 1), ((2, 9), 1)]
+    """
+    if len(rows) == 0 or rows.weight.min() <= 0:
+        return rows
+    arrays = [rows.column(name) for name in key]
+    hashes, order = sorted_keys(arrays, len(rows))
+    same = hashes[1:] == hashes[:-1]
+    if not hash_decides(arrays):
+        pairs = np.flatnonzero(same)
+        if not equal_columns(arrays, order[pairs], arrays, order[pairs + 1]).all():
+            return rows  # two keys share a hash
+    starts = np.flatnonzero(np.concatenate([[True], ~same]))
+    sizes = np.diff(np.append(starts, len(rows)))
+    stays = np.zeros(len(rows), np.bool_)
+    for by in orders:
+        codes = order_codes(rows.column(by.column), by).take(order)
+        stays |= codes == np.repeat(np.minimum.reduceat(codes, starts), sizes)
+    return rows.take(order[stays])
