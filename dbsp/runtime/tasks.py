@@ -37,6 +37,8 @@ from dbsp.zset.schema import Schema
 
 PIECE_BYTES = 16 << 20
 """How much one piece of a copy beside the steps takes, about."""
+COMMIT_PIECE_BYTES = 128 << 20
+"""How much one piece takes while no step waits for it; LMDB holds it in memory until it is written."""
 
 _PARTITION_SHIFT = 44
 
@@ -309,6 +311,14 @@ def pin(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout:
 def copy(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> CommitReport | None:
     """A piece of the worker's pinned state; the report once it is `version`."""
     return work.site.database(worker).copy(version, checkpoint, PIECE_BYTES)
+
+
+def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> CommitReport | None:
+    """Pin the worker's state, and copy a large piece of it; the report once it is `version`. No step runs meanwhile."""
+    database = work.site.database(worker)
+    if all(info.checkpoint != checkpoint or info.version != version for info in database.versions()):
+        pin(work, worker, version, checkpoint, layout)
+    return database.copy(version, checkpoint, COMMIT_PIECE_BYTES)
 
 
 def view_part(work: Work, worker: int, view: ViewSpec, epoch: int) -> Batch:

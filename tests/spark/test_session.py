@@ -19,6 +19,7 @@ def test_the_users_settings_come_last(tmp_path: Path) -> None:
     assert conf["spark.executorEnv.MINE"] == "1"
     assert conf["spark.python.unix.domain.socket.enabled"] == "true"
     assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert all("TieredStopAtLevel=1" in conf[f"spark.{side}.extraJavaOptions"] for side in ("driver", "executor"))
 
 
 def test_a_remote_master_is_not_bound_to_loopback(tmp_path: Path) -> None:

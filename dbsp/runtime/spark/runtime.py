@@ -196,18 +196,23 @@ class SparkRuntime:
 
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
         """Copy every worker in small jobs beside those of the steps, in a pool of their own: a piece of each worker per job."""
+        return self._copied(layout, tasks.copy, version, checkpoint)
+
+    def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
+        """Pin and copy every worker, in few jobs: no step waits for a piece to end."""
+        return self._copied(layout, tasks.commit, version, checkpoint, layout).result()
+
+    def _copied(
+        self, layout: Layout, function: Callable[..., CommitReport | None], *arguments: Any
+    ) -> Future[Mapping[int, CommitReport]]:
+        """A job per piece of all workers that are not done, until all are."""
         hosts = dict(zip(layout.workers, layout.hosts, strict=True))
 
         def piece(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
             at = tuple(hosts[worker] for worker in workers)
-            return self._control_at("copy", workers, at, tasks.copy, (version, checkpoint), self._copy_jobs)
+            return self._control_at("copy", workers, at, function, arguments, self._copy_jobs)
 
         return self._copier.start(layout.workers, piece)
-
-    def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
-        """Pin and copy every worker."""
-        self.pin(version, checkpoint, layout)
-        return self.copy(version, checkpoint, layout).result()
 
     def redistribute(
         self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None

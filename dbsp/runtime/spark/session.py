@@ -54,6 +54,8 @@ _CONF = {
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "1g",
 }
+_COMPILER = "-XX:TieredStopAtLevel=1"
+"""The JVM schedules tasks and passes bytes on: what its second compiler would gain is less than what that takes for minutes."""
 _LOOPBACK = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -115,7 +117,8 @@ def configuration(settings: SparkSettings, work_dir: Path) -> dict[str, str]:
         "spark.app.name": settings.app_name,
         "spark.master": with_retries(settings.master),
         "spark.local.dir": str(work_dir),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} {_COMPILER}",
+        "spark.executor.extraJavaOptions": _COMPILER,
         **_CONF,
         **(_LOOPBACK if is_local(settings.master) else {}),
     }
