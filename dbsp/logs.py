@@ -6,9 +6,9 @@ per input partition: `offset` is the next row to read, ranges are half open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -79,7 +79,8 @@ class Changes:
     """Decoded changes of one table out of one range, in log order.
 
     `batch` is loose with the table's schema and weights +1; `operations[i]` is INSERT or DELETE; `offsets[i]` is the row's
-    offset in its partition. A delete on a table with a primary key may hold nulls outside the key.
+    offset in its partition. A delete on a table with a primary key may hold nulls outside the key. Where only some columns were
+    asked for, `batch` has these, and `whole` reads the same rows once more with all of them.
     """
 
     table: str
@@ -88,6 +89,7 @@ class Changes:
     operations: np.ndarray
     offsets: np.ndarray
     dead: tuple[DeadLetter, ...] = field(default=())
+    whole: Callable[[], Batch] | None = field(default=None)
 
 
 class InputLog(Protocol):
@@ -119,6 +121,15 @@ class InputLog(Protocol):
 
     def close(self) -> None:
         """Release files and connections."""
+        ...
+
+
+@runtime_checkable
+class ReadsColumns(Protocol):
+    """An input log that can leave columns unread: Parquet files."""
+
+    def read_columns(self, range_: Range, step: int, columns: frozenset[str]) -> Sequence[Changes]:
+        """What `read` gives, the same rows and the same bad ones, of these columns alone if that is less work."""
         ...
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dbsp.errors import CapacityError, DbspError, InternalError, RowsError
@@ -36,10 +36,14 @@ STOP_HINT = "mend the row, decide with `coordinator skip`, or choose error_polic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """What a segment starts from: the tables' changes (segment 0) and the exchanges' rows (later ones)."""
+    """What a segment starts from: the tables' changes (segment 0) and the exchanges' rows (later ones).
+
+    `whole` gives the same rows of a table of which columns that nobody needs were left unread, with all their columns.
+    """
 
     tables: Mapping[str, Batch]
     exchanges: Mapping[int, Batch]
+    whole: Mapping[str, Callable[[], Batch]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +138,7 @@ def run_segment(
         started = time.perf_counter()
         context = StepContext(
             step=step, clock_us=moment.clock_us, error_policy=plan.circuit.error_policy, signals=signals,
-            clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
+            clock_before_us=moment.clock_before_us, waterlines=moment.waterlines, whole=_whole(plan, node, arrived),
         )  # fmt: skip
         values[node.id] = _run_node(node, context, inputs, transaction, changes)
         if plan.circuit.error_policy == "stop" and node.id not in skipped:
@@ -158,6 +162,12 @@ def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Ar
             return (found if found is not None else Batch.empty(spec.schema, spec.weights),)
         case _:
             return tuple(values[number] for number in node.inputs)
+
+
+def _whole(plan: Plan, node: PlanNode, arrived: Arrived) -> Callable[[], Batch] | None:
+    """How the node's input is read with all columns, if it is a table of which some were left unread."""
+    tables = [source.table for number in node.inputs if isinstance(source := plan.nodes[number].operator, Source)]
+    return arrived.whole.get(tables[0]) if tables and arrived.whole else None
 
 
 def _run_node(

@@ -21,7 +21,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -38,12 +38,14 @@ from dbsp.io.landed import (
     UnfinishedError,
     examine_file,
     packed,
+    some_columns,
     unpacked,
     unusable,
 )
 from dbsp.io.local_input import LocalInputLog
 from dbsp.io.spans import Place, check_range, record_key, records, table_prefix
 from dbsp.logs import Changes, Range
+from dbsp.zset.batch import Batch
 
 FORM = "dbsp file input 1"
 PARTS = ("files", "pieces", "spans")
@@ -175,6 +177,20 @@ class FileInputLog(LocalInputLog):
         **Cost** reads the row groups, or the lines, that the range touches.
         **Errors** `DataError` names the offsets if part of the range is trimmed or not there, and a file that was changed.
         """
+        return self._read(range_, step, None)
+
+    def read_columns(self, range_: Range, step: int, columns: frozenset[str]) -> Sequence[Changes]:
+        """See `dbsp.logs.ReadsColumns`; the same errors as `read`."""
+        whole = partial(self._whole, range_, step)
+        return [replace(change, whole=whole) for change in self._read(range_, step, columns)]
+
+    def _whole(self, range_: Range, step: int) -> Batch:
+        """The rows of one range with all columns."""
+        (change,) = self.read(range_, step)
+        return change.batch
+
+    def _read(self, range_: Range, step: int, columns: frozenset[str] | None) -> Sequence[Changes]:
+        """See `read`; of some columns, if they are given."""
         table = self._table(range_.table)
         with self._env.read() as txn:
             check_range(range_, self._spans.get(txn, range_.table, range_.partition))
@@ -186,12 +202,13 @@ class FileInputLog(LocalInputLog):
             if low < 0 or low >= high:
                 break
             path, reader = self._folder / table.name / piece.name, self._readers[table.name]
-            pushes.append(reader.read(path, noted[piece.name], piece.row + low, piece.row + high))
+            pushes.append(reader.read(path, noted[piece.name], piece.row + low, piece.row + high, columns))
             wanted = piece.first + high
         if wanted != range_.last:
             place = f"table={range_.table} partition={range_.partition}"
             raise DataError(f"input rows are missing: {place} first={wanted} last={range_.last}")
-        return [changes_of(join_pushes(pushes, table.schema), range_, step)] if pushes else []
+        schema = table.schema if columns is None else some_columns(table, columns).schema
+        return [changes_of(join_pushes(pushes, schema), range_, step)] if pushes else []
 
     def _pieces(self, txn: Any, range_: Range) -> Iterator[Piece]:
         """The pieces that hold the range, from the one with its first row on."""

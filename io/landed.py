@@ -17,7 +17,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -113,8 +113,10 @@ class LandedReader:
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
 
-    def read(self, path: Path, landed: Landed, first: int, last: int) -> Push:
-        """Rows `first <= i < last` of a file.
+    def read(self, path: Path, landed: Landed, first: int, last: int, columns: frozenset[str] | None = None) -> Push:
+        """Rows `first <= i < last` of a file, good and bad; of the good ones these columns, if they are given.
+
+        **Cost** of Parquet only these columns are read, and those that can make a row a bad one.
 
         **Errors** `DataError` names a file that is gone, or is not the one that was noted.
         """
@@ -126,9 +128,16 @@ class LandedReader:
                 )
             if landed.misfit:
                 bad = BadRow(index=0, reason=landed.misfit, payload=path.name)
-                return Push(batch=Batch.empty(self._table.schema), operations=np.empty(0, dtype=np.int8), bad=(bad,))
-            read = self._lines if path.suffix in LINES else self._rows
-            push = read(path, landed, first, last)
+                empty = Batch.empty(some_columns(self._table, columns).schema)
+                return Push(batch=empty, operations=np.empty(0, dtype=np.int8), bad=(bad,))
+            if path.suffix in LINES:
+                push = self._lines(path, landed, first, last)
+            else:
+                push = self._rows(path, landed, first, last, columns)
+                if columns is not None and push.bad:
+                    push = self._rows(path, landed, first, last, None)  # bad rows are shown with all columns
+            if columns is not None:
+                push = replace(push, batch=push.batch.project(some_columns(self._table, columns).schema.names))
         except FileNotFoundError:
             hint = "put the file back: its rows are needed until a checkpoint that holds them is published"
             raise DataError(f"a file of the input is gone: file={path}", hint) from None
@@ -146,22 +155,28 @@ class LandedReader:
             file.seek(int(starts[first]))
             return decode_json_lines(file.read(int(starts[last] - starts[first])), self._table)
 
-    def _rows(self, path: Path, landed: Landed, first: int, last: int) -> Push:
+    def _rows(self, path: Path, landed: Landed, first: int, last: int, columns: frozenset[str] | None) -> Push:
         pieces = []
         with pq.ParquetFile(path) as file:
-            begin = 0
+            begin, table = 0, self._judged(file.schema_arrow, columns)
+            wanted = tuple(name for name in file.schema_arrow.names if name in table.schema or name == OPERATION)
             for number in range(file.num_row_groups):
                 end = begin + file.metadata.row_group(number).num_rows
                 low, high = max(first, begin), min(last, end)
                 if low < high:
-                    group = self._keep((path, landed.end, number), partial(self._group, file, number))
-                    pieces.append(fitted(group.slice(low - begin, high - low), self._table))
+                    read = partial(file.read_row_group, number, columns=list(wanted), use_threads=False)
+                    group = self._keep((path, landed.end, number, wanted), read)
+                    pieces.append(fitted(group.slice(low - begin, high - low), table))
                 begin = end
-        return join_pushes(pieces, self._table.schema)
+        return join_pushes(pieces, table.schema)
 
-    def _group(self, file: pq.ParquetFile, number: int) -> pa.Table:
-        wanted = [name for name in file.schema_arrow.names if name in self._table.schema or name == OPERATION]
-        return file.read_row_group(number, columns=wanted, use_threads=False)
+    def _judged(self, found: pa.Schema, columns: frozenset[str] | None) -> Table:
+        """The table with the columns that must be read: these, and those in which a value can make its row a bad one."""
+        if columns is None:
+            return self._table
+        unsure = {c.name for c in self._table.schema if not c.nullable or found.field(c.name).type != c.type}
+        some = columns | unsure
+        return some_columns(self._table, some or frozenset(self._table.schema.names[:1]))  # one tells how many rows
 
     def _keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         with self._lock:
@@ -171,6 +186,13 @@ class LandedReader:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             return self._kept[key]
+
+
+def some_columns(table: Table, columns: frozenset[str] | None) -> Table:
+    """The table with these columns alone, in its order; with all of them for None, or where it has a primary key."""
+    if columns is None or table.primary_key:
+        return table
+    return replace(table, schema=table.schema.select(name for name in table.schema.names if name in columns))
 
 
 def fitted(found: pa.Table, table: Table) -> Push:

@@ -25,9 +25,11 @@ Positions = npt.NDArray[np.int64]
 def report(
     context: StepContext, rows: Rows, names: tuple[str, ...], weights: Positions, reasons: Mapping[int, str]
 ) -> None:
-    """Note failed rows."""
+    """Note failed rows, with all their columns."""
     if not reasons:
         return
+    if context.whole is not None:
+        rows = context.whole()
     failed = sorted(reasons)
     index = pa.array(failed)
     values = {name: rows.column(name).take(index).to_pylist() for name in names}

@@ -14,7 +14,7 @@ Source: design section 4.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -57,7 +57,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """What a step is to an operator; failures of rows and signals for the steps to come are collected here."""
+    """What a step is to an operator; failures of rows and signals for the steps to come are collected here.
+
+    Where columns of the input that nobody needs were left unread, `whole` reads its rows with all of them, to show some.
+    """
 
     step: int
     clock_us: int
@@ -66,6 +69,7 @@ class StepContext:
     clock_before_us: int | None = None
     waterlines: tuple[Waterline, ...] = ()
     signals: list[Signal] = field(default_factory=list)
+    whole: Callable[[], Batch] | None = None
 
     def fail(self, payload: str, reason: str, weight: int) -> None:
         """Note a row that leaves the stream."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -19,9 +20,10 @@ from dbsp.distribute.commands import migration_of
 from dbsp.errors import ConfigError, DataError, InternalError
 from dbsp.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
-from dbsp.logs import DELETE, Changes, StepRecord
+from dbsp.logs import DELETE, Changes, InputLog, Range, ReadsColumns, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.plan import Plan, ViewSpec
+from dbsp.plan.reading import columns_read
 from dbsp.runtime import ahead, parts
 from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.moved import Migration, moved_over
@@ -85,10 +87,12 @@ def run_first_segment(
     """
     changes = read_changes(work, order, worker)
     tables = table_batches(work.plan, changes)
+    narrow = {change.table for change in changes if change.whole is not None}
+    whole = {name: partial(_whole_table, work.plan, name, changes) for name in narrow}
     dead = tuple(letter for change in changes for letter in change.dead)
     rows = sum(len(change.batch) for change in changes)
     carried = Carried(dead=dead, rows_in=rows)
-    return _run(work, order, 0, worker, Arrived(tables=tables, exchanges={}), carried, send)
+    return _run(work, order, 0, worker, Arrived(tables=tables, exchanges={}, whole=whole), carried, send)
 
 
 def run_later_segment(
@@ -208,11 +212,24 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
 
 
 def read_changes(work: Work, order: StepOrder, worker: int) -> list[Changes]:
-    """The changes of the ranges this worker owns, in (table, partition, offset) order; read ahead by its keeper, if they were."""
+    """The changes of the ranges this worker owns, in (table, partition, offset) order; read ahead by its keeper, if they were.
+
+    What was not is read here: see `_read`.
+    """
     log, step = work.site.input_log(), order.record.step
     mine = ahead.ranges_of(order.record, order.layout, worker)
     found = ahead.taken(ahead.readers(work.keepers, work.site), worker, mine, step, order.epoch)
-    return found if found is not None else [change for range_ in mine for change in log.read(range_, step)]
+    if found is not None:
+        return found
+    return [change for range_ in mine for change in _read(log, work.plan, range_, step)]
+
+
+def _read(log: InputLog, plan: Plan, range_: Range, step: int) -> Sequence[Changes]:
+    """The changes of one range; columns that nobody needs are left unread where that saves work."""
+    columns = columns_read(plan, range_.table)
+    if columns is None or not isinstance(log, ReadsColumns):
+        return log.read(range_, step)
+    return log.read_columns(range_, step, columns)
 
 
 def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: Layout) -> None:
@@ -233,11 +250,20 @@ def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
     return found
 
 
+def _whole_table(plan: Plan, name: str, changes: Sequence[Changes]) -> Batch:
+    """The rows of a table once more, with the columns that were left unread."""
+    mine = [change for change in changes if change.table == name]
+    read = [replace(change, batch=change.whole(), whole=None) if change.whole else change for change in mine]
+    return table_batches(plan, read)[name]
+
+
 def _bare(change: Changes, schema: Schema) -> Batch:
-    """Insert is +1, delete is -1."""
-    weights = np.ones((len(change.batch), 1), np.int64)
+    """Insert is +1, delete is -1; columns that were left unread are null."""
+    batch, rows = change.batch, len(change.batch)
+    weights = np.ones((rows, 1), np.int64)
     weights[change.operations == DELETE] = -1
-    return Batch(schema=change.batch.schema, columns=change.batch.columns, weights=weights).project(schema.names)
+    columns = (batch.column(c.name) if c.name in batch.schema else pa.nulls(rows, c.type) for c in schema)
+    return Batch(schema=schema, columns=tuple(columns), weights=weights)
 
 
 def _keyed(change: Changes, schema: Schema) -> Batch:

@@ -1,0 +1,55 @@
+"""Which columns of a table the plan reads: the others need not be read from where the rows are, if that can leave them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dbsp.operators.apply import Apply, Keep, Stage
+from dbsp.operators.source import Source
+from dbsp.plan.plan import Plan, PlanNode
+
+
+def columns_read(plan: Plan, table: str) -> frozenset[str] | None:
+    """The columns of a table without a primary key that some node reads; None where it may be all of them.
+
+    Only chains of filters and projections tell: a row that fails there is shown with all columns, so who leaves columns unread
+    must be able to read them after all (`dbsp.logs.Changes.whole`).
+
+    **Example**
+
+    >>> import dbsp
+    >>> from dbsp.plan.planner import plan
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64, "y": dbsp.INT64})
+    >>> tall = t.filter(dbsp.col("x") > 1).select("k")
+    >>> sorted(columns_read(plan(dbsp.circuit("demo", {"v": tall}, materialize=False)), "t"))
+    ['k', 'x']
+    """
+    found: set[str] = set()
+    sources = {node.id for node in plan.nodes if isinstance(node.operator, Source) and node.operator.table == table}
+    sent = {spec.sender for spec in plan.all_exchanges()}
+    shown = {view.node for view in plan.views}
+    if any(each.name == table and each.primary_key for each in plan.tables) or sources & (sent | shown):
+        return None
+    for node in plan.nodes:
+        if sources.intersection(node.inputs):
+            columns = _columns_of(node)
+            if columns is None:
+                return None
+            found |= columns
+    return frozenset(found)
+
+
+def _columns_of(node: PlanNode) -> set[str] | None:
+    """What a node reads of its input; None where that is not known to be less than all."""
+    return _read_by(node.operator.stages) if isinstance(node.operator, Apply) else None
+
+
+def _read_by(stages: Iterable[Stage]) -> set[str] | None:
+    """Up to the first projection, behind which nothing else is left of the input."""
+    found: set[str] = set()
+    for stage in stages:
+        if isinstance(stage, Keep):
+            found |= stage.predicate.columns()
+        else:
+            return found.union(*(value.columns() for _, value in stage.columns))
+    return None
