@@ -34,7 +34,7 @@ from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels import WordColumns
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import Arrangement, Column, Schema
-from dbsp.zset.sorted_keys import sorted_keys
+from dbsp.zset.sorted_keys import keys_agree, sorted_keys
 
 __all__ = [
     "Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "keys_once", "merge", "rearrange",
@@ -349,7 +349,8 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     code = None if by is None else order_codes(batch.column(by.column), by)
     row_hash = None if arrangement.key_is_row else hash_columns(rest, n)
     sorted_key, sorted_code, sorted_row, order = kernels.sort_within(*sorted_keys(key, n), code, row_hash)
-    return _finish(batch.columns, batch.weights, order, (sorted_key, sorted_code, sorted_row), arrangement)
+    decided = arrangement.key_is_row and keys_agree(key, sorted_key, order)
+    return _finish(batch.columns, batch.weights, order, (sorted_key, sorted_code, sorted_row), arrangement, decided)
 
 
 def _nothing(arrangement: Arrangement) -> Batch:
@@ -478,9 +479,10 @@ def _finish(
     order: Positions,
     words: WordColumns,
     arrangement: Arrangement,
+    decided: bool = False,
 ) -> Batch:
-    """Consolidate sorted rows and gather what stays."""
-    kept = consolidate_sorted(columns, order, words, weights, decided=_decided(columns, arrangement))
+    """Consolidate sorted rows and gather what stays; `decided` where rows with equal words are known to be equal."""
+    kept = consolidate_sorted(columns, order, words, weights, decided=decided or _decided(columns, arrangement))
     all_kept = len(kept.positions) == len(order)
     at = words if all_kept else [None if word is None else word.take(kept.positions) for word in words]
     return Batch(

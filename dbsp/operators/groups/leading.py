@@ -13,11 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dbsp.zset.batch import Batch
-from dbsp.zset.equality import equal_columns
-from dbsp.zset.hashing import hash_decides
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import OrderBy
-from dbsp.zset.sorted_keys import sorted_keys
+from dbsp.zset.sorted_keys import keys_agree, sorted_keys
 
 
 def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch:
@@ -37,12 +35,9 @@ def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch
         return rows
     arrays = [rows.column(name) for name in key]
     hashes, order = sorted_keys(arrays, len(rows))
-    same = hashes[1:] == hashes[:-1]
-    if not hash_decides(arrays):
-        pairs = np.flatnonzero(same)
-        if not equal_columns(arrays, order[pairs], arrays, order[pairs + 1]).all():
-            return rows  # two keys share a hash
-    starts = np.flatnonzero(np.concatenate([[True], ~same]))
+    if not keys_agree(arrays, hashes, order):
+        return rows
+    starts = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]]))
     sizes = np.diff(np.append(starts, len(rows)))
     stays = np.zeros(len(rows), np.bool_)
     for by in orders:
