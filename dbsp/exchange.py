@@ -169,6 +169,11 @@ def _misplaced(found: Address, expected: Address) -> DataError:
 
 def to_bytes(parcel: Parcel) -> bytes:
     """A parcel as one block of bytes: front (magic, checksum, length), index (JSON), sections aligned to 64 bytes."""
+    return b"".join(sections_of(parcel))
+
+
+def sections_of(parcel: Parcel) -> list[bytes | bytearray]:
+    """The same bytes, not yet joined."""
     sections: list[bytes | bytearray] = []
     index: dict[str, object] = {"least": parcel.least, "address": _flat(parcel.address), "batches": [], "carried": None}
     index["batches"] = [[number, *_add(sections, batch)] for number, batch in sorted(parcel.batches.items())]
@@ -185,10 +190,10 @@ def to_bytes(parcel: Parcel) -> bytes:
         }
     head = json.dumps(index, separators=(",", ":")).encode()
     front = _FRONT.pack(MAGIC, zlib.crc32(head), len(head))
-    return b"".join([front, head, _padding(len(front) + len(head)), *sections])
+    return [front, head, _padding(len(front) + len(head)), *sections]
 
 
-def from_bytes(data: bytes, plan: Plan) -> Parcel:
+def from_bytes(data: bytes | memoryview, plan: Plan) -> Parcel:
     """The parcel again, its batches reading the bytes in place; `DataError` if the checksums do not fit."""
     index, length = _index(data)
     start = _FRONT.size + length + len(_padding(_FRONT.size + length))
@@ -199,17 +204,17 @@ def from_bytes(data: bytes, plan: Plan) -> Parcel:
     return Parcel(address=Address(**index["address"]), batches=batches, carried=carried, least=index["least"])
 
 
-def least_of(data: bytes) -> int:
+def least_of(data: bytes | memoryview) -> int:
     """The first round for which the source of a parcel has work, without reading its batches."""
     return int(_index(data)[0]["least"])
 
 
-def _index(data: bytes) -> tuple[dict[str, Any], int]:
+def _index(data: bytes | memoryview) -> tuple[dict[str, Any], int]:
     """A parcel's index and its length, checked."""
     if len(data) < _FRONT.size:
         raise DataError(f"an exchange parcel is cut short: bytes={len(data)}")
     magic, checksum, length = _FRONT.unpack_from(data)
-    head = data[_FRONT.size : _FRONT.size + length]
+    head = bytes(data[_FRONT.size : _FRONT.size + length])
     if magic != MAGIC or zlib.crc32(head) != checksum:
         raise DataError(f"an exchange parcel is damaged: bytes={len(data)}")
     return json.loads(head), length

@@ -32,6 +32,7 @@ from dbsp.runtime.spark import control_job, moving_steps, session
 from dbsp.runtime.spark.failures import Failure, worst
 from dbsp.runtime.spark.jobs import JobThread
 from dbsp.runtime.spark.moving_steps import MovingSteps
+from dbsp.runtime.spark.parcel_files import ParcelFiles
 from dbsp.runtime.spark.placement import ground_rdd, live_hosts
 from dbsp.runtime.spark.shared import PackedWork, pack
 from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property, step_rdd
@@ -88,6 +89,9 @@ class SparkRuntime:
         self._near, self._toucher = self._beside(), ThreadKeeper(0)
         self._copier, self._warmer = Copier(), Copier()
         self._moving = MovingSteps(self._context)
+        one_host = session.is_local(str(self._context.master))
+        least = self.settings.parcel_file_bytes_min
+        self._parcels = ParcelFiles.make(self._spark.work_dir, least) if one_host else None
 
     @property
     def _context(self) -> SparkContext:
@@ -131,7 +135,11 @@ class SparkRuntime:
         started = time.perf_counter()
         moving = None if coming is None else self._decide(record, layout, coming)
         layout = layout if moving is None else moving.layout
-        results = self._jobs.run(f"step {record.step}", lambda: self._step(record, layout, moving))
+        try:
+            results = self._jobs.run(f"step {record.step}", lambda: self._step(record, layout, moving))
+        finally:
+            if self._parcels is not None:
+                self._parcels.clear()
         reports = sorted(_successes(results, WorkerReport), key=lambda report: report.worker)
         if [report.worker for report in reports] != list(layout.workers):
             raise UnavailableError(f"a step ended without all reports: step={record.step} reports={len(reports)}")
@@ -181,7 +189,8 @@ class SparkRuntime:
             return self._stage_of(layout).steps.run(record.step)
         moving = self._moving.moving(decided)
         try:
-            task = StepTask(work=self._packed, layout=self._moving.layout(layout), moving=moving)
+            at = self._moving.layout(layout)
+            task = StepTask(work=self._packed, layout=at, moving=moving, parcels=self._parcels)
             job = step_rdd(self._ground(layout.hosts), task, len(layout.workers), self.work.plan, record.step)
             found: list[Any] = job.collect()
         finally:
@@ -291,6 +300,8 @@ class SparkRuntime:
         self._moving.close()
         self._ahead_jobs.close()
         self._toucher.close()
+        if self._parcels is not None:
+            self._parcels.close()
         if self._near is not None and self._near.keepers is not None:
             self._near.keepers.close()
         if self._owned:
@@ -344,7 +355,7 @@ class SparkRuntime:
                 stage.steps.close()
                 stage.broadcast.unpersist()
             broadcast = self._context.broadcast(layout)
-            task = StepTask(work=self._packed, layout=broadcast)
+            task = StepTask(work=self._packed, layout=broadcast, parcels=self._parcels)
             steps = StepsAhead(self._ground(layout.hosts), task, len(layout.workers), self.work.plan)
             stage = _Stage(layout=layout, broadcast=broadcast, steps=steps)
             self._stage = stage

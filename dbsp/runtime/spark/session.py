@@ -78,7 +78,8 @@ class SparkSettings:
 
     `conf` overrides anything set here. `work_dir` holds Spark's scratch files and its log (emptied at start); without one
     a temporary folder is made and removed. `environment` is for the Python workers. `worker_silence_s` is how long a job
-    may go without finishing a task before it is cancelled.
+    may go without finishing a task before it is cancelled. Where all workers share this host, what one sends another in one
+    exchange goes through a file in `work_dir` from `parcel_file_bytes_min` bytes on: below that a file costs more than it saves.
     """
 
     master: str = "local[2]"
@@ -87,6 +88,7 @@ class SparkSettings:
     environment: Mapping[str, str] = field(default_factory=dict)
     work_dir: Path | None = None
     worker_silence_s: float = 120.0
+    parcel_file_bytes_min: int = 1 << 20
 
     def __post_init__(self) -> None:
         """Refuse what could never finish a job."""

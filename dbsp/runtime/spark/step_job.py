@@ -5,8 +5,8 @@
 A step with a recursion is several jobs: the driver must know, at the end of each round, whether some worker has more to do. A
 job that only looks at the parcels of a round leaves their shuffle files behind, and the next job starts from these.
 
-A record of an exchange is (slot of the destination in `layout.workers`, parcel as bytes). Spark may run any task again at
-any time; the tasks are `dbsp.runtime.tasks`, which allow it. A job is the same for all steps of a layout, so that it can be
+A record of an exchange is (slot of the destination in `layout.workers`, parcel as bytes or the name of its file). Spark may run
+any task again at any time; the tasks are `dbsp.runtime.tasks`, which allow it. A job is the same for all steps of a layout, so that it can be
 built before its step is known: work and layout are broadcast, and the record comes as a local property, which Spark hands
 to every task of a job, a repeated one too.
 """
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 
 from dbsp.errors import CapacityError, DbspError, InternalError
-from dbsp.exchange import Parcel, from_bytes, least_of, least_round, to_bytes
+from dbsp.exchange import Parcel, from_bytes, least_of, least_round, sections_of
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
@@ -32,6 +32,8 @@ from dbsp.runtime.loops import LoopPlace, ends_round, first_place, next_place, r
 from dbsp.runtime.runtime import WorkerReport
 from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure, worst
 from dbsp.runtime.spark.moving_steps import Moving
+from dbsp.runtime.spark.parcel_files import ParcelFiles, passed_on
+from dbsp.runtime.spark.parcel_files import arrived as at_hand
 from dbsp.runtime.spark.placement import drain
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
 
@@ -49,11 +51,15 @@ Result = WorkerReport | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTask:
-    """What the tasks of all steps of a layout are given, or of one step of a migration; small: it is pickled into each stage."""
+    """What the tasks of all steps of a layout are given, or of one step of a migration; small: it is pickled into each stage.
+
+    Large parcels lie in files, if there may be any (`dbsp.runtime.spark.parcel_files`).
+    """
 
     work: Broadcast[PackedWork]
     layout: Broadcast[Layout]
     moving: Moving | None = None
+    parcels: ParcelFiles | None = None
 
     def order(self, index: int) -> tasks.StepOrder:
         """The order that the segments of the worker at this place take: the job's, as `as_property` wrote it."""
@@ -66,6 +72,18 @@ class StepTask:
         moving = self.moving
         migration = None if moving is None else moving.of(layout.workers[index], unpack(self.work.value).plan)
         return tasks.StepOrder(record=record, epoch=epoch, layout=layout, migration=migration)
+
+    def block(self, parcel: Parcel) -> bytes:
+        """What goes through the shuffle for a parcel; Spark holds a record in one array, so it must stay well below 2 GiB."""
+        sections = sections_of(parcel)
+        size = sum(map(len, sections))
+        if size > PARCEL_BYTES_MAX:
+            raise CapacityError(
+                f"a parcel is too large for one exchange: bytes={size} bytes_max={PARCEL_BYTES_MAX}"
+                f" step={parcel.address.step} source={parcel.address.source} destination={parcel.address.destination}",
+                "lower max_step_bytes",
+            )
+        return passed_on(self.parcels, sections)
 
 
 def as_property(record: StepRecord, epoch: int) -> str:
@@ -122,14 +140,14 @@ def _least(arrived: RDD[Record]) -> int | None:
 def looked_at(records: Iterable[Record]) -> Iterator[int | Failure]:
     """What the driver must know of the parcels."""
     for _, block in records:
-        yield failure_from(block) if is_failure(block) else least_of(block)
+        yield failure_from(block) if is_failure(block) else least_of(at_hand(block))
 
 
 def loop_segment(task: StepTask, place: LoopPlace, index: int, records: Iterable[Record]) -> Iterator[Record]:
     """One segment of one round of a loop."""
 
     def run(order: tasks.StepOrder, worker: int, parcels: list[Parcel]) -> list[bytes] | WorkerReport:
-        return run_loop_segment(unpack(task.work.value), order, place, worker, parcels, _block)
+        return run_loop_segment(unpack(task.work.value), order, place, worker, parcels, task.block)
 
     return _passed_on(task, place.depth + 1, index, records, run)
 
@@ -139,7 +157,7 @@ def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator
     drain(nothing)
     order = task.order(index)
     worker = order.layout.workers[index]
-    yield _report(0, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block))
+    yield _report(0, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, task.block))
 
 
 def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Record]:
@@ -148,7 +166,7 @@ def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterato
     order = task.order(index)
     worker = order.layout.workers[index]
     return _sent(
-        order.layout, 0, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, _block)
+        order.layout, 0, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, task.block)
     )
 
 
@@ -188,14 +206,14 @@ def last_segment(task: StepTask, segment: int, turn: int, index: int, records: I
 
 def _parcels(task: StepTask, blocks: list[bytes]) -> list[Parcel]:
     plan = unpack(task.work.value).plan
-    return [from_bytes(block, plan) for block in blocks]
+    return [from_bytes(at_hand(block), plan) for block in blocks]
 
 
 def _later(
     task: StepTask, segment: int, turn: int, order: tasks.StepOrder, worker: int, parcels: list[Parcel]
 ) -> list[bytes] | WorkerReport:
     work = unpack(task.work.value)
-    return tasks.run_later_segment(work, order, segment, worker, parcels, _block, turn)
+    return tasks.run_later_segment(work, order, segment, worker, parcels, task.block, turn)
 
 
 def _sent(layout: Layout, segment: int, worker: int, run: Callable[[], list[bytes] | WorkerReport]) -> Iterator[Record]:
@@ -219,15 +237,3 @@ def _report(segment: int, worker: int, run: Callable[[], list[bytes] | WorkerRep
     if isinstance(report, WorkerReport):
         return report
     return failure_of(InternalError(f"the last segment of a step sent parcels: worker={worker}"), worker)
-
-
-def _block(parcel: Parcel) -> bytes:
-    """A parcel's bytes; Spark holds a record in one array, so it must stay well below 2 GiB."""
-    block = to_bytes(parcel)
-    if len(block) > PARCEL_BYTES_MAX:
-        raise CapacityError(
-            f"a parcel is too large for one exchange: bytes={len(block)} bytes_max={PARCEL_BYTES_MAX}"
-            f" step={parcel.address.step} source={parcel.address.source} destination={parcel.address.destination}",
-            "lower max_step_bytes",
-        )
-    return block
