@@ -6,9 +6,9 @@ A step with a recursion is several jobs: the driver must know, at the end of eac
 job that only looks at the parcels of a round leaves their shuffle files behind, and the next job starts from these.
 
 A record of an exchange is (slot of the destination in `layout.workers`, parcel as bytes or the name of its file). Spark may run
-any task again at any time; the tasks are `dbsp.runtime.tasks`, which allow it. A job is the same for all steps of a layout, so that it can be
-built before its step is known: work and layout are broadcast, and the record comes as a local property, which Spark hands
-to every task of a job, a repeated one too.
+any task again at any time; the tasks are `dbsp.runtime.tasks`, which allow it. A job is the same for all steps of a layout, so
+that it can be built before its step is known: work and layout are broadcast, and the record comes as a local property, which
+Spark hands to every task of a job, a repeated one too.
 """
 
 from __future__ import annotations
