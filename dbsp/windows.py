@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dbsp.aggregates import Aggregate
-from dbsp.aggregates.counts import Count, CountDistinct
-from dbsp.aggregates.positions import Extreme
+from dbsp.aggregates.counts import Count, CountDistinct, Mode
+from dbsp.aggregates.covariances import Paired
+from dbsp.aggregates.logic import Bool
+from dbsp.aggregates.positions import ArgExtreme, Extreme
+from dbsp.aggregates.quantiles import Quantile
 from dbsp.aggregates.sums import Avg, Sum
 from dbsp.aggregates.variances import Variance
 from dbsp.circuit.source_lines import located, user_line
@@ -23,11 +26,15 @@ from dbsp.expr.answering import NotAValue
 from dbsp.expr.build import Expr, unwrap
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.other_names import WINDOW
-from dbsp.operators.order.window_calls import AGGREGATES
+from dbsp.operators.order.frame_aggregates import AGGREGATES
 from dbsp.operators.order.window_places import Frame
 
 Bound = int | datetime.timedelta | None
 NOTHING = object()
+_ROLLED = (
+    *(Count, Sum, Avg, Extreme, Variance),
+    *(CountDistinct, Mode, Quantile, Paired, ArgExtreme, Bool),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +205,13 @@ def rolling(
     other side too: `range=(dbsp.days(7), -dbsp.days(1))` is the week before the row's day. A range needs one ordering
     column: a timestamp or a duration with spans, a date with spans of whole days or numbers of days, integers with
     numbers; before and behind follow the order, so in a descending one "before" is greater. Rows whose order is null
-    are a frame of their own. Aggregates: count, sum, avg, min, max, variances and standard deviations.
+    are a frame of their own. Aggregates: count, sum, avg, min, max, variances and standard deviations, covariances and
+    regression, count_distinct, mode, median and quantiles, arg_min, arg_max, bool_and, bool_or; each with `.where(condition)`.
 
     **Cost** a changed row touches the rows whose frame holds it, and reads those that these frames hold; a frame without
-    bound computes the whole partition anew. Sums and variances of floats are exact.
+    bound computes the whole partition anew. Each row read enters and leaves the frame once, however long frames are;
+    extremes, count_distinct, mode and quantiles sort the rows read by their values too, covariances take some microseconds a
+    row. Sums, variances and covariances of floats are exact.
 
     **Errors** A sum that does not fit its type leaves by the error policy.
 
@@ -217,6 +227,15 @@ def rolling(
     ...     print(sorted(run.step()["sums"].to_rows()))
     [((1, 1, 1), 1), ((9, 2, 3), 1), ((12, 4, 6), 1)]
     [((9, 2, 3), -1), ((12, 4, 4), 1), ((12, 4, 6), -1)]
+
+    >>> usual = t.window(order_by="at").select("at", middle=dbsp.rolling(dbsp.median("x"), rows=2))
+    >>> with dbsp.open(dbsp.circuit("demo", {"usual": usual})) as run:
+    ...     run.push("t", [{"at": 1, "x": 1}, {"at": 2, "x": 90}, {"at": 3, "x": 4}, {"at": 4, "x": 5}])
+    ...     print(sorted(run.step()["usual"].to_rows()))
+    ...     run.delete("t", [{"at": 2, "x": 90}])
+    ...     print(sorted(run.step()["usual"].to_rows()))
+    [((1, 1.0), 1), ((2, 45.5), 1), ((3, 4.0), 1), ((4, 5.0), 1)]
+    [((2, 45.5), -1), ((3, 2.5), 1), ((3, 4.0), -1), ((4, 4.0), 1), ((4, 5.0), -1)]
     """
     with located(user_line()):
         function = aggregate_name(aggregate)
@@ -259,7 +278,7 @@ def aggregate_name(value: Any) -> str:
 
 def rolls(value: Any) -> bool:
     """Whether it is an aggregate that `rolling` takes."""
-    return isinstance(value, Aggregate) and isinstance(value.kind, Count | Sum | Avg | Extreme | Variance)
+    return isinstance(value, Aggregate) and isinstance(value.kind, _ROLLED)
 
 
 def frame_of(function: WindowFunction, unit: str | None) -> Frame | None:

@@ -55,7 +55,9 @@ class Avg:
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """A float64."""
+        """A float64; of durations a duration."""
+        if arguments[0].type == DURATION:
+            return Column(name, DURATION)
         number("avg", arguments[0])
         return Column(name, FLOAT64)
 
@@ -107,5 +109,19 @@ def sum(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as d
 
 
 def avg(argument: str | Expr) -> Aggregate:
-    """Mean of the values as float64; null if there is none."""
+    """Mean of the values as float64, of durations the nearest duration, halves away from zero; null if there is none.
+
+    **Example**
+
+    >>> import dbsp, datetime
+    >>> t = dbsp.table("t", {"shop": dbsp.STRING, "took": dbsp.DURATION})
+    >>> usual = t.group_by("shop").aggregate(took=dbsp.avg("took"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"usual": usual})) as run:
+    ...     run.push("t", [{"shop": "a", "took": datetime.timedelta(minutes=m)} for m in (1, 2, 6)])
+    ...     _ = run.step()
+    ...     run.delete("t", [{"shop": "a", "took": datetime.timedelta(minutes=6)}])
+    ...     _ = run.step()
+    ...     print([str(took) for (shop, took), weight in run.view("usual").to_rows()])
+    ['0:01:30']
+    """
     return Aggregate(Avg(), (argument_of(argument),))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from dbsp.aggregates import Aggregate
+from dbsp.aggregates.quantiles import Quantile
 from dbsp.algebra.window import Window as WindowNode
 from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.circuit.source_lines import located, user_line
@@ -18,6 +19,7 @@ from dbsp.expr.build import Expr
 from dbsp.expr.expression import ColumnRef, Expression, Literal, resolve
 from dbsp.expr.other_names import WINDOWED
 from dbsp.expr.types import adopt, is_integer
+from dbsp.operators.groups.quantile_part import Place
 from dbsp.operators.order.window_calls import NEIGHBOURS, WindowCall
 from dbsp.stream.computed_keys import only
 from dbsp.stream.handle import Handle
@@ -154,12 +156,17 @@ def _bound(
     name: str, function: WindowFunction, schema: Schema, computed: dict[Expression, str], unit: str | None
 ) -> tuple[WindowCall, Column]:
     """The call on columns, and its result."""
-    argument, result = _result(name, function, schema)
+    arguments, result = _result(name, function, schema)
+    columns = [
+        _column(value, name if at == 0 else f"{name}_{at}", schema, computed) for at, value in enumerate(arguments)
+    ]
     default = None if function.default is None else _default(function.default, result, schema)
     call = WindowCall(
         name=name,
         function=function.function,
-        column=None if argument is None else _column(argument, name, schema, computed),
+        column=columns[0] if columns else None,
+        other=columns[1] if len(columns) > 1 else None,
+        place=_place(function),
         offset=function.offset,
         default=None if default is None else _column(default, f"{name}_default", schema, computed),
         frame=frame_of(function, unit),
@@ -168,20 +175,26 @@ def _bound(
     return call, result
 
 
-def _result(name: str, function: WindowFunction, schema: Schema) -> tuple[Expression | None, Column]:
-    """The argument with names and types checked, and the column of the values."""
+def _place(function: WindowFunction) -> Place | None:
+    """Which quantile it is."""
+    kind = None if function.aggregate is None else function.aggregate.kind
+    return Place(part=kind.part, whole=kind.whole, between=kind.between) if isinstance(kind, Quantile) else None
+
+
+def _result(name: str, function: WindowFunction, schema: Schema) -> tuple[tuple[Expression, ...], Column]:
+    """The arguments with names and types checked, and the column of the values."""
     if function.aggregate is not None:
         aggregate = function.aggregate.resolved(schema)
         column = aggregate.kind.result(name, aggregate.described(schema))
-        return (aggregate.arguments[0] if aggregate.arguments else None), column
+        return aggregate.arguments, column
     if function.argument is None:
-        return None, Column(name, FLOAT64 if function.function in _FRACTIONS else INT64, nullable=False)
+        return (), Column(name, FLOAT64 if function.function in _FRACTIONS else INT64, nullable=False)
     argument = resolve(function.argument, schema)
     nullable = argument.nullable(schema)
     if function.function in NEIGHBOURS and function.offset:
         nullable = nullable or function.default is None or resolve(function.default, schema).nullable(schema)
     nullable = nullable or function.function == "nth_value"
-    return argument, Column(name, argument.type(schema), nullable)
+    return (argument,), Column(name, argument.type(schema), nullable)
 
 
 def _default(default: Expression, result: Column, schema: Schema) -> Expression:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import pickle
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import dbsp
 from dbsp.errors import CircuitError
+from dbsp.operators.groups.limbs import joined, nearest_quotients
 from dbsp.plan.planner import plan
 
 t = dbsp.table(
@@ -26,7 +31,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a quantile that is no number": (lambda: dbsp.quantile_disc("x", "0.5"), "a quantile is a number"),
     "a fine quantile": (lambda: dbsp.quantile_cont("x", 0.12345678901), "at most 9 decimal places"),
     "the median of a text": (lambda: t.aggregate(a=dbsp.median("s")), "quantile_cont is for numbers"),
-    "the mean of spans": (lambda: t.aggregate(a=dbsp.avg(dbsp.lit(dt.timedelta(1)))), "write dbsp.avg.*/ dbsp.seconds\\(1\\)"),
+    "the spread of spans": (
+        lambda: t.aggregate(a=dbsp.stddev(dbsp.lit(dt.timedelta(1)))),
+        "write dbsp.stddev.*/ dbsp.seconds\\(1\\)",
+    ),
     "the variance of a text": (lambda: t.aggregate(a=dbsp.stddev("s")), "stddev_samp is for numbers"),
     "the correlation of a text": (lambda: t.aggregate(a=dbsp.corr("f", "s")), "corr is for numbers: argument=s"),
     "a correlation of one column": (lambda: dbsp.corr("f"), "corr.*missing.*x"),  # type: ignore[call-arg]
@@ -255,6 +263,40 @@ def test_distinct_counts_of_one_column_share_their_values() -> None:
         run.delete("t", rows[:1])
         run.push("t", [{"k": "a", "x": 0, "b": True, "f": -1.0}])
         assert dict(run.step()["v"].to_rows())["a", 1, 1, 1, 0] == 1
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5))
+@example([1, 2]).via("halves go away from zero")
+@example([-1, -2]).via("halves go away from zero")
+@example([2, 3]).via("halves go away from zero")
+@example([2**63 - 1, 2**63 - 1]).via("the sum does not fit, the mean does")
+@example([-(2**63)]).via("the least span")
+def test_a_mean_of_spans_is_the_nearest_span(micros: list[int]) -> None:
+    mean = Fraction(sum(micros), len(micros))
+    wanted = math.floor(abs(mean) + Fraction(1, 2)) * (-1 if mean < 0 else 1)
+    low, high, fits = joined(np.array([[sum(v & 0xFFFFFFFF for v in micros), sum(v >> 32 for v in micros)]]))
+    assert fits.all()
+    assert nearest_quotients(low, high, np.array([len(micros)])).tolist() == [wanted]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_spans_of_time_have_a_mean(workers: int) -> None:
+    """In groups as in frames, also where their sum does not fit."""
+    spans = dbsp.table("spans", {"k": dbsp.INT64, "n": dbsp.INT32, "d": dbsp.DURATION})
+    means = spans.group_by("k").aggregate(mean=dbsp.avg("d"))
+    frames = spans.window(partition_by="k", order_by="n").select("n", mean=dbsp.rolling(dbsp.avg("d"), rows=1))
+    second, century = dt.timedelta(seconds=1), dt.timedelta(days=36525)
+    with dbsp.open(dbsp.circuit("c", {"means": means, "frames": frames}), workers=workers) as run:
+        run.push("spans", [{"k": 1, "n": i, "d": i * second if i else None} for i in range(4)])
+        run.push("spans", [{"k": 2, "n": 9, "d": 2000 * century}] * 2)
+        run.step()
+        assert run.view("means").to_rows() == [((1, 2 * second), 1), ((2, 2000 * century), 1)]
+        rows = [((0, None), 1), ((1, second), 1), ((2, 1.5 * second), 1), ((3, 2.5 * second), 1)]
+        assert run.view("frames").to_rows() == [*rows, ((9, 2000 * century), 2)]
+        run.delete("spans", [{"k": 1, "n": 3, "d": 3 * second}] + [{"k": 2, "n": 9, "d": 2000 * century}] * 2)
+        run.step()
+        assert run.view("means").to_rows() == [((1, 1.5 * second), 1)]
+        assert run.view("frames").to_rows() == rows[:3]
 
 
 @pytest.mark.parametrize("workers", [1, 3])

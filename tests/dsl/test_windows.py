@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import dbsp
+from dbsp.circuit.fingerprint import _token_of
 from dbsp.errors import CircuitError
+from dbsp.operators.order.window_calls import WindowCall
 
 t = dbsp.table("t", {"k": dbsp.STRING, "at": dbsp.TIMESTAMP, "day": dbsp.DATE, "x": dbsp.INT64, "f": dbsp.FLOAT64})
 
@@ -37,7 +40,7 @@ t = dbsp.table("t", {"k": dbsp.STRING, "at": dbsp.TIMESTAMP, "day": dbsp.DATE, "
         (lambda: dbsp.rolling(dbsp.sum("x"), rows=1, range=1), "either rows or a range"),
         (lambda: dbsp.rolling(dbsp.sum("x"), rows=(1, -2)), "a frame ends before it starts"),
         (lambda: dbsp.rolling(dbsp.sum("x"), rows=1.5), "counted in whole numbers"),
-        (lambda: dbsp.rolling(dbsp.count_distinct("x"), rows=1), "rolling takes an aggregate of these"),
+        (lambda: dbsp.rolling(dbsp.array_agg("x", order_by="x"), rows=1), "rolling takes an aggregate of these"),
         (lambda: dbsp.rolling("x", rows=1), "rolling takes an aggregate"),
         (lambda: rolled("f", 1), "values have distances"),
         (lambda: rolled("k", 1), "values have distances"),
@@ -99,6 +102,43 @@ def test_a_window_without_an_order_is_the_whole_partition() -> None:
 
 def row(k: str, x: int) -> dict[str, Any]:
     return {"k": k, "at": None, "day": None, "x": x, "f": None}
+
+
+def test_lists_and_structs_are_counted_and_the_commonest_struct_is_found() -> None:
+    kinds = {"at": dbsp.INT64, "names": dbsp.list_of(dbsp.STRING), "place": dbsp.struct_of({"x": dbsp.INT64})}
+    table = dbsp.table("seen", kinds)
+    view = table.window(order_by="at").select(
+        "at",
+        names=dbsp.rolling(dbsp.count_distinct("names"), rows=2),
+        places=dbsp.rolling(dbsp.count_distinct("place"), rows=2),
+        usual=dbsp.rolling(dbsp.mode("place"), rows=2),
+    )
+    rows = [
+        {"at": 1, "names": ["a", None], "place": {"x": 1}},
+        {"at": 2, "names": [], "place": {"x": None}},
+        {"at": 3, "names": ["a", None], "place": {"x": None}},
+        {"at": 4, "names": None, "place": None},
+    ]
+    with dbsp.open(dbsp.circuit("demo", {"v": view})) as run:
+        run.push("seen", rows)
+        run.step()
+        one, none = {"x": 1}, {"x": None}
+        assert [r for r, _ in run.view("v").to_rows()] == [
+            (1, 1, 1, one),
+            (2, 2, 2, one),
+            (3, 2, 2, none),
+            (4, 2, 1, none),
+        ]
+        run.delete("seen", rows[1:2])
+        run.step()
+        assert [r for r, _ in run.view("v").to_rows()] == [(1, 1, 1, one), (3, 1, 2, one), (4, 1, 2, one)]
+
+
+def test_a_parameter_that_came_later_leaves_older_fingerprints_alone() -> None:
+    call = WindowCall(name="v", function="sum", column="x")
+    assert "other" not in _token_of(call)
+    assert "place" not in _token_of(call)
+    assert "other=y" in _token_of(replace(call, other="y")).replace("'", "").replace('"', "")
 
 
 BIG = 2**63 - 1

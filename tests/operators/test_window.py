@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cmp_to_key
+from functools import cmp_to_key, lru_cache
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dbsp
+from dbsp.operators.groups.covariance_part import Moments, PairCall, PairForm
+from dbsp.operators.groups.quantile_part import Place
+from dbsp.operators.order.frame_aggregates import COVARIANCES
 from dbsp.operators.order.window import Window
 from dbsp.operators.order.window_calls import WindowCall
 from dbsp.operators.order.window_places import Frame
-from tests.operators.driver import NAN, Driver, Rows, batch, total
+from dbsp.zset.kernels import variances
+from tests.operators.driver import NAN, Driver, Rows, batch, plain, total
 from tests.operators.histories import hashed, hashes
-from tests.operators.test_aggregates import variance_of
+from tests.operators.test_aggregates import commonest, cont, disc, variance_of
 from tests.pace import examples
 
 SCHEMA = dbsp.Schema.of({"p": dbsp.STRING, "s": dbsp.STRING, "t": dbsp.INT64, "x": dbsp.FLOAT64})
@@ -33,6 +39,7 @@ bounds = st.one_of(st.none(), st.integers(0, 4))
 items = st.tuples(st.sampled_from(["t", "s", "x"]), st.booleans(), st.booleans())
 orders = st.lists(items, min_size=1, max_size=2, unique_by=lambda item: item[0])
 BEHIND = 2
+OWN_TYPE = ("min", "max", "sum", "mode", "quantile_disc", "arg_min", "arg_max")
 pace = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 FUNCTIONS = {
@@ -64,12 +71,9 @@ def schema(calls: list[WindowCall]) -> dbsp.Schema:
 
 
 def type_of(call: WindowCall) -> Any:
-    if call.function in ("percent_rank", "cume_dist", "avg", "var_samp", "stddev_pop"):
+    if call.function in ("percent_rank", "cume_dist", "avg", "var_samp", "stddev_pop", "quantile_cont", *COVARIANCES):
         return dbsp.FLOAT64
-    if (
-        call.function in ("lag", "lead", "first_value", "last_value", "nth_value", "min", "max")
-        or call.function == "sum"
-    ):
+    if call.function in ("lag", "lead", "first_value", "last_value", "nth_value", *OWN_TYPE):
         return SCHEMA[str(call.column)].type
     return dbsp.INT64
 
@@ -124,7 +128,7 @@ class Expected:
                 found = [r[column] for r in rows if r[column] is not None or not call.skips]
                 place = {"first_value": 0, "last_value": len(found) - 1}.get(call.function, call.offset - 1)
                 return found[place] if 0 <= place < len(found) else None
-        return aggregate(call, [r[column] for i, r in enumerate(rows) if self.in_frame(call, at, i)])
+        return of_frame(call, [r for i, r in enumerate(rows) if self.in_frame(call, at, i)])
 
     def neighbour(self, call: WindowCall, at: int, column: int) -> Any:
         other = at + (call.offset if call.function == "lead" else -call.offset)
@@ -160,10 +164,27 @@ class Expected:
         )
 
 
+COUNTED: dict[str, Callable[[list[Any], Any], Any]] = {
+    "count_distinct": lambda some, _: len(set(plain(tuple(some)))),
+    "mode": lambda some, _: commonest(some),
+    "quantile_disc": lambda some, place: disc(some, place.part, place.whole),
+    "quantile_cont": lambda some, place: cont(some, place.part, place.whole),
+}
+
+
+def of_frame(call: WindowCall, held: list[tuple[Any, ...]]) -> Any:
+    column = COLUMNS.index(call.column) if call.column else 0
+    if call.other is not None:
+        return paired(call, [(row[column], row[COLUMNS.index(call.other)]) for row in held])
+    return aggregate(call, [row[column] for row in held])
+
+
 def aggregate(call: WindowCall, values: list[Any]) -> Any:
     some = [v for v in values if v is not None]
     if call.function == "count":
         return len(some) if call.column else len(values)
+    if call.function in COUNTED:
+        return COUNTED[call.function](some, call.place)
     if not some:
         return None
     if call.function == "var_samp":
@@ -176,6 +197,32 @@ def aggregate(call: WindowCall, values: list[Any]) -> Any:
     if math.inf in some or any(math.isnan(v) for v in some):
         return math.nan if any(math.isnan(v) for v in some) else math.inf
     return math.fsum(some) / (len(some) if call.function == "avg" else 1)
+
+
+@lru_cache(maxsize=1 << 16)
+def afresh(function: str, pairs: tuple[tuple[float, float], ...]) -> Any:
+    """A function of pairs (y, x) as a group of them has it, which other tests compare with fractions."""
+    keys = dbsp.Schema.of({"g": dbsp.INT64})
+    form = PairForm(keys=keys, x="x", y="y")
+    rows = batch(dbsp.Schema.of({"g": dbsp.INT64, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64}), [((0, *p), 1) for p in pairs])
+    bins = form.of(rows)
+    made = Moments.room(1)
+    order, ends = np.arange(len(bins)), np.array([0, len(bins)])
+    which = np.asarray(bins.columns[1]).astype(np.int16) if len(bins) else np.zeros(0, np.int16)
+    assert variances.bin_moments(order, ends, which, np.ascontiguousarray(bins.weights), *made.parts())
+    return PairCall(name="v", text=function, function=function).column(made)[0].as_py()
+
+
+def paired(call: WindowCall, pairs: list[tuple[Any, Any]]) -> Any:
+    """Of a value and what it goes with."""
+    some = [pair for pair in pairs if None not in pair]
+    if call.function in COVARIANCES:
+        return afresh(call.function, tuple((float(y), float(x)) for y, x in some))
+    if not some:
+        return None
+    extreme = min if call.function == "arg_min" else max
+    best = extreme(((math.isnan(by), by) for _, by in some), key=lambda key: (key[0], 0.0 if key[0] else key[1]))
+    return min(value for value, by in some if math.isnan(by) == best[0] and (best[0] or by == best[1]))
 
 
 def wanted(held: list[tuple[Any, ...]], order: list[tuple[str, bool, bool]], calls: list[WindowCall]) -> Rows:
@@ -243,25 +290,58 @@ def over(frame: Frame) -> list[WindowCall]:
     ]
 
 
+def sorted_over(frame: Frame) -> list[WindowCall]:
+    return [
+        WindowCall(name="kinds", function="count_distinct", column="x", frame=frame),
+        WindowCall(name="texts", function="count_distinct", column="s", frame=frame),
+        WindowCall(name="usual", function="mode", column="x", frame=frame),
+        WindowCall(name="text", function="mode", column="s", frame=frame),
+        WindowCall(
+            name="third", function="quantile_disc", column="s", frame=frame, place=Place(part=1, whole=3, between=False)
+        ),
+        WindowCall(
+            name="most", function="quantile_cont", column="x", frame=frame, place=Place(part=9, whole=10, between=True)
+        ),
+        WindowCall(
+            name="middle", function="quantile_cont", column="t", frame=frame, place=Place(part=1, whole=2, between=True)
+        ),
+        WindowCall(name="low", function="arg_min", column="s", other="x", frame=frame),
+        WindowCall(name="high", function="arg_max", column="t", other="x", frame=frame),
+    ]
+
+
+def paired_over(frame: Frame) -> list[WindowCall]:
+    others = {"corr": "x"}
+    return [
+        WindowCall(name=name, function=name, column="x", other=others.get(name, "t"), frame=frame)
+        for name in COVARIANCES
+    ]
+
+
+SEVERAL = {"sums and extremes": over, "what sorts its values": sorted_over, "pairs": paired_over}
+
+
+@pytest.mark.parametrize("several", SEVERAL)
 @pace
 @given(first=many, history=changes, order=orders, bits=hashes, frame=st.tuples(bounds, bounds), across=st.booleans())
 def test_a_frame_of_rows_holds_them(
-    first: list[Any], history: list[Any], order: list[Any], bits: int | None, frame: Any, across: bool
+    several: str, first: list[Any], history: list[Any], order: list[Any], bits: int | None, frame: Any, across: bool
 ) -> None:
     if across and None not in frame:
         frame = max(frame), -min(frame)
-    check(over(Frame(kind="rows", preceding=frame[0], following=frame[1])), order, first, history, bits)
+    check(SEVERAL[several](Frame(kind="rows", preceding=frame[0], following=frame[1])), order, first, history, bits)
 
 
+@pytest.mark.parametrize("several", SEVERAL)
 @pace
 @given(first=many, history=changes, bits=hashes, frame=st.tuples(bounds, bounds), by=items, side=st.integers(0, 2))
 def test_a_frame_of_a_range_holds_what_is_near(
-    first: list[Any], history: list[Any], bits: int | None, frame: Any, by: Any, side: int
+    several: str, first: list[Any], history: list[Any], bits: int | None, frame: Any, by: Any, side: int
 ) -> None:
     far, near = frame if frame[0] is None else (frame[0], -min(frame[0], frame[1] or 0))
     frame = frame if not side else (far, near if far is not None else -2)
     frame = frame[::-1] if side == BEHIND else frame
-    calls = over(Frame(kind="range", preceding=frame[0], following=frame[1]))
+    calls = SEVERAL[several](Frame(kind="range", preceding=frame[0], following=frame[1]))
     check(calls, [("t", by[1], by[2])], first, history, bits)
 
 

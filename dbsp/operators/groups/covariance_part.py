@@ -66,7 +66,7 @@ class PairForm:
         for column in columns:
             some = valid_rows(column)
             valid = valid if some is None else valid & some
-        x, y = (_float_bits(column) for column in columns)
+        x, y = (number_bits(column) for column in columns)
         weight = np.ascontiguousarray(batch.weight)
         count = variances.pair_bins(x, y, valid, weight, runs.order, runs.starts, group, bins, sums)
         if count < 0:
@@ -76,7 +76,7 @@ class PairForm:
         return Batch(schema=self.arrangement().schema, columns=made, weights=sums[:count])
 
 
-def _float_bits(column: pa.Array) -> Sums:
+def number_bits(column: pa.Array) -> Sums:
     """Numbers of any type as the bits of 64-bit floats, the nearest ones; anything where null."""
     if not pa.types.is_floating(column.type):
         column = column.cast(FLOAT64, safe=False)
@@ -95,6 +95,19 @@ class Moments:
     found: Floats
     exponents: Sums
     covariances: Floats
+
+    @staticmethod
+    def room(groups: int) -> Moments:
+        """Not filled in yet."""
+        return Moments(
+            count=np.empty(groups, np.int64), special=np.empty((groups, 2), np.int64),
+            found=np.empty((groups, variances.MOMENTS)), exponents=np.empty((groups, variances.MOMENTS), np.int64),
+            covariances=np.empty((groups, 2)),
+        )  # fmt: skip
+
+    def parts(self) -> tuple[Sums, Sums, Floats, Sums, Floats]:
+        """As a kernel fills them in."""
+        return self.count, self.special, self.found, self.exponents, self.covariances
 
     def above(self, which: int) -> Mask:
         """Where a difference is positive."""
@@ -162,12 +175,8 @@ class CovariancePart(BinnedPart):
     def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
         """The columns, out of (group, bin) rows in any order."""
         order, offsets = partition_by(group, groups)
-        made = Moments(
-            count=np.empty(groups, np.int64), special=np.empty((groups, 2), np.int64),
-            found=np.empty((groups, variances.MOMENTS)), exponents=np.empty((groups, variances.MOMENTS), np.int64),
-            covariances=np.empty((groups, 2)),
-        )  # fmt: skip
-        out = (made.count, made.special, made.found, made.exponents, made.covariances)
-        if not variances.bin_moments(order, offsets, np.ascontiguousarray(bins), np.ascontiguousarray(sums), *out):
+        made = Moments.room(groups)
+        rows = np.ascontiguousarray(bins), np.ascontiguousarray(sums)
+        if not variances.bin_moments(order, offsets, *rows, *made.parts()):
             raise CapacityError("a covariance overflows its bins: rows_max=134217728", OVERFLOW_HINT)
         return Values(columns=tuple(call.column(made) for call in self.calls))

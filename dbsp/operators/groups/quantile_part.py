@@ -55,6 +55,10 @@ class Place:
     whole: int
     between: bool
 
+    def __str__(self) -> str:
+        """As a fraction."""
+        return f"{self.part}/{self.whole}"
+
     def index(self, count: Counts) -> Counts:
         """The place from 0, of the lower of the two values where it lies between two."""
         if self.between:
@@ -121,10 +125,10 @@ class QuantilePart(ValuePart):
             return Values(columns=(lower,))
         upper = first_values(heaps.spines[_HIGH], heaps.groups, high_order, self.value)
         upper = pc.if_else(pa.array(in_low > self.place.index(total) + 1), lower, upper)
-        return Values(columns=(_between(lower, upper, self.place.beyond(total)),))
+        return Values(columns=(value_between(lower, upper, self.place.beyond(total)),))
 
 
-def _between(lower: pa.Array, upper: pa.Array, beyond: npt.NDArray[np.float64]) -> pa.Array:
+def value_between(lower: pa.Array, upper: pa.Array, beyond: npt.NDArray[np.float64]) -> pa.Array:
     """The value that far between the two, as float64; the lower one itself where it lies on it."""
     valid = np.asarray(lower.is_valid())
     low, high = _floats(lower), _floats(upper)

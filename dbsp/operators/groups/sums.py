@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.operators.columns import column_of
-from dbsp.operators.groups.limbs import fits_decimal, fits_int64, joined, quotients
+from dbsp.operators.groups.limbs import fits_decimal, fits_int64, joined, nearest_quotients, quotients
 from dbsp.zset.arrays import from_values
 
 Sums = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class Summed:
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """The mean of numbers with so many decimal places."""
+    """The mean of numbers with so many decimal places: a float64; of durations the nearest duration."""
 
     scale: int
 
@@ -65,5 +65,8 @@ class Averaged:
         count = np.ascontiguousarray(sums[0][:, 0])
         valid = count != 0
         low, high, fits = joined(sums[1])
-        means = quotients(low, high, np.where(valid, count, 1), self.scale)
+        divisors = np.where(valid, count, 1)
+        if pa.types.is_duration(type_):
+            return column_of(nearest_quotients(low, high, divisors), valid & fits, type_), valid & ~fits
+        means = quotients(low, high, divisors, self.scale)
         return column_of(means, valid & fits, type_), valid & ~fits

@@ -5,32 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbsp.errors import CapacityError, InternalError
-from dbsp.operators.columns import column_of
-from dbsp.operators.groups.limbs import limbs_of, square_limbs_of
-from dbsp.operators.groups.linear_part import Measure
-from dbsp.operators.groups.measures import Limbs, Squares, Valid
-from dbsp.operators.groups.sums import Averaged, Summed
+from dbsp.errors import InternalError
+from dbsp.operators.groups.quantile_part import Place
+from dbsp.operators.order.frame_aggregates import AGGREGATES, over_frames
 from dbsp.operators.order.window_places import I64, Edge, Frame, Mask, Places
-from dbsp.zset.arrays import canonical_floats, from_values, gather, join, valid_rows, value_view
-from dbsp.zset.kernels import OVERFLOW_HINT, floats, frames, variances
-from dbsp.zset.order import sort_columns
+from dbsp.zset.arrays import from_values, gather, join, valid_rows
 from dbsp.zset.schema import FLOAT64, INT64, Schema
 
 NEIGHBOURS = ("lag", "lead")
 EDGES = ("first_value", "last_value", "nth_value")
 SHIFTING = ("row_number", "rank")
 WHOLE = ("dense_rank", "percent_rank", "cume_dist", "ntile")
-VARIANCES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
-AGGREGATES = ("count", "sum", "avg", "min", "max", *VARIANCES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +30,8 @@ class WindowCall:
     """One function: its name in the output, what it is, of which column, and its parameters.
 
     `offset` is how far lag and lead look, the place of nth_value, or the parts of ntile; `default` a column for where there is no
-    such row; with `skips` only rows count where `column` is not null.
+    such row; with `skips` only rows count where `column` is not null. `other` is an aggregate's second column, `place` which
+    quantile it is.
     """
 
     name: str
@@ -48,10 +41,14 @@ class WindowCall:
     default: str | None = None
     frame: Frame | None = None
     skips: bool = False
+    other: str | None = field(default=None, metadata={"later": True})
+    place: Place | None = field(default=None, metadata={"later": True})
 
     def __str__(self) -> str:
         """Much as in SQL."""
-        values = [str(v) for v in (self.column, self.offset or None, self.default) if v is not None]
+        values = [
+            str(v) for v in (self.column, self.other, self.place, self.offset or None, self.default) if v is not None
+        ]
         over = f" over {self.frame}" if self.frame is not None else " ignore nulls" if self.skips else ""
         return f"{self.name} = {self.function}({', '.join(values)}){over}"
 
@@ -84,7 +81,7 @@ class WindowCall:
     def values(self, places: Places, schema: Schema) -> tuple[pa.Array, Mask | None]:
         """The column, and which places have a value that does not fit its type."""
         if self.function in AGGREGATES:
-            return self._aggregate(places, schema)
+            return over_frames(self, places, schema)
         if self.function in (*NEIGHBOURS, *EDGES):
             return self._moved(places), None
         return self._place(places), None
@@ -134,85 +131,6 @@ class WindowCall:
         inside = (at >= 0) & (at < len(some))
         found = some[np.clip(at, 0, len(some) - 1)] if len(some) else places.at
         return np.where(inside, found, -1)
-
-    def _aggregate(self, places: Places, schema: Schema) -> tuple[pa.Array, Mask | None]:
-        """An aggregate of each place's frame."""
-        if self.frame is None:
-            raise InternalError("an aggregate over a window has a frame")
-        starts, ends = places.frames(self.frame)
-        if self.column is None:
-            return from_values(ends - starts, INT64), None
-        array = places.rows.column(self.column)
-        valid = valid_rows(array)
-        valid = np.ones(len(array), np.bool_) if valid is None else valid
-        if self.function == "count":
-            return from_values(_between(valid.astype(np.int64), starts, ends), INT64), None
-        if self.function in ("min", "max"):
-            return _extreme(array, valid, starts, ends, greatest=self.function == "max"), None
-        if self.function in VARIANCES:
-            return self._variance(places, array, valid, (starts, ends)), None
-        if pa.types.is_floating(array.type):
-            return self._float_sum(array, valid, starts, ends), None
-        sums = _sums(places, (Valid(self.column), Limbs(self.column, limbs_of(array.type))), (starts, ends))
-        scale = array.type.scale if pa.types.is_decimal(array.type) else 0
-        finish = Summed() if self.function == "sum" else Averaged(scale)
-        return finish.column(sums, schema[self.name].type)
-
-    def _variance(self, places: Places, array: pa.Array, valid: Mask, frame: tuple[I64, I64]) -> pa.Array:
-        """The exact variance or standard deviation of each frame, rounded once."""
-        less, result = int(self.function.endswith("samp")), np.empty(len(valid), np.float64)
-        if pa.types.is_floating(array.type):
-            bits = np.ascontiguousarray(value_view(array).astype(np.float64)).view(np.int64)
-            count = np.empty(len(valid), np.int64)
-            fits = variances.slide_variances(bits, valid, *frame, less, result, count)
-        else:
-            column, type_ = str(self.column), array.type
-            measures = Valid(column), Limbs(column, limbs_of(type_)), Squares(column, square_limbs_of(type_))
-            counts, ones, squares = _sums(places, measures, frame)
-            scale, count = type_.scale if pa.types.is_decimal(type_) else 0, counts[:, 0].copy()
-            fits = variances.limb_variances(count, ones, squares, less, scale, result)
-        if not fits:
-            raise CapacityError("a variance has too many rows: rows_max=268435456", OVERFLOW_HINT)
-        values = np.sqrt(result) if self.function.startswith("stddev") else result
-        return canonical_floats(column_of(values, count > less, FLOAT64))
-
-    def _float_sum(self, array: pa.Array, valid: Mask, starts: I64, ends: I64) -> pa.Array:
-        """The exact sum or mean of each frame, rounded once."""
-        bits = np.ascontiguousarray(value_view(array).astype(np.float64)).view(np.int64)
-        total, count = np.empty(len(starts), np.float64), np.empty(len(starts), np.int64)
-        if not floats.slide_bins(bits, valid, starts, ends, total, count):
-            raise CapacityError("a sum of floats overflows its bins: rows_max=268435456", OVERFLOW_HINT)
-        some = count != 0
-        if self.function == "avg":
-            total = total / np.where(some, count, 1)
-        return canonical_floats(column_of(total, some, FLOAT64))
-
-
-def _sums(places: Places, measures: Sequence[Measure], frame: tuple[I64, I64]) -> list[I64]:
-    """The sums of each measure over each frame."""
-    return [
-        np.ascontiguousarray(np.column_stack([_between(s, *frame) for s in measure.of(places.rows)]))
-        for measure in measures
-    ]
-
-
-def _between(values: I64, starts: I64, ends: I64) -> I64:
-    """The sum of each frame's values."""
-    sums = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=sums[1:])
-    return np.asarray(sums[ends] - sums[starts])
-
-
-def _extreme(array: pa.Array, valid: Mask, starts: I64, ends: I64, *, greatest: bool) -> pa.Array:
-    """The least or greatest value of each frame, null where it has none."""
-    order = sort_columns([array], np.zeros(len(array), np.int64))
-    ranks = np.empty(len(array), np.int64)
-    ranks[order] = np.arange(len(array))[::-1] if greatest else np.arange(len(array))
-    found = np.empty(len(array), np.int64)
-    frames.slide_least(np.where(valid, ranks, -1), starts, ends, found)
-    if (found >= 0).all():
-        return gather(array, found)
-    return pc.take(array, pa.array(found, INT64, mask=found < 0))
 
 
 def _tile(within: I64, size: I64, parts: int) -> npt.NDArray[np.int64]:

@@ -1,11 +1,14 @@
-"""Kernels that slide a frame over sorted rows."""
+"""Kernels that slide a frame over sorted rows.
+
+Neither the starts nor the ends of frames ever go back, so every row enters once and leaves once.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import types
 
-from dbsp.zset.kernels.kernel import kernel, reads, writes
+from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
 
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 
@@ -14,8 +17,7 @@ _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 def slide_least(ranks, starts, ends, found):  # type: ignore[no-untyped-def]
     """Where the least rank of each frame [start, end) is, -1 if it has none; a negative rank is no value.
 
-    Neither starts nor ends ever go back, so each row is looked at twice: the queue holds, in order of place and of rank,
-    the rows that a later frame may still want.
+    The queue holds, in order of place and of rank, the rows that a later frame may still want.
     """
     queue = np.empty(len(ranks), np.int64)
     head, tail, high = np.int64(0), np.int64(0), np.int64(0)
@@ -31,3 +33,112 @@ def slide_least(ranks, starts, ends, found):  # type: ignore[no-untyped-def]
         while head < tail and queue[head] < starts[i]:
             head += 1
         found[i] = queue[head] if head < tail else -1
+
+
+@kernel(types.void(_I64, types.int64, _I64, _I64, _I64_OUT))
+def slide_distinct(codes, values, starts, ends, found):  # type: ignore[no-untyped-def]
+    """How many different codes each frame [start, end) holds, each below `values`; a negative code is no value."""
+    held = np.zeros(values, np.int64)
+    low, high, distinct = np.int64(0), np.int64(0), np.int64(0)
+    for i in range(len(starts)):
+        while low < starts[i]:
+            if low < high and codes[low] >= 0:
+                held[codes[low]] -= 1
+                distinct -= np.int64(held[codes[low]] == 0)
+            low += 1
+        high = max(high, low)
+        while high < ends[i]:
+            if codes[high] >= 0:
+                distinct += np.int64(held[codes[high]] == 0)
+                held[codes[high]] += 1
+            high += 1
+        found[i] = distinct
+
+
+@helper
+def _recount(held, best, code, by):  # type: ignore[no-untyped-def]
+    """Count a code up or down, and see who wins on its way up the tree; the lesser one of two that tie."""
+    held[code] += by
+    node = (len(held) + code) >> 1
+    while node > 0:
+        left, right = best[2 * node], best[2 * node + 1]
+        best[node] = left if held[left] >= held[right] else right
+        node >>= 1
+
+
+@kernel(types.void(_I64, types.int64, _I64, _I64, _I64_OUT))
+def slide_mode(codes, values, starts, ends, found):  # type: ignore[no-untyped-def]
+    """The code that each frame [start, end) holds most often, the least of those that do, -1 if it has none.
+
+    `best` is a tournament: node i has the winner of nodes 2 i and 2 i + 1, and the leaves are the codes.
+    """
+    leaves = np.int64(1)
+    while leaves < values:
+        leaves *= 2
+    held, best = np.zeros(leaves, np.int64), np.zeros(2 * leaves, np.int64)
+    for leaf in range(leaves):
+        best[leaves + leaf] = leaf
+    for step in range(1, leaves):
+        best[leaves - step] = best[2 * (leaves - step)]
+    low, high = np.int64(0), np.int64(0)
+    for i in range(len(starts)):
+        while low < starts[i]:
+            if low < high and codes[low] >= 0:
+                _recount(held, best, codes[low], -1)
+            low += 1
+        high = max(high, low)
+        while high < ends[i]:
+            if codes[high] >= 0:
+                _recount(held, best, codes[high], 1)
+            high += 1
+        found[i] = best[1] if held[best[1]] > 0 else -1
+
+
+@helper
+def _count_rank(tree, rank, by):  # type: ignore[no-untyped-def]
+    """Count a rank in a tree of partial sums: slot i has the sum of as many ranks up to i as its lowest set bit says."""
+    at = rank + 1
+    while at < len(tree):
+        tree[at] += by
+        at += at & -at
+
+
+@helper
+def _nth_rank(tree, wanted):  # type: ignore[no-untyped-def]
+    """The rank that has `wanted` counted ranks below it; there are more than that."""
+    step = np.int64(1)
+    while 2 * step < len(tree):
+        step *= 2
+    at, left = np.int64(0), wanted
+    while step > 0:
+        if at + step < len(tree) and tree[at + step] <= left:
+            at += step
+            left -= tree[at]
+        step >>= 1
+    return at
+
+
+@kernel(types.void(_I64, types.int64, _I64, _I64, _I64, _I64_OUT, _I64_OUT))
+def slide_nth(ranks, values, starts, ends, wanted, lower, upper):  # type: ignore[no-untyped-def]
+    """The rank at the wanted place, from 0, of each frame [start, end), and the one behind it, or the same if it is the last.
+
+    Ranks are different and below `values`; a negative one is no value. Both are -1 where the frame has too few.
+    """
+    tree = np.zeros(values + 1, np.int64)
+    low, high, held = np.int64(0), np.int64(0), np.int64(0)
+    for i in range(len(starts)):
+        while low < starts[i]:
+            if low < high and ranks[low] >= 0:
+                _count_rank(tree, ranks[low], -1)
+                held -= 1
+            low += 1
+        high = max(high, low)
+        while high < ends[i]:
+            if ranks[high] >= 0:
+                _count_rank(tree, ranks[high], 1)
+                held += 1
+            high += 1
+        lower[i], upper[i] = -1, -1
+        if wanted[i] < held:
+            lower[i] = _nth_rank(tree, wanted[i])
+            upper[i] = _nth_rank(tree, wanted[i] + 1) if wanted[i] + 1 < held else lower[i]

@@ -464,6 +464,53 @@ def _held(rows, bin_, sums, held):  # type: ignore[no-untyped-def]
     return True
 
 
+@helper
+def _moments(held, g, count, special, moments, exponents, covariances, limbs, long):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
+    """Write what `bin_moments` gives of one group's sums; False with too many pairs. `limbs` and `long` are room to work in."""
+    n = held[X, SPECIALS + COUNT]
+    count[g] = n
+    for which in range(2):
+        found = held[which, SPECIALS + NANS] != 0 or held[which, SPECIALS + PLUS_INFINITIES] != 0
+        special[g, which] = np.int64(found or held[which, SPECIALS + MINUS_INFINITIES] != 0)
+    moments[g, :] = 0.0
+    exponents[g, :] = 0
+    covariances[g, :] = 0.0
+    if n >= ROWS_MAX:
+        return False
+    if n <= 0:
+        return True
+    first, second, out, work = long[0], long[1], long[2], long[3]
+    n_limbs = long[4]
+    n_limbs[0] = np.uint64(n)
+    number = (n_limbs, 1, False)
+    x_used, x_negative = _carry(held[X], SPECIALS, BINS, limbs[X])
+    y_used, y_negative = _carry(held[Y], SPECIALS, BINS, limbs[Y])
+    xx_used, xx_negative = _carry(held[XX], SPECIALS, BINS, limbs[XX])
+    yy_used, yy_negative = _carry(held[YY], SPECIALS, BINS, limbs[YY])
+    xy_used, xy_negative = _carry(held[XY], SPECIALS, BINS, limbs[XY])
+    x, y = (limbs[X], x_used, x_negative), (limbs[Y], y_used, y_negative)
+    xx, yy = (limbs[XX], xx_used, xx_negative), (limbs[YY], yy_used, yy_negative)
+    xy = (limbs[XY], xy_used, xy_negative)
+    for which in range(MOMENTS):
+        unit = -2148
+        if which == 0:
+            used, negative = _minor(number, xy, x, y, first, second, out)
+            for less in range(min(n, 2)):
+                value = _covariance(out, used, n, less, work)
+                covariances[g, less] = -value if negative else value
+        elif which == 1:
+            used, negative = _minor(number, xx, x, x, first, second, out)
+        elif which == 2:  # noqa: PLR2004 (the third)
+            used, negative = _minor(number, yy, y, y, first, second, out)
+        else:
+            used, negative = _minor(y, xx, x, xy, first, second, out)
+            unit = -3222
+        value = _nearest(out, used, False, -32 * used)
+        moments[g, which] = -value if negative else value
+        exponents[g, which] = 32 * used + unit
+    return True
+
+
 @kernel(types.boolean(_I64, _I64, _I16, _W, _I64_OUT, _W_OUT, _WF_OUT, _W_OUT, _WF_OUT))
 def bin_moments(order, offsets, bin_, sums, count, special, moments, exponents, covariances):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
     """Per group, out of its (bin, sums) rows, what regression needs; False on overflow.
@@ -472,50 +519,31 @@ def bin_moments(order, offsets, bin_, sums, count, special, moments, exponents, 
     rounded to a float in (-1, 1) times 2**exponent, and the two covariances, of the population and of the sample.
     """
     held = np.zeros((5, SLOTS), np.int64)
-    limbs = np.zeros((5, LIMBS), np.uint64)
-    n_limbs = np.zeros(1, np.uint64)
-    first, second = np.zeros(LONG, np.uint64), np.zeros(LONG, np.uint64)
-    out, work = np.zeros(LONG, np.uint64), np.zeros(LONG, np.uint64)
+    limbs, long = np.zeros((5, LIMBS), np.uint64), np.zeros((5, LONG), np.uint64)
     for g in range(len(count)):
         if not _held(order[offsets[g] : offsets[g + 1]], bin_, sums, held):
             return False
-        n = held[X, SPECIALS + COUNT]
-        count[g] = n
-        for which in range(2):
-            found = held[which, SPECIALS + NANS] != 0 or held[which, SPECIALS + PLUS_INFINITIES] != 0
-            special[g, which] = np.int64(found or held[which, SPECIALS + MINUS_INFINITIES] != 0)
-        moments[g, :] = 0.0
-        exponents[g, :] = 0
-        covariances[g, :] = 0.0
-        if n >= ROWS_MAX:
+        if not _moments(held, g, count, special, moments, exponents, covariances, limbs, long):
             return False
-        if n <= 0:
-            continue
-        n_limbs[0] = np.uint64(n)
-        number = (n_limbs, 1, False)
-        x_used, x_negative = _carry(held[X], SPECIALS, BINS, limbs[X])
-        y_used, y_negative = _carry(held[Y], SPECIALS, BINS, limbs[Y])
-        xx_used, xx_negative = _carry(held[XX], SPECIALS, BINS, limbs[XX])
-        yy_used, yy_negative = _carry(held[YY], SPECIALS, BINS, limbs[YY])
-        xy_used, xy_negative = _carry(held[XY], SPECIALS, BINS, limbs[XY])
-        x, y = (limbs[X], x_used, x_negative), (limbs[Y], y_used, y_negative)
-        xx, yy = (limbs[XX], xx_used, xx_negative), (limbs[YY], yy_used, yy_negative)
-        xy = (limbs[XY], xy_used, xy_negative)
-        for which in range(MOMENTS):
-            unit = -2148
-            if which == 0:
-                used, negative = _minor(number, xy, x, y, first, second, out)
-                for less in range(min(n, 2)):
-                    value = _covariance(out, used, n, less, work)
-                    covariances[g, less] = -value if negative else value
-            elif which == 1:
-                used, negative = _minor(number, xx, x, x, first, second, out)
-            elif which == 2:  # noqa: PLR2004 (the third)
-                used, negative = _minor(number, yy, y, y, first, second, out)
-            else:
-                used, negative = _minor(y, xx, x, xy, first, second, out)
-                unit = -3222
-            value = _nearest(out, used, False, -32 * used)
-            moments[g, which] = -value if negative else value
-            exponents[g, which] = 32 * used + unit
+    return True
+
+
+@kernel(types.boolean(_I64, _I64, _FLAGS, _I64, _I64, _I64_OUT, _W_OUT, _WF_OUT, _W_OUT, _WF_OUT))
+def slide_moments(x, y, valid, starts, ends, count, special, moments, exponents, covariances):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
+    """What `bin_moments` gives, of each frame [start, end) of pairs; neither ever goes back. False on overflow."""
+    held = np.zeros((5, SLOTS), np.int64)
+    limbs, long = np.zeros((5, LIMBS), np.uint64), np.zeros((5, LONG), np.uint64)
+    low, high = np.int64(0), np.int64(0)
+    for i in range(len(starts)):
+        while low < starts[i]:
+            if low < high and valid[low] and _add_pair(held, x[low], y[low], -1) == -2:  # noqa: PLR2004 (overflow)
+                return False
+            low += 1
+        high = max(high, low)
+        while high < ends[i]:
+            if valid[high] and _add_pair(held, x[high], y[high], 1) == -2:  # noqa: PLR2004 (overflow)
+                return False
+            high += 1
+        if not _moments(held, i, count, special, moments, exponents, covariances, limbs, long):
+            return False
     return True

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import dbsp
+from tests.laws.families.groups import PAIRS, SMALL
 from tests.laws.relation import Relation
 
 COLUMNS = ("b", "a", "f")
@@ -146,11 +147,7 @@ def end(bound: int | None, side: str) -> str:
 def rolled(
     r: Relation, kind: str, frame: tuple[int | None, int | None], partition: tuple[str, ...], order: list[Item]
 ) -> Relation:
-    if kind == "range":
-        order = [("a", order[0][1], order[0][2])]
-    text = f"{kind} between {end(frame[0], 'preceding')} and {end(frame[1], 'following')}"
-    window = over(partition, sql(order, total=kind == "rows"), text)
-    limits: Any = {kind: frame}
+    order, window, limits = framed(kind, frame, partition, order)
     seen = r.stream.window(partition, by(order)).with_columns(
         n=dbsp.rolling(dbsp.count("a"), **limits),
         m=dbsp.rolling(dbsp.avg("a"), **limits),
@@ -177,6 +174,78 @@ def rolled(
     )
 
 
+Frame = tuple[int | None, int | None]
+
+
+def framed(kind: str, frame: Frame, partition: tuple[str, ...], order: list[Item]) -> tuple[list[Item], str, Any]:
+    """The order, which a range has one of, the window in SQL, and the frame in Python."""
+    if kind == "range":
+        order = [("a", order[0][1], order[0][2])]
+    text = f"{kind} between {end(frame[0], 'preceding')} and {end(frame[1], 'following')}"
+    return order, over(partition, sql(order, total=kind == "rows"), text), {kind: frame}
+
+
+def rolled_values(r: Relation, kind: str, frame: Frame, partition: tuple[str, ...], order: list[Item]) -> Relation:
+    """What sorts or counts the values of a frame."""
+    order, window, limits = framed(kind, frame, partition, order)
+    some = dbsp.col("f").is_not_null()
+    seen = r.stream.window(partition, by(order)).with_columns(
+        usual=dbsp.rolling(dbsp.mode("b"), **limits),
+        late=dbsp.rolling(dbsp.quantile_disc("b", 0.75), **limits),
+        most=dbsp.rolling(dbsp.arg_max("b", "f"), **limits),
+        few=dbsp.rolling(dbsp.count_distinct("f"), **limits),
+        kinds=dbsp.rolling(dbsp.count_distinct("b").where(some), **limits),
+        middle=dbsp.rolling(dbsp.median("a").where(some), **limits),
+        low=dbsp.rolling(dbsp.quantile_disc("f", 0.25), **limits),
+        every=dbsp.rolling(dbsp.bool_and(dbsp.col("f") > 0), **limits),
+    )
+    number = dbsp.col("few") * 100 + dbsp.col("kinds") * 10 + dbsp.when(dbsp.col("every"), 1).otherwise(0)
+    held = "from (select unnest(held) as v) where v.b is not null"
+    commonest = f"select v.b {held} group by v.b order by count(*) desc, v.b limit 1"
+    most = f"select v.b {held} and v.f is not null order by v.f desc, v.b limit 1"
+    return Relation(
+        seen.select(
+            b=dbsp.concat_ws("|", dbsp.col("usual"), dbsp.col("late"), dbsp.col("most")),
+            a=number.cast(dbsp.INT64),
+            f=dbsp.coalesce(dbsp.col("middle"), dbsp.col("low")),
+        ),
+        f"select concat_ws('|', ({commonest}), late, ({most})) as b,"
+        " few * 100 + kinds * 10 + (case when every then 1 else 0 end) as a, coalesce(middle, low) as f from ("
+        f"select list({{'b': b, 'f': f}}) {window} as held, quantile_disc(b, 0.75) {window} as late,"
+        f" count(distinct f) {window} as few,"
+        f" count(distinct b) filter (where f is not null) {window} as kinds, quantile_disc(f, 0.25) {window} as low,"
+        f" median(a) filter (where f is not null) {window} as middle, bool_and(f > 0) {window} as every from ({r.sql}))",
+        (*r.operators, f"rolling_values_{kind}"),
+    )
+
+
+def rolled_pairs(
+    r: Relation, function: str, kind: str, frame: Frame, partition: tuple[str, ...], order: list[Item]
+) -> Relation:
+    """A function of pairs, rounded once by both sides."""
+    order, window, limits = framed(kind, frame, partition, order)
+    some = (dbsp.col("a").between(-100, 100)) & (dbsp.col("f").between(-100.0, 100.0))
+    seen = r.stream.window(partition, by(order)).with_columns(
+        v=dbsp.rolling(getattr(dbsp, function)("f", "a").where(some), **limits),
+        n=dbsp.rolling(dbsp.regr_count("f", "a").where(some), **limits),
+    )
+    sums = ", ".join(
+        f"{what} {window} as {name}"
+        for name, what in {
+            "n": "count(x)", "sx": "sum(x)", "sy": "sum(y)", "qx": "sum(x * x)", "qy": "sum(y * y)", "p": "sum(x * y)"
+        }.items()
+    )  # fmt: skip
+    few = f"{SMALL} and f between -100 and 100"
+    pairs = f"select *, case when {few} then a::double end as x, case when {few} then f end as y from ({r.sql})"
+    moments = "select *, n * p - sx * sy as xy, n * qx - sx * sx as xx, n * qy - sy * sy as yy"
+    moments += f" from (select b, {sums} from ({pairs}))"
+    return Relation(
+        seen.select("b", a="n", f=(dbsp.col("v") * 64).floor() / 64),
+        f"select b, n as a, floor(case when n > 0 then {PAIRS[function]} end * 64) / 64 as f from ({moments})",
+        (*r.operators, f"rolling_pairs_{kind}"),
+    )
+
+
 def frames(rows: bool) -> st.SearchStrategy[tuple[int | None, int | None]]:
     if not rows:
         return st.tuples(bounds, bounds)
@@ -186,6 +255,7 @@ def frames(rows: bool) -> st.SearchStrategy[tuple[int | None, int | None]]:
 
 def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
     """Relations made of others."""
+    functions = st.sampled_from(list(PAIRS))
     places = ["rank()", "dense_rank()", "percent_rank()", "cume_dist()", "ntile(3)"]
     values = st.sampled_from([("b", None), ("b", "none"), ("a", 7), ("a", None), ("f", 0.5)])
     return [
@@ -202,4 +272,8 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(past_nulls, inner, st.integers(1, 2), st.integers(1, 3), partitions, orders),
         st.builds(rolled, inner, st.just("rows"), frames(rows=True), partitions, orders),
         st.builds(rolled, inner, st.just("range"), frames(rows=False), partitions, orders),
+        st.builds(rolled_values, inner, st.just("rows"), frames(rows=True), partitions, orders),
+        st.builds(rolled_values, inner, st.just("range"), frames(rows=False), partitions, orders),
+        st.builds(rolled_pairs, inner, functions, st.just("rows"), frames(rows=True), partitions, orders),
+        st.builds(rolled_pairs, inner, functions, st.just("range"), frames(rows=False), partitions, orders),
     ]  # fmt: skip
