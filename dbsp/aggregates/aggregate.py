@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,9 +11,8 @@ from dbsp.aggregates.ordering import ComputedOrder
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import NotAValue
-from dbsp.expr.build import BEFORE, Expr, column_name, lit, unwrap, when
+from dbsp.expr.build import Expr, column_name, lit, unwrap, when
 from dbsp.expr.expression import ColumnRef, Expression, resolve
-from dbsp.expr.names import missing_column
 from dbsp.expr.other_names import AGGREGATE
 from dbsp.zset.schema import BOOL, OrderBy, Schema
 
@@ -24,7 +23,7 @@ class Aggregate(NotAValue):
 
     kind: Kind
     arguments: tuple[Expression, ...] = ()
-    order: tuple[OrderBy, ...] = ()
+    order: tuple[ComputedOrder, ...] = ()
     condition: Expression | None = None
 
     _CALLED: ClassVar[str] = "an aggregate"
@@ -61,22 +60,21 @@ class Aggregate(NotAValue):
 
     def resolved(self, schema: Schema) -> Aggregate:
         """With names and types checked; a filter is part of the arguments where nulls are left out anyway."""
-        for by in self.order:
-            if by.column not in schema:
-                raise missing_column(by.column, schema)
+        order = tuple(replace(by, expression=resolve(by.expression, schema)) for by in self.order)
         arguments = tuple(resolve(argument, schema) for argument in self.arguments)
         if self.condition is None:
-            return replace(self, arguments=arguments)
+            return replace(self, arguments=arguments, order=order)
         condition = resolve(self.condition, schema)
         if condition.type(schema) != BOOL:
             hint = f"write a comparison, such as ({condition}) != 0"
             raise CircuitError(f"where takes a condition: got={condition} type={condition.type(schema)}", hint)
         if self.kind.keeps_nulls:
-            return replace(self, arguments=arguments, condition=condition)
+            return replace(self, arguments=arguments, condition=condition, order=order)
         chosen = [
             when(Expr(condition), Expr(argument)).otherwise(None) for argument in arguments or (unwrap(lit(True)),)
         ]
-        return replace(self, arguments=tuple(resolve(unwrap(c), schema) for c in chosen), condition=None)
+        arguments = tuple(resolve(unwrap(c), schema) for c in chosen)
+        return replace(self, arguments=arguments, condition=None, order=order)
 
     def described(self, schema: Schema) -> tuple[Argument, ...]:
         """The resolved arguments for the type rule."""
@@ -98,15 +96,25 @@ def argument_of(value: Any) -> Expression:
         raise CircuitError(f"an aggregate takes a column name or an expression: got={value!r}", 'such as dbsp.sum("x")')
 
 
-def order_of(what: str, order_by: Any, needed: bool) -> tuple[OrderBy, ...]:
-    """The ordering columns of an aggregate, as a user may write them."""
+def order_of(what: str, order_by: Any, needed: bool) -> tuple[ComputedOrder, ...]:
+    """What an aggregate is ordered by, as a user may write it."""
     with located(user_line()):
         one = isinstance(order_by, str | OrderBy | ComputedOrder | Expr)
-        listed: Sequence[Any] = [order_by] if one else list(order_by or ())
-        plain = [item.expression if isinstance(item, ComputedOrder) else item for item in listed]
-        order = tuple(item if isinstance(item, OrderBy) else OrderBy(column_name(item, BEFORE)) for item in plain)
+        order = tuple(map(_ordered_by, [order_by] if one else list(order_by or ())))
         if needed and not order:
             raise CircuitError(
                 f"{what} needs an order: rows have none of their own", f'such as {what}("x", order_by="at")'
             )
         return order
+
+
+def _ordered_by(item: Any) -> ComputedOrder:
+    """A column name, an expression, or either with a direction."""
+    match item:
+        case ComputedOrder():
+            return item
+        case OrderBy(column=column, descending=descending, nulls_first=nulls_first):
+            return ComputedOrder(ColumnRef(column), descending, nulls_first)
+        case Expr():
+            return ComputedOrder(unwrap(item))
+    return ComputedOrder(ColumnRef(column_name(item)))

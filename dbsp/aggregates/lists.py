@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
+from dbsp.aggregates.ordering import Order
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
@@ -19,8 +20,6 @@ from dbsp.operators.groups.part import Positions
 from dbsp.operators.groups.row_form import value_name
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import STRING, Column, OrderBy, list_of
-
-Order = str | OrderBy | Expr | Sequence[str | OrderBy | Expr] | None
 
 
 def value_order(call: AggregateCall) -> tuple[OrderBy, ...]:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.expr.build import BEFORE, Expr, column_name, unwrap
-from dbsp.expr.expression import ColumnRef
+from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.zset.schema import OrderBy
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedOrder:
-    """An order by an expression, which becomes a column below what sorts by it."""
+    """An order by an expression: by what it is where it is a column, else by a column of it below what sorts by it."""
 
-    expression: Expr
+    expression: Expression
     descending: bool = False
     nulls_first: bool = False
 
 
+One = str | OrderBy | ComputedOrder | Expr
+Order = One | Sequence[One] | None
+"""What an aggregate is ordered by, as a user may write it."""
+
+
 def _by(column: str | Expr, descending: bool, nulls_first: bool) -> OrderBy | ComputedOrder:
     with located(user_line()):
-        if isinstance(column, Expr) and not isinstance(unwrap(column), ColumnRef):
-            return ComputedOrder(column, descending, nulls_first)
+        if (
+            isinstance(column, Expr) and type(unwrap(column)) is not ColumnRef
+        ):  # one of a stream is not known by its name
+            return ComputedOrder(unwrap(column), descending, nulls_first)
         return OrderBy(column_name(column, BEFORE), descending, nulls_first)
 
 

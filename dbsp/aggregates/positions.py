@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
+from dbsp.aggregates.ordering import ComputedOrder, Order
 from dbsp.expr.build import Expr
 from dbsp.operators.groups.first_part import FirstPart
 from dbsp.operators.groups.row_form import RowForm, value_name
@@ -135,13 +136,14 @@ def arg_max(argument: str | Expr, by: str | Expr) -> Aggregate:
 
 def first(
     argument: str | Expr,
-    order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] | None = None,
+    order_by: Order = None,
     *,
     ignore_nulls: bool = False,
 ) -> Aggregate:
     """The argument in the group's first row by `order_by`; where several tie, the least argument, nulls after all.
 
-    **Shape** the argument's type. A null is a value here, unless `ignore_nulls`: then it is the first that is none.
+    **Shape** the argument's type. A null is a value here, unless `ignore_nulls`: then it is the first that is none. `order_by`
+    may name fields of structs (`"address.zip"`) and hold expressions, as it may in `string_agg` and `array_agg`.
 
     **State** the argument and the ordering columns of each row, sorted. **Cost** the front of the changed groups, with all
     that ties in the first ordering column.
@@ -166,7 +168,7 @@ def first(
 
 def last(
     argument: str | Expr,
-    order_by: str | OrderBy | Expr | Sequence[str | OrderBy | Expr] | None = None,
+    order_by: Order = None,
     *,
     ignore_nulls: bool = False,
 ) -> Aggregate:
@@ -174,7 +176,7 @@ def last(
     return _placed(True, argument, order_of("dbsp.last", order_by, needed=True), ignore_nulls)
 
 
-def _placed(last: bool, argument: str | Expr, order: tuple[OrderBy, ...], ignore_nulls: bool) -> Aggregate:
+def _placed(last: bool, argument: str | Expr, order: tuple[ComputedOrder, ...], ignore_nulls: bool) -> Aggregate:
     """The first or last value, of all rows or of those that have one."""
     value = argument_of(argument)
     aggregate = Aggregate(FirstInOrder(last), (value,), order)

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked, VectorCall
-from dbsp.aggregates.lists import Order, value_order
+from dbsp.aggregates.lists import value_order
+from dbsp.aggregates.ordering import Order
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr

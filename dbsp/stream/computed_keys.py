@@ -94,6 +94,17 @@ def with_hidden_fields(
     return made, tuple(called.get(key, key) for key in keys)
 
 
+def with_hidden(stream: Handle, key: str, taken: Sequence[str], source: SourceLine | None) -> tuple[Stream, str]:
+    """The stream, and the column that a key is: of the field of a struct a new one, under a name that none of these has."""
+    path = path_of(key, stream.schema)
+    if path is None:
+        return stream._made(stream.node), key
+    name = f"__{key}"
+    while name in stream.schema or name in taken:
+        name = f"_{name}"
+    return _and(stream, {name: path}, source), name
+
+
 def _free(schema: Schema, added: Mapping[str, Expression]) -> str:
     """A name that no column has."""
     name = f"__key_{len(added)}"

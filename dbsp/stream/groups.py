@@ -25,7 +25,7 @@ from dbsp.stream.computed_keys import with_fields
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed_in_aggregate
 from dbsp.windows import WindowFunction
-from dbsp.zset.schema import INT64, Schema
+from dbsp.zset.schema import INT64, OrderBy, Schema
 
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
@@ -334,15 +334,13 @@ def _aggregate(name: str, aggregate: Any) -> Aggregate:
 
 def _expressions(aggregate: Aggregate) -> tuple[Expression, ...]:
     """What an aggregate computes per row."""
-    return aggregate.arguments if aggregate.condition is None else (*aggregate.arguments, aggregate.condition)
+    condition = () if aggregate.condition is None else (aggregate.condition,)
+    return (*aggregate.arguments, *condition, *(by.expression for by in aggregate.order))
 
 
 def _plain(aggregate: Aggregate) -> list[str]:
     """The columns that an aggregate reads by name."""
-    return [
-        *(e.name for e in _expressions(aggregate) if isinstance(e, ColumnRef)),
-        *(by.column for by in aggregate.order),
-    ]
+    return [e.name for e in _expressions(aggregate) if isinstance(e, ColumnRef)]
 
 
 def _computed(aggregates: Mapping[str, Aggregate], schema: Schema) -> dict[Expression, str]:
@@ -368,6 +366,6 @@ def _call(name: str, aggregate: Aggregate, computed: Mapping[Expression, str]) -
         name=name,
         kind=aggregate.kind,
         columns=tuple(map(column, aggregate.arguments)),
-        order=aggregate.order,
+        order=tuple(OrderBy(column(by.expression), by.descending, by.nulls_first) for by in aggregate.order),
         where=None if aggregate.condition is None else column(aggregate.condition),
     )

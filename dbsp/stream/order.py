@@ -192,7 +192,7 @@ def _sorted_by(item: Any) -> Any:
     """The column or expression of an order."""
     if isinstance(item, OrderBy):
         return item.column
-    return item.expression if isinstance(item, ComputedOrder) else item
+    return Expr(item.expression) if isinstance(item, ComputedOrder) else item
 
 
 def _check_count(what: str, name: str, count: Any, least: int) -> None:

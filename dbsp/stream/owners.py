@@ -51,7 +51,9 @@ def placed(expression: Expression, node: Node) -> Expression:
 def placed_in_aggregate(aggregate: Aggregate, node: Node) -> Aggregate:
     """The aggregate over the node's own names."""
     condition = None if aggregate.condition is None else placed(aggregate.condition, node)
-    return replace(aggregate, arguments=tuple(placed(a, node) for a in aggregate.arguments), condition=condition)
+    order = tuple(replace(by, expression=placed(by.expression, node)) for by in aggregate.order)
+    arguments = tuple(placed(a, node) for a in aggregate.arguments)
+    return replace(aggregate, arguments=arguments, condition=condition, order=order)
 
 
 def placed_in_pairs(

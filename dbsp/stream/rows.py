@@ -75,7 +75,10 @@ class Rows(Handle):
         with located(source):
             if not isinstance(names, Mapping):
                 raise CircuitError(f"rename takes a dict: got={names!r}", 'such as .rename({"old": "new"})')
-            for old in names:
+            for old, new in names.items():
+                if isinstance(old, str) and path_of(old, self.schema) is not None:
+                    hint = f"take it out as a column: .with_columns({new}=dbsp.col({old!r}))"
+                    raise CircuitError(f"a field of a struct stays in it: column={old}", hint)
                 if old not in self.schema:
                     raise missing_column(old, self.schema)
             return self._selected([(names.get(name, name), name) for name in self.columns], source)
@@ -264,7 +267,8 @@ class Rows(Handle):
         **Law** Linear: the union of one selection per column.
 
         **Shape** The other columns, then `name` (string, the column's name) and `value` (its value); the columns are of one
-        type. A null is a value: `.filter(dbsp.col("value").is_not_null())` leaves it out, as SQL does.
+        type. A null is a value: `.filter(dbsp.col("value").is_not_null())` leaves it out, as SQL does. A field of a struct
+        (`"sold.jan"`) has its own name (`jan`), and the struct stays among the other columns.
 
         **Example**
 
@@ -283,21 +287,30 @@ class Rows(Handle):
         with located(source):
             if isinstance(columns, str) or not columns:
                 raise CircuitError(f"unpivot takes a list of columns: got={columns!r}", 'such as ["jan", "feb"]')
-            for column in columns:
-                if column not in self.schema:
+            paths = {column: path_of(column, self.schema) for column in columns}
+            for column, path in paths.items():
+                if column not in self.schema and path is None:
                     raise missing_column(column, self.schema)
-            types = {column: self.schema[column].type for column in columns}
+            types = {
+                column: self.schema[column].type if path is None else resolve(path, self.schema).type(self.schema)
+                for column, path in paths.items()
+            }
+            shown = {column: column if paths[column] is None else self._name_of(column) for column in types}
+            if len(set(shown.values())) < len(shown):
+                repeated = f"unpivot names two columns alike: columns={list(shown.values())}"
+                raise CircuitError(repeated, "name one of them before, .with_columns(…), and take that column")
             first = types[columns[0]]
             for column, type_ in types.items():
                 if type_ != first:
-                    hint = f'write .with_columns({column}=dbsp.col("{column}").cast({spelled(first)})) before'
+                    own = shown[column]
+                    hint = f'write .with_columns({own}=dbsp.col("{column}").cast({spelled(first)})) before'
                     raise CircuitError(f"column types differ: column={column} types={first} and {type_}", hint)
             kept = [(own, own) for own in self.columns if own not in types]
             taken = [own for own, _ in kept if own in (name, value)] or ([name] if name == value else [])
             if taken:
                 hint = 'such as name="month", value="sold"'
                 raise CircuitError(f"unpivot makes a column twice: column={taken[0]}", hint)
-            parts = [self._selected([*kept, (name, lit(column)), (value, column)], source) for column in types]
+            parts = [self._selected([*kept, (name, lit(shown[column])), (value, column)], source) for column in types]
             return parts[0].union(*parts[1:])
 
     def unnest(self, *columns: str | Expr, prefix: str = "") -> Stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, when
 from dbsp.expr.types import is_integer
 from dbsp.operators.joins.conditional_join import Interval
-from dbsp.stream.computed_keys import only, with_fields, with_hidden_fields
+from dbsp.stream.computed_keys import only, with_fields, with_hidden, with_hidden_fields
 from dbsp.stream.handle import Handle, check_streams
 from dbsp.stream.join_keys import HOWS, Pairs, Sides, condition_of, keys_of, output, reads_of, sides_of
 from dbsp.zset.schema import DATE, TIMES
@@ -56,8 +57,9 @@ class TimeJoins(Handle):
         of the two, the earlier one if both are as near. A row without a match
         has nulls, or is left out with `how="inner"`. A null time or `by` matches nothing.
 
-        **Shape** All columns, then the other's without its `by`; names as in `join`. `on` are two columns of one type:
-        whole numbers, dates or times. `tolerance` is in the same unit: a number, or a span such as `dbsp.minutes(5)`.
+        **Shape** All columns, then the other's without its `by`; names as in `join`. `on` are two columns, or fields of
+        structs (`"call.at"`), of one type: whole numbers, dates or times. `tolerance` is in the same unit: a number, or a
+        span such as `dbsp.minutes(5)`.
 
         **State** Both sides, sorted by time within `by`; all columns of the other, which decide ties. Under watermarks on
         both times, this side's rows are dropped when none that could change their match may still come.
@@ -88,12 +90,13 @@ class TimeJoins(Handle):
             check_streams("asof_join", [other])
             _one_of("how", how, ("left", "inner"))
             _one_of("direction", direction, ("backward", "forward", "nearest"))
-            left_side, right_side, keys = _by_fields(self, other, by, source)
-            if keys is not None:
-                return left_side.asof_join(
-                    right_side, on, by=keys, tolerance=tolerance, direction=direction,
+            fields = _Fields.of(self, other, on, by, source)
+            if fields is not None:
+                made = fields.left.asof_join(
+                    fields.right, fields.on, by=fields.by, tolerance=tolerance, direction=direction,
                     allow_exact_matches=allow_exact_matches, how=how, null_safe=null_safe, suffix=suffix,
                 )  # fmt: skip
+                return fields.shown(made, source)
             sides, left, right = _timed("asof_join", self, other, on, by, source)
             unit = sides.left.schema[left].type
             columns, schema = output(sides, how, suffix, null_safe=null_safe)
@@ -175,13 +178,13 @@ class TimeJoins(Handle):
         with located(source):
             check_streams("interval_join", [other])
             _one_of("how", how, HOWS)
-            left_side, right_side, keys = _by_fields(self, other, by, source)
-            if keys is not None:
-                made = left_side.interval_join(
-                    right_side, on, by=keys, lower=lower, upper=upper, within=within, how=how, where=where,
+            fields = _Fields.of(self, other, on, by, source)
+            if fields is not None:
+                made = fields.left.interval_join(
+                    fields.right, fields.on, by=fields.by, lower=lower, upper=upper, within=within, how=how, where=where,
                     null_safe=null_safe, suffix=suffix,
                 )  # fmt: skip
-                return only(made, self.columns, source) if how in SEMI else made
+                return only(made, self.columns, source) if how in SEMI else fields.shown(made, source)
             sides, left, right = _timed("interval_join", self, other, on, by, source)
             least, most = _bounds(lower, upper, within, sides.left.schema[left].type)
             naming = suffix if how not in ("semi", "anti") else suffix or "_right"
@@ -251,6 +254,37 @@ class TimeJoins(Handle):
                 outer=how == "left", columns=columns, schema=schema, null_safe=null_safe, source=source,
             )  # fmt: skip
             return self._made(node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fields:
+    """Two sides with the fields of structs that they are joined by as columns; the times among these, `hidden`, are not shown."""
+
+    left: Stream
+    right: Stream
+    on: Any
+    by: By
+    hidden: tuple[str, ...]
+
+    @staticmethod
+    def of(left: Handle, right: Stream, on: Any, by: By, source: SourceLine | None) -> _Fields | None:
+        """None where nothing of this is a field."""
+        left_side, right_side, keys = _by_fields(left, right, by, source)
+        times, hidden = keys_of(on), []
+        if len(times[0]) == 1:
+            left_side, own = with_hidden(left_side, times[0][0], right_side.columns, source)
+            right_side, other = with_hidden(right_side, times[1][0], left_side.columns, source)
+            hidden = [name for name, time in ((own, times[0][0]), (other, times[1][0])) if name != time]
+        if keys is None and not hidden:
+            return None
+        return _Fields(
+            left=left_side, right=right_side, on={own: other} if hidden else on, by=by if keys is None else keys,
+            hidden=tuple(hidden),
+        )  # fmt: skip
+
+    def shown(self, made: Stream, source: SourceLine | None) -> Stream:
+        """The answer without the times that were added."""
+        return only(made, [name for name in made.columns if name not in self.hidden], source)
 
 
 def _by_fields(

@@ -41,13 +41,13 @@ MISTAKES = {
         "a whole number is wanted: digits=0.5 at=circuit.py:LINE; give it as a plain int"
     ),
     't.rename("name")': 'rename takes a dict: got=\'name\' at=circuit.py:LINE; such as .rename({"old": "new"})',
-    't.aggregate(x=dbsp.last("name", order_by=dbsp.desc(col("id") + 1)))': (
-        "an expression needs a name: expression=(id + 1) at=circuit.py:LINE; "
-        "add it as a column before: .with_columns(x=…), then name x here"
-    ),
     't.window("id", "at").with_columns(c=dbsp.corr("delay", "id"))': (
+        "an aggregate over a window needs a frame: name=c at=circuit.py:LINE; "
+        "write c=dbsp.rolling(dbsp.corr(…), rows=(None, None)) for all of a partition"
+    ),
+    't.window("id", "at").with_columns(c=dbsp.string_agg("name"))': (
         "an aggregate over a window needs a frame: name=c at=circuit.py:LINE; for all of a partition: "
-        '.join(stream.group_by("k").aggregate(c=dbsp.corr(…)), on="k")'
+        '.join(stream.group_by("k").aggregate(c=dbsp.string_agg(…)), on="k")'
     ),
     't.group_by("id").aggregate(x=dbsp.nth_value("name", 2))': (
         "a window function is no aggregate: name=x got=nth_value at=circuit.py:LINE; of a group it is "

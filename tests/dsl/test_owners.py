@@ -66,6 +66,19 @@ j = t.join(u, on="id")
             lambda: j.window(order_by="at_right").select(n=dbsp.rolling(dbsp.sum("at_right"), rows=1)),
         ),
         (
+            lambda: j.window(order_by=[dbsp.desc(u["at"]), t["at"]]).select(n=dbsp.row_number()),
+            lambda: j.window(order_by=[dbsp.desc("at_right"), "at"]).select(n=dbsp.row_number()),
+        ),
+        (lambda: j.limit(1, dbsp.asc(u["at"])), lambda: j.limit(1, dbsp.asc("at_right"))),
+        (
+            lambda: j.group_by("x").aggregate(a=dbsp.first(t["at"], order_by=dbsp.desc(u["at"]))),
+            lambda: j.group_by("x").aggregate(a=dbsp.first("at", order_by=dbsp.desc("at_right"))),
+        ),
+        (
+            lambda: j.group_by("x").aggregate(a=dbsp.array_agg("y", order_by=[u["at"], t["at"]])),
+            lambda: j.group_by("x").aggregate(a=dbsp.array_agg("y", order_by=["at_right", "at"])),
+        ),
+        (
             lambda: j.group_by("x").pivot(u["at"], [1, 2], n=dbsp.count()),
             lambda: j.group_by("x").pivot("at_right", [1, 2], n=dbsp.count()),
         ),
@@ -89,6 +102,11 @@ def test_an_owned_column_is_the_owners(owned: Callable[[], dbsp.Stream], named: 
         (lambda: t.asof_join(u, on="at", by="id").filter(u["id"].is_null()), ".with_columns(found=dbsp.lit(True))"),
         (lambda: j.with_columns(at_right=u["at"] + 1).filter(u["at"] > 1), 'such as dbsp.col("at_right")'),
         (lambda: t.asof_join(u, on="at", by="id", direction="nearest").filter(u["at"] > 1), 'dbsp.col("at_right")'),
+        (lambda: t.join(t, on="id").limit(1, dbsp.desc(t["at"])), 'write dbsp.col("at") or dbsp.col("at_right")'),
+        (
+            lambda: t.join(t, on="id").aggregate(a=dbsp.last("x", order_by=t["at"])),
+            'write dbsp.col("at") or dbsp.col("at_right")',
+        ),
         (lambda: t.rename({"at": "then"}).filter(t["at"] > 1), 'no such column: column="at"'),
     ],
 )

@@ -168,6 +168,22 @@ def test_user_functions_take_and_make_structs() -> None:
             lambda: T.with_columns(zip=col("id")).join(T, on="address.zip"),
             '.with_columns(zip_2=dbsp.col("address.zip"))',
         ),
+        (
+            lambda: T.rename({"address.zip": "code"}),
+            "take it out as a column: .with_columns(code=dbsp.col('address.zip'))",
+        ),
+        (
+            lambda: T.unpivot(["id", "address.street"]),
+            '.with_columns(street=dbsp.col("address.street").cast(dbsp.INT64))',
+        ),
+        (lambda: T.with_columns(zip=col("id")).unpivot(["zip", "address.zip"]), "unpivot names two columns alike"),
+        (lambda: T.unpivot(["address.zap"]), 'did you mean "zip"?'),
+        (lambda: T.aggregate(x=dbsp.first("id", order_by="address.zap")), 'did you mean "zip"?'),
+        (lambda: T.asof_join(Z, on={"address.zap": "n"}), 'did you mean "zip"?'),
+        (
+            lambda: T.asof_join(Z, on={"address.street": "n"}),
+            "join keys have different types: __address.street=string n=int64",
+        ),
         (lambda: T.drop("address.zip"), "make the struct anew: .with_columns(address=dbsp.struct(…))"),
         (lambda: T.filter(col("address") == {"zip": 1}), 'write dbsp.struct(a=1, b=dbsp.lit("x")) for a struct'),
         (lambda: T.group_by("address.zap"), 'did you mean "zip"?'),
@@ -247,6 +263,46 @@ PATHS: dict[str, tuple[Any, Any]] = {
     "not near": (
         T.interval_join(Z, on={"id": "n"}, by={"address.zip": "zip"}, within=2, how="anti"),
         T.with_columns(zip=col("address.zip")).interval_join(Z, on={"id": "n"}, by="zip", within=2, how="anti").drop("zip"),
+    ),
+    "as of a field": (
+        T.asof_join(Z, on={"address.zip": "n"}, tolerance=3),
+        T.with_columns(zip_2=col("address.zip")).asof_join(Z, on={"zip_2": "n"}, tolerance=3).drop("zip_2"),
+    ),
+    "nearest to a field": (
+        Z.asof_join(T, on={"n": "address.zip"}, direction="nearest", by={"zip": "address.zip"}, how="inner", suffix=None),
+        Z.asof_join(
+            T.with_columns(zip=col("address.zip"), at=col("address.zip")), on={"n": "at"}, direction="nearest", by="zip",
+            how="inner",
+        ).drop("at"),
+    ),
+    "fields near each other": (
+        T.interval_join(T, on="address.zip", by="address.street", within=1, where=col("id") < col("id_right"), how="left"),
+        T.with_columns(street=col("address.street"), zip=col("address.zip"))
+        .interval_join(
+            T.with_columns(street=col("address.street"), zip=col("address.zip")), on="zip", by="street", within=1,
+            where=col("id") < col("id_right"), how="left",
+        ).drop("zip", "zip_right"),
+    ),
+    "fields not near": (
+        T.interval_join(Z, on={"address.zip": "n"}, within=0, how="anti"),
+        T.with_columns(zip=col("address.zip")).interval_join(Z, on={"zip": "n"}, within=0, how="anti").drop("zip"),
+    ),
+    "order of an aggregate": (
+        T.group_by("address.street").aggregate(
+            low=dbsp.first("id", order_by=["address.geo.lat", dbsp.desc(col("id") % 3), "id"]),
+            high=dbsp.last("address.zip", order_by=dbsp.desc(col("address")["geo"]["lat"]), ignore_nulls=True),
+            all=dbsp.array_agg("id", order_by=dbsp.desc("address.zip")),
+        ),
+        T.with_columns(street=col("address.street"), zip=col("address.zip"), lat=col("address.geo.lat"), odd=col("id") % 3)
+        .group_by("street").aggregate(
+            low=dbsp.first("id", order_by=["lat", dbsp.desc("odd"), "id"]),
+            high=dbsp.last("zip", order_by=dbsp.desc("lat"), ignore_nulls=True),
+            all=dbsp.array_agg("id", order_by=dbsp.desc("zip")),
+        ),
+    ),
+    "unpivot": (
+        T.unpivot(["id", "address.zip"]).drop("address", "lines"),
+        T.with_columns(zip=col("address.zip")).unpivot(["id", "zip"]).drop("address", "lines"),
     ),
     "session": (
         T.with_columns(at=dbsp.from_epoch(col("id"), "second")).session("at", dbsp.seconds(2), partition_by="address.zip"),

@@ -55,6 +55,35 @@ def greatest_struct(r: Relation, least: bool) -> Relation:
     return Relation(stream.unnest("s").select("b", "a", "f"), sql, (*r.operators, f"{name} of structs"))
 
 
+def ordered_by_field(r: Relation, last: bool) -> Relation:
+    """The first row of a group by fields, one of them computed with."""
+    name = "last" if last else "first"
+    held = r.stream.select("b", s=dbsp.struct("a", n=dbsp.struct("f")))
+    some = dbsp.col("s.a").is_not_null()
+    order = [dbsp.desc("s.n.f", nulls_first=True), dbsp.asc(dbsp.col("s.a") % 2), "s.a"]
+    stream = held.group_by("b").aggregate(
+        a=getattr(dbsp, name)("s.a", order_by=order).where(some), f=dbsp.first("s.n.f", order_by="s.a").where(some)
+    )
+    sql = f"""
+        select b, {name}(a order by f desc nulls first, a % 2, a) filter (where a is not null) as a,
+            first(f order by a, f nulls last) filter (where a is not null) as f
+        from ({r.sql}) group by b
+    """
+    return Relation(stream, sql, (*r.operators, "order by fields"))
+
+
+def near_by_field(r: Relation, s: Relation, within: int) -> Relation:
+    """Pairs whose times are fields."""
+    left, right = (side.stream.select("b", "f", at=dbsp.struct("a")) for side in (r, s))
+    pairs = left.interval_join(right, on="at.a", by="b", within=within)
+    stream = pairs.group_by("b").aggregate(a=dbsp.sum("at_right.a"), f=dbsp.sum("f"))
+    sql = f"""
+        select x.b, sum(y.a)::bigint as a, sum(x.f) as f from ({r.sql}) x join ({s.sql}) y
+            on x.b = y.b and y.a::hugeint - x.a::hugeint between -{within} and {within} group by x.b
+    """
+    return Relation(stream, sql, (*r.operators, *s.operators, "interval by fields"))
+
+
 def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
     """Relations made of others."""
     return [
@@ -62,4 +91,6 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(by_struct, inner, st.integers(-1, 3)),
         st.builds(listed, inner, st.integers(-2, 2), st.booleans()),
         st.builds(greatest_struct, inner, st.booleans()),
+        st.builds(ordered_by_field, inner, st.booleans()),
+        st.builds(near_by_field, inner, inner, st.integers(0, 2)),
     ]
