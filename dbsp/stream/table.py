@@ -32,6 +32,10 @@ def table(
     Of an `append_only` table no row is ever deleted: a delete is refused to its sender, or is a dead letter where the
     sender cannot be told.
 
+    **State** with a primary key the rows, with the columns that are read; else none.
+
+    **Cost** with a primary key a look-up of the old row per changed row.
+
     **Example**
 
     >>> import dbsp

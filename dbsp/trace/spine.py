@@ -33,7 +33,7 @@ from dbsp.trace.merging import advance, read_all, store
 from dbsp.trace.neighbours import Positions, reach
 from dbsp.trace.rows import empty
 from dbsp.zset.arrays import gather
-from dbsp.zset.batch import Batch, concat, merge
+from dbsp.zset.batch import Batch, merge, take_all
 from dbsp.zset.equality import equal_rows
 from dbsp.zset.hashing import hash_decides
 from dbsp.zset.kernels import expand_ranges, scatter_add
@@ -52,6 +52,8 @@ _LAST_CODE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
+_Found = tuple[int, I64, I64, Batch]
+"""(number of the first query, from and to which position for each, chunk)."""
 
 
 def fuel_for(rows: int) -> int:
@@ -275,27 +277,38 @@ class Spine:
             for index in range(source.start, len(source.first)):
                 yield source.load(index)
 
-    def matches(self, key_hash: U64) -> tuple[I64, Batch]:
+    def matches(self, key_hash: U64, *, words: bool = True) -> tuple[I64, Batch]:
         """All rows whose key hash is among those asked for.
 
         **Shape**: `key_hash` sorted, repeats allowed; answers (which query each row belongs to, the rows as a loose batch
-        with their hashes). Rows come once per run; equality is that of hashes only.
+        with their hashes, without `words` without them). Rows come once per run; equality is that of hashes only.
 
         **Cost**: per run, a merge-like search of the chunks that can match, and one gather of what matched.
         """
-        queries: list[I64] = []
-        found: list[Batch] = []
+        found: list[_Found] = []
         for source in self._sources():
             for begin, end, index in source.touched(key_hash):
                 chunk = source.load(index)
-                low, high = source.find(index, chunk, key_hash[begin:end])
-                query, position = expand_ranges(low, high)
-                if len(query):
-                    queries.append(query + begin)
-                    found.append(chunk.take(position, words=True))
+                found.append((begin, *source.find(index, chunk, key_hash[begin:end]), chunk))
+        return self._gathered(found, words=words)
+
+    def _gathered(self, found: Sequence[_Found], *, words: bool) -> tuple[I64, Batch]:
+        """All rows of the ranges, and which query each belongs to.
+
+        The ranges of all chunks are spread out at once, and their columns made at once: a large trace has many chunks, in each
+        of which a small change finds few rows.
+        """
         if not found:
             return np.empty(0, np.int64), empty(self.arrangement)
-        return np.concatenate(queries), concat(found, words=True)
+        lows, highs = (np.concatenate([part[side] for part in found]) for side in (1, 2))
+        asked, position = expand_ranges(lows, highs)
+        if not len(asked):
+            return np.empty(0, np.int64), empty(self.arrangement)
+        queries = np.concatenate([np.arange(begin, begin + len(low)) for begin, low, _, _ in found])
+        ends = asked.searchsorted(np.cumsum([len(low) for _, low, _, _ in found])).tolist()
+        spans = zip((chunk for *_, chunk in found), [0, *ends[:-1]], ends, strict=True)
+        parts = [(chunk, position[begin:end]) for chunk, begin, end in spans if begin < end]
+        return queries[asked], take_all(parts, words=words)
 
     def sums(self, keys: Batch) -> npt.NDArray[np.int64]:
         """The weights stored for exactly these rows, summed over all runs; zeros where there is none.
@@ -334,16 +347,7 @@ class Spine:
 
         **Cost**: per run, two binary searches per query, and one gather of what is in the ranges.
         """
-        queries: list[I64] = []
-        found: list[Batch] = []
-        for begin, low, high, chunk in self._cut(key_hash, first, last):
-            query, position = expand_ranges(low, high)
-            if len(query):
-                queries.append(query + begin)
-                found.append(chunk.take(position, words=True))
-        if not found:
-            return np.empty(0, np.int64), empty(self.arrangement)
-        return np.concatenate(queries), concat(found, words=True)
+        return self._gathered(list(self._cut(key_hash, first, last)), words=True)
 
     def first_code(self, key_hash: U64, code: int) -> int | None:
         """The least order code stored for any of these key hashes that is at least `code`, retracted rows included.
@@ -359,7 +363,7 @@ class Spine:
                 least = found if least is None else min(least, found)
         return least
 
-    def _cut(self, key_hash: U64, first: U64, last: U64) -> Iterator[tuple[int, I64, I64, Batch]]:
+    def _cut(self, key_hash: U64, first: U64, last: U64) -> Iterator[_Found]:
         """(number of the first query, from and to which position for each, chunk) of every chunk that ranges touch."""
         if not self.arrangement.order:
             raise InternalError("a range needs a trace with an order")

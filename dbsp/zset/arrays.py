@@ -190,6 +190,22 @@ def gather(array: pa.Array, rows: Positions) -> pa.Array:
     return pc.take(array, pa.array(rows), boundscheck=False)
 
 
+def gather_all(arrays: Sequence[pa.Array], rows: Sequence[Positions]) -> pa.Array:
+    """The rows at these positions of each of the columns, all of one type, one below the other; at least one column.
+
+    **Cost** a few microseconds per column beside the rows: what numpy can gather is made a column once, not piece by piece.
+    """
+    type_ = arrays[0].type
+    if len(arrays) > 1 and (type_.id in _STORAGE or type_.id == _DECIMAL) and not any(a.null_count for a in arrays):
+        if type_.id == _DECIMAL:
+            pairs = [pair_view(array).take(at, axis=0) for array, at in zip(arrays, rows, strict=True)]
+            return from_values(np.concatenate(pairs), type_)
+        dtype = _STORAGE[type_.id]
+        views = (_view(array.buffers()[1], dtype, array.offset, len(array)) for array in arrays)
+        return from_values(np.concatenate([view.take(at) for view, at in zip(views, rows, strict=True)]), type_)
+    return join([gather(array, at) for array, at in zip(arrays, rows, strict=True)])
+
+
 def join(arrays: Sequence[pa.Array]) -> pa.Array:
     """The columns one below the other; at least one."""
     if len(arrays) == 1:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
 from dbsp.zset import kernels
-from dbsp.zset.arrays import Positions, canonical_floats, gather, join, no_rows
+from dbsp.zset.arrays import Positions, canonical_floats, gather, gather_all, join, no_rows
 from dbsp.zset.consolidation import consolidate_sorted
 from dbsp.zset.equality import equal_columns, equal_keys, equal_rows
 from dbsp.zset.fitting import cast_to
@@ -298,6 +298,24 @@ def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: boo
     columns = tuple(join([batch.columns[i] for batch in filled]) for i in range(len(schema)))
     weights = filled[0].weights if len(filled) == 1 else np.concatenate([batch.weights for batch in filled])
     return Batch(schema=schema, columns=columns, weights=weights, **(_joined_words(filled) if words else {}))
+
+
+def take_all(parts: Sequence[tuple[Batch, Positions]], *, words: bool = False) -> Batch:
+    """The rows at these positions of each batch, at least one, one below the other, as a loose batch.
+
+    **Law** `concat([batch.take(rows, words=words) for batch, rows in parts], words=words)`, without a batch for each part.
+    """
+    if len(parts) == 1:
+        return parts[0][0].take(parts[0][1], words=words)
+    batches, rows = [batch for batch, _ in parts], [at for _, at in parts]
+    columns = tuple(gather_all([batch.columns[i] for batch in batches], rows) for i in range(len(batches[0].schema)))
+    weights = np.concatenate([batch.weights.take(at, axis=0) for batch, at in parts])
+    there: dict[str, Any] = {}
+    for name in ("key_hash", "order_code", "row_hash") if words else ():
+        held = [getattr(batch, name) for batch in batches]
+        if all(word is not None for word in held):
+            there[name] = np.concatenate([word.take(at) for word, at in zip(held, rows, strict=True)])
+    return Batch(schema=batches[0].schema, columns=columns, weights=weights, **there)
 
 
 def _common_schema(batches: Sequence[Batch]) -> Schema | None:

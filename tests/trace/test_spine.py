@@ -86,6 +86,10 @@ def test_matches_finds_every_row_of_a_key(
         keys, key_hash = queries(asked)
         found, rows = Spine(arrangement, state, chunks).matches(key_hash)
         assert (rows.words[0] == key_hash[found]).all()
+        again, loose = Spine(arrangement, state, chunks).matches(key_hash, words=False)
+        assert (again == found).all()
+        assert loose.to_rows() == rows.to_rows()
+        assert loose.key_hash is None
         pairs = zip(found.tolist(), rows.to_rows(), strict=True)
         got = Counter[tuple[int, Row]]()
         for query, (row, weight) in pairs:

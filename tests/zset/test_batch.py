@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
-from dbsp.zset.batch import Batch, arrange, concat, consolidate, equal_keys, equal_rows, merge, schema_of
+from dbsp.zset.batch import Batch, arrange, concat, consolidate, equal_keys, equal_rows, merge, schema_of, take_all
 from dbsp.zset.encoding import encode
 from dbsp.zset.hashing import narrow_hash
 from dbsp.zset.schema import FLOAT64, INT32, INT64, STRING, Arrangement, Column, Schema, list_of, struct_of
-from tests.zset.strategies import TYPES, VALUES, canonical, contents
+from tests.zset.strategies import TYPES, VALUES, arrangements, batches, canonical, contents
 
 PAIR = Schema.of({"a": INT64, "b": STRING})
 
@@ -93,6 +93,30 @@ def test_a_batch_checks_itself() -> None:
         arrange(Batch.empty(PAIR), Arrangement(schema=PAIR, key=("a",), weights=2))
     with pytest.raises(InternalError, match="arranged alike"):
         merge(Batch.empty(PAIR), Batch.empty(PAIR))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.integers(1, 2), st.booleans())
+def test_taking_of_all_is_taking_of_each(data: st.DataObject, weights: int, words: bool) -> None:
+    """Of every type, with nulls and without, of slices, of none."""
+    arrangement = data.draw(arrangements(weights))
+    held = [
+        arrange(data.draw(batches(arrangement.schema, weights)), arrangement)
+        for _ in range(data.draw(st.integers(1, 4)))
+    ]
+    parts = []
+    for batch in held:
+        rows = st.lists(st.integers(0, max(len(batch) - 1, 0)), max_size=5 if len(batch) else 0)
+        parts.append((batch, np.array(data.draw(rows), np.int64)))
+    made = take_all(parts, words=words)
+    wanted = concat([batch.take(rows, words=words) for batch, rows in parts], words=words)
+    assert encode(made.loose()) == encode(wanted.loose())
+    if len(made) and words:
+        for mine, other in zip(made.words, wanted.words, strict=True):
+            assert (mine is None) == (other is None)
+            assert mine is None or (mine == other).all()
+    else:
+        assert words or made.key_hash is made.order_code is made.row_hash is None
 
 
 def test_concat_refuses_different_schemas() -> None:

@@ -70,7 +70,7 @@ class BinnedPart(ABC):
         """The aggregates before and after the change."""
         if groups.key_hash is None:
             raise InternalError("groups are arranged")
-        group, found = of_same_keys(groups, *state.spine(0).matches(groups.key_hash))
+        group, found = of_same_keys(groups, *state.spine(0).matches(groups.key_hash, words=False))
         bins, sums = value_view(found.column(BIN)), found.weights
         old = self._values(len(groups), group, bins, sums)
         if len(delta) == 0:

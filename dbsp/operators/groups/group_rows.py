@@ -21,7 +21,7 @@ def rows_of(spine: Spine, groups: Batch) -> tuple[Positions, Batch]:
     """
     if groups.key_hash is None:
         raise InternalError("groups are arranged")
-    group, found = of_same_keys(groups, *spine.matches(groups.key_hash))
+    group, found = of_same_keys(groups, *spine.matches(groups.key_hash, words=False))
     values = [column for column in found.schema if column.name not in groups.schema]
     schema = Schema((Column(_GROUP, INT64, nullable=False), *values))
     columns = (from_values(group, INT64), *(found.column(column.name) for column in values))

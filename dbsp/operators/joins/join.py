@@ -82,11 +82,11 @@ class Join(Operator):
         made = []
         if len(left):
             state.append(0, left)
-            query, found = state.spine(1).with_batch(right).matches(left.words[0])
+            query, found = state.spine(1).with_batch(right).matches(left.words[0], words=False)
             made.append(self._pairs(left, query, found, side=0))
         if len(right):
             state.append(1, right)
-            query, found = state.spine(0).matches(right.words[0])
+            query, found = state.spine(0).matches(right.words[0], words=False)
             made.append(self._pairs(right, query, found, side=1))
         return concat(made, self.schema)
 

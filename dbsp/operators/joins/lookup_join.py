@@ -55,7 +55,7 @@ class LookupJoin(Operator):
         made = [shape.alone(lonely, 0, lonely.weight)] if self.outer else []
         if len(able):
             left = arrange(able, Arrangement(schema=shape.left, key=shape.left_on))
-            found = state.spine(0).with_batch(right).matches(left.words[0])
+            found = state.spine(0).with_batch(right).matches(left.words[0], words=False)
             query, rows = shape.same_key(left, *found, 0)
             weights = product(left.weight[query], rows.weight)
             made.append(shape.paired(left, query, rows, np.arange(len(rows)), weights))
