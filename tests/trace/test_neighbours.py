@@ -65,9 +65,13 @@ def test_so_far_the_next_rows_reach(
 
 
 @PACE
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 5)), max_size=12))
-def test_ranges_that_overlap_are_one(ranges: list[tuple[int, int, int]]) -> None:
-    ordered = sorted((group, low, low + length) for group, low, length in ranges)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 5)), max_size=12),
+    st.sampled_from([0, 1 << 63, (1 << 64) - 26]),
+)
+def test_ranges_that_overlap_are_one(ranges: list[tuple[int, int, int]], base: int) -> None:
+    """And no others: codes of whole numbers begin at 2**63, and differ by one."""
+    ordered = sorted((group, base + low, base + low + length) for group, low, length in ranges)
     group = np.array([g for g, _, _ in ordered], np.int64)
     low, high = (np.array([r[i] for r in ordered], np.uint64) for i in (1, 2))
     joined = np.empty(len(ordered), np.int64)

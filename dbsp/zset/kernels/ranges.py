@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import types
 
 from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
@@ -56,7 +57,7 @@ def add_ranges(totals, lows, highs, weights):  # type: ignore[no-untyped-def]
 def join_ranges(groups, lows, highs, joined):  # type: ignore[no-untyped-def]
     """Number the unions of ranges [low, high] that overlap within a group, sorted by (group, low); how many there are."""
     count = 0
-    most = highs[0] if len(highs) else 0
+    most = np.uint64(0)  # of this type: with a plain 0 it would be a float, and near ranges would be one
     for q in range(len(groups)):
         if q == 0 or groups[q] != groups[q - 1] or lows[q] > most:
             count += 1
