@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dbsp.operators
+from dbsp.operators.groups.binned_part import BinnedPart
+from dbsp.operators.groups.part import Part
 from dbsp.operators.operator import Operator
 
 
@@ -58,6 +60,9 @@ def operators() -> dict[str, type[Operator]]:
     return found
 
 
+BASES = (Part, BinnedPart)
+
+
 def parts() -> dict[str, Any]:
     """Every kind of part that a group-by keeps."""
     operators()
@@ -68,7 +73,7 @@ def parts() -> dict[str, Any]:
     return {
         kind.__name__: kind
         for kind in found
-        if kind.__name__.endswith("Part") and "form" in vars(kind) and kind.__name__ != "Part"
+        if kind.__name__.endswith("Part") and hasattr(kind, "form") and hasattr(kind, "step") and kind not in BASES
     }
 
 
