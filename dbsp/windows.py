@@ -90,7 +90,25 @@ def rank() -> WindowFunction:
 def dense_rank() -> WindowFunction:
     """1 more than the different values that come before: ties have one rank, and leave no gap; int64.
 
-    **Cost** a change reads its whole partition.
+    **State** beside the rows each different value of a partition's order, once.
+
+    **Cost** a change among rows that tie touches these alone; a value that comes or goes moves all rows behind it.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"name": dbsp.STRING, "points": dbsp.INT64})
+    >>> places = t.window(order_by=dbsp.desc("points")).with_columns(place=dbsp.dense_rank())
+    >>> with dbsp.open(dbsp.circuit("demo", {"places": places})) as run:
+    ...     run.push("t", [{"name": "ann", "points": 9}, {"name": "bo", "points": 9}, {"name": "cy", "points": 5}])
+    ...     print(sorted(run.step()["places"].to_rows()))
+    ...     run.delete("t", [{"name": "ann", "points": 9}])
+    ...     print(sorted(run.step()["places"].to_rows()))
+    ...     run.delete("t", [{"name": "bo", "points": 9}])
+    ...     print(sorted(run.step()["places"].to_rows()))
+    [(('ann', 9, 1), 1), (('bo', 9, 1), 1), (('cy', 5, 2), 1)]
+    [(('ann', 9, 1), -1)]
+    [(('bo', 9, 1), -1), (('cy', 5, 1), 1), (('cy', 5, 2), -1)]
     """
     return WindowFunction(function="dense_rank")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Sequence
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dbsp.circuit.graph import nodes_of, parameters_of
@@ -19,7 +19,7 @@ from dbsp.expr.expression import canonical
 from dbsp.expr.type_names import schema_name
 from dbsp.zset.schema import Schema
 
-FORMAT = "dbsp circuit 4"
+FORMAT = "dbsp circuit 5"
 LABEL_LENGTH_MAX = 120
 NodeToken = tuple[str, str]
 
@@ -39,15 +39,9 @@ def _token_of(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + " ".join(map(_token_of, value)) + "]"
     if is_dataclass(value):
-        said = (field for field in fields(value) if not _unsaid(field, value))
-        named = (f"{field.name}={_token_of(getattr(value, field.name))}" for field in said)
+        named = (f"{field.name}={_token_of(getattr(value, field.name))}" for field in fields(value))
         return f"{type(value).__name__}({' '.join(named)})"
     return canonical(value)
-
-
-def _unsaid(field: Field[Any], value: Any) -> bool:
-    """Whether a field is younger than states that are about (metadata `later`), and says what they mean without it."""
-    return "later" in field.metadata and bool(getattr(value, field.name) == field.default)
 
 
 def node_tokens(circuit: Circuit) -> list[NodeToken]:

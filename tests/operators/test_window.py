@@ -20,6 +20,7 @@ from dbsp.operators.order.frame_aggregates import COVARIANCES
 from dbsp.operators.order.window import Window
 from dbsp.operators.order.window_calls import WindowCall
 from dbsp.operators.order.window_places import Frame
+from dbsp.trace.spine import Spine
 from dbsp.zset.kernels import variances
 from tests.operators.driver import NAN, Driver, Rows, batch, plain, total
 from tests.operators.histories import hashed, hashes
@@ -368,7 +369,7 @@ single = st.one_of(
         lambda drawn: WindowCall(name="v", function=drawn[0], column="x", offset=drawn[1])
     ),
     frames.map(lambda frame: WindowCall(name="v", function="sum", column="x", frame=frame)),
-    st.sampled_from([FUNCTIONS["row_number"], FUNCTIONS["rank"], FUNCTIONS["last_value"]]),
+    st.sampled_from([FUNCTIONS[name] for name in ("row_number", "rank", "dense_rank", "last_value")]),
 )
 
 
@@ -389,6 +390,32 @@ def test_a_row_that_one_function_touches_has_all_its_values_right() -> None:
         WindowCall(name="w", function="lead", column="x", offset=2),
     ]
     check(calls, [("t", False, False)], rows, [[(4, rows[0], 1)]], None)
+
+
+def test_dense_rank_reads_what_ties_where_no_value_comes_or_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And from the change on where one does."""
+    read: list[int] = []
+    ranges = Spine.ranges
+
+    def noted(self: Spine, *asked: Any) -> Any:
+        found = ranges(self, *asked)
+        read[-1] += len(found[1])
+        return found
+
+    monkeypatch.setattr(Spine, "ranges", noted)
+    calls = [FUNCTIONS["dense_rank"]]
+    operator = Window(
+        input=SCHEMA, partition=("p",), order=(dbsp.OrderBy("t"),), calls=tuple(calls), schema=schema(calls)
+    )
+    driver = Driver(operator)
+    rows = [("a", str(n), n // 10, None) for n in range(1000)]
+    given = []
+    for delta in ([(row, 1) for row in rows], [(rows[5], -1), (rows[507], -1)], [(row, -1) for row in rows[980:990]]):
+        read.append(0)
+        given.append(sum(map(abs, driver.step(batch(SCHEMA, delta)).values())))
+    assert given == [1000, 2, 10 + 2 * 10]
+    assert read == [0, 2 * 20, 10 + 20]
+    assert driver.answer == wanted([*rows[:5], *rows[6:507], *rows[508:980], *rows[990:]], [("t", False, False)], calls)
 
 
 def test_nan_is_shown_as_the_driver_shows_it() -> None:

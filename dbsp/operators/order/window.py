@@ -8,15 +8,17 @@ the stretch's end, and cancels out.
 **State** all rows, keyed by the partition and sorted by the first ordering column; for row_number and rank, beside them, the rows
 that are deleted more often than they came. Such a row takes no place, so its weight must not be counted among the places in
 front of a stretch: places = (weights of all rows) - (weights of those below zero). There are none, but where a delete is in an
-earlier step than its insert. For each column whose nulls are skipped, the partition and order of the rows where it is not null.
+earlier step than its insert. For dense_rank the different values of each partition's order, once each. For each column whose
+nulls are skipped, the partition and order of the rows where it is not null.
 
 **Cost** per changed row: a search in the partition's runs, and the stretch: k rows on either side for lag, lead and frames of
 k rows, where nulls are skipped as far as k rows with a value, for a first such value all before it; twice the frame's range
 for frames of a range; all rows behind the first changed one for row_number and rank, whose values shift there, and 8 bytes
-read per row in front of it, to count them (its key too, where the hash does not decide equality); the whole partition for
-dense_rank, percent_rank, cume_dist, ntile and frames without bound, and for first_value, last_value and nth_value where that
-value changes. Several functions of one window share a stretch: as far as the widest looks on either side, and as far again
-from the rows that it touches.
+read per row in front of it, to count them (its key too, where the hash does not decide equality); for dense_rank the rows
+that share its order code, and only where a value of the order comes or goes all rows behind it; for either 8 bytes per
+different value in front; the whole partition for percent_rank, cume_dist, ntile and frames without bound, and for first_value,
+last_value and nth_value where that value changes. Several functions of one window share a stretch: as far as the widest looks
+on either side, and as far again from the rows that it touches.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
 from dbsp.operators.groups.part import group_of, of_same_keys
 from dbsp.operators.operator import Integral, Operator, State, StepContext
-from dbsp.operators.order.window_calls import SHIFTING, WindowCall
+from dbsp.operators.order.window_calls import DENSE, SHIFTING, WindowCall
 from dbsp.operators.order.window_places import I64, U64, Edge, Mask, Places, around, expanded, in_order, parted
 from dbsp.trace.neighbours import FIRST, LAST, Positions
 from dbsp.trace.spine import Spine
@@ -44,6 +46,29 @@ from dbsp.zset.kernels.ranges import join_ranges
 from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
 
 REASON = "a sum does not fit its type"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Points:
+    """Where in the order rows change, each a partition and an order code; and at which of these each changed row is."""
+
+    part: I64
+    codes: U64
+    of_delta: I64
+
+    @staticmethod
+    def of(delta: Batch, partitions: Batch) -> _Points:
+        """Of changed rows in the arrangement of the trace, by partition and code."""
+        codes = delta.order_code
+        if codes is None:
+            raise InternalError("the changed rows are in order")
+        part = group_of(partitions, delta)
+        order = np.lexsort((codes, part))
+        part, codes = part[order], codes[order]
+        fresh = np.append(True, (part[1:] != part[:-1]) | (codes[1:] != codes[:-1]))
+        of_delta = np.empty(len(delta), np.int64)
+        of_delta[order] = np.cumsum(fresh) - 1
+        return _Points(part=part[fresh], codes=codes[fresh], of_delta=of_delta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +99,13 @@ class Window(Operator):
         return f"window {', '.join(map(str, self.calls))} by {order} per ({', '.join(self.partition)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows, by partition, then in order; if places are counted, those of a weight below zero once more; and the places
-        of the rows where a column is not null, for each whose nulls are skipped."""
+        """The rows, by partition, then in order; if places are counted, those of a weight below zero once more; if the values
+        of the order are counted, each of them once; and the places of the rows where a column is not null, for each whose
+        nulls are skipped."""
         rows = (Arrangement(schema=self.input, key=self.partition, order=self.order),) * (2 if self._counts else 1)
         names = dict.fromkeys((*self.partition, self.order[0].column))
         sparse = Arrangement(schema=self.input.select(names), key=self.partition, order=self.order[:1])
-        return (*rows, *(sparse for _ in self._skipped))
+        return (*rows, *([self._values_kept] if self._dense else []), *(sparse for _ in self._skipped))
 
     def integrals(self) -> tuple[Integral | None, ...]:
         """All rows; what is below zero is no sum of changes."""
@@ -107,7 +133,9 @@ class Window(Operator):
         after = {column: there.with_batch(changes[column]) for column, there in sparse.items()}
         edges.append(self._edges(spine.with_batch(delta), after, partitions))
         moved = self._moved(edges[0], edges[1], len(partitions))
-        stretches = self._stretches((spine, sparse), delta, partitions, moved)
+        points = _Points.of(delta, partitions)
+        shifts, values = self._shifts(spine, delta, partitions, points)
+        stretches = self._stretches((spine, sparse), partitions, points, moved, shifts)
         segment, rows = of_same_keys(stretches.keys, *spine.ranges(stretches.key_hash, stretches.low, stretches.high))
         before = self._before(state, stretches)
         there, lacking = parted(segment, rows, self.order)
@@ -118,6 +146,8 @@ class Window(Operator):
         state.append(0, delta)
         if self._counts and (len(lacking) or len(lacking_now)):
             state.append(1, arrange(concat([lacking.negate(), lacking_now], self.input), arrangement))
+        if len(values):
+            state.append(2 if self._counts else 1, values)
         for index, change in enumerate(changes.values(), len(self.arrangements()) - len(changes)):
             if len(change):
                 state.append(index, change)
@@ -179,20 +209,34 @@ class Window(Operator):
             moved[both[~equal_keys(column, at[both], column_now, at_now[both])]] = True
         return moved
 
+    def _shifts(self, spine: Spine, delta: Batch, partitions: Batch, points: _Points) -> tuple[Mask, Batch]:
+        """At which points the number of different values of the order changes, and how these values change."""
+        count = len(points.part)
+        if not self._dense:
+            return np.zeros(count, np.bool_), Batch.empty(self.input)
+        key_hash = partitions.words[0][points.part]
+        keys = partitions.take(points.part)
+        point, rows = of_same_keys(keys, *spine.ranges(key_hash, points.codes, points.codes))
+        both = np.concatenate([point, points.of_delta]), concat([rows.loose(), delta.loose()], self.input)
+        old, new = self._values(*in_order(point, rows, self.order)), self._values(*in_order(*both, self.order))
+        shifts = np.bincount(old[0], minlength=count) != np.bincount(new[0], minlength=count)
+        return shifts, arrange(concat([old[1].negate(), new[1]]), self._values_kept)
+
+    def _values(self, point: I64, rows: Batch) -> tuple[I64, Batch]:
+        """The different values of the order among the rows of each point, once each, beside their partition."""
+        none = np.zeros(0, np.int64)
+        places = Places(rows=rows, segment=point, order=self.order, before=none, values_before=none)
+        fresh, schema = places.fresh, self._values_kept.schema
+        found = rows.filter(fresh).loose().project(schema.names)
+        return point[fresh], replace(found, schema=schema, weights=np.ones((len(found), 1), np.int64))
+
     def _stretches(
-        self, spines: tuple[Spine, Mapping[str, Spine]], delta: Batch, partitions: Batch, moved: Mask
+        self, spines: tuple[Spine, Mapping[str, Spine]], partitions: Batch, points: _Points, moved: Mask, shifts: Mask
     ) -> _Stretches:
         """The stretches around changed rows; those that overlap are one."""
-        codes = delta.order_code
-        if codes is None:
-            raise InternalError("the changed rows are in order")
-        part = group_of(partitions, delta)
-        order = np.lexsort((codes, part))
-        part, codes = part[order], codes[order]
-        fresh = np.append(True, (part[1:] != part[:-1]) | (codes[1:] != codes[:-1]))
-        point = np.cumsum(fresh) - 1
-        part, codes = part[fresh], codes[fresh]
-        low, high = self._extent(*spines, partitions, part, codes)
+        part = points.part
+        low, high = self._extent(*spines, partitions, part, points.codes)
+        high[shifts] = LAST
         low[moved[part]], high[moved[part]] = FIRST, LAST
         by_low = np.lexsort((low, part))
         joined = np.empty(len(part), np.int64)
@@ -200,13 +244,11 @@ class Window(Operator):
         starts = joined.searchsorted(np.arange(count))
         of_point = np.empty(len(part), np.int64)
         of_point[by_low] = joined
-        of_delta = np.empty(len(delta), np.int64)
-        of_delta[order] = of_point[point]
         part, low = part[by_low][starts], low[by_low][starts]
         keys = partitions.take(part)
         return _Stretches(
             part=part, key_hash=partitions.words[0][part], keys=keys, low=low,
-            high=np.maximum.reduceat(high[by_low], starts), of_delta=of_delta,
+            high=np.maximum.reduceat(high[by_low], starts), of_delta=of_point[points.of_delta],
         )  # fmt: skip
 
     def _extent(
@@ -259,29 +301,44 @@ class Window(Operator):
         """Whether a value depends on how many places are in front."""
         return any(call.function in SHIFTING for call in self.calls)
 
-    def _before(self, state: State, stretches: _Stretches) -> I64:
-        """How many places of its partition lie in front of each stretch; nothing changed there."""
-        if not self._counts:
-            return np.zeros(len(stretches.part), np.int64)
+    @property
+    def _dense(self) -> bool:
+        """Whether a value depends on how many different values of the order are in front."""
+        return any(call.function == DENSE for call in self.calls)
+
+    @property
+    def _values_kept(self) -> Arrangement:
+        """The different values of the order in each partition."""
+        names = dict.fromkeys((*self.partition, *(by.column for by in self.order)))
+        return Arrangement(schema=self.input.select(names), key=self.partition, order=self.order[:1])
+
+    def _before(self, state: State, stretches: _Stretches) -> tuple[I64, I64]:
+        """How many places of its partition, and different values, lie in front of each stretch; these numbers do not change."""
+        none = np.zeros(len(stretches.part), np.int64)
         start = np.full(len(stretches.low), FIRST)
         empty = stretches.low == FIRST
         end = np.where(empty, FIRST, stretches.low - np.uint64(1))
         start = np.where(empty, LAST, start)
-        weight, lacking = (
-            state.spine(index).weight_between(stretches.key_hash, start, end, stretches.keys) for index in (0, 1)
-        )
-        return weight - lacking
+
+        def weight(index: int) -> I64:
+            return state.spine(index).weight_between(stretches.key_hash, start, end, stretches.keys)
+
+        places = weight(0) - weight(1) if self._counts else none
+        return places, weight(2 if self._counts else 1) if self._dense else none
 
     def _answer(
-        self, segment: I64, rows: Batch, stretches: _Stretches, edges: Mapping[Edge, tuple[pa.Array, I64]], before: I64
-    ) -> tuple[Batch, Mask]:
+        self, segment: I64, rows: Batch, stretches: _Stretches, edges: Mapping[Edge, tuple[pa.Array, I64]],
+        before: tuple[I64, I64],
+    ) -> tuple[Batch, Mask]:  # fmt: skip
         """The stretches' rows with their functions, and which of them have a value that does not fit."""
         segment, rows = expanded(segment, rows)
         per_stretch = {
             edge: pc.take(values, pa.array(at[stretches.part], INT64, mask=at[stretches.part] < 0))
             for edge, (values, at) in edges.items()
         }
-        places = Places(rows=rows, segment=segment, order=self.order, before=before, edges=per_stretch)
+        places = Places(
+            rows=rows, segment=segment, order=self.order, before=before[0], values_before=before[1], edges=per_stretch
+        )
         failed = np.zeros(len(places), np.bool_)
         columns: list[pa.Array] = []
         if len(places) == 0:

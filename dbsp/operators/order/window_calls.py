@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,8 @@ from dbsp.zset.schema import FLOAT64, INT64, Schema
 NEIGHBOURS = ("lag", "lead")
 EDGES = ("first_value", "last_value", "nth_value")
 SHIFTING = ("row_number", "rank")
-WHOLE = ("dense_rank", "percent_rank", "cume_dist", "ntile")
+DENSE = "dense_rank"
+WHOLE = ("percent_rank", "cume_dist", "ntile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,8 @@ class WindowCall:
     default: str | None = None
     frame: Frame | None = None
     skips: bool = False
-    other: str | None = field(default=None, metadata={"later": True})
-    place: Place | None = field(default=None, metadata={"later": True})
+    other: str | None = None
+    place: Place | None = None
 
     def __str__(self) -> str:
         """Much as in SQL."""
@@ -97,7 +98,8 @@ class WindowCall:
                 return from_values(places.before[places.segment] + peers + 1, INT64)
             case "dense_rank":
                 count = np.cumsum(places.fresh)
-                return from_values(np.asarray(count - count[places.start] + 1), INT64)
+                within = np.asarray(count - count[places.start] + 1)
+                return from_values(places.values_before[places.segment] + within, INT64)
             case "percent_rank":
                 return from_values(peers / np.maximum(size - 1, 1), FLOAT64)
             case "cume_dist":

@@ -64,7 +64,8 @@ class Edge:
 class Places:
     """Rows in order, one per place, segment by segment.
 
-    `before` counts the places of the partition ahead of each segment; `edges` holds, for each such row that is asked for, the
+    `before` counts the places of the partition ahead of each segment, `values_before` the different values of its order there,
+    each where it is asked for, else 0; `edges` holds, for each such row that is asked for, the
     values of one column there, one per segment.
     """
 
@@ -72,6 +73,7 @@ class Places:
     segment: I64
     order: tuple[OrderBy, ...]
     before: I64
+    values_before: I64
     edges: Mapping[Edge, pa.Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
