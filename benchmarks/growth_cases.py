@@ -309,7 +309,13 @@ def _order() -> Iterator[Case]:
             "rolling all": {"rows": (None, None)},
         }
         for name, frame in frames.items():
-            for kind, aggregate in (("sum", dbsp.sum("x")), ("max", dbsp.max("x"))):
+            aggregates = {
+                "sum": dbsp.sum("x"),
+                "max": dbsp.max("x"),
+                "median": dbsp.median("x"),
+                "corr": dbsp.corr("x", "k"),
+            }
+            for kind, aggregate in aggregates.items():
                 rolled = dbsp.rolling(aggregate, **frame)
                 view = t().select("k", "at", "x").window("k", "at").with_columns(v=rolled)
                 yield Case(name=f"{name} {kind}, {keys}", view=view, feeds=feeds, says=dbsp.rolling)
