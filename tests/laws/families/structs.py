@@ -60,12 +60,12 @@ def ordered_by_field(r: Relation, last: bool) -> Relation:
     name = "last" if last else "first"
     held = r.stream.select("b", s=dbsp.struct("a", n=dbsp.struct("f")))
     some = dbsp.col("s.a").is_not_null()
-    order = [dbsp.desc("s.n.f", nulls_first=True), dbsp.asc(dbsp.col("s.a") % 2), "s.a"]
+    order = [dbsp.desc("s.n.f", nulls_first=True), dbsp.asc(dbsp.col("s.a") > 0), "s.a"]
     stream = held.group_by("b").aggregate(
         a=getattr(dbsp, name)("s.a", order_by=order).where(some), f=dbsp.first("s.n.f", order_by="s.a").where(some)
     )
     sql = f"""
-        select b, {name}(a order by f desc nulls first, a % 2, a) filter (where a is not null) as a,
+        select b, {name}(a order by f desc nulls first, a > 0, a) filter (where a is not null) as a,
             first(f order by a, f nulls last) filter (where a is not null) as f
         from ({r.sql}) group by b
     """
