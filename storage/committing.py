@@ -46,7 +46,7 @@ def copy_version(
         _release(scratch, durable, version, found)
         return found.report
     cut = pinned_cut(scratch, version, checkpoint)
-    fresh, whole = _fresh(durable, cut, version, bytes_max)
+    fresh, whole = durable.lacking(_new_refs(durable, cut, version), bytes_max)
     durable.copy_in(checkpoint.epoch, chunk_values(scratch, fresh))
     # made on this host since it booted, like all of the scratch: there is nothing to find out by reading them back
     durable.environment.verified.add(fresh)
@@ -97,20 +97,6 @@ def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: Checkp
 
     with noted(durable.writers_folder, checkpoint.epoch):
         return scratch.environment.write(pinned)
-
-
-def _fresh(durable: Durable, cut: Record, version: int, bytes_max: int | None) -> tuple[list[int], bool]:
-    """The next chunks of the cut that the durable side has not, and whether they are the last."""
-    refs, found, size = _new_refs(durable, cut, version), list[int](), 0
-    with durable.environment.reading() as txn:
-        for number, nbytes in zip(refs[:, ID].tolist(), refs[:, NBYTES].tolist(), strict=True):
-            if durable.has_chunk(txn, number):
-                continue
-            if bytes_max is not None and found and size + nbytes > bytes_max:
-                return found, False
-            found.append(number)
-            size += nbytes
-    return found, True
 
 
 def _new_refs(durable: Durable, cut: Record, version: int) -> Refs:

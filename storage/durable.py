@@ -31,7 +31,7 @@ from dbsp.storage.environment import Environment, check_file, create_environment
 from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId, VersionInfo
-from dbsp.trace.manifest import ID, Refs, SpineState, chunk_refs
+from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, chunk_refs
 
 T = TypeVar("T")
 
@@ -174,6 +174,19 @@ class Durable:
     def has_chunk(self, txn: Txn, number: int) -> bool:
         """Whether a chunk was copied in."""
         return txn.has("chunks", number_key(number))
+
+    def lacking(self, refs: Refs, bytes_max: int | None) -> tuple[list[int], bool]:
+        """The next of these chunks that were not copied in yet, some `bytes_max` of them, and whether they are the last."""
+        found, size = list[int](), 0
+        with self.environment.reading() as txn:
+            for number, nbytes in zip(refs[:, ID].tolist(), refs[:, NBYTES].tolist(), strict=True):
+                if self.has_chunk(txn, number):
+                    continue
+                if bytes_max is not None and found and size + nbytes > bytes_max:
+                    return found, False
+                found.append(number)
+                size += nbytes
+        return found, True
 
     def copy_in(self, epoch: int, values: Iterable[tuple[int, Any]]) -> tuple[int, int]:
         """Add chunks that no version refers to yet, in bounded transactions; (chunks, bytes) written."""

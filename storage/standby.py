@@ -22,10 +22,8 @@ import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dbsp.errors import ConfigError, DataError
 from dbsp.storage.committing import chunk_values
@@ -34,7 +32,6 @@ from dbsp.storage.environment import sync_folder
 from dbsp.storage.records import number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId
-from dbsp.trace.manifest import ID, NBYTES
 
 DURABLE, WRITERS = "durable", "writers"
 """The folders in that of a database, and of a standby."""
@@ -182,7 +179,7 @@ def _follow(txn: Txn, source: Durable, target: Durable, version: int, epoch: int
         settled = begun is not None and bytes(begun) == goal
     if not settled:
         target.write(epoch, lambda mine: _settle(mine, target, records, goal))
-    fresh, whole = _missing(target, refs_of_states(record.traces.values())[:, [ID, NBYTES]], bytes_max)
+    fresh, whole = target.lacking(refs_of_states(record.traces.values()), bytes_max)
     target.copy_in(epoch, chunk_values(source, fresh))
     if not whole:
         return False
@@ -207,20 +204,6 @@ def _settle(txn: Txn, target: Durable, records: dict[int, bytes], goal: bytes) -
     referred = set(ids_of(target.record(txn, number) for number in same).tolist())
     target.sweep(txn, referred)
     txn.put("meta", _FOLLOWS, goal)
-
-
-def _missing(target: Durable, refs: npt.NDArray[Any], bytes_max: int | None) -> tuple[list[int], bool]:
-    """The next chunks of a version that the standby has not, and whether they are the last."""
-    found, size = list[int](), 0
-    with target.environment.reading() as txn:
-        for number, nbytes in refs.tolist():
-            if target.has_chunk(txn, number):
-                continue
-            if bytes_max is not None and found and size + nbytes > bytes_max:
-                return found, False
-            found.append(number)
-            size += nbytes
-    return found, True
 
 
 def _values(txn: Txn, source: Durable, version: int, follows: bool) -> dict[bytes, bytes | None]:
