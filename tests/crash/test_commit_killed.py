@@ -69,11 +69,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def sweep(under: Victims, action: str, prepared: Path, tmp_path: Path, check: Callable[[Path], None]) -> dict[str, int]:
-    """Kill the action at each call in turn until it ends by itself; the number of kills per call."""
+def sweep(
+    under: Victims, action: str, prepared: Path, tmp_path: Path, check: Callable[[Path], None], writes_apart: int = 1
+) -> dict[str, int]:
+    """Kill the action at each call in turn (of writes one in so many) until it ends by itself; the last that killed, per call."""
     killed: dict[str, int] = {}
     for call in SWEPT:
-        for point in range(1, POINTS_MAX):
+        for point in range(1, POINTS_MAX, writes_apart if call == "pwrite64" else 1):
             home = tmp_path / "killed"
             shutil.rmtree(home, ignore_errors=True)
             shutil.copytree(prepared, home)
@@ -151,7 +153,7 @@ def test_a_standby_killed_anywhere_holds_what_was_told(with_standby: Path, tmp_p
         check_commit(home / "worker")
 
     with victims() as under:
-        killed = sweep(under, "commit_with_standby", with_standby, tmp_path, check)
+        killed = sweep(under, "commit_with_standby", with_standby, tmp_path, check, writes_apart=4)
     assert killed["fdatasync"] >= 6
 
 
@@ -169,7 +171,7 @@ def test_restoring_killed_anywhere_is_done_again(with_standby: Path, tmp_path: P
         database.close()
 
     with victims() as under:
-        assert sweep(under, "restore", lost, tmp_path, check)
+        assert sweep(under, "restore", lost, tmp_path, check, writes_apart=4)
 
 
 def test_commit_goes_on_after_a_kill(prepared: Path, tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_commit_beside_steps_goes_on_after_a_kill(prepared: Path, tmp_path: Path
         database.close()
 
     with victims() as under:
-        assert sweep(under, "commit_beside_steps", prepared, tmp_path, check)
+        assert sweep(under, "commit_beside_steps", prepared, tmp_path, check, writes_apart=3)
 
 
 def test_rollback_killed_anywhere(prepared: Path, tmp_path: Path) -> None:

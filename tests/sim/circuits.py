@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import dbsp
+from dbsp.coordinator import protocol as p
 from dbsp.coordinator.hands import Hands
 from dbsp.coordinator.status import Board
 from dbsp.errors import DbspError, UnavailableError
@@ -49,6 +50,7 @@ FAULTS = CircuitFaults(
     crash=0.002, crash_again=0.003, error=0.002, pause=0.0003, zombie=0.01, slow=0.01, clock=0.02, ask=0.1, rescale=0.08,
     workers_max=4, straggler=0.6, twice=0.02, parcel=0.002, power=0.0007, outage=0.3,
 )  # fmt: skip
+TURNS_ROUND = 0.05
 STRAGGLERS_WAIT = 0.8
 POLICIES = ("stop", "dead-letter", "null", "stop")
 
@@ -200,6 +202,13 @@ class CircuitSimulation(Simulation):
         rates = self.rates if isinstance(self.rates, CircuitFaults) else CircuitFaults()
         self.strikes_in = Strikes(rates, random.Random(f"circuit {self.seed}"), self.fired, lambda: self.quiet)
         self.world.waits = lambda: not self.quiet and self.strikes_in.random.random() < STRAGGLERS_WAIT
+
+    def request(self, epoch: int) -> p.Request | None:
+        """Also, more often than else, that a migration turns round."""
+        under_way = self.main is not None and self.main.state.facts.course is not None
+        if under_way and self.random.random() < TURNS_ROUND:
+            return p.CancelAsked()
+        return super().request(epoch)
 
     def make_hands(self) -> Hands:
         """New hands whose runtime is the one of a process."""
