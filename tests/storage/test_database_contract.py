@@ -23,7 +23,7 @@ from databases import (
 )
 
 from dbsp.errors import DataError, FencedError, InternalError, UnavailableError
-from dbsp.storage import committing
+from dbsp.storage.durable import Durable
 from dbsp.storage.scratch import Scratch
 from dbsp.store import CheckpointId, Database, TraceSpec, VersionInfo
 
@@ -209,8 +209,8 @@ def forget_the_pin(patch: pytest.MonkeyPatch) -> None:
 
 def land_a_piece(patch: pytest.MonkeyPatch) -> None:
     """The version lands when its first piece is copied."""
-    original = committing._fresh
-    patch.setattr(committing, "_fresh", lambda *arguments: (original(*arguments)[0], True))
+    original = Durable.lacking
+    patch.setattr(Durable, "lacking", lambda *arguments: (original(*arguments)[0], True))
 
 
 def forget_the_steps(patch: pytest.MonkeyPatch) -> None:
