@@ -25,7 +25,7 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.control import FORM, Ledger, decode_ledger
 from dbsp.coordinator.cutting import Positions
 from dbsp.coordinator.recovery import Choice, choose, story
-from dbsp.coordinator.site import home_in
+from dbsp.coordinator.site import database_home, home_in
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.findings import Examined, Finding
 from dbsp.io import examine as logs
@@ -194,7 +194,7 @@ def read_ledger(data_dir: Path) -> Ledger:
 
 
 def _database(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
-    home = home_in(config.data_dir / "workers", worker)
+    home = database_home(config.data_dir, worker)
     if worker in ledger.forming and not home.exists():
         found.left_out.append(f"worker {worker} joins and has no database yet")
         return True
@@ -280,9 +280,9 @@ def _between(config: Config, what: str) -> Finding:
 
 def _disagreements(config: Config, ledger: Ledger) -> Iterator[Finding]:
     held: dict[int, tuple[VersionInfo, ...]] = {
-        worker: storage.versions_in(home_in(config.data_dir / "workers", worker))
+        worker: storage.versions_in(database_home(config.data_dir, worker))
         for worker in sorted(ledger.members)
-        if home_in(config.data_dir / "workers", worker).exists()
+        if database_home(config.data_dir, worker).exists()
     }
     choice = choose(held, ledger.layouts, run=ledger.run, fingerprint=ledger.fingerprint)
     if choice is None or choice.version < ledger.published:

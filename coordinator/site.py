@@ -179,7 +179,12 @@ class ConfiguredSite:
         raise ConfigError(f"no such output: output.kind={self.output.kind}")
 
     def _home(self, worker: int) -> Path:
-        return home_in(self.data_dir / "workers", worker)
+        return database_home(self.data_dir, worker)
+
+
+def database_home(data_dir: Path, worker: int) -> Path:
+    """The folder of a worker's database."""
+    return home_in(data_dir / "workers", worker)
 
 
 def home_in(folder: Path, worker: int) -> Path:

@@ -27,9 +27,8 @@ Order = One | Sequence[One] | None
 
 def _by(column: str | Expr, descending: bool, nulls_first: bool) -> OrderBy | ComputedOrder:
     with located(user_line()):
-        if (
-            isinstance(column, Expr) and type(unwrap(column)) is not ColumnRef
-        ):  # one of a stream is not known by its name
+        # A column of a stream is an Expr too: it is known by its stream, not by its name alone.
+        if isinstance(column, Expr) and type(unwrap(column)) is not ColumnRef:
             return ComputedOrder(unwrap(column), descending, nulls_first)
         return OrderBy(column_name(column, BEFORE), descending, nulls_first)
 

@@ -342,7 +342,7 @@ def copy(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> Com
 def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> CommitReport | None:
     """Pin the worker's state, and copy a large piece of it; the report once it is `version`. No step runs meanwhile."""
     database = work.site.database(worker)
-    if all(info.checkpoint != checkpoint or info.version != version for info in database.versions()):
+    if VersionInfo(version=version, checkpoint=checkpoint) not in database.versions():
         pin(work, worker, version, checkpoint, layout)
     return database.copy(version, checkpoint, COMMIT_PIECE_BYTES)
 

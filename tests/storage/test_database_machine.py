@@ -56,6 +56,8 @@ class DatabaseMachine(RuleBasedStateMachine):
     """Every trace of both segments gets the same rows, so one dictionary models all."""
 
     kit: Kit
+    behind: CheckpointId | None = None
+    """A version that has landed and is not told yet; only what has standbys knows such a time."""
 
     def make_kit(self) -> Kit:
         raise NotImplementedError
@@ -120,7 +122,7 @@ class DatabaseMachine(RuleBasedStateMachine):
         else:
             self.table[key] = value
 
-    @precondition(lambda self: self.pinned is None)
+    @precondition(lambda self: self.pinned is None and self.behind is None)
     @rule(times=st.integers(1, 2))
     def pin(self, times: int) -> None:
         made = checkpoint(self.epoch, self.step)
@@ -144,7 +146,7 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.opened += 1
         self.base, self.pinned = made.step, None
 
-    @precondition(lambda self: self.pinned is None)
+    @precondition(lambda self: self.pinned is None and self.behind is None)
     @rule(times=st.integers(1, 2))
     def commit(self, times: int) -> None:
         made = checkpoint(self.epoch, self.step)

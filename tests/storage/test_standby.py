@@ -11,8 +11,8 @@ import hypothesis.strategies as st
 import pytest
 from databases import CHUNK_BYTES, TRACES, Kit, Rows, WorkerKit, checkpoint, content, first_id, run_step
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import precondition, rule
-from test_database_machine import DatabaseMachine, Kept
+from hypothesis.stateful import invariant, precondition, rule
+from test_database_machine import DatabaseMachine
 
 from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.storage import WorkerDatabase
@@ -30,14 +30,11 @@ class StandbyMachine(DatabaseMachine):
     def make_kit(self) -> Kit:
         self.folder = Path(tempfile.mkdtemp())
         self.standbys = [Standby(self.folder / name / "0000", MAP_SIZE_BYTES) for name in ("one", "two")]
-        self.behind: CheckpointId | None = None
         return WorkerKit(self.folder, map_size_bytes=256 << 10, standbys=tuple(s.home for s in self.standbys))
 
     def _open(self, version: int) -> None:
         super()._open(version)
         self.behind = None
-        for standby in self.standbys:
-            assert held_by(standby) == {version: self.versions[version].checkpoint}
 
     @precondition(lambda self: self.pinned is not None)
     @rule(bytes_max=st.sampled_from([1, 1000, 5000, None]), times=st.integers(1, 12))
@@ -61,26 +58,6 @@ class StandbyMachine(DatabaseMachine):
         assert self.behind is not None
         if self.database.copy(self.opened, self.behind, bytes_max) is not None:
             self.behind = None
-
-    @precondition(lambda self: self.behind is None and self.pinned is None)
-    @rule(times=st.integers(1, 2))
-    def pin(self, times: int) -> None:
-        made = checkpoint(self.epoch, self.step)
-        for _ in range(times):
-            self.database.pin(self.opened + 1, made)
-        self.pinned = Kept(made, Counter(self.states[self.step - 1]), dict(self.table))
-
-    @precondition(lambda self: self.behind is None and self.pinned is None)
-    @rule()
-    def commit(self) -> None:
-        made = checkpoint(self.epoch, self.step)
-        self.database.commit(self.opened + 1, made)
-        kept = Kept(made, Counter(self.states[self.step - 1]), dict(self.table))
-        self.versions = {self.opened: self.versions[self.opened], self.opened + 1: kept}
-        self.opened += 1
-        self.base = self.step
-        for standby in self.standbys:
-            assert held_by(standby) == {version: kept.checkpoint for version, kept in self.versions.items()}
 
     @rule(torn=st.booleans(), first=st.booleans())
     def lose(self, torn: bool, first: bool) -> None:
@@ -106,6 +83,12 @@ class StandbyMachine(DatabaseMachine):
         self.database.verify()  # type: ignore[attr-defined]
         self.database.raise_epoch(self.epoch)
         self._open(max(held))
+
+    @invariant()
+    def standbys_hold_what_was_told(self) -> None:
+        if hasattr(self, "database") and self.behind is None:
+            told = {version: kept.checkpoint for version, kept in self.versions.items()}
+            assert all(held_by(standby) == told for standby in self.standbys)
 
     def teardown(self) -> None:
         super().teardown()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from dbsp.errors import InternalError
 from dbsp.operators.fronts import settled
 from dbsp.operators.groups.part import Positions, Values, of_same_keys
-from dbsp.operators.groups.row_form import RowForm
+from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import is_bytes, is_decimal
@@ -28,27 +28,12 @@ from dbsp.zset.schema import Arrangement, OrderBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FirstPart:
+class FirstPart(ValuePart):
     """The value `gives` of the first row by `order`; null where there is no row."""
 
-    name: str
-    text: str
-    values: RowForm
     order: tuple[OrderBy, ...]
     gives: str
     appends: bool = False
-
-    def __str__(self) -> str:
-        """The aggregate."""
-        return f"{self.name} = {self.text}"
-
-    def form(self) -> RowForm:
-        """Keys and values."""
-        return self.values
-
-    def names(self) -> tuple[str, ...]:
-        """The aggregate's name."""
-        return (self.name,)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows of each group, in order."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from dbsp.operators.fronts import sorted_within
 from dbsp.operators.groups.group_rows import rows_of
 from dbsp.operators.groups.part import Positions, Values
-from dbsp.operators.groups.row_form import RowForm
+from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
@@ -37,26 +37,11 @@ class Fold(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoldPart:
+class FoldPart(ValuePart):
     """One fold over the rows of a group by `order`, then by all columns."""
 
-    name: str
-    text: str
-    values: RowForm
     order: tuple[OrderBy, ...]
     fold: Fold
-
-    def __str__(self) -> str:
-        """The aggregate."""
-        return f"{self.name} = {self.text}"
-
-    def form(self) -> RowForm:
-        """Keys and values."""
-        return self.values
-
-    def names(self) -> tuple[str, ...]:
-        """The aggregate's name."""
-        return (self.name,)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows of each group."""

@@ -1,4 +1,4 @@
-"""What the aggregates over the values of one column have in common that keep these values, each as a row."""
+"""What the aggregates have in common that keep the values they look at, each as a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dbsp.operators.groups.row_form import RowForm, value_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuePart:
-    """One aggregate of the values that are not null."""
+    """One aggregate of rows of a group, and the form in which they are kept."""
 
     name: str
     text: str
@@ -20,7 +20,7 @@ class ValuePart:
         return f"{self.name} = {self.text}"
 
     def form(self) -> RowForm:
-        """Keys and value."""
+        """Keys and values."""
         return self.values
 
     def names(self) -> tuple[str, ...]:
@@ -29,5 +29,5 @@ class ValuePart:
 
     @property
     def value(self) -> str:
-        """The column of the values."""
+        """The first column of the values: the only one of most aggregates."""
         return value_name(self.values.columns[0].name)
