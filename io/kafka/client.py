@@ -90,7 +90,7 @@ def make_producer(settings: KafkaSettings, transactional_id: str) -> Any:
         "acks": "all",
         "transaction.timeout.ms": int(1000 * TRANSACTION_TIMEOUT_S),
         "message.timeout.ms": int(1000 * min(TRANSACTION_TIMEOUT_S, settings.timeout_s)),
-        "linger.ms": 1,
+        "linger.ms": 20,  # a commit sends at once what waits
     }
     return kafka().Producer(_base(settings) | fixed)
 
@@ -108,6 +108,10 @@ class Reader:
         self._settings = settings
         self._consumers: dict[str, Any] = {}
         self._process = 0
+        self._next: tuple[str, int, int] | None = None
+        """The (topic, partition, offset) where the consumer goes on."""
+        self._ahead: list[Any] = []
+        """Events from there on that have arrived already."""
 
     def consumer(self) -> Any:
         """The consumer of this process."""
@@ -119,7 +123,7 @@ class Reader:
 
     def _made(self, isolation: str) -> Any:
         if self._process != os.getpid():
-            self._consumers, self._process = {}, os.getpid()
+            self._consumers, self._process, self._next = {}, os.getpid(), None
         if isolation not in self._consumers:
             fixed = {
                 "group.id": f"{self._settings.pipeline}-reader",
@@ -182,8 +186,10 @@ class Reader:
             raise UnavailableError(f"Kafka does not answer: asking for offsets of topic={topic} partition={partition}")
         return int(found[0]), int(found[1])
 
-    def read(self, topic: str, partition: int, first: int, last: int) -> Iterator[Any]:
+    def read(self, topic: str, partition: int, first: int, last: int, *, go_on: bool = False) -> Iterator[Any]:
         """The committed messages with `first <= offset < last`, where `last` is at most the last stable offset.
+
+        `go_on` lets the client fetch on behind `last`, up to 64 MiB, for a read that begins there.
 
         **Errors** `DataError` names the offsets if some are gone; `UnavailableError` if nothing comes for `timeout_s`.
         """
@@ -194,38 +200,46 @@ class Reader:
         if first < low or last > high:
             raise DataError(f"input offsets are missing from Kafka: {where} kept={low}..{high}", "restore the topic")
         consumer = self.consumer()
-        consumer.assign([kafka().TopicPartition(topic, partition, first)])
+        if self._next != (topic, partition, first):
+            consumer.assign([kafka().TopicPartition(topic, partition, first)])
+            self._ahead = []
+        self._next, whole = None, False
         try:
-            yield from self._until(topic, partition, last, where)
+            for messages in self._until(topic, partition, last, where):
+                yield from messages
+            whole = True
         except kafka().KafkaException as error:
             raise translate(error, f"reading {where}") from error
         finally:
-            consumer.unassign()
+            if whole and go_on:
+                self._next = (topic, partition, last)
+            else:
+                consumer.unassign()
 
-    def _until(self, topic: str, partition: int, last: int, where: str) -> Iterator[Any]:
+    def _until(self, topic: str, partition: int, last: int, where: str) -> Iterator[list[Any]]:
         """Messages until one at or behind `last - 1`, or the end of the partition at or behind `last`."""
         deadline = time.monotonic() + self._settings.timeout_s
         while True:
-            messages = self._available()
-            for message in messages:
-                if message.topic() != topic or message.partition() != partition:
-                    continue  # left over from the range read before
-                error = message.error()
-                if error is not None:
-                    if _stops(error, where) and message.offset() >= last:
-                        return
-                    continue
-                if message.offset() < last:
-                    yield message
-                if message.offset() >= last - 1:
-                    return
-            if any(message.error() is None for message in messages):
+            arrived = [each for each in self._available() if each.partition() == partition and each.topic() == topic]
+            events = [each for each in arrived if each.error() is None or _ends(each.error(), where)]
+            inside = [each for each in events if each.offset() < last]
+            self._ahead = events[len(inside) :]
+            messages = [each for each in inside if each.error() is None]
+            yield messages
+            if self._ahead or (messages and messages[-1].offset() == last - 1):
+                return
+            if messages:
                 deadline = time.monotonic() + self._settings.timeout_s
             elif time.monotonic() > deadline:
                 raise UnavailableError(f"Kafka does not answer: reading {where}")
 
     def _available(self) -> list[Any]:
-        """Wait for one message, then take what else has arrived: `consume` alone would wait for a full set."""
+        """Wait for one event, then take what else has arrived: `consume` alone would wait for a full set.
+
+        Among it may be what was left over from another partition that was read before.
+        """
+        if self._ahead:
+            return self._ahead
         first = self.consumer().poll(WAIT_S)
         return [] if first is None else [first, *self.consumer().consume(FETCH_MESSAGES, timeout=0)]
 
@@ -251,7 +265,7 @@ class Reader:
         self._consumers = {}
 
 
-def _stops(error: Any, where: str) -> bool:
+def _ends(error: Any, where: str) -> bool:
     """Whether an event is the end of the partition; what will pass is False, anything else is raised."""
     codes = kafka().KafkaError
     if error.code() == codes._PARTITION_EOF:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -110,12 +111,12 @@ class KafkaInputLog:
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         """The changes of one range as one piece; `DataError` names the offsets if part of it is gone."""
         source = self._source(range_.table)
-        messages = list(self._reader.read(source.topic, range_.partition, range_.first, range_.last))
+        messages = list(self._reader.read(source.topic, range_.partition, range_.first, range_.last, go_on=True))
         if not messages:
             return []
         decode = _decode_json_messages if source.format == "json" else _decode_arrow_messages
         push, offsets = decode(messages, source.table)
-        size = sum(len(message) for message in messages)
+        size = sum(map(len, messages))
         self._read_bytes[range_.table] = self._read_bytes.get(range_.table, 0) + size
         self._read_rows[range_.table] = self._read_rows.get(range_.table, 0) + range_.last - range_.first
         return [changes_of(push, range_, step, offsets)]
@@ -138,39 +139,39 @@ class KafkaInputLog:
         return self._sources[table]
 
 
-_Decoded = tuple[Push, np.ndarray[Any, np.dtype[np.int64]]]
+_Offsets = np.ndarray[Any, np.dtype[np.int64]]
+_Decoded = tuple[Push, _Offsets]
 
 
 def _decode_json_messages(messages: Sequence[Any], table: Table) -> _Decoded:
     """Runs of messages that are one line each are decoded together; any other message by itself."""
+    values = [message.value() for message in messages]
     pieces: list[Push] = []
-    offsets: list[int] = []
-    run: list[bytes] = []
-
-    def flush() -> None:
-        if run:
+    rows = np.ones(len(messages), dtype=np.int64)
+    at = 0
+    for lines, group in groupby(values, _is_line):
+        run = list(group)
+        if lines:
             pieces.append(decode_json_lines(b"\n".join(run), table))
-            run.clear()
-
-    for message in messages:
-        value = message.value()
-        if value is not None and value[:1] == b"{" and b"\n" not in value:
-            run.append(value)
-            offsets.append(message.offset())
-            continue
-        flush()
-        push = _one_message(value, table, decode_json)
-        pieces.append(push)
-        offsets.extend([message.offset()] * push.rows)
-    flush()
-    return join_pushes(pieces, table.schema), np.array(offsets, dtype=np.int64)
+        else:
+            alone = [_one_message(value, table, decode_json) for value in run]
+            rows[at : at + len(run)] = [push.rows for push in alone]
+            pieces += alone
+        at += len(run)
+    return join_pushes(pieces, table.schema), np.repeat(_offsets(messages), rows)
 
 
 def _decode_arrow_messages(messages: Sequence[Any], table: Table) -> _Decoded:
     pieces = [_one_message(message.value(), table, decode_arrow) for message in messages]
-    places = [message.offset() for message in messages]
-    offsets = np.repeat(np.array(places, dtype=np.int64), [piece.rows for piece in pieces])
-    return join_pushes(pieces, table.schema), offsets
+    return join_pushes(pieces, table.schema), np.repeat(_offsets(messages), [piece.rows for piece in pieces])
+
+
+def _offsets(messages: Sequence[Any]) -> _Offsets:
+    return np.array([message.offset() for message in messages], dtype=np.int64)
+
+
+def _is_line(value: bytes | None) -> bool:
+    return value is not None and value[:1] == b"{" and b"\n" not in value
 
 
 def _one_message(value: bytes | None, table: Table, decode: Callable[[bytes, Table], Push]) -> Push:

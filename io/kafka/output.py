@@ -22,7 +22,7 @@ from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.formats import encode_arrow, json_lines
 from dbsp.io.formats.wire import to_json_text
 from dbsp.io.kafka.client import KafkaSettings, Reader, delete_below, ensure_topic
-from dbsp.io.kafka.transaction import Record, TransactionalWriter
+from dbsp.io.kafka.transaction import Records, TransactionalWriter
 from dbsp.io.output_part import DEAD_LETTERS, Progress, Verdict, checksum_of, decide, with_dead_letters
 from dbsp.io.step_codec import seal, unseal
 from dbsp.logs import DeadLetter
@@ -100,9 +100,9 @@ class KafkaOutputLog:
         mark = seal(
             {"epoch": epoch, "step": step, "checksum": f"{checksum:016x}", "first": first, "worker": self._worker}
         )
-        records = [record for view, batch in full.items() for record in self._records(view, batch, step)]
-        records.append(Record(topic=self._progress_topic, partition=self._worker, value=mark))
-        self._writer.write(records, lambda: self._settle(epoch, step, checksum))
+        records = [self._records(view, batch, step) for view, batch in full.items()]
+        progressed = Records(topic=self._progress_topic, partition=self._worker, values=[mark])
+        self._writer.write([*records, progressed], lambda: self._settle(epoch, step, checksum))
         self._progress = Progress(first=first, last=step + 1, epoch=epoch)
         if self._checksums is not None:
             self._checksums[step] = checksum
@@ -171,25 +171,21 @@ class KafkaOutputLog:
             raise DataError(f"a progress record of another worker: {where} worker={mark['worker']}")
         return mark
 
-    def _records(self, view: str, batch: Batch, step: int) -> Iterator[Record]:
+    def _records(self, view: str, batch: Batch, step: int) -> Records:
         topic = self.topic_of(view)
         if view == DEAD_LETTERS:
             batch = _cut_letters(batch)
         headers = (("step", str(step).encode()), ("worker", str(self._worker).encode()))
-        key = self._keys.get(view) if view != DEAD_LETTERS else None
-        partition = None if key is not None else self._worker % self._width(topic)
+        own = self._worker % self._width(topic)
         if self._format == "arrow":
-            for piece in _pieces(batch, ARROW_BYTES_MAX):
-                yield Record(
-                    topic=topic, partition=self._worker % self._width(topic), value=encode_arrow(piece), headers=headers
-                )
-            return
-        values = json_lines(batch).to_pylist()
-        self._width(topic)
-        keys = to_json_text(batch.column(key)).to_pylist() if key is not None else [None] * len(values)
-        for value, text in zip(values, keys, strict=True):
-            message_key = None if text is None else text.encode()
-            yield Record(topic=topic, partition=partition, key=message_key, value=value.encode(), headers=headers)
+            values = [encode_arrow(piece) for piece in _pieces(batch, ARROW_BYTES_MAX)]
+            return Records(topic=topic, partition=own, values=values, headers=headers)
+        values = _bytes(json_lines(batch))
+        key = self._keys.get(view) if view != DEAD_LETTERS else None
+        if key is None:
+            return Records(topic=topic, partition=own, values=values, headers=headers)
+        keys = _bytes(to_json_text(batch.column(key)))
+        return Records(topic=topic, values=values, keys=keys, headers=headers)
 
     def topic_of(self, view: str) -> str:
         """The topic a view, or the dead letters, are written to."""
@@ -215,6 +211,12 @@ class KafkaOutputLog:
         """Leave the brokers."""
         self._writer.discard()
         self._reader.close()
+
+
+def _bytes(texts: pa.Array) -> list[bytes]:
+    """The texts as what a message holds."""
+    found: list[bytes] = texts.cast(pa.large_binary()).to_pylist()
+    return found
 
 
 def _pieces(batch: Batch, bytes_max: int) -> Iterator[Batch]:

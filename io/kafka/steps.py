@@ -17,7 +17,7 @@ from typing import Any
 
 from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.kafka.client import KafkaSettings, Reader, delete_below, ensure_topic, refuse_compaction
-from dbsp.io.kafka.transaction import Record, TransactionalWriter
+from dbsp.io.kafka.transaction import Records, TransactionalWriter
 from dbsp.io.step_codec import (
     Positions,
     advance,
@@ -156,7 +156,7 @@ class KafkaStepLog:
 
         if not self._writer.ready and settle():
             return
-        offsets = self._writer.write([Record(topic=self._topic, partition=0, value=seal(value))], settle)
+        offsets = self._writer.write([Records(topic=self._topic, partition=0, values=[seal(value)])], settle)
         if offsets is not None:
             self._state.take(value, offsets[0])
             self._state.end = offsets[0] + 1

@@ -9,8 +9,10 @@ Kafka is last come, first served, not by our epochs: `owner` hooks let a log che
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 from dbsp.errors import CapacityError, FencedError, InternalError, UnavailableError
@@ -20,14 +22,14 @@ ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """One message to write; `partition` None leaves the choice to the key."""
+class Records:
+    """Messages of one topic, alike in all but value and key; `partition` None leaves the choice to the keys."""
 
     topic: str
-    value: bytes
+    values: Sequence[bytes]
     partition: int | None = None
-    key: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] = field(default=())
+    keys: Sequence[bytes] | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 class TransactionalWriter:
@@ -55,7 +57,7 @@ class TransactionalWriter:
             raise translate(error, f"taking over transactional.id={self._id}") from error
         self._producer, self._process = producer, os.getpid()
 
-    def write(self, records: Iterable[Record], settle: Callable[[], bool]) -> list[int] | None:
+    def write(self, records: Sequence[Records], settle: Callable[[], bool]) -> list[int] | None:
         """Write all records in one transaction; on return it is committed. The offsets, or None if `settle` found them.
 
         `settle` is called after a failure, when nothing of the failed attempt can be applied any more except what already is:
@@ -63,11 +65,10 @@ class TransactionalWriter:
         """
         if not self.ready:
             raise InternalError(f"a write before the take-over: transactional.id={self._id}")
-        rows = list(records)
         failure: Exception | None = None
         for _ in range(ATTEMPTS):
             try:
-                return self._attempt(rows)
+                return self._attempt(records)
             except CapacityError:
                 self.discard()
                 raise
@@ -78,7 +79,7 @@ class TransactionalWriter:
                     return None
         raise UnavailableError(f"a Kafka transaction failed again and again: transactional.id={self._id}") from failure
 
-    def _attempt(self, rows: list[Record]) -> list[int]:
+    def _attempt(self, records: Sequence[Records]) -> list[int]:
         errors: list[Any] = []
         offsets: list[int] = []
 
@@ -90,28 +91,36 @@ class TransactionalWriter:
 
         try:
             self._producer.begin_transaction()
-            for row in rows:
-                self._produce(row, delivered)
+            for alike in records:
+                self._produce(alike, delivered)
             self._producer.commit_transaction(self._settings.timeout_s)
         except kafka().KafkaException as error:
             raise translate(errors[0] if errors else error, f"transactional.id={self._id}") from error
         return offsets
 
-    def _produce(self, row: Record, delivered: Callable[[Any, Any], None]) -> None:
-        """Queue one message, waiting while the queue is full."""
-        place = {} if row.partition is None else {"partition": row.partition}
+    def _produce(self, records: Records, delivered: Callable[[Any, Any], None]) -> None:
+        """Queue the messages, waiting while the queue is full."""
+        alike: dict[str, Any] = {"headers": list(records.headers), "on_delivery": delivered}
+        if records.partition is not None:
+            alike["partition"] = records.partition
+        produce = partial(self._producer.produce, records.topic, **alike)
+        keys = repeat(None, len(records.values)) if records.keys is None else records.keys
+        for value, key in zip(records.values, keys, strict=True):
+            try:
+                produce(value, key)
+            except BufferError:
+                self._produce_when_there_is_room(records.topic, partial(produce, value, key))
+
+    def _produce_when_there_is_room(self, topic: str, produce: Callable[[], None]) -> None:
         waited = 0.0
         while True:
+            self._producer.poll(0.1)
+            waited += 0.1
             try:
-                self._producer.produce(
-                    row.topic, row.value, key=row.key, headers=list(row.headers), on_delivery=delivered, **place
-                )
-                return
+                return produce()
             except BufferError as error:
                 if waited > self._settings.timeout_s:
-                    raise UnavailableError(f"Kafka takes no more messages: topic={row.topic}") from error
-                self._producer.poll(0.1)
-                waited += 0.1
+                    raise UnavailableError(f"Kafka takes no more messages: topic={topic}") from error
 
     def discard(self) -> None:
         """Drop the producer; what it left open is settled by the next take-over or by the broker's timeout."""

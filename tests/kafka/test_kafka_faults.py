@@ -292,6 +292,36 @@ def test_poisoned_messages_are_dead_letters_with_their_offset(settings: KafkaSet
         assert whole.dead == tuple(letter for dead in alone for letter in dead)
 
 
+def test_ranges_give_the_same_rows_however_they_are_cut(settings: KafkaSettings) -> None:
+    """One after the other, where the client goes on, and not; over markers, aborted rows, and an end that grows."""
+    topic = settings.topic("source")
+    ensure_topic(settings, topic, 1)
+    send(settings, topic, [b'{"id": 0}', b'{"id": 1}'], commit=True)
+    send(settings, topic, [b'{"id": 3}', b'{"id": 4}'], commit=False)
+    send(settings, topic, [b'{"id": 6}', b'{"id": 7}'], commit=True)
+
+    def ids(log: KafkaInputLog, first: int, last: int) -> list[int]:
+        changes = log.read(Range(table="t", partition=0, first=first, last=last), 1)
+        assert [row[0] for change in changes for row, _ in change.batch.to_rows()] == [
+            offset for change in changes for offset in change.offsets.tolist()
+        ]
+        return [offset for change in changes for offset in change.offsets.tolist()]
+
+    rows = [0, 1, 6, 7]
+    with closing(KafkaInputLog(settings, [KafkaSource(table=TABLE, topic=topic)])) as log:
+        for end in (9, 10):
+            for wide in range(1, end + 1):
+                for first in range(0, end, wide):
+                    last = min(first + wide, end)
+                    assert ids(log, first, last) == [row for row in rows if first <= row < last]
+            assert ids(log, 2, 7) == [6], "not where it went on"
+            assert ids(log, 7, end) == [row for row in rows if row >= 7]
+            if end == 9:
+                send(settings, topic, [b'{"id": 9}'])
+                rows.append(9)
+                assert ids(log, 9, 10) == [9], "what came since"
+
+
 def test_partitions_that_are_added_to_a_topic_are_met_while_it_is_read(settings: KafkaSettings) -> None:
     topic = settings.topic("source")
     ensure_topic(settings, topic, 1)
