@@ -15,6 +15,7 @@ from dbsp.expr import (
     strings,
     struct_functions,
     temporal,
+    zones,
 )
 from dbsp.expr.cast import CAST
 from dbsp.expr.expression import Function
@@ -34,6 +35,7 @@ FUNCTIONS: dict[str, Function] = {
         *struct_functions.FUNCTIONS,
         *temporal.FUNCTIONS,
         *dates.FUNCTIONS,
+        *zones.FUNCTIONS,
         *now.FUNCTIONS,
     )
 }

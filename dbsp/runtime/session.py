@@ -198,7 +198,11 @@ class Run(Answering):
         self._append(table, rows, INSERT, partition)
 
     def delete(self, table: str, rows: Rows, *, partition: int | None = None) -> None:
-        """Delete rows; where the table has a primary key only its columns are needed."""
+        """Delete rows; where the table has a primary key only its columns are needed.
+
+        Without a key it is whole rows that are deleted, a column that is left out being null as in `push`. One that is not there
+        has weight -1 from then on: it meets the next row that is pushed like it.
+        """
         self._append(table, rows, DELETE, partition)
 
     def _append(self, name: str, rows: Rows, operation: int, partition: int | None) -> None:
@@ -511,7 +515,8 @@ def _hint(column: Column) -> str:
     if pa.types.is_decimal(column.type):
         return f'write decimal.Decimal("1.5") or "1.5", with at most {column.type.scale} digits after the point'
     if column.type in _WRITTEN:
-        return f"write a value of datetime, or a text such as {_WRITTEN[column.type]!r}"
+        zoned = "; for times with a zone declare it dbsp.TIMESTAMP_UTC" if column.type == TIMESTAMP else ""
+        return f"write a value of datetime, or a text such as {_WRITTEN[column.type]!r}{zoned}"
     return "convert the values before they are pushed"
 
 

@@ -30,7 +30,7 @@ from dbsp.io.formats.json_scan import count_plain_rows
 from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
-from dbsp.zset.schema import BOOL, Column, Schema, is_list, is_struct
+from dbsp.zset.schema import BOOL, TIMESTAMP, TIMESTAMP_UTC, Column, Schema, is_list, is_struct
 
 BLOCK_BYTES = 4 << 20
 BLOCK_BYTES_SMALL = 1 << 15
@@ -339,6 +339,8 @@ def _reason(value: Any, type_: pa.DataType, place: str) -> str:
     except _MISFITS as error:
         if isinstance(error, _KindError):
             return f"{place}: expected {type_}, found {_kind(value)}"
+    if type_ == TIMESTAMP and _fits(value, TIMESTAMP_UTC):
+        return f"{place}: a time with a zone, declare the column dbsp.TIMESTAMP_UTC: {_shown(value)}"
     return f"{place}: not a valid {type_}: {_shown(value)}"
 
 

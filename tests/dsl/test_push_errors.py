@@ -11,6 +11,7 @@ import pytest
 
 import dbsp
 from dbsp.errors import CircuitError
+from dbsp.io.formats import decode_json
 
 TABLE = dbsp.table("t", {"id": dbsp.INT32, "paid": dbsp.decimal(6, 2)}, primary_key="id")
 CIRCUIT = dbsp.circuit("c", {"v": TABLE})
@@ -106,3 +107,12 @@ def test_a_value_of_another_form_is_refused_with_the_form(column: str, value: An
     message = pytest.raises(CircuitError, match=f"column={column} .*; write ")
     with dbsp.open(dbsp.circuit("c", {"v": dbsp.table("t", TIMES)})) as run, message:
         run.push("t", [{column: value}])
+
+
+def test_a_time_with_a_zone_is_told_its_type() -> None:
+    table = dbsp.table("t", {"at": dbsp.TIMESTAMP})
+    text = "2024-05-31T10:00:00Z"
+    with dbsp.open(dbsp.circuit("c", {"v": table})) as run, pytest.raises(CircuitError, match=r"dbsp\.TIMESTAMP_UTC"):
+        run.push("t", [{"at": text}])
+    (bad,) = decode_json(f'{{"at": "{text}"}}'.encode(), table).bad
+    assert bad.reason == f"column at: a time with a zone, declare the column dbsp.TIMESTAMP_UTC: {text}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING
 
-from dbsp.expr import dates, temporal
+from dbsp.expr import dates, temporal, zones
 from dbsp.expr.methods.applied import Applied, whole
 
 if TYPE_CHECKING:
@@ -84,6 +84,14 @@ class Moments(Applied):
     def last_day(self) -> Expr:
         """The last day of its month, as a date."""
         return self._call(dates.LAST_DAY)
+
+    def in_zone(self, zone: str) -> Expr:
+        """What the clocks of a zone such as `Europe/Berlin` show at this time, which is taken as UTC."""
+        return self._call(zones.IN_ZONE, options=(zone,))
+
+    def from_zone(self, zone: str) -> Expr:
+        """The UTC time at which the clocks of a zone show this; the first of two; a time that they skip fails its row."""
+        return self._call(zones.FROM_ZONE, options=(zone,))
 
     def strftime(self, format: str) -> Expr:  # noqa: A002 (the name users know)
         """As text in a format such as `%Y-%m-%d`; fractions of a second are cut off."""

@@ -1,0 +1,83 @@
+"""Times on the clocks of a zone, against Python's `zoneinfo`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from zoneinfo import ZoneInfo
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import example, given
+
+import dbsp
+from dbsp import col
+
+ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "Africa/Casablanca", "UTC")
+ZONES_OR_FIXED = st.sampled_from([*ZONES, "Etc/GMT+5", "America/St_Johns"])
+TIMES = st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 12, 31))
+NEAR_CHANGES = st.builds(
+    lambda year, month, day, minutes: dt.datetime(year, month, day) + dt.timedelta(minutes=minutes),
+    st.sampled_from([1799, 1800, 1916, 1945, 1981, 2011, 2024, 2026, 2037, 2038, 2400, 2799, 2800, 9997]),
+    st.sampled_from([3, 4, 10, 11]),
+    st.integers(1, 30),
+    st.integers(0, 1439),
+)
+
+
+def shown(times: list[dt.datetime | None], expression: dbsp.Expr) -> tuple[list[dt.datetime | None], int]:
+    """The values of an expression of `at` in order of the rows, and how many rows failed."""
+    table = dbsp.table("t", {"n": dbsp.INT64, "at": dbsp.TIMESTAMP})
+    with dbsp.open(dbsp.circuit("zones", {"v": table.select("n", x=expression)})) as run:
+        run.push("t", [{"n": number, "at": at} for number, at in enumerate(times)])
+        rows = sorted(run.step()["v"].to_rows(), key=lambda row: row[0][0])
+        return [values[1] for values, _ in rows], len(run.dead_letters())
+
+
+@given(times=st.lists(st.one_of(TIMES, NEAR_CHANGES, st.none()), max_size=20), zone=ZONES_OR_FIXED)
+@example(times=[dt.datetime(2024, 3, 31, 0, 59, 59, 999_999), dt.datetime(2024, 3, 31, 1)], zone="Europe/Berlin")
+@example(times=[dt.datetime(2038, 7, 1), dt.datetime(9990, 7, 1)], zone="America/New_York")
+def test_in_zone_is_what_its_clocks_show(times: list[dt.datetime | None], zone: str) -> None:
+    found, failed = shown(times, col("at").in_zone(zone))
+    wanted = [at and at.replace(tzinfo=dt.UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None) for at in times]
+    assert (found, failed) == (wanted, 0)
+
+
+@given(times=st.lists(st.one_of(TIMES, NEAR_CHANGES, st.none()), max_size=20), zone=ZONES_OR_FIXED)
+@example(
+    times=[dt.datetime(2024, 3, 31, 2), dt.datetime(2024, 3, 31, 2, 59, 59), dt.datetime(2024, 3, 31, 3)],
+    zone="Europe/Berlin",
+)
+@example(
+    times=[dt.datetime(2024, 10, 27, 2), dt.datetime(2024, 10, 27, 2, 59), dt.datetime(2024, 10, 27, 3)],
+    zone="Europe/Berlin",
+)
+def test_from_zone_is_the_first_moment_of_this_time(times: list[dt.datetime | None], zone: str) -> None:
+    def moment(at: dt.datetime | None) -> dt.datetime | None:
+        return at and at.replace(tzinfo=ZoneInfo(zone)).astimezone(dt.UTC)
+
+    def exists(at: dt.datetime | None) -> bool:
+        there = moment(at)
+        return there is None or there.astimezone(ZoneInfo(zone)).replace(tzinfo=None) == at
+
+    found, failed = shown(times, col("at").from_zone(zone))
+    assert found == [moment(at) for at in times if exists(at)]
+    assert failed == sum(not exists(at) for at in times)
+
+
+def test_a_skipped_time_is_null_where_asked() -> None:
+    skipped = dt.datetime(2024, 3, 31, 2, 30)
+    assert shown([skipped], col("at").from_zone("Europe/Berlin").or_null()) == ([None], 0)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    table = dbsp.table("t", {"at": dbsp.TIMESTAMP, "utc": dbsp.TIMESTAMP_UTC, "day": dbsp.DATE})
+    with pytest.raises(dbsp.CircuitError, match='did you mean "Europe/Berlin"'):
+        table.select(x=col("at").in_zone("Europe/Berln"))
+    with pytest.raises(dbsp.CircuitError, match="a time zone is a constant text"):
+        table.select(x=col("at").in_zone(col("day")))  # type: ignore[arg-type]
+    with pytest.raises(dbsp.CircuitError, match=r"cast\(dbsp.TIMESTAMP\)"):
+        table.select(x=col("day").in_zone("UTC"))
+    with pytest.raises(dbsp.CircuitError, match=r"in_zone\(…\)"):
+        table.select(x=col("utc").from_zone("UTC"))
+    fits = table.select(x=col("utc").in_zone("UTC"), y=col("at").from_zone("UTC"))
+    assert [column.type for column in fits.schema] == [dbsp.TIMESTAMP, dbsp.TIMESTAMP_UTC]
