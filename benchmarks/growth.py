@@ -131,6 +131,10 @@ class Bench:
             if self.case.changes == "oldest":
                 self.replace_oldest(table, count)
                 continue
+            if self.case.changes == "newest":
+                self.run.push(table.feed.table, table.arrow(table.size + np.arange(count)))
+                table.size += count
+                continue
             number = table.chosen(self.rng, count, self.case.changes == "recent")
             if self.case.changes == "new":
                 table.fresh += 1
@@ -165,7 +169,7 @@ class Bench:
     def state(self) -> tuple[int, int]:
         """Rows and bytes of all state; a row comes and goes, so that every node runs and shows what it keeps."""
         for change in (self.run.push, self.run.delete):
-            for table in self.tables if self.case.changes != "new" else ():
+            for table in self.tables if not self.case.changes.startswith("new") else ():
                 newest = max(table.size, int(self.rows * table.feed.share)) + 1
                 change(table.feed.table, table.arrow(np.array([newest])))
             self.step()
@@ -288,7 +292,7 @@ def dropped(cases: Sequence[Case], settings: argparse.Namespace) -> dict[str, ob
     figures: dict[str, object] = {}
     print(f"{'operator':<28}{'state rows':>12}{'bytes':>14}   {'':<22}{'state rows':>12}{'bytes':>14}{'left':>8}")
     for case in cases:
-        if case.changes in ("new", "oldest"):
+        if case.changes in ("new", "newest", "oldest"):
             continue
         bench = Bench(case, settings.load_rows)
         with bench.run:

@@ -46,7 +46,8 @@ class Feed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A circuit of one operator; `says` has the Cost block; `changes`: any rows, "recent" ones, "oldest", or "new" only."""
+    """A circuit of one operator; `says` has the Cost block; `changes`: any rows, "recent" ones, "oldest", or only that "new"
+    ones come, anywhere, or the "newest", behind all others."""
 
     name: str
     view: dbsp.Stream
@@ -276,6 +277,36 @@ def _groups() -> Iterator[Case]:
             yield Case(name=f"{name}, {keys}", view=view, feeds=feeds, says=dbsp.table, changes="new")
 
 
+def _frames(keys: str, feeds: tuple[Feed, ...]) -> Iterator[Case]:
+    """Aggregates over frames."""
+    frames: Mapping[str, dict[str, Any]] = {
+        "rolling rows": {"rows": 5},
+        "rolling range": {"range": dbsp.seconds(60)},
+        "rolling all": {"rows": (None, None)},
+    }
+    for name, frame in frames.items():
+        aggregates = {
+            "sum": dbsp.sum("x"),
+            "max": dbsp.max("x"),
+            "median": dbsp.median("x"),
+            "corr": dbsp.corr("x", "k"),
+        }
+        for kind, aggregate in aggregates.items():
+            rolled = dbsp.rolling(aggregate, **frame)
+            view = t().select("k", "at", "x").window("k", "at").with_columns(v=rolled)
+            yield Case(name=f"{name} {kind}, {keys}", view=view, feeds=feeds, says=dbsp.rolling)
+    running = {
+        "sum": dbsp.rolling(dbsp.sum("x"), rows=(None, 0)),
+        "sum of floats": dbsp.rolling(dbsp.sum("f"), rows=(None, 0)),
+        "max": dbsp.rolling(dbsp.max("x"), rows=(None, 0)),
+        "corr": dbsp.rolling(dbsp.corr("x", "f"), rows=(None, 0)),
+        "count in a range": dbsp.rolling(dbsp.count(), range=(None, dbsp.seconds(0))),
+    }
+    for name, function in running.items():
+        view = t().select("k", "at", "x", "f").window("k", "at").with_columns(v=function)
+        yield Case(name=f"running {name}, {keys}", view=view, feeds=feeds, says=dbsp.rolling, changes="newest")
+
+
 def _order() -> Iterator[Case]:
     """Top-k and window functions."""
     for keys, wide in (("many", False), ("few", True)):
@@ -303,22 +334,7 @@ def _order() -> Iterator[Case]:
         for name, function in functions.items():
             view = t().select("k", "at", "x").window("k", "at").with_columns(v=function)
             yield Case(name=f"{name}, {keys}", view=view, feeds=feeds, says=getattr(dbsp, name))
-        frames: Mapping[str, dict[str, Any]] = {
-            "rolling rows": {"rows": 5},
-            "rolling range": {"range": dbsp.seconds(60)},
-            "rolling all": {"rows": (None, None)},
-        }
-        for name, frame in frames.items():
-            aggregates = {
-                "sum": dbsp.sum("x"),
-                "max": dbsp.max("x"),
-                "median": dbsp.median("x"),
-                "corr": dbsp.corr("x", "k"),
-            }
-            for kind, aggregate in aggregates.items():
-                rolled = dbsp.rolling(aggregate, **frame)
-                view = t().select("k", "at", "x").window("k", "at").with_columns(v=rolled)
-                yield Case(name=f"{name} {kind}, {keys}", view=view, feeds=feeds, says=dbsp.rolling)
+        yield from _frames(keys, feeds)
     feeds = (Feed(table="t", rows=events(few=False)),)
     queues: Mapping[str, tuple[dbsp.Stream, Any]] = {
         "min": (t().group_by("k").aggregate(v=dbsp.min("at")), dbsp.min),
