@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from dbsp.aggregates import Aggregate
 from dbsp.aggregates.counts import Count, CountDistinct, Mode
 from dbsp.aggregates.covariances import Paired
-from dbsp.aggregates.logic import Bool
-from dbsp.aggregates.positions import ArgExtreme, Extreme
+from dbsp.aggregates.logic import Bit, Bool
+from dbsp.aggregates.positions import ArgExtreme, Extreme, FirstInOrder
 from dbsp.aggregates.quantiles import Quantile
 from dbsp.aggregates.sums import Avg, Sum
 from dbsp.aggregates.variances import Variance
@@ -33,7 +33,7 @@ Bound = int | datetime.timedelta | None
 NOTHING = object()
 _ROLLED = (
     *(Count, Sum, Avg, Extreme, Variance),
-    *(CountDistinct, Mode, Quantile, Paired, ArgExtreme, Bool),
+    *(CountDistinct, Mode, Quantile, Paired, ArgExtreme, Bool, Bit, FirstInOrder),
 )
 
 
@@ -224,12 +224,19 @@ def rolling(
     column: a timestamp or a duration with spans, a date with spans of whole days or numbers of days, integers with
     numbers; before and behind follow the order, so in a descending one "before" is greater. Rows whose order is null
     are a frame of their own. Aggregates: count, sum, avg, min, max, variances and standard deviations, covariances and
-    regression, count_distinct, mode, median and quantiles, arg_min, arg_max, bool_and, bool_or; each with `.where(condition)`.
+    regression, count_distinct, mode, median and quantiles, arg_min, arg_max, first and last by an order of their own, bool_and,
+    bool_or, bit_and, bit_or, bit_xor; each with `.where(condition)`. `rows=(None, 0)` is a running total, row by row,
+    `range=(None, 0)` one for all that tie, and `rows=(None, None)` the total of the partition.
 
-    **Cost** a changed row touches the rows whose frame holds it, and reads those that these frames hold; a frame without
-    bound computes the whole partition anew. Each row read enters and leaves the frame once, however long frames are;
-    extremes, count_distinct, mode and quantiles sort the rows read by their values too, covariances take some microseconds a
-    row. Sums, variances and covariances of floats are exact.
+    **State** beside the rows, for frames without a bound, a summary for every few hundred rows of a partition that has more.
+
+    **Cost** a changed row touches the rows whose frame holds it, and reads those that these frames hold. With a frame from
+    the partition's start these are the rows behind the first change, with one to its end those in front of the last: of the
+    others it reads summaries, one for a few hundred. A total of the partition touches the changed row alone while it stays
+    the same, and reads some hundred rows near it. Without a bound count_distinct, mode and quantiles compute the whole
+    partition anew. Each row read enters and leaves the frame once, however long frames are; extremes, first, last,
+    count_distinct, mode and quantiles sort the rows read by their values too, covariances take some microseconds a row.
+    Sums, variances and covariances of floats are exact.
 
     **Errors** A sum that does not fit its type leaves by the error policy.
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.aggregates.aggregate import Aggregate, argument_of
@@ -17,22 +16,9 @@ from dbsp.expr.build import Expr
 from dbsp.expr.types import is_integer
 from dbsp.operators.columns import column_of
 from dbsp.operators.groups.measures import Bits, Trues, bits_of
+from dbsp.operators.groups.sums import Sums, held_by
 from dbsp.zset.arrays import storage_type
 from dbsp.zset.schema import BOOL, Column
-
-Sums = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-
-def _held(function: str, set_: Sums, count: Sums) -> Flags:
-    """Out of how many of the values have a bit set."""
-    match function:
-        case "and":
-            return np.asarray(set_ == count)
-        case "or":
-            return np.asarray(set_ != 0)
-        case _:
-            return np.asarray((set_ & 1) != 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +34,7 @@ class CountedTrue:
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, None]:
         """Null where there is no value."""
         count = sums[0][:, 0]
-        return pa.array(_held(self.function, sums[1][:, 0], count), type_, mask=count == 0), None
+        return pa.array(held_by(self.function, sums[1][:, 0], count), type_, mask=count == 0), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +50,7 @@ class CountedBits:
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, None]:
         """Null where there is no value."""
         count = sums[0]
-        held = _held(self.function, sums[1], count)
+        held = held_by(self.function, sums[1], count)
         packed = np.packbits(held, axis=1, bitorder="little")
         values = np.ascontiguousarray(packed).view(np.dtype(storage_type(type_))).reshape(-1)
         return column_of(values, count[:, 0] != 0, type_), None

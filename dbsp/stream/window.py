@@ -119,13 +119,19 @@ class Window(Answering):
         if computed:
             kept = [(column, column) for column in schema.names]
             below = below._selected([*kept, *((name, value) for value, name in computed.items())], source)
-        order = self.order or (OrderBy(schema.names[0]),)  # only frames of the whole partition go without an order
+        order = self.order or (OrderBy(_spread(schema, self.partition)),)
         node = WindowNode(
             input=below.node, partition=self.partition, order=order, calls=tuple(calls),
             schema=Schema((*below.schema.columns, *columns)), source=source,
         )  # fmt: skip
         made = self.stream._made(node)
         return only(made, (*self.shows, *functions), source)
+
+
+def _spread(schema: Schema, partition: tuple[str, ...]) -> str:
+    """A column that rows of a partition may differ in: frames of the whole partition need no order, but their rows are kept in
+    one, in blocks."""
+    return next((name for name in schema.names if name not in partition), schema.names[0])
 
 
 def _placed(function: WindowFunction, node: Node) -> WindowFunction:
@@ -167,12 +173,27 @@ def _bound(
         column=columns[0] if columns else None,
         other=columns[1] if len(columns) > 1 else None,
         place=_place(function),
+        by=_by(name, function, schema, computed),
+        where=_where(name, function, schema, computed),
         offset=function.offset,
         default=None if default is None else _column(default, f"{name}_default", schema, computed),
         frame=frame_of(function, unit),
         skips=function.skips,
     )
     return call, result
+
+
+def _by(name: str, function: WindowFunction, schema: Schema, computed: dict[Expression, str]) -> tuple[OrderBy, ...]:
+    """The order that first and last go by, of columns."""
+    order = () if function.aggregate is None else function.aggregate.resolved(schema).order
+    columns = [_column(by.expression, f"{name}_by_{at}", schema, computed) for at, by in enumerate(order)]
+    return tuple(OrderBy(column, by.descending, by.nulls_first) for column, by in zip(columns, order, strict=True))
+
+
+def _where(name: str, function: WindowFunction, schema: Schema, computed: dict[Expression, str]) -> str | None:
+    """The column with the condition of an aggregate that keeps nulls."""
+    condition = None if function.aggregate is None else function.aggregate.resolved(schema).condition
+    return None if condition is None else _column(condition, f"{name}_where", schema, computed)
 
 
 def _place(function: WindowFunction) -> Place | None:

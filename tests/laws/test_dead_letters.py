@@ -50,6 +50,12 @@ def circuit() -> dbsp.Circuit:
             "frames": both.window(partition_by="k", order_by="x").with_columns(
                 s=dbsp.rolling(dbsp.sum(col("x") * (BIG // 2)), rows=1)
             ),
+            "running": both.window(partition_by="k", order_by="x").with_columns(
+                s=dbsp.rolling(dbsp.sum(col("x") * (BIG // 4)), rows=(None, 0))
+            ),
+            "totals": both.window(partition_by="k").with_columns(
+                s=dbsp.rolling(dbsp.sum(col("x") * (BIG // 4)), rows=(None, None))
+            ),
             "ways": dbsp.recursive(both, further),
             "pairs": t.join(keyed, on="k", where=12 // (col("x") - col("x_right")) > 0),
             "unmatched": t.join(keyed, on="k", how="left", where=12 // (col("x") - col("x_right")) > 0),

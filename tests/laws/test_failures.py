@@ -258,6 +258,12 @@ HELD: dict[str, tuple[Callable[[], Any], str, set[Any]]] = {
     "rolling": (
         lambda: t.window("k", "id").select("id", v=dbsp.rolling(dbsp.sum("x"), rows=1)), "does not fit", {(0, BIG)}
     ),
+    "running": (
+        lambda: t.window("k", "id").select("id", v=dbsp.rolling(dbsp.sum("x"), rows=(None, 0))), "does not fit", {(0, BIG)}
+    ),
+    "total": (
+        lambda: t.window("k").select("id", v=dbsp.rolling(dbsp.sum("x"), rows=(None, None))), "does not fit", set()
+    ),
     "join": (
         lambda: t.join(t.select("k", y="x"), on="k", where=col("x") + col("y") > 0).select("id", "y"), "", set()
     ),

@@ -39,6 +39,15 @@ VIEWS: dict[str, dict[str, Any]] = {
         "rolling": window.with_columns(
             n=dbsp.rolling(dbsp.sum("g"), rows=(2, 1)), m=dbsp.rolling(dbsp.max("s"), range=(2, 0))
         ),
+        "running": window.with_columns(
+            n=dbsp.rolling(dbsp.sum("f"), rows=(None, 0)), m=dbsp.rolling(dbsp.max("s"), range=(None, -1))
+        ),
+        "remaining": backward.with_columns(
+            n=dbsp.rolling(dbsp.avg("g"), rows=(-1, None)), m=dbsp.rolling(dbsp.arg_min("s", "f"), range=(0, None))
+        ),
+        "totals": window.with_columns(
+            n=dbsp.rolling(dbsp.count("s"), rows=(None, None)), m=dbsp.rolling(dbsp.min("x"), rows=(None, None))
+        ),
     },
     "top-k": {
         "first": t.top_k(2, by="x", partition_by="g"),

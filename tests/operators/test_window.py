@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cmp_to_key, lru_cache
+from functools import cmp_to_key, lru_cache, reduce
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.operators.groups.covariance_part import Moments, PairCall, PairForm
 from dbsp.operators.groups.quantile_part import Place
+from dbsp.operators.order import blocks
 from dbsp.operators.order.frame_aggregates import COVARIANCES
 from dbsp.operators.order.window import Window
 from dbsp.operators.order.window_calls import WindowCall
@@ -37,10 +40,10 @@ changes = st.lists(
     st.lists(st.tuples(st.integers(0, 60), rows, st.integers(0, 2)), min_size=1, max_size=3), min_size=2, max_size=5
 )
 bounds = st.one_of(st.none(), st.integers(0, 4))
+sizes = st.sampled_from([1, 2, 3, 7, 1024])
 items = st.tuples(st.sampled_from(["t", "s", "x"]), st.booleans(), st.booleans())
 orders = st.lists(items, min_size=1, max_size=2, unique_by=lambda item: item[0])
-BEHIND = 2
-OWN_TYPE = ("min", "max", "sum", "mode", "quantile_disc", "arg_min", "arg_max")
+OWN_TYPE = ("min", "max", "sum", "mode", "quantile_disc", "arg_min", "arg_max", "first", "last")
 pace = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 FUNCTIONS = {
@@ -173,11 +176,34 @@ COUNTED: dict[str, Callable[[list[Any], Any], Any]] = {
 }
 
 
+OF_SOME: dict[str, Callable[[list[Any]], Any]] = {
+    "var_samp": lambda some: variance_of(some, 1),
+    "stddev_pop": lambda some: math.sqrt(variance_of(some, 0) or 0.0),
+    "bit_and": lambda some: reduce(operator.and_, some),
+    "bit_or": lambda some: reduce(operator.or_, some),
+    "bit_xor": lambda some: reduce(operator.xor, some),
+}
+
+
 def of_frame(call: WindowCall, held: list[tuple[Any, ...]]) -> Any:
     column = COLUMNS.index(call.column) if call.column else 0
+    if call.function in ("first", "last"):
+        return placed(call, held, column)
     if call.other is not None:
         return paired(call, [(row[column], row[COLUMNS.index(call.other)]) for row in held])
     return aggregate(call, [row[column] for row in held])
+
+
+def placed(call: WindowCall, held: list[tuple[Any, ...]], column: int) -> Any:
+    """The value in the first row of the call's own order, or the last; ties go by the value."""
+    order = [*((COLUMNS.index(by.column), by.descending, by.nulls_first) for by in call.by), (column, False, False)]
+
+    def compare(left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
+        ways = (before(left[at], right[at], descending, nulls_first) for at, descending, nulls_first in order)
+        return next((way for way in ways if way), 0)
+
+    found = sorted(held, key=cmp_to_key(compare))
+    return found[0 if call.function == "first" else -1][column] if found else None
 
 
 def aggregate(call: WindowCall, values: list[Any]) -> Any:
@@ -188,10 +214,8 @@ def aggregate(call: WindowCall, values: list[Any]) -> Any:
         return COUNTED[call.function](some, call.place)
     if not some:
         return None
-    if call.function == "var_samp":
-        return variance_of(some, 1)
-    if call.function == "stddev_pop":
-        return math.sqrt(variance_of(some, 0) or 0.0)
+    if call.function in OF_SOME:
+        return OF_SOME[call.function](some)
     if call.function in ("min", "max"):
         extreme = min if call.function == "min" else max
         return extreme(some, key=lambda v: (isinstance(v, float) and math.isnan(v), v))
@@ -244,8 +268,9 @@ def check(
     first: list[tuple[Any, ...]],
     history: list[list[tuple[int, tuple[Any, ...], int]]],
     bits: int | None,
+    block_rows: int = 2,
 ) -> None:
-    with hashed(bits):
+    with hashed(bits), patch.object(blocks, "block_rows", lambda _: block_rows):
         by = tuple(dbsp.OrderBy(*item) for item in order)
         driver = Driver(Window(input=SCHEMA, partition=("p",), order=by, calls=tuple(calls), schema=schema(calls)))
         held = list(first)
@@ -319,31 +344,49 @@ def paired_over(frame: Frame) -> list[WindowCall]:
     ]
 
 
-SEVERAL = {"sums and extremes": over, "what sorts its values": sorted_over, "pairs": paired_over}
+def placed_over(frame: Frame) -> list[WindowCall]:
+    by_text, by_number = (dbsp.OrderBy("s"), dbsp.OrderBy("x", True, True)), (dbsp.OrderBy("x", True, False),)
+    return [
+        WindowCall(name="one", function="first", column="x", by=by_text, frame=frame),
+        WindowCall(name="text", function="first", column="s", by=by_number, frame=frame),
+        WindowCall(name="end", function="last", column="s", by=by_number, frame=frame),
+        WindowCall(name="last", function="last", column="t", by=by_text, frame=frame),
+        *(WindowCall(name=name, function=name, column="t", frame=frame) for name in ("bit_and", "bit_or", "bit_xor")),
+    ]
+
+
+def negative(frame: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+    """The frame with one end on the other side of its own row."""
+    before, behind = frame
+    if before is None or behind is None:
+        return before and -before, behind and -behind
+    return (max(frame), -min(frame)) if before % 2 else (-min(frame), max(frame))
+
+
+ends = st.one_of(st.tuples(bounds, bounds), st.tuples(bounds, bounds).map(negative))
+SEVERAL = {
+    "sums and extremes": over, "what sorts its values": sorted_over, "pairs": paired_over, "ends and bits": placed_over
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("several", SEVERAL)
 @pace
-@given(first=many, history=changes, order=orders, bits=hashes, frame=st.tuples(bounds, bounds), across=st.booleans())
+@given(first=many, history=changes, order=orders, bits=hashes, frame=ends, size=sizes)
 def test_a_frame_of_rows_holds_them(
-    several: str, first: list[Any], history: list[Any], order: list[Any], bits: int | None, frame: Any, across: bool
+    several: str, first: list[Any], history: list[Any], order: list[Any], bits: int | None, frame: Any, size: int
 ) -> None:
-    if across and None not in frame:
-        frame = max(frame), -min(frame)
-    check(SEVERAL[several](Frame(kind="rows", preceding=frame[0], following=frame[1])), order, first, history, bits)
+    calls = SEVERAL[several](Frame(kind="rows", preceding=frame[0], following=frame[1]))
+    check(calls, order, first, history, bits, size)
 
 
 @pytest.mark.parametrize("several", SEVERAL)
 @pace
-@given(first=many, history=changes, bits=hashes, frame=st.tuples(bounds, bounds), by=items, side=st.integers(0, 2))
+@given(first=many, history=changes, bits=hashes, frame=ends, by=items, size=sizes)
 def test_a_frame_of_a_range_holds_what_is_near(
-    several: str, first: list[Any], history: list[Any], bits: int | None, frame: Any, by: Any, side: int
+    several: str, first: list[Any], history: list[Any], bits: int | None, frame: Any, by: Any, size: int
 ) -> None:
-    far, near = frame if frame[0] is None else (frame[0], -min(frame[0], frame[1] or 0))
-    frame = frame if not side else (far, near if far is not None else -2)
-    frame = frame[::-1] if side == BEHIND else frame
     calls = SEVERAL[several](Frame(kind="range", preceding=frame[0], following=frame[1]))
-    check(calls, [("t", by[1], by[2])], first, history, bits)
+    check(calls, [("t", by[1], by[2])], first, history, bits, size)
 
 
 @pace
@@ -404,10 +447,8 @@ def test_dense_rank_reads_what_ties_where_no_value_comes_or_goes(monkeypatch: py
 
     monkeypatch.setattr(Spine, "ranges", noted)
     calls = [FUNCTIONS["dense_rank"]]
-    operator = Window(
-        input=SCHEMA, partition=("p",), order=(dbsp.OrderBy("t"),), calls=tuple(calls), schema=schema(calls)
-    )
-    driver = Driver(operator)
+    made = Window(input=SCHEMA, partition=("p",), order=(dbsp.OrderBy("t"),), calls=tuple(calls), schema=schema(calls))
+    driver = Driver(made)
     rows = [("a", str(n), n // 10, None) for n in range(1000)]
     given = []
     for delta in ([(row, 1) for row in rows], [(rows[5], -1), (rows[507], -1)], [(row, -1) for row in rows[980:990]]):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,11 +110,15 @@ class Bits:
 
     def of(self, batch: Batch) -> list[Sums]:
         """The weight of rows whose bit is set."""
+        return list(self.each(batch))
+
+    def each(self, batch: Batch) -> Iterator[Sums]:
+        """The same, one bit at a time."""
         array = batch.column(self.column)
         values, valid = value_view(array), valid_rows(array)
         words = values.astype(np.int64) if values.dtype != np.uint64 else values.view(np.int64)
         weight = batch.weight if valid is None else np.where(valid, batch.weight, 0)
-        return [((words >> bit) & 1) * weight for bit in range(self.slots)]
+        return (((words >> bit) & 1) * weight for bit in range(self.slots))
 
 
 def bits_of(type_: pa.DataType) -> int:

@@ -50,6 +50,17 @@ class Summed:
         return column_of(low.view(np.int64), valid & fits, type_), valid & ~fits
 
 
+def held_by(function: str, set_: Sums, count: Sums) -> Mask:
+    """Whether a bit is set, out of how many of the values have it: in all (`and`), in any (`or`), in an odd number (`xor`)."""
+    match function:
+        case "and":
+            return np.asarray(set_ == count)
+        case "or":
+            return np.asarray(set_ != 0)
+        case _:
+            return np.asarray((set_ & 1) != 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Averaged:
     """The mean of numbers with so many decimal places: a float64; of durations the nearest duration."""

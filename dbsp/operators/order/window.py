@@ -9,21 +9,25 @@ the stretch's end, and cancels out.
 that are deleted more often than they came. Such a row takes no place, so its weight must not be counted among the places in
 front of a stretch: places = (weights of all rows) - (weights of those below zero). There are none, but where a delete is in an
 earlier step than its insert. For dense_rank the different values of each partition's order, once each. For each column whose
-nulls are skipped, the partition and order of the rows where it is not null.
+nulls are skipped, the partition and order of the rows where it is not null. For aggregates of frames without a bound a row for
+every few hundred rows of a partition, with what these come to (`dbsp.operators.order.blocks`).
 
 **Cost** per changed row: a search in the partition's runs, and the stretch: k rows on either side for lag, lead and frames of
 k rows, where nulls are skipped as far as k rows with a value, for a first such value all before it; twice the frame's range
 for frames of a range; all rows behind the first changed one for row_number and rank, whose values shift there, and 8 bytes
 read per row in front of it, to count them (its key too, where the hash does not decide equality); for dense_rank the rows
 that share its order code, and only where a value of the order comes or goes all rows behind it; for either 8 bytes per
-different value in front; the whole partition for percent_rank, cume_dist, ntile and frames without bound, and for first_value,
-last_value and nth_value where that value changes. Several functions of one window share a stretch: as far as the widest looks
-on either side, and as far again from the rows that it touches.
+different value in front. For aggregates of frames from the partition's start all rows behind the first changed one, of frames
+to its end all in front of the last, of the whole partition some hundred near each and all where the total changes; for each of
+these a row for every few hundred rows of the partition. The whole partition for percent_rank, cume_dist and ntile, for
+count_distinct, mode and quantiles of frames without a bound, and for first_value, last_value and nth_value where that value
+changes. Several functions of one window share a stretch: as far as the widest looks on either side, and as far again from the
+rows that it touches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,6 +39,9 @@ from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
 from dbsp.operators.groups.part import group_of, of_same_keys
 from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.operators.order.blocks import Blocks, BlockTrace
+from dbsp.operators.order.running import Seen, beyond, other_totals, totals
+from dbsp.operators.order.summaries import Summing
 from dbsp.operators.order.window_calls import DENSE, SHIFTING, WindowCall
 from dbsp.operators.order.window_places import I64, U64, Edge, Mask, Places, around, expanded, in_order, parted
 from dbsp.trace.neighbours import FIRST, LAST, Positions
@@ -43,6 +50,7 @@ from dbsp.zset.arrays import valid_rows
 from dbsp.zset.batch import Batch, arrange, concat, consolidate, keys_once
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.kernels.ranges import join_ranges
+from dbsp.zset.order import order_codes
 from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
 
 REASON = "a sum does not fit its type"
@@ -84,6 +92,16 @@ class _Stretches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The rows of stretches in order, with the number of their stretch, before and after the change; and those below zero."""
+
+    old: tuple[I64, Batch]
+    new: tuple[I64, Batch]
+    lacking: Batch
+    lacking_now: Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window(Operator):
     """Rows with the values of `calls`, over partitions in an order."""
 
@@ -102,10 +120,10 @@ class Window(Operator):
         """The rows, by partition, then in order; if places are counted, those of a weight below zero once more; if the values
         of the order are counted, each of them once; and the places of the rows where a column is not null, for each whose
         nulls are skipped."""
-        rows = (Arrangement(schema=self.input, key=self.partition, order=self.order),) * (2 if self._counts else 1)
-        names = dict.fromkeys((*self.partition, self.order[0].column))
-        sparse = Arrangement(schema=self.input.select(names), key=self.partition, order=self.order[:1])
-        return (*rows, *([self._values_kept] if self._dense else []), *(sparse for _ in self._skipped))
+        rows = (self._rows_kept,) * (2 if self._counts else 1)
+        values = [self._values_kept] if self._dense else []
+        blocks = [self._blocks.arrangement()] if self._runs else []
+        return (*rows, *values, *blocks, *(self._places_kept for _ in self._skipped))
 
     def integrals(self) -> tuple[Integral | None, ...]:
         """All rows; what is below zero is no sum of changes."""
@@ -122,7 +140,7 @@ class Window(Operator):
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """What the changed rows touch, as it was and as it is."""
-        arrangement = self.arrangements()[0]
+        arrangement = self._rows_kept
         delta = arrange(inputs[0], arrangement) if len(inputs[0]) else inputs[0]
         if len(delta) == 0:
             return Batch.empty(self.schema)
@@ -135,37 +153,100 @@ class Window(Operator):
         moved = self._moved(edges[0], edges[1], len(partitions))
         points = _Points.of(delta, partitions)
         shifts, values = self._shifts(spine, delta, partitions, points)
-        stretches = self._stretches((spine, sparse), partitions, points, moved, shifts)
-        segment, rows = of_same_keys(stretches.keys, *spine.ranges(stretches.key_hash, stretches.low, stretches.high))
+
+        def read(moved: Mask, blocks: Blocks | None = None) -> tuple[_Stretches, _Found]:
+            stretches = self._stretches((spine, sparse), partitions, points, moved, shifts, blocks)
+            return stretches, self._found(spine, stretches, delta)
+
+        if self._runs:
+            stretches, found, seen = self._beside_blocks(state, delta, partitions, points, moved, read)
+        else:
+            (stretches, found), seen = read(moved), ({}, {})
         before = self._before(state, stretches)
-        there, lacking = parted(segment, rows, self.order)
-        old = self._answer(*there, stretches, edges[0], before)
-        both = np.concatenate([segment, stretches.of_delta]), concat([rows.loose(), delta.loose()], self.input)
-        there, lacking_now = parted(*both, self.order)
-        new = self._answer(*there, stretches, edges[1], before)
+        old = self._answer(*found.old, stretches, edges[0], before, seen[0])
+        new = self._answer(*found.new, stretches, edges[1], before, seen[1])
         state.append(0, delta)
-        if self._counts and (len(lacking) or len(lacking_now)):
-            state.append(1, arrange(concat([lacking.negate(), lacking_now], self.input), arrangement))
+        if self._counts and (len(found.lacking) or len(found.lacking_now)):
+            state.append(1, arrange(concat([found.lacking.negate(), found.lacking_now], self.input), arrangement))
         if len(values):
             state.append(2 if self._counts else 1, values)
-        for index, change in enumerate(changes.values(), len(self.arrangements()) - len(changes)):
+        for index, change in enumerate(changes.values(), self._sparse_at):
             if len(change):
                 state.append(index, change)
         return self._change(context, old, new)
+
+    @property
+    def _rows_kept(self) -> Arrangement:
+        """The rows by partition, in order."""
+        return Arrangement(schema=self.input, key=self.partition, order=self.order)
+
+    @property
+    def _places_kept(self) -> Arrangement:
+        """Partition and place in the order of some rows."""
+        names = dict.fromkeys((*self.partition, self.order[0].column))
+        return Arrangement(schema=self.input.select(names), key=self.partition, order=self.order[:1])
+
+    @property
+    def _sparse_at(self) -> int:
+        """The first of the traces of places where a column is not null."""
+        return 1 + self._counts + self._dense + self._runs
 
     @property
     def _skipped(self) -> tuple[str, ...]:
         """The columns whose nulls are skipped."""
         return tuple(dict.fromkeys(str(call.column) for call in self.calls if call.skips))
 
+    @property
+    def _runs(self) -> bool:
+        """Whether a value depends on all rows on one side, summed up."""
+        return any(call.runs for call in self.calls)
+
+    @property
+    def _blocks(self) -> BlockTrace:
+        """How these sums are kept."""
+        return BlockTrace(partition=self.input.select(self.partition), summing=Summing.of_calls(self.calls, self.input))
+
+    def _beside_blocks(
+        self, state: State, delta: Batch, partitions: Batch, points: _Points, moved: Mask,
+        read: Callable[[Mask, Blocks], tuple[_Stretches, _Found]],
+    ) -> tuple[_Stretches, _Found, tuple[Seen, Seen]]:  # fmt: skip
+        """The stretches, of whole blocks, with their rows, and what is seen beyond them before and after the change.
+
+        The blocks that rows change in are in the stretches, and are summed up anew. Where that gives another total of the
+        partition, all of it is read.
+        """
+        trace, index = self._blocks, 1 + self._counts + self._dense
+        blocks = trace.read(state.spine(index), partitions)
+        stretches, found = read(moved, blocks)
+        segment, rows = found.new
+        if trace.needless(blocks, stretches.part[segment]):
+            return stretches, found, ({}, {})
+        codes = order_codes(rows.column(self.order[0].column), self.order[0])
+        touched = blocks.number(points.part, points.codes)
+        change = trace.change(blocks, touched, stretches.part[segment], codes, rows)
+        sums = totals(self.calls, trace.summing, change)
+        other = other_totals(self.calls, trace.summing, sums, delta.loose(), self.order, self.schema)
+        if (other & ~moved).any():
+            stretches, found = read(moved | other, blocks)
+        state.append(index, trace.delta(change))
+        where = stretches.part, stretches.low, stretches.high
+        return stretches, found, beyond(self.calls, trace.summing, blocks, sums, *where)
+
+    def _found(self, spine: Spine, stretches: _Stretches, delta: Batch) -> _Found:
+        """The rows of the stretches."""
+        segment, rows = of_same_keys(stretches.keys, *spine.ranges(stretches.key_hash, stretches.low, stretches.high))
+        old, lacking = parted(segment, rows, self.order)
+        both = np.concatenate([segment, stretches.of_delta]), concat([rows.loose(), delta.loose()], self.input)
+        new, lacking_now = parted(*both, self.order)
+        return _Found(old=old, new=new, lacking=lacking, lacking_now=lacking_now)
+
     def _sparse(self, state: State) -> dict[str, Spine]:
         """For each column whose nulls are skipped, the places where it is not null."""
-        first = len(self.arrangements()) - len(self._skipped)
-        return {column: state.spine(index) for index, column in enumerate(self._skipped, first)}
+        return {column: state.spine(index) for index, column in enumerate(self._skipped, self._sparse_at)}
 
     def _changes(self, delta: Batch) -> dict[str, Batch]:
         """How those places change."""
-        arrangement, made = self.arrangements()[-1], {}
+        arrangement, made = self._places_kept, {}
         for column in self._skipped:
             valid = valid_rows(delta.column(column))
             rows = (delta if valid is None else delta.filter(valid)).loose().project(arrangement.schema.names)
@@ -231,13 +312,16 @@ class Window(Operator):
         return point[fresh], replace(found, schema=schema, weights=np.ones((len(found), 1), np.int64))
 
     def _stretches(
-        self, spines: tuple[Spine, Mapping[str, Spine]], partitions: Batch, points: _Points, moved: Mask, shifts: Mask
-    ) -> _Stretches:
-        """The stretches around changed rows; those that overlap are one."""
+        self, spines: tuple[Spine, Mapping[str, Spine]], partitions: Batch, points: _Points, moved: Mask, shifts: Mask,
+        blocks: Blocks | None,
+    ) -> _Stretches:  # fmt: skip
+        """The stretches around changed rows, of whole blocks where there are blocks; those that overlap are one."""
         part = points.part
         low, high = self._extent(*spines, partitions, part, points.codes)
         high[shifts] = LAST
         low[moved[part]], high[moved[part]] = FIRST, LAST
+        if blocks is not None:
+            low, high = blocks.around(part, low)[0], blocks.around(part, high)[1]
         by_low = np.lexsort((low, part))
         joined = np.empty(len(part), np.int64)
         count = join_ranges(part[by_low], low[by_low], high[by_low], joined)
@@ -264,8 +348,10 @@ class Window(Operator):
         back = [(there, rows[::-1]) for there, rows in sights]
         low, high = self._beyond(back, partitions, part, (codes, codes), span[::-1])
         low, high = self._beyond(sights, partitions, part, (low, high), span)
-        if any(call.function in SHIFTING for call in self.calls):
+        if any(call.function in SHIFTING or call.from_start for call in self.calls):
             high[:] = LAST
+        if any(call.to_end for call in self.calls):
+            low[:] = FIRST
         return low, high
 
     def _sight(self, kind: str) -> tuple[int, int]:
@@ -328,7 +414,7 @@ class Window(Operator):
 
     def _answer(
         self, segment: I64, rows: Batch, stretches: _Stretches, edges: Mapping[Edge, tuple[pa.Array, I64]],
-        before: tuple[I64, I64],
+        before: tuple[I64, I64], seen: Seen,
     ) -> tuple[Batch, Mask]:  # fmt: skip
         """The stretches' rows with their functions, and which of them have a value that does not fit."""
         segment, rows = expanded(segment, rows)
@@ -337,8 +423,9 @@ class Window(Operator):
             for edge, (values, at) in edges.items()
         }
         places = Places(
-            rows=rows, segment=segment, order=self.order, before=before[0], values_before=before[1], edges=per_stretch
-        )
+            rows=rows, segment=segment, order=self.order, before=before[0], values_before=before[1], edges=per_stretch,
+            beyond=seen,
+        )  # fmt: skip
         failed = np.zeros(len(places), np.bool_)
         columns: list[pa.Array] = []
         if len(places) == 0:

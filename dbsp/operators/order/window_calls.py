@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 from dbsp.errors import InternalError
 from dbsp.operators.groups.quantile_part import Place
 from dbsp.operators.order.frame_aggregates import AGGREGATES, over_frames
+from dbsp.operators.order.summaries import SUMMED
 from dbsp.operators.order.window_places import I64, Edge, Frame, Mask, Places
 from dbsp.zset.arrays import from_values, gather, join, valid_rows
-from dbsp.zset.schema import FLOAT64, INT64, Schema
+from dbsp.zset.schema import FLOAT64, INT64, OrderBy, Schema
 
 NEIGHBOURS = ("lag", "lead")
 EDGES = ("first_value", "last_value", "nth_value")
@@ -32,7 +33,7 @@ class WindowCall:
 
     `offset` is how far lag and lead look, the place of nth_value, or the parts of ntile; `default` a column for where there is no
     such row; with `skips` only rows count where `column` is not null. `other` is an aggregate's second column, `place` which
-    quantile it is.
+    quantile it is; `by` is the order that first and last go by, and `where` the column that says which rows they see.
     """
 
     name: str
@@ -44,12 +45,16 @@ class WindowCall:
     skips: bool = False
     other: str | None = None
     place: Place | None = None
+    by: tuple[OrderBy, ...] = ()
+    where: str | None = None
 
     def __str__(self) -> str:
         """Much as in SQL."""
         values = [
             str(v) for v in (self.column, self.other, self.place, self.offset or None, self.default) if v is not None
         ]
+        values += [f"by {', '.join(map(str, self.by))}"] if self.by else []
+        values += [f"where {self.where}"] if self.where is not None else []
         over = f" over {self.frame}" if self.frame is not None else " ignore nulls" if self.skips else ""
         return f"{self.name} = {self.function}({', '.join(values)}){over}"
 
@@ -57,9 +62,7 @@ class WindowCall:
         """How far before and behind its own row it looks, in "rows" or "range"."""
         if self.function in NEIGHBOURS and kind == "rows":
             return (0, 0) if self.skips else self.reaches
-        if self.frame is None or self.frame.kind != kind:
-            return (0, 0)
-        return max(self.frame.preceding or 0, 0), max(self.frame.following or 0, 0)
+        return (0, 0) if self.frame is None or self.frame.kind != kind else self.frame.sees
 
     @property
     def reaches(self) -> tuple[int, int]:
@@ -77,7 +80,27 @@ class WindowCall:
     @property
     def whole(self) -> bool:
         """Whether any change touches the whole partition."""
-        return self.function in WHOLE or (self.frame is not None and not self.frame.bounded)
+        return self.function in WHOLE or (self.frame is not None and not self.frame.bounded and not self.runs)
+
+    @property
+    def runs(self) -> bool:
+        """Whether its frame reaches to an end of the partition, and what lies there can be summed up."""
+        return self.frame is not None and not self.frame.bounded and self.function in SUMMED
+
+    @property
+    def from_start(self) -> bool:
+        """Whether it runs from the partition's start: a change touches all rows behind it."""
+        return self.runs and self.frame is not None and self.frame.following is not None
+
+    @property
+    def to_end(self) -> bool:
+        """Whether it runs to the partition's end: a change touches all rows before it."""
+        return self.runs and self.frame is not None and self.frame.preceding is not None
+
+    @property
+    def total(self) -> bool:
+        """Whether it has one value for all rows of the partition."""
+        return self.runs and not self.from_start and not self.to_end
 
     def values(self, places: Places, schema: Schema) -> tuple[pa.Array, Mask | None]:
         """The column, and which places have a value that does not fit its type."""

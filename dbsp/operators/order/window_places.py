@@ -49,6 +49,19 @@ class Frame:
         """Whether it ends on both sides."""
         return self.preceding is not None and self.following is not None
 
+    @property
+    def sees(self) -> tuple[int, int]:
+        """How far before and behind its own row it must be known row by row.
+
+        A frame without a bound on one side that ends before its own row holds what lies in front of that end: of the rows
+        between, all must be seen that are not in it.
+        """
+        before, behind = self.preceding, self.following
+        return (
+            max(-(behind or 0) - 1, 0) if before is None else max(before, 0),
+            max(-(before or 0) - 1, 0) if behind is None else max(behind, 0),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
@@ -60,13 +73,23 @@ class Edge:
     skips: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """What lies in the frames of a segment and not in the segment, summed up: row `which` of the sums and of the values. The
+    first row of these stands for nothing."""
+
+    which: I64
+    sums: I64
+    values: tuple[pa.Array, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Places:
     """Rows in order, one per place, segment by segment.
 
     `before` counts the places of the partition ahead of each segment, `values_before` the different values of its order there,
     each where it is asked for, else 0; `edges` holds, for each such row that is asked for, the
-    values of one column there, one per segment.
+    values of one column there, one per segment; `beyond` what functions see outside their segments, by their names.
     """
 
     rows: Batch
@@ -75,6 +98,7 @@ class Places:
     before: I64
     values_before: I64
     edges: Mapping[Edge, pa.Array] = field(default_factory=dict)
+    beyond: Mapping[str, Beyond] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """How many places there are."""

@@ -25,7 +25,7 @@ _LIMBS = BINS + 3
 
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 _W, _W_OUT = reads(types.int64, 2), writes(types.int64, 2)
-_FLAGS = reads(types.boolean, 2)
+_FLAG, _FLAGS = reads(types.boolean), reads(types.boolean, 2)
 _I16, _I16_OUT = reads(types.int16), writes(types.int16)
 _F64_OUT = writes(types.float64)
 
@@ -204,13 +204,26 @@ def round_bins(order, offsets, bin_, sums, total, count):  # type: ignore[no-unt
     return True
 
 
-@kernel(types.boolean(_I64, types.Array(types.boolean, 1, "C", readonly=True), _I64, _I64, _F64_OUT, _I64_OUT))
-def slide_bins(values, valid, starts, ends, total, count):  # type: ignore[no-untyped-def]
-    """Sum and number of values of each frame [start, end), neither of which ever goes back; False on overflow."""
+@helper
+def _exchange(work, beyond, which, i):  # type: ignore[no-untyped-def]
+    """At a place with another row of `beyond` than the one before it, put that row in the other's place."""
+    if i > 0 and which[i] == which[i - 1]:
+        return
+    for slot in range(SLOTS):
+        work[slot] += beyond[which[i], slot] - (beyond[which[i - 1], slot] if i > 0 else 0)
+
+
+@kernel(types.boolean(_I64, _FLAG, _I64, _I64, _I64, _W, _F64_OUT, _I64_OUT))
+def slide_bins(values, valid, starts, ends, which, beyond, total, count):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """Sum and number of values of each frame [start, end), neither of which ever goes back; False on overflow.
+
+    Row `which[i]` of `beyond` holds the bins of more values that are in frame i.
+    """
     work = np.zeros(SLOTS, np.int64)
     limbs = np.zeros(_LIMBS + 3, np.int64)
     low, high = np.int64(0), np.int64(0)
     for i in range(len(starts)):
+        _exchange(work, beyond, which, i)
         while low < starts[i]:
             if low < high and valid[low] and _add_value(work, values[low], -1) == -2:  # noqa: PLR2004 (overflow)
                 return False

@@ -258,14 +258,28 @@ def _shown(ones, squares, less, total, square, work):  # type: ignore[no-untyped
     return _variance(total, used, square, squares_used, n, less, work, 0, 0, -2148)
 
 
-@kernel(types.boolean(_I64, _FLAGS, _I64, _I64, types.int64, _F64_OUT, _I64_OUT))
-def slide_variances(values, valid, starts, ends, less, result, count):  # type: ignore[no-untyped-def]
-    """Variance and number of values of each frame [start, end), neither of which ever goes back; False on overflow."""
+@helper
+def _exchange(sums, beyond, first, which, i):  # type: ignore[no-untyped-def]
+    """At a place with another row of `beyond` than the one before it, put its slots from `first` on in place of that one's."""
+    if i > 0 and which[i] == which[i - 1]:
+        return
+    for slot in range(SLOTS):
+        sums[slot] += beyond[which[i], first + slot] - (beyond[which[i - 1], first + slot] if i > 0 else 0)
+
+
+@kernel(types.boolean(_I64, _FLAGS, _I64, _I64, _I64, _W, types.int64, _F64_OUT, _I64_OUT))
+def slide_variances(values, valid, starts, ends, which, beyond, less, result, count):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
+    """Variance and number of values of each frame [start, end), neither of which ever goes back; False on overflow.
+
+    Row `which[i]` of `beyond` holds the bins of more values, then those of their squares, that are in frame i.
+    """
     ones, squares = np.zeros(SLOTS, np.int64), np.zeros(SLOTS, np.int64)
     total, square = np.zeros(LIMBS, np.uint64), np.zeros(LIMBS, np.uint64)
     work = np.zeros(LIMBS + 4, np.uint64)
     low, high = np.int64(0), np.int64(0)
     for i in range(len(starts)):
+        _exchange(ones, beyond, 0, which, i)
+        _exchange(squares, beyond, SLOTS, which, i)
         while low < starts[i]:
             if low < high and valid[low] and _add_value(ones, squares, values[low], -1) == -2:  # noqa: PLR2004 (overflow)
                 return False
@@ -528,13 +542,18 @@ def bin_moments(order, offsets, bin_, sums, count, special, moments, exponents, 
     return True
 
 
-@kernel(types.boolean(_I64, _I64, _FLAGS, _I64, _I64, _I64_OUT, _W_OUT, _WF_OUT, _W_OUT, _WF_OUT))
-def slide_moments(x, y, valid, starts, ends, count, special, moments, exponents, covariances):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
-    """What `bin_moments` gives, of each frame [start, end) of pairs; neither ever goes back. False on overflow."""
+@kernel(types.boolean(_I64, _I64, _FLAGS, _I64, _I64, _I64, _W, _I64_OUT, _W_OUT, _WF_OUT, _W_OUT, _WF_OUT))
+def slide_moments(x, y, valid, starts, ends, which, beyond, count, special, moments, exponents, covariances):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
+    """What `bin_moments` gives, of each frame [start, end) of pairs; neither ever goes back. False on overflow.
+
+    Row `which[i]` of `beyond` holds the bins of the five sums, one after the other, of more pairs that are in frame i.
+    """
     held = np.zeros((5, SLOTS), np.int64)
     limbs, long = np.zeros((5, LIMBS), np.uint64), np.zeros((5, LONG), np.uint64)
     low, high = np.int64(0), np.int64(0)
     for i in range(len(starts)):
+        for sum_ in range(5):
+            _exchange(held[sum_], beyond, sum_ * SLOTS, which, i)
         while low < starts[i]:
             if low < high and valid[low] and _add_pair(held, x[low], y[low], -1) == -2:  # noqa: PLR2004 (overflow)
                 return False

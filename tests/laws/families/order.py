@@ -11,6 +11,8 @@ from tests.laws.families.groups import PAIRS, SMALL
 from tests.laws.relation import Relation
 
 COLUMNS = ("b", "a", "f")
+LARGE = 1 << 42
+"""Added so that a rest is one of a positive number, which both sides compute alike."""
 Item = tuple[str, bool, bool]
 
 items = st.tuples(st.sampled_from(COLUMNS), st.booleans(), st.booleans())
@@ -246,11 +248,45 @@ def rolled_pairs(
     )
 
 
+def rolled_firsts(r: Relation, kind: str, frame: Frame, partition: tuple[str, ...], order: list[Item]) -> Relation:
+    """The first and the last by an order of their own, and bits."""
+    order, window, limits = framed(kind, frame, partition, order)
+    some = dbsp.col("a") > 0
+    seen = r.stream.window(partition, by(order)).with_columns(
+        one=dbsp.rolling(dbsp.first("b", order_by=[dbsp.desc("f"), "a"]), **limits),
+        end=dbsp.rolling(dbsp.last("b", order_by="a").where(some), **limits),
+        there=dbsp.rolling(dbsp.last("f", order_by=dbsp.asc("b", nulls_first=True), ignore_nulls=True), **limits),
+        every=dbsp.rolling(dbsp.bit_and("a"), **limits),
+        any=dbsp.rolling(dbsp.bit_or("a").where(some), **limits),
+        odd=dbsp.rolling(dbsp.bit_xor("a"), **limits),
+    )
+    held = "from (select unnest(held) as v)"
+    one = f"select v.b {held} order by v.f desc nulls last, v.a nulls last, v.b nulls last limit 1"
+    end = f"select v.b {held} where v.a > 0 order by v.a desc, v.b desc nulls first limit 1"
+    there = f"select v.f {held} where v.f is not null order by v.b desc nulls last, v.f desc limit 1"
+    odd = dbsp.coalesce((dbsp.col("odd") + LARGE) % 1000, dbsp.lit(0))
+    every = dbsp.coalesce((dbsp.col("every") + LARGE) % 1000, dbsp.lit(7))
+    return Relation(
+        seen.select(
+            b=dbsp.concat_ws("|", dbsp.col("one"), dbsp.col("end")),
+            a=odd + every * 2000 + dbsp.coalesce(dbsp.col("any") % 1000, dbsp.lit(3)) * 5_000_000,
+            f="there",
+        ),
+        f"select concat_ws('|', ({one}), ({end})) as b, coalesce((odd + {LARGE}) % 1000, 0)"
+        f" + coalesce((every + {LARGE}) % 1000, 7) * 2000"
+        f" + coalesce(anyone % 1000, 3) * 5000000 as a, ({there}) as f from ("
+        f"select list({{'b': b, 'a': a, 'f': f}}) {window} as held, bit_and(a) {window} as every,"
+        f" bit_or(a) filter (where a > 0) {window} as anyone, bit_xor(a) {window} as odd from ({r.sql}))",
+        (*r.operators, f"rolling_firsts_{kind}"),
+    )
+
+
 def frames(rows: bool) -> st.SearchStrategy[tuple[int | None, int | None]]:
+    running = st.sampled_from([(None, 0), (0, None), (None, -1), (None, -2), (-2, None), (None, None)])
     if not rows:
-        return st.tuples(bounds, bounds)
+        return st.one_of(st.tuples(bounds, bounds), running)
     across = st.sampled_from([(2, -1), (-1, 2), (3, -2), (0, 0)])
-    return st.one_of(st.tuples(bounds, bounds), across)
+    return st.one_of(st.tuples(bounds, bounds), across, running)
 
 
 def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relation]]:
@@ -274,6 +310,8 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(rolled, inner, st.just("range"), frames(rows=False), partitions, orders),
         st.builds(rolled_values, inner, st.just("rows"), frames(rows=True), partitions, orders),
         st.builds(rolled_values, inner, st.just("range"), frames(rows=False), partitions, orders),
+        st.builds(rolled_firsts, inner, st.just("rows"), frames(rows=True), partitions, orders),
+        st.builds(rolled_firsts, inner, st.just("range"), frames(rows=False), partitions, orders),
         st.builds(rolled_pairs, inner, functions, st.just("rows"), frames(rows=True), partitions, orders),
         st.builds(rolled_pairs, inner, functions, st.just("range"), frames(rows=False), partitions, orders),
     ]  # fmt: skip

@@ -1,0 +1,102 @@
+"""What functions that run to an end of the partition see beyond the stretches that are read: from blocks, not from rows.
+
+A function from the partition's start sees all blocks in front of a stretch; one to its end all behind; one over all rows has one
+value per partition, made of all its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbsp.operators.order.blocks import Blocks, Change
+from dbsp.operators.order.summaries import Summaries, Summing
+from dbsp.operators.order.window_calls import WindowCall
+from dbsp.operators.order.window_places import I64, U64, Beyond, Mask, Places
+from dbsp.zset.batch import Batch
+from dbsp.zset.equality import equal_keys
+from dbsp.zset.schema import OrderBy, Schema
+
+Seen = Mapping[str, Beyond]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What all rows of some partitions came to and come to; `of` has the number of a partition among them, or -1."""
+
+    of: I64
+    old: Summaries
+    new: Summaries
+
+
+def totals(calls: Sequence[WindowCall], summing: Summing, change: Change) -> Totals:
+    """Of the partitions of which blocks are kept, if a call asks for them: of the others all rows are read anyway."""
+    blocks = change.blocks
+    divided = blocks.divided
+    if not any(call.total for call in calls):
+        nothing = blocks.summaries.take(np.zeros(0, np.int64))
+        return Totals(of=np.full(len(divided), -1), old=nothing, new=nothing)
+    count = int(divided.sum())
+    number = np.where(divided, np.cumsum(divided) - 1, -1)
+    left, came = np.flatnonzero(~change.touched), np.flatnonzero(divided[change.part])
+    parts = blocks.summaries.take(left).and_of(change.summaries.take(came))
+    of_parts = np.concatenate([blocks.part[left], change.part[came]])
+    return Totals(
+        of=number,
+        old=summing.merged(blocks.summaries, number[blocks.part], count),
+        new=summing.merged(parts, number[of_parts], count),
+    )
+
+
+def other_totals(
+    calls: Sequence[WindowCall],
+    summing: Summing,
+    found: Totals,
+    like: Batch,
+    order: tuple[OrderBy, ...],
+    schema: Schema,
+) -> Mask:
+    """The partitions that have another total than before; `like` has rows as those that were summed up."""
+    changed = np.zeros(len(found.of), np.bool_)
+    of = np.flatnonzero(found.of >= 0)
+    if not len(of):
+        return changed
+    rows, at, none = like.take(np.zeros(len(of), np.int64)), np.arange(len(of)), np.zeros(len(of), np.int64)
+    for call in calls:
+        if not call.total:
+            continue
+        values, failures = [], []
+        for sums in (found.old, found.new):
+            seen = summing.beyond(sums, at)
+            places = Places(rows=rows, segment=at, order=order, before=none, values_before=none, beyond=seen)
+            column, failed = call.values(places, schema)
+            values.append(column)
+            failures.append(np.zeros(len(of), np.bool_) if failed is None else failed)
+        changed[of] |= ~equal_keys(values[0], at, values[1], at) | (failures[0] != failures[1])
+    return changed
+
+
+def beyond(
+    calls: Sequence[WindowCall], summing: Summing, blocks: Blocks, found: Totals, part: I64, low: U64, high: U64
+) -> tuple[Seen, Seen]:
+    """What each call saw and sees beyond each stretch, which is made of whole blocks."""
+    both: dict[str, Beyond] = {}
+    if any(call.from_start for call in calls):
+        front = _outside(summing, blocks, *blocks.before(part, low), len(part))
+        both |= {call.name: front[call.name] for call in calls if call.from_start}
+    if any(call.to_end for call in calls):
+        rest = _outside(summing, blocks, *blocks.behind(part, high), len(part))
+        both |= {call.name: rest[call.name] for call in calls if call.to_end}
+    names = [call.name for call in calls if call.total]
+    old, new = (summing.beyond(sums, found.of[part]) for sums in (found.old, found.new))
+    return both | {name: old[name] for name in names}, both | {name: new[name] for name in names}
+
+
+def _outside(summing: Summing, blocks: Blocks, stretch: I64, entry: I64, count: int) -> Seen:
+    """Some entries summed up for each stretch."""
+    some, group = np.unique(stretch, return_inverse=True)
+    which = np.full(count, -1, np.int64)
+    which[some] = np.arange(len(some))
+    return summing.beyond(summing.merged(blocks.summaries.take(entry), group.astype(np.int64), len(some)), which)

@@ -1,0 +1,273 @@
+"""Summaries: what an aggregate needs to know of rows that are in its frame but are not read.
+
+**Law** the summary of some rows is that of the summaries of their parts, however they are cut into parts; an aggregate of a
+frame is the same, to the bit, whether rows of it are there or their summary.
+
+A summary is a vector of integers that add up (counts, limbs of whole numbers, bins of floats, their squares and products), or
+the values of the row that comes first by them. What needs all values (distinct counts, modes, quantiles) has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.operators.groups.covariance_part import PairForm
+from dbsp.operators.groups.float_part import FloatForm
+from dbsp.operators.groups.limbs import limbs_of, square_limbs_of
+from dbsp.operators.groups.linear_part import Measure
+from dbsp.operators.groups.measures import Bits, Limbs, Squares, Valid, bits_of
+from dbsp.operators.groups.variance_part import VarianceForm
+from dbsp.operators.order.value_order import Way, all_valid, sorted_by
+from dbsp.operators.order.window_places import I64, Beyond, Mask
+from dbsp.zset.arrays import bool_values, from_values, gather, join, value_view
+from dbsp.zset.batch import Batch
+from dbsp.zset.kernels import floats, scatter_add, variances
+from dbsp.zset.schema import INT64, Column, Schema
+
+if TYPE_CHECKING:
+    from dbsp.operators.order.window_calls import WindowCall
+
+VARIANCES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
+COVARIANCES = ("covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2")
+LEAST, GREATEST = ("min", "bool_and"), ("max", "bool_or")
+ARGS = ("arg_min", "arg_max")
+FIRSTS, BITS = ("first", "last"), ("bit_and", "bit_or", "bit_xor")
+SUMMED = (*("count", "sum", "avg"), *VARIANCES, *COVARIANCES, *LEAST, *GREATEST, *ARGS, *FIRSTS, *BITS)
+"""The aggregates that have a summary."""
+
+_GROUP = "__group"
+_GROUPS = Schema((Column(_GROUP, INT64, nullable=False),))
+
+
+class Form(Protocol):
+    """How the bins of each group's values are summed."""
+
+    def of(self, batch: Batch) -> Batch:
+        """Rows of (group, bin) with their sums."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """1 for each row."""
+
+    @property
+    def slots(self) -> int:
+        """One."""
+        return 1
+
+    def of(self, batch: Batch) -> list[I64]:
+        """The weights."""
+        return [batch.weight]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The sums of measures, one after the other."""
+
+    measures: tuple[Measure, ...]
+
+    @property
+    def slots(self) -> int:
+        """Those of all."""
+        return sum(measure.slots for measure in self.measures)
+
+    def of(self, rows: Batch, group: I64, groups: int) -> I64:
+        """The sums of each group's rows."""
+        made = np.zeros((groups, self.slots), np.int64)
+        terms = [term for measure in self.measures for term in measure.of(rows)]
+        scatter_add(made, group, np.column_stack(terms))
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Binned:
+    """The bins of `sums` sums of floats, one after the other, each as the kernels keep it: `specials`, then `bins`."""
+
+    columns: tuple[str, ...]
+    form: Form
+    sums: int
+    specials: int
+    bins: int
+
+    @property
+    def slots(self) -> int:
+        """Those of all sums."""
+        return self.sums * (self.specials + self.bins)
+
+    def of(self, rows: Batch, group: I64, groups: int) -> I64:
+        """The bins of each group's rows."""
+        names = tuple(dict.fromkeys(self.columns))
+        schema = Schema((*_GROUPS.columns, *(rows.schema[name] for name in names)))
+        columns = from_values(group, INT64), *(rows.column(name) for name in names)
+        found = self.form.of(Batch(schema=schema, columns=columns, weights=rows.weights))
+        made = np.zeros((groups, self.sums, self.specials + self.bins), np.int64)
+        place = value_view(found.columns[1]).astype(np.int64) + self.specials
+        made[value_view(found.columns[0]), :, place] = found.weights
+        return made.reshape(groups, self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The values of the row that comes first in the order of some columns; that of the last column is wanted.
+
+    Rows with a null in one of the columns take no part; with `nulls` they do. With `where`, the first column says which do.
+    """
+
+    columns: tuple[str, ...]
+    ways: tuple[Way, ...]
+    nulls: bool = False
+    where: bool = False
+
+    @property
+    def slots(self) -> int:
+        """It has no sums."""
+        return 0
+
+    def part(self, columns: Sequence[pa.Array]) -> Mask:
+        """Which rows take part."""
+        if not self.nulls:
+            return all_valid(columns)
+        return all_valid(columns[:1]) & bool_values(columns[0]) if self.where else np.ones(len(columns[0]), np.bool_)
+
+    def of(self, columns: Sequence[pa.Array], group: I64, groups: int) -> I64:
+        """The row of each group, -1 where it has none."""
+        order = sorted_by(columns, self.part(columns), self.ways)
+        found = np.full(groups, -1, np.int64)
+        found[group[order[::-1]]] = order[::-1]
+        return found
+
+
+Summary = Measured | Binned | First
+
+
+def summary_of(call: WindowCall, schema: Schema) -> Summary:
+    """How an aggregate of `SUMMED` over these rows is summed up."""
+    if call.column is None:
+        return Measured((Rows(),))
+    column = call.column
+    if call.function in FIRSTS:
+        return _first_in_order(call, column)
+    if call.function in (*LEAST, *GREATEST):
+        return First((column,), ((call.function in GREATEST, False),))
+    if call.other is None:
+        return _of_values(call.function, column, schema[column].type)
+    if call.function in ARGS:
+        return First((call.other, column), ((call.function == "arg_max", False), (False, False)))
+    pairs = PairForm(keys=_GROUPS, x=call.other, y=column)
+    return Binned((column, call.other), pairs, 5, variances.SPECIALS, variances.BINS)
+
+
+def _of_values(function: str, column: str, type_: pa.DataType) -> Measured | Binned:
+    """Sums over the values of one column."""
+    varies = function in VARIANCES
+    if pa.types.is_floating(type_) and function != "count":
+        if varies:
+            return Binned((column,), VarianceForm(keys=_GROUPS, column=column), 2, variances.SPECIALS, variances.BINS)
+        return Binned((column,), FloatForm(keys=_GROUPS, columns=(column,)), 1, floats.SPECIALS, floats.BINS)
+    measures: list[Measure] = [Valid(column)]
+    if function in BITS:
+        measures.append(Bits(column, bits_of(type_)))
+    elif function != "count":
+        measures.append(Limbs(column, limbs_of(type_)))
+    if varies:
+        measures.append(Squares(column, square_limbs_of(type_)))
+    return Measured(tuple(measures))
+
+
+def _first_in_order(call: WindowCall, column: str) -> First:
+    """The first row by the call's own order, ties by the value; or the last, which is the first of the order turned round."""
+    ways = [*((by.descending, by.nulls_first) for by in call.by), (False, False)]
+    if call.function == "last":
+        ways = [(not descending, not nulls_first) for descending, nulls_first in ways]
+    names = (*(by.column for by in call.by), column)
+    if call.where is None:
+        return First(names, tuple(ways), nulls=True)
+    return First((call.where, *names), ((True, False), *ways), nulls=True, where=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summaries:
+    """Of groups of rows, for several calls: all sums in one row (groups, slots), all values a column each."""
+
+    sums: I64
+    values: tuple[pa.Array, ...]
+
+    def take(self, groups: I64) -> Summaries:
+        """Of some groups."""
+        return Summaries(sums=self.sums[groups], values=tuple(gather(column, groups) for column in self.values))
+
+    def and_of(self, more: Summaries) -> Summaries:
+        """Of these groups and others behind them."""
+        values = [join(both) for both in zip(self.values, more.values, strict=True)]
+        return Summaries(sums=np.concatenate([self.sums, more.sums]), values=tuple(values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summing:
+    """How the rows are summed up for each of some calls, under their names."""
+
+    names: tuple[str, ...]
+    kinds: tuple[Summary, ...]
+    rows: Schema
+
+    @staticmethod
+    def of_calls(calls: Sequence[WindowCall], rows: Schema) -> Summing:
+        """For the calls that a summary helps."""
+        some = [call for call in calls if call.runs]
+        return Summing(
+            names=tuple(call.name for call in some), kinds=tuple(summary_of(call, rows) for call in some), rows=rows
+        )
+
+    @property
+    def slots(self) -> int:
+        """How many sums."""
+        return sum(kind.slots for kind in self.kinds)
+
+    @property
+    def types(self) -> list[pa.DataType]:
+        """Those of the values."""
+        return [self.rows[name].type for kind in self.kinds if isinstance(kind, First) for name in kind.columns]
+
+    def of(self, rows: Batch, group: I64, groups: int) -> Summaries:
+        """Of each group's rows."""
+        sums = [kind.of(rows, group, groups) for kind in self.kinds if not isinstance(kind, First)]
+        values = [rows.column(name) for kind in self.kinds if isinstance(kind, First) for name in kind.columns]
+        summed = np.concatenate(sums, axis=1) if sums else np.zeros((groups, 0), np.int64)
+        return Summaries(sums=summed, values=self._first(values, group, groups))
+
+    def merged(self, parts: Summaries, group: I64, groups: int) -> Summaries:
+        """Of each group's parts."""
+        sums = np.zeros((groups, self.slots), np.int64)
+        scatter_add(sums, group, np.ascontiguousarray(parts.sums))
+        return Summaries(sums=sums, values=self._first(parts.values, group, groups))
+
+    def _first(self, columns: Sequence[pa.Array], group: I64, groups: int) -> tuple[pa.Array, ...]:
+        """The values of the row that comes first, for each call that takes such a one."""
+        made: list[pa.Array] = []
+        for kind in self.kinds:
+            if isinstance(kind, First):
+                mine = columns[len(made) : len(made) + len(kind.columns)]
+                found = kind.of(mine, group, groups)
+                at = pa.array(found, INT64, mask=found < 0)
+                made += [pc.take(column, at) for column in mine]
+        return tuple(made)
+
+    def beyond(self, found: Summaries, which: I64) -> dict[str, Beyond]:
+        """For each call, what lies beyond each segment: one of the groups, or -1 for nothing."""
+        nothing = Summaries(
+            sums=np.zeros((1, self.slots), np.int64), values=tuple(pa.nulls(1, type_) for type_ in self.types)
+        )
+        rows, made, slot, value = nothing.and_of(found), {}, 0, 0
+        for name, kind in zip(self.names, self.kinds, strict=True):
+            kept = len(kind.columns) if isinstance(kind, First) else 0
+            sums = np.ascontiguousarray(rows.sums[:, slot : slot + kind.slots])
+            made[name] = Beyond(which=which + 1, sums=sums, values=rows.values[value : value + kept])
+            slot, value = slot + kind.slots, value + kept
+        return made
