@@ -133,6 +133,19 @@ def test_all_of_it_was_met(met: Counter[str]) -> None:
     assert all(met[what] for what in MET), met
 
 
+def test_what_lies_in_front_is_that_of_the_own_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two partitions change in one step, and have other sums in front."""
+    monkeypatch.setattr(blocks, "block_rows", lambda _: 2)
+    frame = Frame(kind="rows", preceding=None, following=0)
+    calls = over(frame) + paired_over(frame)[:2]
+    driver, held = Driver(operator(calls, BY_TIME)), []
+    for times in (range(9), range(9, 10)):
+        rows = [(part, None, time, time + ord(part) / 7) for part in "ab" for time in times]
+        held += rows
+        driver.step(batch(SCHEMA, [(row, 1) for row in rows]))
+        assert driver.answer == wanted(held, BY_TIME, calls)
+
+
 READ_AND_GIVEN = {
     "from the start": ("sum", (None, 0), [(10, 1), (501, 1 + 2 * 500), (2 + 1000, 1 + 2 * 999)]),
     "to the end": ("sum", (0, None), [(1000, 1 + 2 * 1000), (510, 1 + 2 * 500), (10, 1)]),
