@@ -431,8 +431,8 @@ class Hands:
     def _warm(self, command: do.HoldMerges | do.WarmUp | do.EndWarmUp) -> p.Event:
         """Let merges wait, begin a round, or take a warm-up back."""
         match command:
-            case do.HoldMerges(layout=layout):
-                self.runtime.hold_merges(layout)
+            case do.HoldMerges(old=old, new=new):
+                self.runtime.hold_merges(old, new)
                 return p.MergesHeld()
             case do.WarmUp():
                 told = self.warming.begin(command)

@@ -147,9 +147,10 @@ class Redistribute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldMerges:
-    """Let large merges of these workers wait, so that what is copied from now on is still there later. → `MergesHeld`."""
+    """Let merges of the workers of `old` wait, so that what is copied for `new` is still there later. → `MergesHeld`."""
 
-    layout: Layout
+    old: Layout
+    new: Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,7 +178,7 @@ def warming_up(state: p.WarmingUp, event: p.Event) -> Answer | GoOn | None:
         case "created", p.Created():
             return replace(state, awaits="fenced"), (_fence_joining(facts),)
         case ("logged", p.LayoutLogged(layout=warming.new)) | ("fenced", p.Fenced()):
-            return _hold(state)
+            return _hold(state, warming)
         case "held", p.MergesHeld():
             return GoOn(facts=replace(facts, warming=replace(warming, ended=True)), ahead=state.ahead)
         case "begun", p.WarmBegun(round=number) if number == warming.round:
@@ -186,9 +186,9 @@ def warming_up(state: p.WarmingUp, event: p.Event) -> Answer | GoOn | None:
     return None
 
 
-def _hold(state: p.WarmingUp) -> Answer:
+def _hold(state: p.WarmingUp, warming: p.Warming) -> Answer:
     """Before the checkpoint that the first round copies: much of an older one is replaced when the second round looks."""
-    return replace(state, awaits="held"), (do.HoldMerges(layout=state.facts.layout),)
+    return replace(state, awaits="held"), (do.HoldMerges(old=state.facts.layout, new=warming.new),)
 
 
 def _begin_round(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answer | GoOn | Rest:

@@ -204,10 +204,12 @@ class Database(Protocol):
         """
         ...
 
-    def hold_merges(self, epoch: int, hold: bool) -> None:
-        """From now on merges of much of a trace wait (`hold`), or go on; until the next `open`, after which they go on.
+    def hold_merges(self, epoch: int, cuts: Sequence[int] | None) -> None:
+        """From now on merges of what there is wait, or go on (None); until the next `open`, after which they go on.
 
-        So what is copied of a version is still there in the next one. Rows and outputs are the same either way.
+        While they wait, so do, from each `pin` on, merges of what it pinned. So what is copied of a version is still there in the
+        next one. `cuts` are key hashes, ascending, at which owners to come begin: new chunks end there, so that each has one
+        owner, and is copied or stays as it is. Rows and outputs are the same either way.
         """
         ...
 

@@ -11,7 +11,7 @@ no version of the cut itself is made. The cut stays readable until a version is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class _Incoming:
     def __init__(self, durable: Durable, epoch: int, chunk_bytes_max: int, least: int) -> None:
         """Nothing written yet; no chunk's number will be below `least`."""
         self.chunk_bytes_max = chunk_bytes_max
+        self.cuts: Sequence[int] = ()
         self.count = self.size = 0
         self._durable, self._epoch, self._least = durable, epoch, least
         self._next: int | None = None

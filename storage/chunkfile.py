@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,7 @@ class ReadChunks:
     ) -> None:
         """Read through these transactions; `paging` says whether look-ups are worth foreseeing."""
         self.chunk_bytes_max = chunk_bytes_max
+        self.cuts: Sequence[int] = ()
         self._paging = paging
         self._shelves: tuple[Shelf, ...] | None = shelves
         self._decoded: dict[int, Batch] = {}
@@ -207,9 +208,10 @@ class WriteChunks:
     A step may make a chunk and merge it away again; such a chunk is never written.
     """
 
-    def __init__(self, reading: ReadChunks, next_number: Callable[[], int]) -> None:
-        """Read old chunks through `reading`; number new ones with `next_number`."""
+    def __init__(self, reading: ReadChunks, next_number: Callable[[], int], cuts: Sequence[int] = ()) -> None:
+        """Read old chunks through `reading`; number new ones with `next_number`, and end them at `cuts`."""
         self.chunk_bytes_max = reading.chunk_bytes_max
+        self.cuts = cuts
         self._reading = reading
         self._next_number = next_number
         self._fresh: dict[int, bytearray] = {}

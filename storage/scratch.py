@@ -3,8 +3,8 @@
 Its folder is named by epoch and boot, made only by `open`, and found by other processes by its epoch; one of another epoch or
 another boot is rubbish. So power loss can hurt only what recovery throws away.
 
-Tables: `meta` (opened version, base step, next step, next chunk number), `held` ((segment, step) -> record), `chunks`,
-`values` (small values since the opened version), `pins` (the cut of a commit under way).
+Tables: `meta` (opened version, base step, next step, next chunk number, what merges keep), `held` ((segment, step)
+-> record), `chunks`, `values` (small values since the opened version), `pins` (the cut of a commit under way).
 
 Invariants:
 1. Of each segment the last two finished steps are held, and written once each.
@@ -35,7 +35,7 @@ from dbsp.storage.records import Record, held_key, held_of, number_key, number_o
 from dbsp.storage.tables import Txn
 
 _OPENED, _BASE, _STEP, _NEXT_CHUNK, _EPOCH = b"opened", b"base", b"step", b"next chunk", b"epoch"
-_HOLDS = b"holds merges"
+_KEPT_BELOW, _CUTS = b"kept below", b"cuts"
 _PREFIX, _RUBBISH = "scratch-", "rubbish-"
 
 RUBBISH_WAITS_S = 5.0
@@ -154,16 +154,28 @@ class Scratch:
         """Store the next chunk number."""
         self._set(txn, _NEXT_CHUNK, number)
 
-    def holds_merges(self, txn: Txn) -> bool:
-        """Whether merges of much of a trace wait."""
-        return txn.get("meta", _HOLDS) is not None
+    def kept_below(self, txn: Txn) -> int:
+        """Chunks with numbers below this one are not merged; 0 where all are."""
+        value = txn.get("meta", _KEPT_BELOW)
+        return 0 if value is None else number_of(value)
 
-    def hold_merges(self, txn: Txn, hold: bool) -> None:
-        """Let them wait, or go on."""
-        if hold:
-            txn.put("meta", _HOLDS, b"")
+    def cuts(self, txn: Txn) -> tuple[int, ...]:
+        """The key hashes at which new chunks end, while merges wait."""
+        value = txn.get("meta", _CUTS)
+        return () if value is None else tuple(np.frombuffer(bytes(value), "<u8").tolist())
+
+    def hold_merges(self, txn: Txn, cuts: Sequence[int] | None) -> None:
+        """Let merges of all chunks there are wait, and new chunks end at `cuts`; None: as ever."""
+        if cuts is None:
+            txn.delete("meta", _KEPT_BELOW)
+            txn.delete("meta", _CUTS)
         else:
-            txn.delete("meta", _HOLDS)
+            txn.put("meta", _CUTS, np.array(cuts, "<u8").tobytes())
+            self._keep_all(txn)
+
+    def _keep_all(self, txn: Txn) -> None:
+        """Merges of all chunks there are wait."""
+        self._set(txn, _KEPT_BELOW, self.next_chunk(txn))
 
     def skip_numbers(self, count: int, least: int) -> int:
         """The first of `count` chunk numbers, none below `least`, that no step will use."""
@@ -239,7 +251,9 @@ class Scratch:
         return {key[len(prefix) :]: _told(value) for key, value in txn.items("pins", prefix)}
 
     def set_pin(self, txn: Txn, version: int, record: Record) -> None:
-        """Keep a cut, its chunks and its small values, until the commit has landed."""
+        """Keep a cut, its chunks and its small values, until the commit has landed; its merges wait, where merges are held."""
+        if txn.has("meta", _KEPT_BELOW):
+            self._keep_all(txn)
         txn.put("pins", number_key(version), records.encode_record(record))
         for key, value in self.values(txn).items():
             raw = b"\x00" if value is None else b"\x01" + value

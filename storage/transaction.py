@@ -195,12 +195,13 @@ class Transaction:
         self._check_open(txn)
         reading, before = self._entered()
         numbers = _Counter(self._scratch.next_chunk(txn))
-        chunks = WriteChunks(reading.chunks, numbers.next)
+        chunks = WriteChunks(reading.chunks, numbers.next, self._scratch.cuts(txn))
         states, dropped = dict(before.traces), list[int]()
-        holds = self._scratch.holds_merges(txn)
+        kept_below = self._scratch.kept_below(txn)
         for trace, batch, floor in self._appended.values():
             old = states.get(trace.id, SpineState())
-            new = append(old, batch, trace.arrangement, chunks, fuel_for(len(batch)), floor, holds=holds)
+            fuel = fuel_for(len(batch))
+            new = append(old, batch, trace.arrangement, chunks, fuel, floor, kept_below=kept_below)
             states[trace.id] = new
             now = set(chunk_ids(new).tolist())
             dropped += set(chunk_ids(old).tolist()) - now

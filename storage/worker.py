@@ -410,9 +410,9 @@ class WorkerDatabase:
 
         return warm.take(durable, epoch, layout_version, parts, self._chunk_bytes_max, first_number)
 
-    def hold_merges(self, epoch: int, hold: bool) -> None:
-        """Merges of much of a trace wait, or go on, until the next `open`."""
-        self._write_scratch(epoch, lambda scratch, txn: scratch.hold_merges(txn, hold))
+    def hold_merges(self, epoch: int, cuts: Sequence[int] | None) -> None:
+        """Merges of what there is wait, and new chunks end at `cuts`, or all goes on (None), until the next `open`."""
+        self._write_scratch(epoch, lambda scratch, txn: scratch.hold_merges(txn, cuts))
 
     def forget_warm(self, epoch: int, layout_version: int) -> None:
         """Let go of what was taken in warm for this layout or earlier ones."""

@@ -191,10 +191,10 @@ class InProcessRuntime:
         with ThreadPoolExecutor(self.opens_at_once, thread_name_prefix="dbsp-each") as pool:
             return list(pool.map(work, workers))
 
-    def hold_merges(self, layout: Layout) -> None:
+    def hold_merges(self, old: Layout, new: Layout) -> None:
         """Hold them on every worker."""
-        for worker in layout.workers:
-            tasks.hold_merges(self.work, worker, self.epoch)
+        for worker in old.workers:
+            tasks.hold_merges(self.work, worker, self.epoch, old, new)
 
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int

@@ -180,8 +180,11 @@ class Runtime(Protocol):
         """
         ...
 
-    def hold_merges(self, layout: Layout) -> None:
-        """Let large merges of these workers wait until `open` or `cool`, so that what `warm` copies is still there later."""
+    def hold_merges(self, old: Layout, new: Layout) -> None:
+        """Let merges of what the workers of `old` have wait until `open` or `cool`, so that what `warm` copies is there later.
+
+        What they add to it from now on is stored apart for every owner in `new`.
+        """
         ...
 
     def warm(

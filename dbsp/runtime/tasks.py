@@ -400,16 +400,30 @@ def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: La
     )  # fmt: skip
 
 
-def hold_merges(work: Work, worker: int, epoch: int) -> None:
-    """What the worker gives away is being copied: chunks that much else depends on stay as they are."""
-    work.site.database(worker).hold_merges(epoch, True)
+def hold_merges(work: Work, worker: int, epoch: int, old: Layout, new: Layout) -> None:
+    """What the worker gives away is about to be copied: chunks stay as they are, and new ones end where what it gives begins."""
+    work.site.database(worker).hold_merges(epoch, cuts_between(worker, old, new))
+
+
+def cuts_between(worker: int, old: Layout, new: Layout) -> list[int]:
+    """The hashes at which another owner of what a worker owns begins.
+
+    >>> from dbsp.layout import initial, rescaled
+    >>> one = initial(1, shards=4)
+    >>> [hex(cut) for cut in cuts_between(0, one, rescaled(one, 3, step=0))]
+    ['0x8000000000000000', '0xc000000000000000']
+    """
+    own = old.ranges_of(worker)
+    shared = [part for other in new.workers for part in shared_ranges(new.ranges_of(other), own)]
+    outer = {end for range_ in own for end in range_}
+    return sorted({end for part in shared for end in part} - outer)
 
 
 def cool(work: Work, worker: int, epoch: int, layout_version: int) -> None:
     """Forget what was copied ahead for this layout; merges go on."""
     database = work.site.database(worker)
     database.forget_warm(epoch, layout_version)
-    database.hold_merges(epoch, False)
+    database.hold_merges(epoch, None)
 
 
 def _givers(work: Work, worker: int, old: Layout, new: Layout) -> dict[int, tuple[Database, list[tuple[int, int]]]]:

@@ -15,7 +15,7 @@ Source: design, sections 3 and 6.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +28,8 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement
 
 CHUNK_BYTES_MAX_MEMORY = 32 << 20
+CUT_SHARE = 32
+"""A chunk is not cut for another owner's sake where one side would be less than this part of a chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +57,13 @@ class Foresight(Protocol):
 
 
 class ChunkStore(Protocol):
-    """Keeps chunks; `get` may answer with views that live no longer than the transaction behind it."""
+    """Keeps chunks; `get` may answer with views that live no longer than the transaction behind it.
+
+    `cuts` are key hashes, ascending, at which chunks end if they can: where the hashes of another owner to come begin.
+    """
 
     chunk_bytes_max: int
+    cuts: Sequence[int]
 
     def put(self, chunk: Batch) -> ChunkRef:
         """Store an arranged, non-empty batch of at most about `chunk_bytes_max` bytes."""
@@ -100,6 +106,20 @@ def split(batch: Batch, chunk_bytes_max: int) -> Iterator[Batch]:
         start = stop
 
 
+def divided(batch: Batch, cuts: Sequence[int], bytes_min: int) -> Iterator[Batch]:
+    """Cut an arranged batch where the key hashes of `cuts` begin, but into no piece of less than about `bytes_min` bytes."""
+    key_hash = batch.key_hash
+    if not cuts or key_hash is None or len(batch) == 0:
+        yield batch
+        return
+    rows_min, start = max(1, len(batch) * bytes_min // batch.nbytes), 0
+    for stop in key_hash.searchsorted(np.array(cuts, np.uint64)).tolist():
+        if min(stop - start, len(batch) - stop) >= rows_min:
+            yield batch.slice(start, stop)
+            start = stop
+    yield batch.slice(start, len(batch))
+
+
 def _halves(batch: Batch, chunk_bytes_max: int) -> Iterator[Batch]:
     """Cut a batch whose rows differ much in size in two, as often as it takes."""
     middle = cut_after(batch, len(batch) // 2)
@@ -126,6 +146,7 @@ class MemoryChunks:
     def __init__(self, chunk_bytes_max: int = CHUNK_BYTES_MAX_MEMORY) -> None:
         """An empty store."""
         self.chunk_bytes_max = chunk_bytes_max
+        self.cuts: Sequence[int] = ()
         self._chunks: dict[int, Batch] = {}
         self._next = 1
         self._fresh_bytes = 0
@@ -157,6 +178,11 @@ class MemoryChunks:
     def foresight(self) -> None:
         """Reading never waits."""
 
+    @property
+    def next_number(self) -> int:
+        """The number of the next chunk."""
+        return self._next
+
     def __len__(self) -> int:
         """How many chunks are held."""
         return len(self._chunks)
@@ -175,3 +201,24 @@ class MemoryChunks:
                 del self._chunks[number]
             self._kept_bytes = sum(chunk.nbytes for chunk in self._chunks.values())
             self._fresh_bytes = 0
+
+
+class EndingAt:
+    """A store whose new chunks end at these key hashes too."""
+
+    def __init__(self, chunks: ChunkStore, cuts: Sequence[int]) -> None:
+        """Keep chunks in `chunks`."""
+        self._chunks = chunks
+        self.chunk_bytes_max, self.cuts = chunks.chunk_bytes_max, cuts
+
+    def put(self, chunk: Batch) -> ChunkRef:
+        """Store it."""
+        return self._chunks.put(chunk)
+
+    def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
+        """The stored batch."""
+        return self._chunks.get(ref, arrangement)
+
+    def foresight(self) -> Foresight | None:
+        """That of the store."""
+        return self._chunks.foresight()

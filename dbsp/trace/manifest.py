@@ -129,9 +129,9 @@ def rows_from(batch: StoredBatch, cursor: Cursor) -> int:
     return int(batch.refs[cursor.chunk :, ROWS].sum()) - cursor.row
 
 
-def _stored(state: SpineState) -> Iterator[StoredBatch]:
-    """Every run a state refers to; of a half-merged one only what is still to be read."""
-    for entry in state.entries:
+def stored(*entries: Entry) -> Iterator[StoredBatch]:
+    """Every run that entries refer to; of a half-merged one only what is still to be read."""
+    for entry in entries:
         if isinstance(entry, StoredBatch):
             yield entry
         else:
@@ -142,13 +142,13 @@ def _stored(state: SpineState) -> Iterator[StoredBatch]:
 
 def refs(state: SpineState) -> Iterator[ChunkRef]:
     """Every chunk that reading the state may touch."""
-    for batch in _stored(state):
+    for batch in stored(*state.entries):
         yield from batch
 
 
 def chunk_refs(state: SpineState) -> Refs:
     """The same as one array."""
-    parts = [batch.refs for batch in _stored(state)]
+    parts = [batch.refs for batch in stored(*state.entries)]
     return np.concatenate(parts) if parts else _NO_REFS
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from dbsp.errors import FencedError, InternalError, UnavailableError
 from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, TraceSpec, VersionInfo
-from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkRef, ChunkStore, MemoryChunks
+from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkRef, ChunkStore, EndingAt, MemoryChunks
 from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, StoredBatch, chunk_ids, chunk_refs, refs_of, state_bytes
 from dbsp.trace.merging import store
@@ -89,7 +89,8 @@ class MemoryDatabase:
         self._warm: dict[bytes, tuple[ChunkRef, ...]] = {}
         self._warm_try: int | None = None
         self._warms = False
-        self._holds_merges = False
+        self._kept_below = 0
+        self._cuts: Sequence[int] = ()
 
     def versions(self) -> tuple[VersionInfo, ...]:
         """The versions that can be opened, oldest first."""
@@ -115,7 +116,8 @@ class MemoryDatabase:
             self._opened = (version, epoch)
             self._base_step = kept.checkpoint.step
             self._step, self._table, self._held, self._pinned = kept.step, dict(kept.table), {}, {}
-            self._warm, self._warm_try, self._warms, self._holds_merges = {}, None, False, False
+            self._warm, self._warm_try, self._warms = {}, None, False
+            self._kept_below, self._cuts = 0, ()
             self._sweep(force=True)
             return kept.checkpoint
 
@@ -164,11 +166,10 @@ class MemoryDatabase:
             if self._is_done(step, segment):
                 return
             states = dict(self.states_before(step, segment, traces))
+            chunks = EndingAt(self.chunks, self._cuts)
             for trace, batch, floor in appended:
                 old, fuel = states.get(trace.id, SpineState()), fuel_for(len(batch))
-                states[trace.id] = append(
-                    old, batch, trace.arrangement, self.chunks, fuel, floor, holds=self._holds_merges
-                )
+                states[trace.id] = append(old, batch, trace.arrangement, chunks, fuel, floor, kept_below=self._kept_below)
             held = self._held.get(segment, {})
             self._held[segment] = {number: kept for number, kept in held.items() if number == step - 1} | {step: states}
             self._sweep()
@@ -190,6 +191,8 @@ class MemoryDatabase:
                 raise UnavailableError(f"only the next version can be committed: version={version} opened={opened}")
             traces, step = self._cut(checkpoint.step), self._step_of(checkpoint)
             self._pinned = {version: _Version(checkpoint=checkpoint, step=step, traces=traces, table=dict(self._table))}
+            if self._kept_below:
+                self._kept_below = self.chunks.next_number
 
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
         """Make the state after step `checkpoint.step - 1` version `version`; repeating it does nothing."""
@@ -385,11 +388,12 @@ class MemoryDatabase:
             story = f"layout_version={layout_version} newest={newest}"
             raise UnavailableError(f"this warm-up is over: {story}", "ask for the rescale again")
 
-    def hold_merges(self, epoch: int, hold: bool) -> None:
-        """Merges of much of a trace wait, or go on."""
+    def hold_merges(self, epoch: int, cuts: Sequence[int] | None) -> None:
+        """Merges of what there is wait, and new chunks end at `cuts`, or all goes on (None)."""
         with self._lock:
             self.check(epoch)
-            self._holds_merges = hold
+            self._kept_below = self.chunks.next_number if cuts is not None else 0
+            self._cuts = tuple(cuts or ())
 
     def forget_warm(self, epoch: int, layout_version: int) -> None:
         """Let go of what was taken in for this layout or earlier ones."""

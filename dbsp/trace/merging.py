@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dbsp.trace.chunks import ChunkRef, ChunkStore, split
+from dbsp.trace.chunks import CUT_SHARE, ChunkRef, ChunkStore, divided, split
 from dbsp.trace.floor import Floor, above
 from dbsp.trace.manifest import ROWS, Cursor, PendingMerge, StoredBatch, refs_of
 from dbsp.trace.rows import end_to_end
@@ -152,7 +152,8 @@ def emit(done: StoredBatch, batch: Batch, arrangement: Arrangement, chunks: Chun
 
 def store(batch: Batch, chunks: ChunkStore) -> list[ChunkRef]:
     """Put an arranged batch, cut into chunks."""
-    return [chunks.put(part) for part in split(batch, chunks.chunk_bytes_max)]
+    pieces = divided(batch, chunks.cuts, chunks.chunk_bytes_max // CUT_SHARE)
+    return [chunks.put(part) for piece in pieces for part in split(piece, chunks.chunk_bytes_max)]
 
 
 def read_all(batch: StoredBatch, arrangement: Arrangement, chunks: ChunkStore) -> Batch:

@@ -139,7 +139,9 @@ def gather_slices(
     warm: Warm = NOTHING_WARM,
     layout_version: int = 0,
 ) -> SpineState:
-    """One state of slices whose hash ranges do not overlap: run n is everybody's n-th newest run, in hash order.
+    """One state of slices whose hash ranges do not overlap: run n is everybody's n-th oldest run, in hash order.
+
+    So what a source adds changes nothing of the runs below: slices of its next version have their parts.
 
     **Law** the rows, runs and bounds of chunks do not depend on `warm`: it only saves copying what the target has already, for
     the layout of this version.
@@ -170,11 +172,11 @@ def plan_slices(
     runs = [source.runs() for source in sources]
     depth = max(map(len, runs), default=0)
     pieces = sorted((low, high, n) for n, source in enumerate(sources) for low, high in joined_ranges(source.ranges))
-    for level in range(depth, 0, -1):
+    for level in range(depth):
         packer = _Packer(sources, arrangement, chunk_bytes_max)
         for low, high, n in pieces:
-            if level <= len(runs[n]):
-                packer.take(n, *runs[n][-level], (low, high))
+            if level < len(runs[n]):
+                packer.take(n, *runs[n][level], (low, high))
         yield packer.finish()
 
 

@@ -18,7 +18,7 @@ Source: DBSP, section 4 (integration and delay are the trace); design, sections 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,7 +28,7 @@ from dbsp.errors import InternalError
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.floor import Floor, above
 from dbsp.trace.heads import Source, first_rows, first_rows_twice
-from dbsp.trace.manifest import NBYTES, Entry, PendingMerge, SpineState, StoredBatch
+from dbsp.trace.manifest import ID, NBYTES, Entry, PendingMerge, SpineState, StoredBatch, stored
 from dbsp.trace.merging import advance, read_all, store
 from dbsp.trace.neighbours import Positions, reach
 from dbsp.trace.rows import empty
@@ -44,8 +44,8 @@ __all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "
 
 FUEL_PER_ROW = 4
 FUEL_FLOOR_ROWS = 8192
-HELD_SHARE = 16
-"""A merge waits, where merges of much of a trace do, if it is of more than this part of the trace."""
+KEPT_RUNS_MAX, KEPT_SHARE = 48, 16
+"""With so many runs a merge of what is to be kept waits only if it is of more than this part of the trace."""
 
 _LOOKED_AT = 256
 _LAST_CODE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -72,12 +72,12 @@ def append(
     fuel_rows: int | None,
     floor: Floor | None = None,
     *,
-    holds: bool = False,
+    kept_below: int = 0,
 ) -> SpineState:
     """The state with one more run, after merging at most about `fuel_rows` rows per merge under way (None: all of it).
 
-    With `holds`, merges of much of the trace wait where they are, so that few of its chunks change: meanwhile at most
-    `HELD_SHARE` runs more gather for each time that the trace doubles.
+    Chunks with numbers below `kept_below` stay: merges of runs that have such wait where they are, and what comes is merged
+    among itself. Where `KEPT_RUNS_MAX` runs have gathered only merges of much of the trace wait.
 
     Rows below the `floor` are dropped by every merge; a run of which about half lies below it is merged with nothing.
 
@@ -86,23 +86,40 @@ def append(
     rewriting of runs that pays for itself in rows dropped.
     """
     entries = list(state.entries)
-    rows_max = max(FUEL_FLOOR_ROWS, state.rows // HELD_SHARE) if holds else None
+    kept = _Kept(below=kept_below, rows_max=_kept_rows_max(state))
     if floor is not None:
         entries = [_stale(entry, floor, arrangement, chunks) for entry in entries]
     if len(batch):
-        spent, batch = _absorb(entries, batch, arrangement, chunks, fuel_rows, floor)
+        spent, batch = _absorb(entries, batch, arrangement, chunks, fuel_rows, floor, kept)
         run = StoredBatch.of(store(batch, chunks))
         if len(run):
             entries.append(run)
         fuel_rows = None if fuel_rows is None else max(0, fuel_rows - spent)
     fueled = [
-        replace(e, credit=e.credit + (fuel_rows or 0))
-        if isinstance(e, PendingMerge) and not _held(e.rows, rows_max)
-        else e
+        replace(e, credit=e.credit + (fuel_rows or 0)) if isinstance(e, PendingMerge) and not kept.holds(e) else e
         for e in entries
     ]
-    entries = _work(fueled, arrangement, chunks, fuel_rows, floor, rows_max)
+    entries = _work(fueled, arrangement, chunks, fuel_rows, floor, kept)
     return SpineState(entries=tuple(entries))
+
+
+def _kept_rows_max(state: SpineState) -> int:
+    """Up to how many rows a merge goes on although it changes what is to be kept."""
+    return max(FUEL_FLOOR_ROWS, state.rows // KEPT_SHARE) if len(state.entries) >= KEPT_RUNS_MAX else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """Which runs stay as they are: those with chunks `below` a number, and of more than `rows_max` rows together."""
+
+    below: int
+    rows_max: int
+
+    def holds(self, *entries: Entry) -> bool:
+        """Whether a merge of these waits."""
+        if not self.below or sum(entry.rows for entry in entries) <= self.rows_max:
+            return False
+        return any((run.refs[:, ID] < self.below).any() for run in stored(*entries))
 
 
 def _stale(entry: Entry, floor: Floor, arrangement: Arrangement, chunks: ChunkStore) -> Entry:
@@ -124,13 +141,14 @@ def _absorb(
     chunks: ChunkStore,
     fuel_rows: int | None,
     floor: Floor | None,
+    kept: _Kept,
 ) -> tuple[int, Batch]:
     """Merge the newest runs into the batch while they are short, without storing what lies between."""
     spent = 0
     limit = max(FUEL_FLOOR_ROWS, fuel_rows or 0)
     while entries and len(batch):
         newest = entries[-1]
-        if not isinstance(newest, StoredBatch) or newest.rows >= 2 * len(batch):
+        if not isinstance(newest, StoredBatch) or newest.rows >= 2 * len(batch) or kept.holds(newest):
             break
         rows = newest.rows + len(batch)
         if spent + rows > limit or int(newest.refs[:, NBYTES].sum()) > chunks.chunk_bytes_max:
@@ -147,7 +165,7 @@ def _work(
     chunks: ChunkStore,
     fuel: int | None,
     floor: Floor | None,
-    rows_max: int | None,
+    kept: _Kept,
 ) -> list[Entry]:
     """Advance every merge as far as its credit goes, and begin the merges that are due, newest first.
 
@@ -157,7 +175,7 @@ def _work(
     position, may_begin = len(entries) - 1, True
     while position >= 0:
         entry: Entry = entries[position]
-        held = _held(entry.rows, rows_max)
+        held = isinstance(entry, PendingMerge) and kept.holds(entry)
         while isinstance(entry, PendingMerge) and not held and (fuel is None or entry.credit > 0):
             entry = advance(entry, arrangement, chunks, floor)
         if entry.rows == 0:
@@ -165,7 +183,7 @@ def _work(
             position = min(position, len(entries) - 1)
             continue
         entries[position] = entry
-        due = next((at for at in (position, position - 1) if at >= 0 and _due(entries, at, rows_max)), None)
+        due = next((at for at in (position, position - 1) if at >= 0 and _due(entries, at, kept)), None)
         if due is not None and (may_begin or _is_short(entries[due].rows + entries[due + 1].rows, fuel)):
             pending = _begin(entries[due], entries[due + 1], fuel)
             may_begin = may_begin and _is_short(pending.rows, fuel)
@@ -181,19 +199,14 @@ def _is_short(rows: int, fuel: int | None) -> bool:
     return fuel is None or rows <= fuel
 
 
-def _held(rows: int, rows_max: int | None) -> bool:
-    """Whether a merge of so many rows waits."""
-    return rows_max is not None and rows > rows_max
-
-
-def _due(entries: Sequence[Entry], position: int, rows_max: int | None) -> bool:
+def _due(entries: Sequence[Entry], position: int, kept: _Kept) -> bool:
     """Whether this run and the next newer one must merge."""
     if position + 1 >= len(entries):
         return False
     older, newer = entries[position], entries[position + 1]
     if not (isinstance(older, StoredBatch) and isinstance(newer, StoredBatch)):
         return False
-    return older.rows < 2 * newer.rows and not _held(older.rows + newer.rows, rows_max)
+    return older.rows < 2 * newer.rows and not kept.holds(older, newer)
 
 
 def _begin(older: Entry, newer: Entry, fuel: int | None) -> PendingMerge:

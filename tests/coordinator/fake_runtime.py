@@ -309,8 +309,8 @@ class FakeRuntime(Closed):
         kept = {v: found for v, found in database.versions.items() if v == version - 1}
         database.versions = {**kept, version: (checkpoint, mine)}
 
-    def hold_merges(self, layout: Layout) -> None:
-        for worker in layout.workers:
+    def hold_merges(self, old: Layout, new: Layout) -> None:
+        for worker in old.workers:
             self.world.point(f"hold merges {worker}")
             self._database(worker).check(self.epoch)
 

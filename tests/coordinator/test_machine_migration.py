@@ -77,7 +77,7 @@ def test_it_begins_as_a_warm_up_that_has_nothing_to_copy() -> None:
         do.DiscardWorkers(workers=(2,), members=(0, 1, 2), forming=(2,)),
         do.CreateWorkers(workers=(2,), checkpoint=identity(0, epoch=0)),
         do.FenceWorkers(epoch=4, workers=(2,)),
-        do.HoldMerges(layout=LAYOUT),
+        do.HoldMerges(old=LAYOUT, new=COURSE.layout),
         do.PinVersion(version=3, checkpoint=cut, layout=LAYOUT),
         do.CutStep(epoch=4, step=5, layout_version=0),
         do.Wait(for_input=True),

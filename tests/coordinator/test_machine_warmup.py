@@ -66,7 +66,7 @@ def test_a_round_copies_the_last_published_version_while_steps_go_on() -> None:
     assert commands[0] == do.LogLayout(layout=NEW, members=(0, 1, 2), forming=(2,))
     assert commands[1] == do.DiscardWorkers(workers=(2,), members=(0, 1, 2), forming=(2,))
     assert commands[3] == do.FenceWorkers(epoch=4, workers=(2,))
-    assert commands[4] == do.HoldMerges(layout=LAYOUT)
+    assert commands[4] == do.HoldMerges(old=LAYOUT, new=NEW)
     assert commands[5] == do.WarmUp(round=1, version=2, old=LAYOUT, new=NEW)
     assert isinstance(commands[-1], do.RunStep)
     assert commands[-1].layout == LAYOUT

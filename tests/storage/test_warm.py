@@ -12,7 +12,7 @@ from test_redistribute import AnyDatabase, check_owned, joiner, kept, ranges, wh
 
 from dbsp.errors import FencedError
 from dbsp.storage import WorkerDatabase
-from dbsp.trace.manifest import ID, chunk_refs
+from dbsp.trace.manifest import ID, chunk_ids, chunk_refs
 from dbsp.trace.redistribute import WarmReport, redistribute, warm_up
 from tests.pace import some
 
@@ -143,6 +143,35 @@ def test_steps_and_checkpoints_of_a_worker_that_stays_go_on(kit: Kit, tmp_path: 
     assert whole([first]) == before
     if isinstance(first, WorkerDatabase):
         first.verify()
+
+
+def numbers_of(database: AnyDatabase, version: int) -> set[int]:
+    """The chunks of a version."""
+    with database.read_version(version) as view:
+        return {number for trace in TRACES for number in chunk_ids(view.traces[trace.id]).tolist()}
+
+
+@pytest.mark.parametrize("seed", some([0, 1]))
+def test_while_merges_wait_a_round_copies_what_came_since_the_one_before(kit: Kit, tmp_path: Path, seed: int) -> None:
+    """Every chunk of a pinned version is in the next one; new ones have one owner, so who stays copies nothing of them."""
+    old, joins, step = grown(kit, seed), joiner(kit, tmp_path, 1), 6
+    stays, leaves, before = sources_of([old], 2, 0), sources_of([old], 2, 1), set[int]()
+    old.hold_merges(1, sorted({low for low, _ in ranges(2, 0) + ranges(2, 1)} - {0}))
+    for version in (1, 2, 3):
+        step = step if version == 1 else checkpoint_beside_steps(old, version, step, seed)
+        at_home, moved = warm_round(stays, old, version, 1), warm_round(leaves, joins, version, 1)
+        now = numbers_of(old, version)
+        if version > 1:
+            assert before < now
+            assert moved[0].copied_bytes > 0
+            assert sum(report.copied_bytes for report in at_home) == 0
+        before = now
+    old.forget_warm(1, 1)
+    old.hold_merges(1, None)
+    for number in range(step, step + 8):
+        run_step(old, 1, number, rows_of(number, 150))
+    old.commit(4, checkpoint(1, step + 8))
+    assert not before <= numbers_of(old, 4), "merges go on"
 
 
 def test_opening_a_version_ends_a_warm_up(kit: Kit) -> None:

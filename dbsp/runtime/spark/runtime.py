@@ -232,9 +232,9 @@ class SparkRuntime:
         taken = self._control_in("redistribute", new, tasks.take_over, version, checkpoint, old, new, cut).values()
         return MoveReport.of(old, new, taken)
 
-    def hold_merges(self, layout: Layout) -> None:
+    def hold_merges(self, old: Layout, new: Layout) -> None:
         """Hold them on every worker, in a job."""
-        self._control_in("hold merges", layout, tasks.hold_merges, self.epoch)
+        self._control_in("hold merges", old, tasks.hold_merges, self.epoch, old, new)
 
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
