@@ -119,6 +119,7 @@ class Hands:
         self._cut: Positions = NOWHERE
         self._timing = Timing()
         self._waiting_since: float | None = None
+        self._first_rows: int | None = None
         self._floors: list[tuple[float, Saved]] = []
         self._epoch = 0
         self._copying: _Copying | None = None
@@ -263,7 +264,18 @@ class Hands:
         inputs = self._parts.inputs
         ends = inputs.ends()
         weights = {table: inputs.bytes_per_row(table) for table, _ in ends}
-        return backlog(ends, self._cut, weights, self._settings.limits)
+        return backlog(ends, self._cut, weights, self._limits)
+
+    @property
+    def _limits(self) -> StepLimits:
+        """Those of a step; the first in a new layout takes no more rows than the last before it, however many have come up.
+
+        So the rows that have waited longest are not kept waiting for those that came while no step ran.
+        """
+        limits, most = self._settings.limits, self._first_rows
+        if most is None:
+            return limits
+        return replace(limits, max_rows_per_step=min(limits.max_rows_per_step, most))
 
     def _is_due(self, found: Backlog) -> bool:
         if not found.rows:
@@ -286,12 +298,13 @@ class Hands:
         moment = self._timing.moment(wall)
         record = StepRecord(
             epoch=command.epoch, step=command.step, layout_version=command.layout_version, commands=command.commands,
-            ranges=cut(found, self._cut, self._settings.limits), engine=VERSION,
+            ranges=cut(found, self._cut, self._limits), engine=VERSION,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
         )  # fmt: skip
         after = advance(self._cut, [record])
         self._parts.steps.append(record)
         self._cut, self._timing, self._waiting_since = after, self._timing.recorded(moment), None
+        self._first_rows = None
         return record
 
     def _cut_ahead(self, command: do.RunStep) -> StepRecord | None:
@@ -460,6 +473,8 @@ class Hands:
         ahead = self.warming.copied_bytes
         moved = self.runtime.redistribute(command.version, command.checkpoint, command.old, command.new, command.cut)
         self.warming.forget()
+        last = self._board.now.last_report
+        self._first_rows = max(1, last.rows_in) if last is not None else None
         if command.course is None:
             whole = replace(moved, bytes_moved=moved.bytes_moved + ahead, bytes_ahead=ahead)
             self._note_moved(command.old, command.new, whole)

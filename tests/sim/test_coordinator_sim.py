@@ -12,6 +12,8 @@ from dataclasses import replace
 
 import pytest
 
+from dbsp.coordinator import orders as do
+from dbsp.coordinator import protocol as p
 from tests.pace import examples
 from tests.sim.seeds import run_seed
 from tests.sim.simulation import Simulation, without_faults
@@ -61,6 +63,35 @@ def test_a_seed_repeats() -> None:
         assert first.trace == second.trace
         assert first.world.steps == second.world.steps
         assert first.coverage == second.coverage
+
+
+def test_the_first_step_in_a_new_layout_takes_no_more_rows_than_the_last_before_it() -> None:
+    """However many come up while the state is sliced; the step behind it takes what is left."""
+    simulation = without_faults(1, ask=0.0)
+    world, coordinator = simulation.world, simulation.start()
+    workers = len(coordinator.state.facts.layout.workers)
+
+    def until(kind: type[do.Command]) -> None:
+        for _ in range(40):
+            simulation.turn(coordinator)
+            if isinstance(coordinator.command, kind):
+                return
+        raise AssertionError(coordinator.command)
+
+    until(do.Wait)
+    for rows in (7, 2):
+        world.grow(("a", 0), rows)
+        until(do.RunStep)
+        until(do.Wait)
+    coordinator.decide(p.RescaleAsked(workers=workers + 1, strategy=p.COLD))
+    until(do.Redistribute)
+    world.grow(("a", 0), 9)
+    for _ in range(2):
+        until(do.RunStep)
+        until(do.Wait)
+    taken = [sum(r.last - r.first for r in record.ranges) for record in world.steps]
+    assert taken == [7, 2, 2, 7]
+    assert len(coordinator.state.facts.layout.workers) == workers + 1
 
 
 def test_up_to_64_workers_under_traffic() -> None:

@@ -174,6 +174,16 @@ def test_while_merges_wait_a_round_copies_what_came_since_the_one_before(kit: Ki
     assert not before <= numbers_of(old, 4), "merges go on"
 
 
+def test_the_first_step_after_an_opening_merges_nothing_that_was_there(kit: Kit) -> None:
+    database = grown(kit, 3)
+    database.open(1, 2)
+    opened = numbers_of(database, 1)
+    for step in range(6, 12):
+        run_step(database, 2, step, rows_of(step, 150))
+        database.commit(step - 4, checkpoint(2, step + 1))
+        assert (opened <= numbers_of(database, step - 4)) == (step == 6)
+
+
 def test_opening_a_version_ends_a_warm_up(kit: Kit) -> None:
     first, second = grown(kit, 1), grown(kit, 2)
     warm_round({1: (second, [(0, 1 << 64)])}, first, 1, 1)
