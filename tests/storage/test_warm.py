@@ -48,11 +48,11 @@ def rows_of(seed: int, count: int) -> Rows:
     return [((draw.randrange(400), "x" * draw.randrange(9)), draw.choice([1, 1, 2, -1])) for _ in range(count)]
 
 
-def grown(kit: Kit, seed: int) -> AnyDatabase:
+def grown(kit: Kit, seed: int, rows: int = 150) -> AnyDatabase:
     database = kit.create()
     database.open(0, 1)
     for step in range(6):
-        run_step(database, 1, step, rows_of(seed * 100 + step, 150))
+        run_step(database, 1, step, rows_of(seed * 100 + step, rows))
     database.commit(1, checkpoint(1, 6))
     return database
 
@@ -172,6 +172,28 @@ def test_while_merges_wait_a_round_copies_what_came_since_the_one_before(kit: Ki
         run_step(old, 1, number, rows_of(number, 150))
     old.commit(4, checkpoint(1, step + 8))
     assert not before <= numbers_of(old, 4), "merges go on"
+
+
+def test_what_one_giver_adds_changes_no_part_of_another(kit: Kit, tmp_path: Path) -> None:
+    """Although small pieces of several givers are stored together: a round copies the rows that came, and no others."""
+    givers, joins = [grown(kit, 1, rows=15), grown(kit, 2, rows=15)], joiner(kit, tmp_path, 1)
+    sources = sources_of(givers, 3, 2)
+    for giver in givers:
+        giver.hold_merges(1, [])
+
+    def rows_there() -> int:
+        return sum(ref.rows for refs in joins.warm_chunks().values() for ref in refs)
+
+    warm_round(sources, joins, 1, 1)
+    before = rows_there()
+    for giver, rows in zip(givers, (rows_of(7, 15), []), strict=True):
+        run_step(giver, 1, 6, rows)
+        giver.commit(2, checkpoint(1, 7))
+    warm_round(sources, joins, 2, 1)
+    cold = joiner(kit, tmp_path, 2)
+    warm_round(sources, cold, 2, 1)
+    wanted = sum(ref.rows for refs in cold.warm_chunks().values() for ref in refs)
+    assert 0 < rows_there() - before == wanted - before
 
 
 def test_the_first_step_after_an_opening_merges_nothing_that_was_there(kit: Kit) -> None:
