@@ -220,7 +220,7 @@ class Rescaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmingUp:
-    """Between two steps: databases are made for a warm-up ("logged", "discarded", "created", "fenced"), large merges are held
+    """Between two steps: databases are made for a warm-up ("logged", "discarded", "created", "fenced"), merges are held
     ("held"), or a round begins ("begun").
     """
 
@@ -411,7 +411,7 @@ class Redistributed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergesHeld:
-    """Large merges wait: the next checkpoint is worth copying."""
+    """Merges wait: the next checkpoint is worth copying."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 **Cold**: at a published checkpoint log the new layout, make the joining workers, slice, publish, and open under a new epoch.
 
 **Warm-up**: the same slicing, but most of its bytes are copied beside the steps before it. Databases of joining workers are made
-at the beginning, and large merges are held; then a checkpoint is taken, a round copies what the new owners lack of it, another
+at the beginning, and merges are held; then a checkpoint is taken, a round copies what the new owners lack of it, another
 checkpoint, the next round copies what has changed since, and so on, until a round has found no more than
 `acceptable_recovery_lag` bytes missing.
 Then comes the switch: a cold rescale that finds nearly everything there. It begins when no checkpoint is in flight, and takes
