@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from dbsp.errors import UnavailableError
 from dbsp.logs import DeadLetter
 from dbsp.runtime import tasks
 from dbsp.runtime.memory_logs import MemoryOutputLog
 from dbsp.store import CheckpointId
+from dbsp.trace import memory
 from dbsp.trace.memory import MemoryDatabase, States
 from dbsp.zset.batch import Batch
 from tests.sim import circuit_faults
-from tests.sim.circuits import PointedSite
+from tests.sim.circuits import FAULTS, PointedSite
 
 Patch = pytest.MonkeyPatch
 
@@ -93,6 +96,23 @@ def tell_dead_letters_again(patch: Patch) -> None:
 
     patch.setattr(MemoryOutputLog, "write", write)
 
+
+def let_stragglers_write(patch: Patch) -> None:
+    """A task of an older epoch finds the database as it is, and whatever step it is of: nobody else asks for any of that."""
+
+    def check(self: MemoryDatabase, epoch: int) -> int:
+        if self._opened is None:
+            raise UnavailableError(f"the database is not open: epoch={epoch}")
+        return self._opened[0]
+
+    patch.setattr(MemoryDatabase, "check", check)
+    patch.setattr(memory, "step_is_open", lambda step, held, base_step: True)
+
+
+STRAGGLERS = replace(
+    FAULTS, error=0.01, straggler=1.0, crash=0.0, crash_again=0.0, pause=0.0, zombie=0.0, power=0.0, outage=0.0
+)
+"""Of all that goes on behind everybody's back, stragglers alone."""
 
 RULES = (
     ("one parcel from every worker, of this step", take_any_parcel, "5", 12, 2),

@@ -27,7 +27,7 @@ from dbsp.timing import Timing
 from tests.coordinator import fake_runtime, fakes
 from tests.coordinator.fake_moves import FakeMove
 from tests.sim import circuit_plants
-from tests.sim.circuits import CircuitSimulation
+from tests.sim.circuits import FAULTS, CircuitSimulation
 from tests.sim.faults import USUAL, Faults
 from tests.sim.simulation import Simulation
 
@@ -54,7 +54,9 @@ class Plant:
 
     def simulation(self, seed: int) -> Simulation:
         """A seed of the faults under which the rule matters."""
-        return CircuitSimulation(seed=seed) if self.circuits else Simulation(seed=seed, faults=self.faults)
+        if self.circuits:
+            return CircuitSimulation(seed=seed, faults=self.faults or FAULTS)
+        return Simulation(seed=seed, faults=self.faults)
 
     @property
     def order(self) -> list[int]:
@@ -402,7 +404,14 @@ BESIDE = replace(
 )  # fmt: skip
 QUIET = replace(USUAL, crash=0.001, crash_again=0.0, error=0.001, pause=0.0, zombie=0.0, rescale=0.08)
 
+BEHIND = Plant(
+    rule="a task of an older epoch, or of a step that is past, is refused", breaks=circuit_plants.let_stragglers_write,
+    design="6", seeds=6, faults=circuit_plants.STRAGGLERS, circuits=True,
+)  # fmt: skip
+"""Only stragglers reveal this one."""
+
 PLANTS = (
+    BEHIND,
     Plant(rule="an older epoch is refused", breaks=no_fence, design="6", seeds=60, faults=PAUSES),
     Plant(rule="a new epoch at each rollback", breaks=same_epoch, design="8", seeds=60, faults=ERRORS),
     Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=20, faults=PAUSES),

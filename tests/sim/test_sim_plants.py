@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.sim.plants import PLANTS, Plant
+from tests.sim.circuit_plants import STRAGGLERS
+from tests.sim.plants import BEHIND, PLANTS, Plant
 from tests.sim.seeds import TURNS
 from tests.sim.simulation import first_failure
 
@@ -16,3 +19,10 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     plant.breaks(monkeypatch)
     found = first_failure(plant.order, TURNS, plant.simulation)
     assert found is not None, f"nothing noticed within {plant.seeds} seeds that this is broken: {plant.rule}"
+
+
+def test_it_is_the_stragglers_that_show_what_they_may_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same seed, under the same faults but for them, nobody notices that the rule is broken."""
+    BEHIND.breaks(monkeypatch)
+    without = replace(BEHIND, faults=replace(STRAGGLERS, straggler=0.0))
+    assert first_failure(BEHIND.order[:1], TURNS, without.simulation) is None
