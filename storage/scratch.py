@@ -3,7 +3,7 @@
 Its folder is named by epoch and boot, made only by `open`, and found by other processes by its epoch; one of another epoch or
 another boot is rubbish. So power loss can hurt only what recovery throws away.
 
-Tables: `meta` (opened version, first step, base step, next step, next chunk number, what merges keep), `held` ((segment, step)
+Tables: `meta` (opened version, base step, next step, next chunk number, what merges keep), `held` ((segment, step)
 -> record), `chunks`, `values` (small values since the opened version), `pins` (the cut of a commit under way).
 
 Invariants:
@@ -34,8 +34,7 @@ from dbsp.storage.environment import Environment, create_environment, data_file
 from dbsp.storage.records import Record, held_key, held_of, number_key, number_of
 from dbsp.storage.tables import Txn
 
-_OPENED, _FIRST, _BASE, _STEP = b"opened", b"first", b"base", b"step"
-_NEXT_CHUNK, _EPOCH = b"next chunk", b"epoch"
+_OPENED, _BASE, _STEP, _NEXT_CHUNK, _EPOCH = b"opened", b"base", b"step", b"next chunk", b"epoch"
 _KEPT_BELOW, _CUTS = b"kept below", b"cuts"
 _PREFIX, _RUBBISH = "scratch-", "rubbish-"
 
@@ -89,7 +88,6 @@ class Scratch:
             numbers = {
                 _EPOCH: start.epoch,
                 _OPENED: start.version,
-                _FIRST: start.base_step,
                 _BASE: start.base_step,
                 _STEP: start.step,
                 _NEXT_CHUNK: start.next_chunk,
@@ -156,13 +154,8 @@ class Scratch:
         """Store the next chunk number."""
         self._set(txn, _NEXT_CHUNK, number)
 
-    def kept_below(self, txn: Txn, step: int) -> int:
-        """Chunks with numbers below this one are not merged by a step; 0 where all are.
-
-        By the first step after an opening none are that were there: somebody has waited for its outputs.
-        """
-        if step == self._number(txn, _FIRST):
-            return self.next_chunk(txn)
+    def kept_below(self, txn: Txn) -> int:
+        """Chunks with numbers below this one are not merged; 0 where all are."""
         value = txn.get("meta", _KEPT_BELOW)
         return 0 if value is None else number_of(value)
 

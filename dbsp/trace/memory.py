@@ -80,7 +80,7 @@ class MemoryDatabase:
         if version is not None:
             self._versions[version] = _Version(checkpoint=checkpoint, step=checkpoint.step)
         self._opened: tuple[int, int] | None = None
-        self._first_step = self._base_step = checkpoint.step
+        self._base_step = checkpoint.step
         self._step = checkpoint.step
         self._held: dict[int, dict[int, States]] = {}
         self._table: dict[Table, bytes] = {}
@@ -114,7 +114,7 @@ class MemoryDatabase:
             kept = self._versions[version]
             self._versions = {version: kept}
             self._opened = (version, epoch)
-            self._first_step = self._base_step = kept.checkpoint.step
+            self._base_step = kept.checkpoint.step
             self._step, self._table, self._held, self._pinned = kept.step, dict(kept.table), {}, {}
             self._warm, self._warm_try, self._warms = {}, None, False
             self._kept_below, self._cuts = 0, ()
@@ -167,10 +167,11 @@ class MemoryDatabase:
                 return
             states = dict(self.states_before(step, segment, traces))
             chunks = EndingAt(self.chunks, self._cuts)
-            kept_below = self.chunks.next_number if step == self._first_step else self._kept_below
             for trace, batch, floor in appended:
                 old, fuel = states.get(trace.id, SpineState()), fuel_for(len(batch))
-                states[trace.id] = append(old, batch, trace.arrangement, chunks, fuel, floor, kept_below=kept_below)
+                states[trace.id] = append(
+                    old, batch, trace.arrangement, chunks, fuel, floor, kept_below=self._kept_below
+                )
             held = self._held.get(segment, {})
             self._held[segment] = {number: kept for number, kept in held.items() if number == step - 1} | {step: states}
             self._sweep()

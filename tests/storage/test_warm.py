@@ -196,16 +196,6 @@ def test_what_one_giver_adds_changes_no_part_of_another(kit: Kit, tmp_path: Path
     assert 0 < rows_there() - before == wanted - before
 
 
-def test_the_first_step_after_an_opening_merges_nothing_that_was_there(kit: Kit) -> None:
-    database = grown(kit, 3)
-    database.open(1, 2)
-    opened = numbers_of(database, 1)
-    for step in range(6, 12):
-        run_step(database, 2, step, rows_of(step, 150))
-        database.commit(step - 4, checkpoint(2, step + 1))
-        assert (opened <= numbers_of(database, step - 4)) == (step == 6)
-
-
 def test_opening_a_version_ends_a_warm_up(kit: Kit) -> None:
     first, second = grown(kit, 1), grown(kit, 2)
     warm_round({1: (second, [(0, 1 << 64)])}, first, 1, 1)
