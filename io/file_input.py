@@ -115,13 +115,15 @@ class FileInputLog(LocalInputLog):
     # --- finding files ------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Note what is new: up to `FILES_PER_LOOK` files of each table, by name."""
+        """Note what is new, of all tables at once: up to `FILES_PER_LOOK` files of each, by name."""
+        landed = {}
         for name, table in self._tables.items():
             fresh = sorted(set(self._listed(name)) - self._known[name])[:FILES_PER_LOOK]
-            landed = [(each, found) for each in fresh if (found := self._examined(table, each)) is not None]
-            if landed:
-                self._env.write(partial(self._note, table=name, files=landed))
-                self._known[name].update(each for each, _ in landed)
+            landed[name] = [(each, found) for each in fresh if (found := self._examined(table, each)) is not None]
+        if any(landed.values()):
+            self._env.write(partial(self._note_all, landed=landed))
+        for name, files in landed.items():
+            self._known[name].update(each for each, _ in files)
 
     def _listed(self, table: str) -> Iterator[str]:
         try:
@@ -153,6 +155,10 @@ class FileInputLog(LocalInputLog):
             raise UnavailableError(
                 f"a file of the input cannot be read: file={path} error={error.strerror}", "mend it, or take it away"
             ) from None
+
+    def _note_all(self, txn: Any, landed: Mapping[str, Sequence[tuple[str, Landed]]]) -> None:
+        for table, files in landed.items():
+            self._note(txn, table, files)
 
     def _note(self, txn: Any, table: str, files: Sequence[tuple[str, Landed]]) -> None:
         """Give the rows of new files their offsets; another process may have noted a file meanwhile."""

@@ -81,7 +81,9 @@ class ProgressStore:
         return verdict
 
     def fence(self, epoch: int) -> None:
-        """Refuse older epochs from now on."""
+        """Refuse older epochs from now on; nothing is written, and synced, where this one is noted already."""
+        if self.known().epoch == epoch:
+            return
 
         def action(txn: Any) -> None:
             progress = self.need(txn)

@@ -49,13 +49,14 @@ class Copier:
         self._thread.start()
         return future
 
-    def end(self, interrupt: Callable[[], None] = lambda: None) -> None:
-        """Begin no further piece, and wait for the one under way, which `interrupt` may shorten."""
+    def end(self, interrupt: Callable[[], None] = lambda: None, wait_s: float | None = None) -> None:
+        """Begin no further piece, and wait for the one under way, which `interrupt` may shorten, but no longer than `wait_s`."""
         self._ended.set()
         interrupt()
         if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+            self._thread.join(wait_s)
+            if not self._thread.is_alive():
+                self._thread = None
 
 
 def _copy(

@@ -34,6 +34,9 @@ from dbsp.zset.batch import concat, consolidate
 Sent = list[Parcel] | WorkerReport
 T = TypeVar("T")
 
+COPY_WAIT_S = 10.0
+"""How long a piece of a copy is waited for before it is taken to wait itself, for a process that is stopped."""
+
 
 @dataclass(slots=True)
 class InProcessRuntime:
@@ -53,9 +56,13 @@ class InProcessRuntime:
             self.work.site.database(worker, checkpoint)
 
     def fence(self, epoch: int, workers: Sequence[int]) -> tuple[int, ...]:
-        """Raise the epoch of every worker; a copy under way is ended."""
-        self._end_copies()
+        """Raise the epoch of every worker; a copy under way is ended.
+
+        One that waits for a lock which a stopped process holds goes on when that process is ended, by raising the epoch.
+        """
+        self.end_copies(COPY_WAIT_S)
         restored = self._each(workers, lambda worker: tasks.fence(self.work, worker, epoch))
+        self.end_copies()
         ahead.forget(self.work.keepers, workers, epoch)
         self.epoch = epoch
         return tuple(worker for worker, lost in zip(workers, restored, strict=True) if lost)
@@ -157,8 +164,7 @@ class InProcessRuntime:
 
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
         """Pin every worker."""
-        for worker in layout.workers:
-            tasks.pin(self.work, worker, version, checkpoint, layout)
+        self._each(layout.workers, lambda worker: tasks.pin(self.work, worker, version, checkpoint, layout))
 
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
         """Copy every worker in a thread, a piece each in turn."""
@@ -169,9 +175,13 @@ class InProcessRuntime:
         return self._copier.start(layout.workers, piece)
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
-        """Pin and copy every worker."""
-        self.pin(version, checkpoint, layout)
-        return self.copy(version, checkpoint, layout).result()
+        """Pin and copy every worker, in large pieces: no step waits for one to end."""
+
+        def piece(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
+            found = self._each(workers, lambda worker: tasks.commit(self.work, worker, version, checkpoint, layout))
+            return dict(zip(workers, found, strict=True))
+
+        return self._copier.start(layout.workers, piece).result()
 
     def redistribute(
         self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
@@ -213,10 +223,10 @@ class InProcessRuntime:
         for worker in workers:
             tasks.cool(self.work, worker, self.epoch, layout_version)
 
-    def _end_copies(self) -> None:
-        """Nothing is copied beside the steps any more."""
-        self._copier.end()
-        self._warmer.end()
+    def end_copies(self, wait_s: float | None = None) -> None:
+        """Nothing is copied beside the steps any more; a piece under way is waited for, at most `wait_s`."""
+        self._copier.end(wait_s=wait_s)
+        self._warmer.end(wait_s=wait_s)
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """All workers' rows of a view, consolidated."""
@@ -231,7 +241,7 @@ class InProcessRuntime:
 
     def close(self) -> None:
         """End a copy under way; the site's files close with their process."""
-        self._end_copies()
+        self.end_copies()
         if self.work.keepers is not None:
             self.work.keepers.close()
 

@@ -292,6 +292,21 @@ def test_many_files_are_noted_some_at_a_time(landing: Landing, monkeypatch: pyte
     assert [log.ends()["other", 0] for _ in range(4)] == [2, 4, 5, 5]
 
 
+def test_files_of_all_tables_are_noted_in_one_synced_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(FileInputLog(tmp_path / "data", [TABLE, OTHER], folder=tmp_path / "files", create=True)) as log:
+        for table in (TABLE, OTHER):
+            land(tmp_path / "files" / table.name, "1.json", b'{"id": 1}\n')
+        writes: list[object] = []
+        real = log._env.write
+        monkeypatch.setattr(log._env, "write", lambda action: writes.append(action) or real(action))
+        assert log.ends() == {(TABLE.name, 0): 1, (OTHER.name, 0): 1}
+        log._looked_at = -module.LOOK_EVERY_S
+        assert log.ends() == {(TABLE.name, 0): 1, (OTHER.name, 0): 1}
+        assert len(writes) == 1
+
+
 def test_what_cannot_be_opened_is_refused(landing: Landing, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="missing: file="):
         landing.open(create=False)

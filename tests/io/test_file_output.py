@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbsp.errors import ConfigError
+from dbsp.errors import ConfigError, FencedError
 from dbsp.io import FileOutputLog
 from dbsp.io.environment import Environment
 from tests.io.log_contracts import OutputLogContract, Rows, by_step
@@ -79,6 +79,27 @@ def test_a_crash_between_file_and_progress_writes_the_step_again(
     assert list((tmp_path / "v").iterdir()) == []
     log.write(3, 0, part, [])
     assert list((tmp_path / "v").iterdir()) == []
+    log.close()
+
+
+def test_a_step_is_noted_in_one_synced_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FileOutputLog(tmp_path, 0, create=True)
+    log.write(1, 0, {"v": make_part([((1, "a"), 1)])}, [])
+    writes: list[Any] = []
+    real = Environment.write
+
+    def counted(env: Environment, action: Any) -> Any:
+        writes.append(action)
+        return real(env, action)
+
+    monkeypatch.setattr(Environment, "write", counted)
+    log.write(1, 1, {"v": make_part([((2, "a"), 1)])}, [])
+    assert len(writes) == 1
+    log.write(2, 2, {"v": make_part([((3, "a"), 1)])}, [])
+    assert len(writes) == 3  # a new epoch is noted before its first file is written
+    with pytest.raises(FencedError):
+        log.write(1, 3, {"v": make_part([((4, "a"), 1)])}, [])
+    assert not log.path_of("v", 3).exists()
     log.close()
 
 

@@ -132,7 +132,7 @@ class SimulatedCopier:
         self.world.copies.append(self._going)
         return self._going.future
 
-    def end(self) -> None:
+    def end(self, wait_s: float | None = None) -> None:
         going, self._going = self._going, None
         if going is not None and not going.future.done():
             self.world.copies = [copy for copy in self.world.copies if copy is not going]

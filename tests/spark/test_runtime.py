@@ -9,8 +9,9 @@ import pytest
 
 from dbsp.circuit.load import load_circuit
 from dbsp.errors import ConfigError, DataError, FencedError, UnavailableError
+from dbsp.runtime.spark.jobs import JobThread
 from tests.spark.pipelines import MakeRuntime, Open, Pipeline, play, push_some
-from tests.spark.wrapped_sites import BrokenInput, KillingSite
+from tests.spark.wrapped_sites import BrokenInput, DearOutput, KillingSite
 
 pytestmark = pytest.mark.spark
 
@@ -88,6 +89,36 @@ def test_an_older_epoch_is_refused(on_spark: MakeRuntime, opened: Open, tmp_path
         pipeline.checkpoint()
     with pytest.raises(FencedError):
         pipeline.runtime.fence(3, pipeline.layout.workers)
+
+
+def test_a_checkpoint_takes_no_job_where_workers_are_on_this_host(
+    on_spark: MakeRuntime, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = opened(tmp_path, on_spark)
+    play(pipeline, 2)
+    jobs: list[str] = []
+    monkeypatch.setattr(JobThread, "run", lambda _, what, __: jobs.append(what))
+    pipeline.checkpoint()
+    version, runtime = pipeline.version + 1, pipeline.runtime
+    runtime.pin(version, pipeline.checkpoint_id(), pipeline.layout)
+    assert set(runtime.copy(version, pipeline.checkpoint_id(), pipeline.layout).result()) == {0, 1}
+    assert runtime.fence(pipeline.epoch, pipeline.layout.workers) == ()
+    assert jobs == []
+    monkeypatch.undo()
+    assert {info.version for info in runtime.versions((0,))[0]} == {1, 2}
+    before = pipeline.views()
+    pipeline.version += 1
+    pipeline.new_epoch()
+    assert pipeline.views() == before
+
+
+def test_a_dear_output_is_left_to_the_workers(on_spark: MakeRuntime, opened: Open, tmp_path: Path) -> None:
+    """A log on Kafka that another process opens takes the producer of the one that writes."""
+    pipeline = opened(tmp_path, on_spark, wrap_site=DearOutput)
+    assert pipeline.runtime._here is None  # type: ignore[attr-defined]
+    play(pipeline, 1)
+    pipeline.checkpoint()
+    assert [info.version for info in pipeline.runtime.versions((1,))[1]] == [0, 1]
 
 
 def test_a_step_out_of_order_is_an_outage(on_spark: MakeRuntime, opened: Open, tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from py4j.java_gateway import JVMView
 
 from dbsp.errors import ConfigError
+from dbsp.runtime.spark.parcel_files import ParcelFiles
 from dbsp.runtime.spark.session import SparkHandle, SparkSettings, configuration, start
+from dbsp.runtime.spark.step_job import StepTask, exchanged
 
 
 def test_the_users_settings_come_last(tmp_path: Path) -> None:
@@ -47,6 +50,41 @@ def test_spark_writes_to_its_own_log_and_no_warnings(spark: SparkHandle, capfd: 
     assert capfd.readouterr() == ("", "")
     log = (spark.work_dir / "spark.log").read_text()
     assert " WARN " not in log
+
+
+@pytest.mark.spark
+def test_a_job_has_the_jvm_look_for_no_class(
+    spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would look through all jars, package by package, for each, in every job."""
+    asked: list[str] = []
+    real = JVMView.__getattr__
+
+    def noted(view: JVMView, name: str) -> object:
+        asked.append(name)
+        return real(view, name)
+
+    monkeypatch.setattr(JVMView, "__getattr__", noted)
+    pairs = spark.context.parallelize([], 2).mapPartitionsWithIndex(lambda index, _: [(index, b"x")])
+    ground = len(asked)
+    step = StepTask(work=None, layout=None, parcels=ParcelFiles.make(tmp_path, 1))  # type: ignore[arg-type]
+    assert exchanged(pairs, step, 2).glom().collect() == [[(0, b"x")], [(1, b"x")]]
+    assert asked[ground:] == []
+    assert spark.context._jvm is not None
+    assert spark.context._jvm.SparkConf is not None
+    assert asked[ground:] == ["SparkConf"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("beside", [True, False])
+def test_small_records_are_not_worth_a_kryo(spark: SparkHandle, tmp_path: Path, beside: bool) -> None:
+    records = [(0, b""), (1, bytes(range(256)) * 20), (1, b"xy")]
+    parcels = ParcelFiles.make(tmp_path, 1 << 20) if beside else None
+    step = StepTask(work=None, layout=None, parcels=parcels)  # type: ignore[arg-type]
+    sent = exchanged(spark.context.parallelize([records], 1).flatMap(list), step, 2)
+    assert sent.glom().collect() == [records[:1], records[1:]]
+    shuffle = sent._jrdd.rdd().dependencies().head().rdd().dependencies().head()
+    assert shuffle.serializer().getClass().getSimpleName() == ("JavaSerializer" if beside else "KryoSerializer")
 
 
 @pytest.mark.spark

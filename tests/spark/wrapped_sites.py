@@ -208,3 +208,10 @@ class DearInput(Delegate):
     """An embedded log that keepers read ahead as they do Kafka's."""
 
     input_is_dear: bool = True
+
+
+@dataclass(frozen=True)
+class DearOutput(Delegate):
+    """An embedded log that one process alone may open, as if it were Kafka's."""
+
+    output_is_dear: bool = True

@@ -11,8 +11,9 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from databases import (
@@ -26,6 +27,7 @@ from databases import (
     run_step,
 )
 
+import dbsp
 from dbsp.errors import (
     CapacityError,
     ConfigError,
@@ -35,6 +37,9 @@ from dbsp.errors import (
     InternalError,
     UnavailableError,
 )
+from dbsp.layout import initial
+from dbsp.plan.planner import plan as make_plan
+from dbsp.runtime import inprocess, tasks
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.chunkfile import HEADER_BYTES, pack_chunk, payload_of
 from dbsp.storage.durable import ids_of
@@ -44,6 +49,7 @@ from dbsp.storage.records import number_of
 from dbsp.store import TraceSpec
 from dbsp.trace.chunks import ChunkRef
 from dbsp.zset.batch import Batch
+from dbsp.zset.schema import INT64
 
 HERE = Path(__file__).parent
 ROWS = [((key, "x" * (key % 4)), 1) for key in range(300)]
@@ -348,6 +354,56 @@ def test_a_writer_stopped_inside_a_transaction_is_ended(tmp_path: Path, side: st
     assert database.open(1, 2) == checkpoint(1, 1)
     run_step(database, 2, 1, [((8, "new"), 1)])
     database.close()
+
+
+STOPPED_STEP = """
+    import os, signal
+    database = WorkerDatabase(args[0], chunk_bytes_max=CHUNK_BYTES)
+    database.attach(1)
+    def stop(*more):
+        print("inside", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    type(database._both()[0]).hold = stop
+    run_step(database, 1, 2, [((7, "zombie"), 1)])
+    """
+
+
+@dataclass(frozen=True)
+class OneDatabase:
+    """As much of a site as fencing and copying take."""
+
+    home: WorkerDatabase
+
+    def database(self, _: int) -> WorkerDatabase:
+        return self.home
+
+    def restore_database(self, _worker: int, _epoch: int) -> bool:
+        return False
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(60)
+def test_a_copy_that_waits_for_a_stopped_step_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a limit to its patience, the fence would wait for the copy, and the copy for the lock, for ever."""
+    monkeypatch.setattr(inprocess, "COPY_WAIT_S", 0.2)
+    database = filled(tmp_path / "w")
+    run_step(database, 1, 1, [((8, "new"), 1)])
+    database.pin(2, checkpoint(1, 2))
+    zombie = child(STOPPED_STEP, str(tmp_path / "w"))
+    assert said(zombie) == "inside"
+    site: Any = OneDatabase(database)
+    runtime = inprocess.InProcessRuntime(tasks.Work(site=site, plan=make_plan(plain_circuit()), run="run"))
+    copied = runtime.copy(2, checkpoint(1, 2), initial(1))
+    assert runtime.fence(2, (0,)) == ()
+    assert zombie.wait(timeout=10) == -signal.SIGKILL
+    end(zombie)
+    assert copied.done()
+    assert database.open(2, 2) == checkpoint(1, 2)
+    database.close()
+
+
+def plain_circuit() -> dbsp.Circuit:
+    return dbsp.circuit("plain", {"v": dbsp.table("t", {"k": INT64})})
 
 
 @pytest.mark.crash

@@ -1,4 +1,4 @@
-"""The runtime on Spark: a step is one job, everything around it is one small job.
+"""The runtime on Spark: a step is one job, everything around it is one small job, or is done here.
 
 Implements `dbsp.runtime.runtime.Runtime` with the functions that `dbsp.runtime.inprocess` calls, so that both give the
 same bytes. It decides nothing; the driver process holds no state but the epoch it was told. Python workers hold none at
@@ -9,6 +9,7 @@ Source: design section 5. Faults 5 to 8 of the fault tests are its business.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -25,8 +26,10 @@ from dbsp.logs import StepRecord
 from dbsp.processes import find_process
 from dbsp.runtime import ahead, migrating, tasks
 from dbsp.runtime.copying import Copier, WarmRound
+from dbsp.runtime.inprocess import COPY_WAIT_S, InProcessRuntime
 from dbsp.runtime.keeper import ThreadKeeper
 from dbsp.runtime.migrating import Decision
+from dbsp.runtime.parts import KeepsOutput
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.runtime.spark import control_job, moving_steps, session
 from dbsp.runtime.spark.failures import Failure, worst
@@ -90,6 +93,7 @@ class SparkRuntime:
         self._copier, self._warmer = Copier(), Copier()
         self._moving = MovingSteps(self._context)
         one_host = session.is_local(str(self._context.master))
+        self._here = _beside_workers(work) if one_host else None
         least = self.settings.parcel_file_bytes_min
         self._parcels = ParcelFiles.make(self._spark.work_dir, least) if one_host else None
 
@@ -111,10 +115,14 @@ class SparkRuntime:
 
     def fence(self, epoch: int, workers: Sequence[int]) -> tuple[int, ...]:
         """Raise the epoch of every worker; a copy under way is ended."""
-        self._end_copies()
-        restored = self._control("fence", workers, tasks.fence, epoch)
+        self._end_copy_jobs()
+        if self._here is not None:
+            found = self._here.fence(epoch, workers)
+        else:
+            restored = self._control("fence", workers, tasks.fence, epoch)
+            found = tuple(worker for worker in workers if restored[worker])
         self.epoch = epoch
-        return tuple(worker for worker in workers if restored[worker])
+        return found
 
     def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
         """What every worker can open."""
@@ -201,14 +209,21 @@ class SparkRuntime:
 
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
         """Pin every worker."""
-        self._control_in("pin", layout, tasks.pin, version, checkpoint, layout)
+        if self._here is not None:
+            self._here.pin(version, checkpoint, layout)
+        else:
+            self._control_in("pin", layout, tasks.pin, version, checkpoint, layout)
 
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
-        """Copy every worker in small jobs beside those of the steps, in a pool of their own: a piece of each worker per job."""
+        """Copy every worker beside the steps: a piece of each in turn here, or in small jobs in a pool of their own."""
+        if self._here is not None:
+            return self._here.copy(version, checkpoint, layout)
         return self._copied(layout, tasks.copy, version, checkpoint)
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
-        """Pin and copy every worker, in few jobs: no step waits for a piece to end."""
+        """Pin and copy every worker, here or in few jobs: no step waits for a piece to end."""
+        if self._here is not None:
+            return self._here.commit(version, checkpoint, layout)
         return self._copied(layout, tasks.commit, version, checkpoint, layout).result()
 
     def _copied(
@@ -253,8 +268,8 @@ class SparkRuntime:
         self._warmer.end(self._warm_jobs.cancel)
         self._control("cool", workers, tasks.cool, self.epoch, layout_version)
 
-    def _end_copies(self) -> None:
-        """Nothing is copied beside the steps any more."""
+    def _end_copy_jobs(self) -> None:
+        """Nothing is copied in jobs beside the steps any more."""
         self._copier.end(self._copy_jobs.cancel)
         self._warmer.end(self._warm_jobs.cancel)
 
@@ -291,7 +306,9 @@ class SparkRuntime:
 
     def close(self) -> None:
         """End a copy under way, stop the jobs, and Spark if this runtime started it."""
-        self._end_copies()
+        if self._here is not None:
+            self._here.end_copies(COPY_WAIT_S)
+        self._end_copy_jobs()
         self._copy_jobs.close()
         self._warm_jobs.close()
         self._jobs.close()
@@ -372,6 +389,16 @@ class SparkRuntime:
                     f"no Spark executor on the host of a worker: worker={worker} host={host} hosts={sorted(alive)}",
                     "start a Spark worker there, or rescale to the hosts that are alive",
                 )
+
+
+def _beside_workers(work: tasks.Work) -> InProcessRuntime | None:
+    """What fences, pins and copies in this process, where the workers' databases are on its host: a job costs more than that.
+
+    None where a worker's output log, which a pin trims, is dear to open and stays with its keeper.
+    """
+    if isinstance(work.site, KeepsOutput) and work.site.output_is_dear:
+        return None
+    return InProcessRuntime(replace(work, keepers=None), opens_at_once=os.cpu_count() or 1)
 
 
 def _successes(results: Sequence[Any], kind: type) -> list[Any]:

@@ -54,6 +54,8 @@ _CONF = {
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "1g",
 }
+_NAMED_IN_JOBS = ("PythonRDD", "PythonUtils", "SimplePythonFunction", "PairwiseRDD", "PythonPartitioner")
+"""Classes that PySpark calls by these short names in every job; the JVM would look through all its jars for each, every time."""
 _COMPILER = "-XX:TieredStopAtLevel=1"
 """The JVM schedules tasks and passes bytes on: what its second compiler would gain is less than what that takes for minutes."""
 _LOOPBACK = {
@@ -195,11 +197,18 @@ def start(settings: SparkSettings) -> SparkHandle:
 
 
 def _context(conf: SparkConf, gateway: Any) -> SparkContext:
-    """The context; PySpark's warning about the version of pandas, which nothing here uses, is kept to ourselves."""
+    """The context, with the classes at hand that jobs name.
+
+    PySpark's warning about the version of pandas, which nothing here uses, is kept to ourselves.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
         context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel("ERROR")
+    jvm: Any = context._jvm
+    jvm.JavaSerializer = jvm.org.apache.spark.serializer.JavaSerializer
+    for name in _NAMED_IN_JOBS:
+        setattr(jvm, name, getattr(jvm, name))
     return context
 
 

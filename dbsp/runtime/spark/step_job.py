@@ -106,12 +106,26 @@ def step_rdd(ground: RDD[int], task: StepTask, workers: int, plan: Plan, step: i
         return ground.mapPartitionsWithIndex(partial(only_segment, task))
     records: RDD[Record] = ground.mapPartitionsWithIndex(partial(first_segment, task))
     for segment in range(1, plan.segments):
-        arrived = records.partitionBy(workers, slot)
+        arrived = exchanged(records, task, workers)
         arrived, turn = _loops(arrived, task, workers, plan, segment - 1, step)
         if segment == plan.segments - 1:
             return arrived.mapPartitionsWithIndex(partial(last_segment, task, segment, turn))
         records = arrived.mapPartitionsWithIndex(partial(middle_segment, task, segment, turn))
     raise InternalError(f"a plan without a last segment: segments={plan.segments}")
+
+
+def exchanged(records: RDD[Record], task: StepTask, workers: int) -> RDD[Record]:
+    """The records at their destinations.
+
+    Spark would take Kryo for them, and each task would make its own anew, which costs more than to pass on small blocks. Where
+    large ones lie in files, Java's own way of writing does.
+    """
+    arrived = records.partitionBy(workers, slot)
+    if task.parcels is not None:
+        context: Any = records.context
+        shuffled = arrived._jrdd.rdd().dependencies().head().rdd()
+        shuffled.setSerializer(context._jvm.JavaSerializer(context._conf._jconf))
+    return arrived
 
 
 def _loops(
@@ -122,7 +136,7 @@ def _loops(
     place = first_place(plan, depth, _least(arrived)) if plan.loops_after(depth) else None
     while place is not None:
         records: RDD[Record] = arrived.mapPartitionsWithIndex(partial(loop_segment, task, place))
-        arrived = records.partitionBy(workers, slot)
+        arrived = exchanged(records, task, workers)
         least = _least(arrived) if ends_round(plan, place) else None
         turn, place = place.turn + 1, next_place(plan, place, least, step)
     return arrived, turn
