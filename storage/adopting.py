@@ -94,7 +94,7 @@ def adopt_version(
     report = CommitReport(
         version=version, chunks_written=incoming.count, bytes_written=incoming.size, state_bytes=state
     )
-    record = Record(checkpoint=checkpoint, step=checkpoint.step, traces=traces, report=report)
+    record = Record(checkpoint=checkpoint, step=checkpoint.step, traces=traces, report=report, sliced=True)
     root = Root(version=version, record=record, values=values, keep=np.empty(0, np.uint64), ends_warm=True)
     return durable.land(root).report or report
 

@@ -91,7 +91,10 @@ def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: Checkp
                 story = f"step={checkpoint.step} segment={segment} held={steps}"
                 raise UnavailableError(f"the state before the checkpoint is not held: {story}")
             traces.update(record.traces if record else {})
-        cut = Record(checkpoint=checkpoint, step=max(checkpoint.step, scratch.step(txn)), traces=traces)
+        cut = Record(
+            checkpoint=checkpoint, step=max(checkpoint.step, scratch.step(txn)), traces=traces,
+            sliced=scratch.rests(txn, checkpoint.step),
+        )  # fmt: skip
         scratch.set_pin(txn, version, cut)
         return cut
 

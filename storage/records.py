@@ -1,6 +1,6 @@
 """What is written beside the chunks: version records, step records, keys. All integers in keys are big-endian, to sort.
 
-Format 1 of a record: magic, format, length of a JSON head, the head, the trace states one after another, CRC-32 of it all.
+Format 2 of a record: magic, format, length of a JSON head, the head, the trace states one after another, CRC-32 of it all.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ States = Mapping[int, SpineState]
 KEY_BYTES_MAX = 511
 _HEAD = struct.Struct("<4sHHI")
 _MAGIC = b"DBVR"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """The traces as of a step, and what they belong to.
 
-    `report` is there once a version is committed; `dropped` are chunks that the step before referred to and this one does not.
+    `report` is there once a version is committed; `dropped` are chunks that the step before referred to and this one does not;
+    `sliced` says that the version was made of slices, and no step was run since: by its first one nothing is merged.
     """
 
     checkpoint: CheckpointId
@@ -38,6 +39,7 @@ class Record:
     traces: States
     report: CommitReport | None = None
     dropped: tuple[int, ...] = ()
+    sliced: bool = False
 
 
 def encode_record(record: Record) -> bytes:
@@ -50,6 +52,7 @@ def encode_record(record: Record) -> bytes:
             "traces": [[number, len(data)] for number, data in states.items()],
             "report": asdict(record.report) if record.report else None,
             "dropped": record.dropped,
+            "sliced": record.sliced,
             "lmdb": LMDB_MAJOR,
         },
         sort_keys=True,
@@ -78,6 +81,7 @@ def decode_record(data: bytes, where: str) -> Record:
         traces=traces,
         report=report,
         dropped=tuple(head["dropped"]),
+        sliced=head["sliced"],
     )
 
 

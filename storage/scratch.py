@@ -3,8 +3,9 @@
 Its folder is named by epoch and boot, made only by `open`, and found by other processes by its epoch; one of another epoch or
 another boot is rubbish. So power loss can hurt only what recovery throws away.
 
-Tables: `meta` (opened version, base step, next step, next chunk number, what merges keep), `held` ((segment, step)
--> record), `chunks`, `values` (small values since the opened version), `pins` (the cut of a commit under way).
+Tables: `meta` (opened version, base step, next step, next chunk number, what merges keep, the step that merges nothing),
+`held` ((segment, step) -> record), `chunks`, `values` (small values since the opened version), `pins` (the cut of a commit
+under way).
 
 Invariants:
 1. Of each segment the last two finished steps are held, and written once each.
@@ -35,7 +36,7 @@ from dbsp.storage.records import Record, held_key, held_of, number_key, number_o
 from dbsp.storage.tables import Txn
 
 _OPENED, _BASE, _STEP, _NEXT_CHUNK, _EPOCH = b"opened", b"base", b"step", b"next chunk", b"epoch"
-_KEPT_BELOW, _CUTS = b"kept below", b"cuts"
+_KEPT_BELOW, _CUTS, _RESTS = b"kept below", b"cuts", b"rests"
 _PREFIX, _RUBBISH = "scratch-", "rubbish-"
 
 RUBBISH_WAITS_S = 5.0
@@ -57,13 +58,14 @@ def folder_of(home: Path, epoch: int) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a new scratch begins with."""
+    """What a new scratch begins with; where it `rests`, the first step merges nothing that is there."""
 
     epoch: int
     version: int
     base_step: int
     step: int
     next_chunk: int
+    rests: bool
 
 
 class Scratch:
@@ -92,6 +94,8 @@ class Scratch:
                 _STEP: start.step,
                 _NEXT_CHUNK: start.next_chunk,
             }
+            if start.rests:
+                numbers[_RESTS] = start.base_step
             for key, number in numbers.items():
                 txn.put("meta", key, number_key(number))
 
@@ -154,10 +158,21 @@ class Scratch:
         """Store the next chunk number."""
         self._set(txn, _NEXT_CHUNK, number)
 
-    def kept_below(self, txn: Txn) -> int:
-        """Chunks with numbers below this one are not merged; 0 where all are."""
+    def kept_below(self, txn: Txn, step: int) -> int:
+        """Chunks with numbers below this one are not merged by a step; 0 where all are.
+
+        By the first step of a version that was made of slices none are: somebody has waited for its outputs. That follows from
+        the version and the step alone, so a replay merges alike.
+        """
+        if self.rests(txn, step):
+            return self.next_chunk(txn)
         value = txn.get("meta", _KEPT_BELOW)
         return 0 if value is None else number_of(value)
+
+    def rests(self, txn: Txn, step: int) -> bool:
+        """Whether a step merges nothing that is there."""
+        value = txn.get("meta", _RESTS)
+        return value is not None and step == number_of(value)
 
     def cuts(self, txn: Txn) -> tuple[int, ...]:
         """The key hashes at which new chunks end, while merges wait."""

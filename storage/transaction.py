@@ -197,7 +197,7 @@ class Transaction:
         numbers = _Counter(self._scratch.next_chunk(txn))
         chunks = WriteChunks(reading.chunks, numbers.next, self._scratch.cuts(txn))
         states, dropped = dict(before.traces), list[int]()
-        kept_below = self._scratch.kept_below(txn)
+        kept_below = self._scratch.kept_below(txn, self._step)
         for trace, batch, floor in self._appended.values():
             old = states.get(trace.id, SpineState())
             fuel = fuel_for(len(batch))

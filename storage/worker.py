@@ -203,6 +203,7 @@ class WorkerDatabase:
             base_step=record.checkpoint.step,
             step=record.step,
             next_chunk=next_chunk,
+            rests=record.sliced,
         )
         self._rubbish = Scratch.create(self.path, start, self._map_size_bytes)
         self._base_step = record.checkpoint.step

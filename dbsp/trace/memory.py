@@ -41,6 +41,8 @@ class _Version:
     traces: States = field(default_factory=dict)
     table: Mapping[Table, bytes] = field(default_factory=dict)
     report: CommitReport | None = None
+    sliced: bool = False
+    """Made of slices, and no step was run since: by its first one nothing is merged."""
 
 
 class MemoryDatabase:
@@ -167,14 +169,17 @@ class MemoryDatabase:
                 return
             states = dict(self.states_before(step, segment, traces))
             chunks = EndingAt(self.chunks, self._cuts)
+            kept_below = self.chunks.next_number if self._rests(step) else self._kept_below
             for trace, batch, floor in appended:
                 old, fuel = states.get(trace.id, SpineState()), fuel_for(len(batch))
-                states[trace.id] = append(
-                    old, batch, trace.arrangement, chunks, fuel, floor, kept_below=self._kept_below
-                )
+                states[trace.id] = append(old, batch, trace.arrangement, chunks, fuel, floor, kept_below=kept_below)
             held = self._held.get(segment, {})
             self._held[segment] = {number: kept for number, kept in held.items() if number == step - 1} | {step: states}
             self._sweep()
+
+    def _rests(self, step: int) -> bool:
+        """Whether a step merges nothing that is there: the first one of a version that was made of slices."""
+        return self._opened is not None and self._versions[self._opened[0]].sliced and step == self._base_step
 
     def take_back(self, step: int) -> None:
         """Forget what segments have written of the newest step, which did not come to its end."""
@@ -192,7 +197,14 @@ class MemoryDatabase:
             if version != opened + 1:
                 raise UnavailableError(f"only the next version can be committed: version={version} opened={opened}")
             traces, step = self._cut(checkpoint.step), self._step_of(checkpoint)
-            self._pinned = {version: _Version(checkpoint=checkpoint, step=step, traces=traces, table=dict(self._table))}
+            made = _Version(
+                checkpoint=checkpoint,
+                step=step,
+                traces=traces,
+                table=dict(self._table),
+                sliced=self._rests(checkpoint.step),
+            )
+            self._pinned = {version: made}
             if self._kept_below:
                 self._kept_below = self.chunks.next_number
 
@@ -351,6 +363,7 @@ class MemoryDatabase:
                 traces=traces,
                 table=source.table if source else {},
                 report=report,
+                sliced=True,
             )
             self._versions = ({version - 1: kept} if kept else {}) | {version: made}
             if cut is None:  # else others still read it, until `open`

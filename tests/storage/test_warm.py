@@ -196,6 +196,32 @@ def test_what_one_giver_adds_changes_no_part_of_another(kit: Kit, tmp_path: Path
     assert 0 < rows_there() - before == wanted - before
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_the_first_step_of_a_version_made_of_slices_merges_nothing(kit: Kit, tmp_path: Path, again: bool) -> None:
+    """Whenever it is opened, also as a checkpoint that was taken before the step (`again`): a replay has the same runs."""
+    sources, runs = sources_of([grown(kit, 3)], 2, 1), list[list[list[list[int]]]]()
+    for number, epochs in ((1, (2,)), (2, (2, 3))):
+        joins = joiner(kit, tmp_path, number)
+        redistribute(sources, joins, 2, checkpoint(2, 6), TRACES)
+        for epoch in epochs:
+            joins.open(2, epoch)
+        version = 2
+        if again and number == 2:
+            joins.commit(3, checkpoint(3, 6))
+            joins.open(3, 4)
+            version, epoch = 3, 4
+        opened = numbers_of(joins, version)
+        run_step(joins, epoch, 6, rows_of(6, 150))
+        joins.pin(version + 1, checkpoint(epoch, 7))
+        run_step(joins, epoch, 7, rows_of(7, 150))
+        joins.copy(version + 1, checkpoint(epoch, 7))
+        assert opened <= numbers_of(joins, version + 1)
+        runs.append(shape(joins, version + 1))
+        joins.commit(version + 2, checkpoint(epoch, 8))
+        assert not opened <= numbers_of(joins, version + 2), "the second one merges as any other"
+    assert runs[0] == runs[1]
+
+
 def test_opening_a_version_ends_a_warm_up(kit: Kit) -> None:
     first, second = grown(kit, 1), grown(kit, 2)
     warm_round({1: (second, [(0, 1 << 64)])}, first, 1, 1)
