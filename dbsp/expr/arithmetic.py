@@ -2,7 +2,10 @@
 
 A result that overflows, and any division by zero, fails its row. `/` is float64, or decimal between decimals (at
 least six digits
-after the point, rounded half away from zero); `//` and `%` are for integers and round down, as in Python.
+after the point, rounded half away from zero); `//` and `%` are for integers and decimals and round down, as in Python.
+
+A decimal result that has more digits than its type fails its row, and so does a dividend of `/` that does not fit the quotient's
+type, or a side of `//` and `%` that does not fit the type in which both meet.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbsp.expr import decimals
 from dbsp.expr.cast import cast_hint, to_common, to_type
 from dbsp.expr.expression import Expression, Function, Literal, Operands, natural_type
 from dbsp.expr.types import (
@@ -68,17 +72,12 @@ def _divide_type(left: pa.DataType, _right: pa.DataType) -> pa.DataType:
 
 
 def _wide(function: Callable[..., pa.Array], result: Callable[..., pa.DataType]) -> Callable[..., pa.Array]:
-    """For decimals compute in 256 bits and check that the result fits; everything else goes straight to it."""
+    """For decimals in 256 bits, checked to fit the result; everything else goes straight to the function."""
 
     def compute(left: Any, right: Any) -> pa.Array:
-        if not is_decimal(left.type):
-            return function(left, right)
-        target = result(left.type, right.type)
-        digits = [left.type.precision, right.type.precision]
-        if result is _multiply_type:  # Arrow refuses types whose product could have 77 digits
-            digits[1] = min(digits[1], 75 - digits[0])
-        wide = [side.cast(pa.decimal256(n, side.type.scale)) for side, n in zip((left, right), digits, strict=True)]
-        return function(*wide).cast(target)
+        if is_decimal(left.type):
+            return decimals.add_up(function, left, right, result(left.type, right.type))
+        return function(left, right)
 
     return compute
 
@@ -96,16 +95,25 @@ def _subtract(left: Any, right: Any) -> pa.Array:
     return pc.subtract_checked(left, right)
 
 
+def _multiply(left: Any, right: Any) -> pa.Array:
+    if is_decimal(left.type):
+        return decimals.multiply(left, right, _multiply_type(left.type, right.type))
+    return pc.multiply_checked(left, right)
+
+
 def _divide(left: Any, right: Any) -> pa.Array:
-    if not is_decimal(left.type):
-        return pc.divide_checked(left, right)
-    target = _divide_type(left.type, right.type)
-    shifted = left.cast(pa.decimal256(DECIMAL_DIGITS + target.scale + 1 - left.type.scale, target.scale + 1))
-    quotient = pc.divide_checked(shifted.cast(pa.decimal256(76 - DECIMAL_DIGITS + 1, shifted.type.scale)), right)
-    return pc.round(quotient, target.scale, round_mode="half_towards_infinity").cast(target)
+    if is_decimal(left.type):
+        return decimals.divide(left, right, _divide_type(left.type, right.type))
+    return pc.divide_checked(left, right)
+
+
+def _floor_type(left: pa.DataType, _right: pa.DataType) -> pa.DataType:
+    return pa.decimal128(left.precision, 0) if is_decimal(left) else left
 
 
 def _floor_divide(left: Any, right: Any) -> pa.Array:
+    if is_decimal(left.type):
+        return decimals.floor_divide(left, right, _floor_type(left.type, right.type))
     quotient = pc.divide_checked(left, right)
     remainder = pc.subtract(left, pc.multiply(quotient, right))
     inexact = pc.and_(pc.not_equal(remainder, 0), pc.not_equal(pc.less(remainder, 0), pc.less(right, 0)))
@@ -113,6 +121,8 @@ def _floor_divide(left: Any, right: Any) -> pa.Array:
 
 
 def _modulo(left: Any, right: Any) -> pa.Array:
+    if is_decimal(left.type):
+        return decimals.modulo(left, right)
     left, right = (side.cast(INT64) if side.type != pa.uint64() else side for side in (left, right))
     safe = pc.if_else(pc.equal(right, -1), 1, right) if right.type == INT64 else right
     quotient = pc.divide_checked(left, safe)
@@ -138,6 +148,12 @@ def _natural(arg: Expression, type_: pa.DataType | None) -> pa.DataType | None:
     if type_ is None and isinstance(arg, Literal) and arg.value is not None:
         return natural_type(arg.value)
     return type_
+
+
+def _scale(arg: Expression, own: pa.DataType | None) -> int:
+    """How many decimal places an operand has."""
+    type_ = arg.dtype if isinstance(arg, Literal) else own
+    return type_.scale if type_ is not None and is_decimal(type_) else 0
 
 
 def _is_moment(type_: pa.DataType) -> bool:
@@ -175,6 +191,10 @@ def _fit_sum(operands: Operands) -> tuple[Expression, ...]:
 def _fit_product(operands: Operands) -> tuple[Expression, ...]:
     numbers = _fit_numbers(operands)
     if numbers is not None:
+        if sum(_scale(arg, own) for arg, own in zip(numbers, operands.types, strict=True)) > DECIMAL_DIGITS:
+            raise operands.refuse(
+                "a product has the decimal places of both, at most 38: write .cast(dbsp.decimal(38, 6)) before"
+            )
         return numbers
     args, (left, right) = _known(operands)
     if DURATION in (left, right) and all(type_ == DURATION or is_integer(type_) for type_ in (left, right)):
@@ -202,11 +222,16 @@ def _fit_quotient(operands: Operands) -> tuple[Expression, ...]:
     return tuple(to_type(arg, target, FLOAT64) for arg in numbers)
 
 
-def _fit_integers(operands: Operands) -> tuple[Expression, ...]:
+_FLOATS = {
+    "floor_divide": "// is for integers and decimals: write (a / b).floor()",
+    "modulo": "% is for integers and decimals: write a - (a / b).floor() * b",
+}
+
+
+def _fit_exact(operands: Operands) -> tuple[Expression, ...]:
     _, target = meet(operands, cast_hint)
-    if not is_integer(target):
-        symbol = {"floor_divide": "//", "modulo": "%"}[operands.function]
-        raise operands.refuse(f"{symbol} is for integers: write (a / b).floor(), or cast both sides to dbsp.INT64")
+    if not (is_integer(target) or is_decimal(target)):
+        raise operands.refuse(_FLOATS[operands.function])
     return to_common(operands)
 
 
@@ -224,11 +249,18 @@ def _fit_number(operands: Operands) -> tuple[Expression, ...]:
 def _rounded(values: pa.Array, digits: int) -> pa.Array:
     if is_integer(values.type):
         return values if digits >= 0 else pc.round(values, digits, round_mode="half_towards_infinity")
+    if is_decimal(values.type):
+        return decimals.rounded(values, digits)
     return pc.round(values, digits, round_mode="half_towards_infinity")
 
 
-def _unless_integer(function: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
-    return lambda values: values if is_integer(values.type) else function(values)
+def _whole(of_floats: Callable[..., pa.Array], of_decimals: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
+    def compute(values: pa.Array) -> pa.Array:
+        if is_integer(values.type):
+            return values
+        return of_decimals(values) if is_decimal(values.type) else of_floats(values)
+
+    return compute
 
 
 def _same(type_: pa.DataType, *_options: Any) -> pa.DataType:
@@ -255,14 +287,14 @@ def _by_zero(left: Any, right: Any) -> Any:
 
 ADD = _two("add", _fit_sum, _add_type, _wide(_add, _add_type), "+")
 SUBTRACT = _two("subtract", _fit_sum, _subtract_type, _wide(_subtract, _subtract_type), "-")
-MULTIPLY = _two("multiply", _fit_product, _multiply_type, _wide(pc.multiply_checked, _multiply_type), "*")
+MULTIPLY = _two("multiply", _fit_product, _multiply_type, _multiply, "*")
 DIVIDE = _two("divide", _fit_quotient, _divide_type, _divide, "/", _by_zero)
-FLOOR_DIVIDE = _two("floor_divide", _fit_integers, _same, _floor_divide, "//", _by_zero)
-MODULO = _two("modulo", _fit_integers, _same, _modulo, "%", _by_zero)
+FLOOR_DIVIDE = _two("floor_divide", _fit_exact, _floor_type, _floor_divide, "//", _by_zero)
+MODULO = _two("modulo", _fit_exact, _same, _modulo, "%", _by_zero)
 NEGATE = _one("negate", pc.negate_checked, "-{0}")
 ABS = _one("abs", pc.abs_checked)
 ROUND = _one("round", _rounded)
-FLOOR = _one("floor", _unless_integer(pc.floor))
-CEIL = _one("ceil", _unless_integer(pc.ceil))
+FLOOR = _one("floor", _whole(pc.floor, decimals.floor))
+CEIL = _one("ceil", _whole(pc.ceil, decimals.ceil))
 
 FUNCTIONS = (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, NEGATE, ABS, ROUND, FLOOR, CEIL)

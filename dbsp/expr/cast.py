@@ -7,6 +7,9 @@ Rounding is asked for with `round`, not done by a cast. Integers become floats b
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal, InvalidOperation
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,15 +17,18 @@ from dbsp.errors import CircuitError
 from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal, Operands, natural_type
 from dbsp.expr.halving import computed
 from dbsp.expr.type_names import spelled
-from dbsp.expr.types import adopt, is_float, is_integer, is_timestamp, meet, typed
+from dbsp.expr.types import adopt, is_decimal, is_float, is_integer, is_number, is_timestamp, meet, typed
+from dbsp.zset.fitting import to_decimal
 from dbsp.zset.schema import DATE, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_list, is_struct, is_supported
+
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
 
 def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     """The values in another type; raises one of `ROW_ERRORS` if a value does not fit."""
     source = values.type
-    if is_integer(source) and pa.types.is_decimal(target):
-        return values.cast(pa.decimal256(76, target.scale)).cast(target)
+    if is_decimal(target):
+        return to_decimal(values, target)
     if is_float(source) and target == STRING:
         return pc.add(values, 0.0).cast(target)
     if source == STRING and target == TIME:
@@ -124,15 +130,58 @@ def cast_hint(operands: Operands) -> str:
         mixed = [arg for arg, type_ in zip(operands.args, types, strict=True) if type_ not in (STRING, None)]
         if mixed and not isinstance(mixed[0], Literal):
             return f"write {mixed[0]}.cast(dbsp.STRING) to join texts"
+    if operands.function in _COMPARISONS and STRING in types:
+        meant = _meant(operands.args, types) or _meant(operands.args[::-1], types[::-1])
+        if meant:
+            return meant
     for arg, source in zip(operands.args, types, strict=True):
         for other, target in zip(operands.args, types, strict=True):
             if source is None or target is None or source == target or isinstance(arg, Literal):
                 continue
-            if pa.types.is_decimal(source) and isinstance(other, Literal) and is_float(target):
+            if is_decimal(source) and isinstance(other, Literal) and is_float(target):
                 return f'write Decimal("{other}") for the constant, or {arg}.cast({spelled(target)})'
             if castable(source, target):
                 return f"write {arg}.cast({spelled(target)})"
     return "cast one side with .cast(type)"
+
+
+def _meant(args: tuple[Expression, ...], types: list[pa.DataType | None]) -> str:
+    """What to write instead of a text constant on the right; a cast of the left would compare texts, in the order of letters."""
+    (left, right), (type_, other) = args, types
+    if not isinstance(right, Literal) or other != STRING or type_ is None or isinstance(left, Literal):
+        return ""
+    if type_ == DATE:
+        return 'write a datetime.date, or an ISO text such as "2024-05-31"'
+    if type_ == TIME:
+        return 'write a datetime.time, or an ISO text such as "10:30:00"'
+    if type_ == TIMESTAMP:
+        return f'write a datetime.datetime without zone, or an ISO text such as "{_moment(right.value, utc=False)}"'
+    if type_ == TIMESTAMP_UTC:
+        return f'write a datetime.datetime with its zone, or an ISO text such as "{_moment(right.value, utc=True)}"'
+    return f"write {_number(right.value, type_)}, without quotes" if _number(right.value, type_) else ""
+
+
+def _moment(text: str, utc: bool) -> str:
+    """The text with a zone or without, in UTC; an example if it is no moment."""
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        moment = datetime.datetime(2024, 5, 31, 10)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    moment = moment.astimezone(datetime.UTC)
+    return (moment if utc else moment.replace(tzinfo=None)).isoformat()
+
+
+def _number(text: str, type_: pa.DataType) -> str:
+    """A number as Python writes it beside a column of this type; empty if the text is none."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return ""
+    if not number.is_finite() or not is_number(type_):
+        return ""
+    return f'Decimal("{number}")' if is_decimal(type_) and number != number.to_integral_value() else str(number)
 
 
 def _alone(arg: Expression, own: pa.DataType | None) -> pa.DataType | None:

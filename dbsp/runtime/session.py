@@ -490,7 +490,7 @@ def _read(values: list[Any], type_: pa.DataType) -> list[Any]:
     if not at or not (type_ in _WRITTEN or pa.types.is_decimal(type_)):
         return values
     texts = pa.array([f"1970-01-01T{values[index]}" if type_ == TIME else values[index] for index in at])
-    read = texts.cast(TIMESTAMP).cast(TIME) if type_ == TIME else texts.cast(type_)
+    read = texts.cast(TIMESTAMP).cast(TIME) if type_ == TIME else cast_to(texts, type_)
     values = list(values)
     for index, value in zip(at, read.to_pylist(), strict=True):
         values[index] = value

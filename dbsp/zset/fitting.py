@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbsp.zset.schema import is_list, is_struct
+
+_DIGITS = 38
+"""Of a column's decimals; numbers of so many and no more fit 128 bits."""
 
 
 def array_of(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
@@ -36,7 +41,34 @@ def cast_to(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Array |
     if array.type == type_:
         return array
     _check_type(array.type, type_)
-    return array.cast(type_)
+    return to_decimal(array, type_) if pa.types.is_decimal128(type_) else array.cast(type_)
+
+
+def to_decimal(array: Any, type_: pa.DataType) -> Any:
+    """A column, or a scalar, as decimals of at most 38 digits; `ArrowInvalid` where a value would change.
+
+    In 256 bits where 128 may be too few: there Arrow's cast makes another number of 7 with 38 places.
+    """
+    wide = pa.decimal256(76, type_.scale)
+    if pa.types.is_string(array.type):
+        return _decimal_of_text(array, type_, wide)
+    if pa.types.is_decimal128(array.type):
+        fits = array.type.precision - array.type.scale + type_.scale <= _DIGITS
+        return array.cast(type_) if fits else array.cast(wide).cast(type_)
+    return array.cast(wide).cast(type_) if pa.types.is_integer(array.type) else array.cast(type_)
+
+
+def _decimal_of_text(texts: Any, type_: pa.DataType, wide: pa.DataType) -> Any:
+    """Texts as decimals; for the numbers of long ones, and of those with an exponent, even 256 bits may be too few."""
+    exponent = pc.or_(pc.match_substring(texts, "e"), pc.match_substring(texts, "E"))
+    long = pc.or_(exponent, pc.greater(pc.binary_length(texts), _DIGITS - type_.scale))
+    if not pc.any(long, min_count=0).as_py():
+        return texts.cast(type_)
+    values = texts.cast(wide).cast(type_)
+    for text, value in zip(texts.filter(long).to_pylist(), values.filter(long).to_pylist(), strict=True):
+        if text is not None and Decimal(text) != value:
+            raise pa.ArrowInvalid(f"a number of too many digits: text={text!r}")
+    return values
 
 
 def _check_value(value: Any, type_: pa.DataType) -> None:

@@ -1,0 +1,189 @@
+"""Arithmetic of decimals in whole columns: exact, whatever the digits.
+
+Arrow computes in 256 bits, 76 digits, and says how many digits a result has by those of its operands alone; it refuses operands
+whose result could have more. So operands are labelled as narrow as their values allow. Its long division is wrong for some
+numbers (their quotient lies right below a power of 2**32), so every quotient is multiplied back, and where that does not
+confirm it, or a divisor has more digits than Arrow has room for, the column is computed in Python.
+
+Invariant: a result is the exact one, rounded at most once, or an error of its row (`ROW_ERRORS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.expr.expression import broadcast
+
+DIGITS = 38
+"""Of a column's decimals."""
+WIDE_DIGITS = 76
+"""Of Arrow's widest decimals."""
+_ROOM = (
+    WIDE_DIGITS - 1
+)  # Arrow's sums have one digit more than their sides, its products and quotients those of both and one more
+
+
+def add_up(function: Callable[..., pa.Array], left: Any, right: Any, target: pa.DataType) -> pa.Array:
+    """A sum or difference."""
+    wide = pa.decimal256(_ROOM, target.scale)
+    return function(left.cast(wide), right.cast(wide)).cast(target)
+
+
+def multiply(left: Any, right: Any, target: pa.DataType) -> pa.Array:
+    """A product, with the decimal places of both."""
+    digits, others = left.type.precision, right.type.precision
+    try:
+        sides = _labelled(left, digits), _labelled(right, min(others, _ROOM - digits))
+    except pa.ArrowInvalid:  # the right has all 38: the product fits only beside few on the left
+        sides = _labelled(left, min(digits, _ROOM - others)), _labelled(right, others)
+    return pc.multiply_checked(*sides).cast(target)
+
+
+def divide(left: Any, right: Any, target: pa.DataType) -> pa.Array:
+    """A quotient, rounded half away from zero; the dividend must fit the quotient's type."""
+    dividend = left.cast(pa.decimal256(DIGITS + target.scale + 1 - left.type.scale, target.scale + 1))
+    dividend = _labelled(dividend, DIGITS + 1)
+    if right.type.scale < DIGITS:  # else the quotient lacks the digit that rounds it
+        divisor = _or_none(right, _ROOM - 1 - DIGITS)
+        if divisor is not None:
+            quotient = pc.divide_checked(dividend, divisor)
+            rounded = pc.round(quotient, target.scale, round_mode="half_towards_infinity").cast(target)
+            if _confirmed(_is_quotient, left, divisor, rounded):
+                return rounded
+    return _by_row(lambda one, other: _nearest(one / other, target.scale), left, right, target)
+
+
+def floor_divide(left: Any, right: Any, target: pa.DataType) -> pa.Array:
+    """The quotient of two of one type, rounded down."""
+    divisor = _or_none(right, _ROOM - DIGITS)
+    if divisor is not None:
+        quotient = _floored(left, divisor).cast(target)
+        if _confirmed(_is_remainder, divisor, _rest(left, divisor, quotient)):
+            return quotient
+    return _by_row(_floor, left, right, target)
+
+
+def modulo(left: Any, right: Any) -> pa.Array:
+    """What the quotient of two of one type, rounded down, leaves; it has the sign of the divisor."""
+    divisor = _or_none(right, _ROOM - DIGITS)
+    if divisor is not None:
+        rest = _rest(left, divisor, _floored(left, divisor))
+        if _confirmed(_is_remainder, divisor, rest):
+            return rest.cast(left.type)
+    return _by_row(lambda one, other: one - _floor(one, other) * other, left, right, left.type)
+
+
+def rounded(values: Any, digits: int) -> pa.Array:
+    """To so many decimal places, halves away from zero."""
+    made = pc.round(values, digits, round_mode="half_towards_infinity")
+    half = Decimal(5).scaleb(-digits - 1)
+    if digits >= values.type.scale or _confirmed(
+        lambda: pc.less_equal(pc.abs(pc.subtract(values, made)), _scalar(half))
+    ):
+        return made
+    return _each(lambda value: _nearest(value, digits), values)
+
+
+def floor(values: Any) -> pa.Array:
+    """The next whole number below."""
+    made = pc.floor(values)
+    if _confirmed(lambda: _is_part(pc.subtract(values, made))):
+        return made
+    return _each(lambda value: value.to_integral_value(ROUND_FLOOR), values)
+
+
+def ceil(values: Any) -> pa.Array:
+    """The next whole number above."""
+    made = pc.ceil(values)
+    if _confirmed(lambda: _is_part(pc.subtract(made, values))):
+        return made
+    return _each(lambda value: value.to_integral_value(ROUND_CEILING), values)
+
+
+def _labelled(values: Any, digits: int) -> Any:
+    """Decimals in 256 bits, in a type of so many digits; `ArrowInvalid` if one has more."""
+    return values.cast(pa.decimal256(digits, values.type.scale))
+
+
+def _or_none(values: Any, digits: int) -> Any | None:
+    """As `_labelled`; None if one has more."""
+    try:
+        return _labelled(values, digits)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _confirmed(check: Callable[..., Any], *operands: Any) -> bool:
+    """Whether a check holds on every row; what does not fit 76 digits on the way is not confirmed."""
+    try:
+        return bool(pc.all(check(*operands), min_count=0).as_py())
+    except pa.ArrowInvalid:
+        return False
+
+
+def _is_quotient(left: Any, divisor: Any, quotient: Any) -> Any:
+    """Whether no other quotient of so many places is nearer, and of two as near it is the one away from zero."""
+    product = _labelled(pc.multiply_checked(_labelled(quotient, DIGITS), divisor), _ROOM)
+    dividend = left.cast(product.type)
+    rest = _labelled(pc.abs(pc.subtract(dividend, product)), _ROOM)
+    other = pc.subtract(pc.abs(divisor).cast(product.type), rest)
+    away = pc.and_(pc.equal(rest, other), pc.greater(pc.abs(product), pc.abs(dividend)))
+    return pc.or_(pc.less(rest, other), away)
+
+
+def _floored(left: Any, divisor: Any) -> pa.Array:
+    """Arrow's quotient has as many digits behind the point as the divisor in all, and one, so that none but 0 looks like 0."""
+    return pc.floor(pc.divide_checked(_labelled(left, DIGITS), divisor)).cast(pa.decimal128(DIGITS, 0))
+
+
+def _rest(left: Any, divisor: Any, quotient: Any) -> pa.Array:
+    """What the divisor, so many times, leaves."""
+    product = pc.multiply_checked(_labelled(quotient, DIGITS), divisor)
+    return pc.subtract(_labelled(left, _ROOM), _labelled(product, _ROOM))
+
+
+def _is_remainder(divisor: Any, rest: Any) -> Any:
+    """Whether it is nearer to zero than the divisor, on the same side."""
+    zero = _scalar(Decimal(0))
+    inside = pc.less(pc.abs(rest), pc.abs(divisor))
+    return pc.and_(inside, pc.or_(pc.equal(rest, zero), pc.equal(pc.less(rest, zero), pc.less(divisor, zero))))
+
+
+def _is_part(rest: Any) -> Any:
+    """Whether it is at least 0 and below 1."""
+    return pc.and_(pc.greater_equal(rest, _scalar(Decimal(0))), pc.less(rest, _scalar(Decimal(1))))
+
+
+def _scalar(value: Decimal) -> pa.Scalar:
+    return pa.scalar(value)
+
+
+def _by_row(function: Callable[[Decimal, Decimal], Decimal], left: Any, right: Any, target: pa.DataType) -> pa.Array:
+    """The function of both sides in Python, with digits enough for any two decimals."""
+    rows = next(len(side) for side in (left, right) if not isinstance(side, pa.Scalar))
+    made: list[Decimal | None] = []
+    with localcontext(prec=2 * WIDE_DIGITS, rounding=ROUND_DOWN):
+        for one, other in zip(*(broadcast(side, rows).to_pylist() for side in (left, right)), strict=True):
+            if other == 0 and one is not None:
+                raise pa.ArrowInvalid("Divide by zero")
+            made.append(None if one is None or other is None else function(one, other))
+    return pa.array(made, target)
+
+
+def _each(function: Callable[[Decimal], Decimal], values: pa.Array) -> pa.Array:
+    """The function of each value in Python."""
+    with localcontext(prec=2 * WIDE_DIGITS):
+        return pa.array([None if value is None else function(value) for value in values.to_pylist()], values.type)
+
+
+def _nearest(value: Decimal, places: int) -> Decimal:
+    return value.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+
+
+def _floor(dividend: Decimal, divisor: Decimal) -> Decimal:
+    return (dividend / divisor).to_integral_value(ROUND_FLOOR)
