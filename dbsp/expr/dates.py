@@ -35,6 +35,14 @@ BETWEEN = {
 PER_SECOND = {"second": 1, "millisecond": 1_000, "microsecond": 1_000_000}
 MICROSECONDS = 1_000_000
 DIFF_UNITS = (*BETWEEN, "month")
+_DIRECTIVE = re.compile(r"%[-_0^#]*[EO]?(.)")
+_READ = frozenset("aAbBcCdDeFhHIjmMnprRStTuUwWxXyYz%")
+_WRITTEN = frozenset("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyY%")
+_REFUSED = {
+    "f": 'fractions of a second are read by .cast(dbsp.TIMESTAMP) from ISO texts, "2024-05-31T10:00:00.25"',
+    "z": 'a UTC timestamp is written in UTC: append what you want to see, such as .concat(dbsp.lit("Z"))',
+    "Z": 'the name of a zone is not read and not written: cut it off before, .regexp_replace(" [A-Z]+$", "")',
+}
 
 
 def _type_of(arg: Expression, own: pa.DataType | None) -> pa.DataType:
@@ -63,6 +71,8 @@ def _fit_diff(operands: Operands) -> tuple[Expression, ...]:
 
 def _fit_unit(operands: Operands) -> tuple[Expression, ...]:
     (unit,) = operands.options
+    if not isinstance(unit, str):
+        raise CircuitError(f"the unit is a constant text: unit={unit!r}", 'such as "second" or "millisecond"')
     if unit not in PER_SECOND:
         raise CircuitError(f"no such unit: unit={unit}", nearest(str(unit), PER_SECOND))
     return _fit_dates(operands) if operands.function == "epoch" else _fit_integer(operands)
@@ -89,15 +99,29 @@ def _fit_bucket(operands: Operands) -> tuple[Expression, ...]:
 
 def _fit_format(operands: Operands) -> tuple[Expression, ...]:
     (format_,) = operands.options
-    if not isinstance(format_, str) or "%f" in format_:
-        hint = 'such as "%Y-%m-%d %H:%M:%S"; fractions of a second are cut off, so there is no %f'
-        raise CircuitError(f"the format is a constant text: format={format_!r}", hint)
-    if operands.function == "strftime":
+    if not isinstance(format_, str):
+        raise CircuitError(f"the format is a constant text: format={format_!r}", 'such as "%Y-%m-%d %H:%M:%S"')
+    writes = operands.function == "strftime"
+    for directive in _DIRECTIVE.findall(format_):
+        if directive not in (_WRITTEN if writes else _READ):
+            hint = _REFUSED.get(directive, "such as %Y, %m, %d, %H, %M, %S")
+            raise CircuitError(f"{operands.function} has no %{directive}: format={format_!r}", hint)
+    if writes:
         return _fit_dates(operands)
+    if _DIRECTIVE.search(_split_at_offset(format_)[1]):
+        raise CircuitError(f"strptime reads %z only at the end: format={format_!r}", "put what stands behind it before")
     args = typed(operands, STRING)
     if _type_of(args[0], operands.types[0]) != STRING:
         raise operands.refuse("it is for text")
     return args
+
+
+def _split_at_offset(format_: str) -> tuple[str, str]:
+    """What stands before `%z` and behind it; all of the format and nothing where there is none."""
+    for found in _DIRECTIVE.finditer(format_):
+        if found.group(1) == "z":
+            return format_[: found.start()], format_[found.end() :]
+    return format_, ""
 
 
 def _micros(values: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], pa.Array]:
@@ -167,7 +191,7 @@ def _bucket(values: pa.Array, size: datetime.timedelta, offset: datetime.timedel
 
 def _grain_s(format_: str) -> int:
     """How many seconds share one text: those of a day, unless the format shows hours, minutes or seconds."""
-    directives = set(re.findall(r"%[-_0^#]*[EO]?(.)", format_))
+    directives = set(_DIRECTIVE.findall(format_))
     if directives <= set("aAbBCdDeFgGhjmntuUVwWxyY%"):
         return 86_400
     return 60 if directives <= set("aAbBCdDeFgGhHIjmMnpRtuUVwWxyY%") else 1
@@ -184,7 +208,40 @@ def _strftime(values: pa.Array, format_: str) -> pa.Array:
 
 
 def _strptime(values: pa.Array, format_: str) -> pa.Array:
-    return pc.strptime(values, format_, unit="us")
+    """As Arrow reads it, which takes the 31st of April for the first of May: such a text is refused."""
+    moments = pc.strptime(values, format_, unit="us")
+    local, behind = _split_at_offset(format_)
+    if local == format_:
+        _check_real(values, moments, format_)
+    else:  # what the text shows is the moment before its offset is taken off
+        offset = rf"\s*(Z|[+-]\d\d(:?\d\d)?)\s*{re.escape(behind.strip())}\s*$"
+        _strptime(pc.replace_substring_regex(values, offset, ""), local)
+    return moments
+
+
+def _check_real(texts: pa.Array, moments: pa.Array, format_: str) -> None:
+    """Refuse texts that show other numbers than the moment they were read as; only those that can are looked at.
+
+    A day that its month does not have is read as one of the first three of the next, a second 60 or 61 as 0 or 1 of the next
+    minute. Where a format has days of the year or weeks, any number may contradict another.
+    """
+    if not set("jUuWw") & set(_DIRECTIVE.findall(format_)):
+        moved = pc.and_(pc.less_equal(pc.day(moments), 3), pc.is_in(pc.month(moments), pa.array([3, 5, 7, 10, 12])))
+        if _grain_s(format_) == 1:
+            moved = pc.or_(moved, pc.less_equal(pc.second(moments), 1))
+        texts, moments = texts.filter(moved), moments.filter(moved)
+        written = pc.match_substring_regex(texts, "29|3[01]|6[01]")
+        texts, moments = texts.filter(written), moments.filter(written)
+    same = pc.equal(_numbers(texts), _numbers(_strftime(moments, format_)))
+    if not pc.all(same, min_count=0).as_py():
+        text = texts.filter(pc.invert(same))[0]
+        raise pa.ArrowInvalid(f"Failed to parse string: '{text}' is no day and time that exists")
+
+
+def _numbers(texts: pa.Array) -> pa.Array:
+    """The numbers in a text, one after the other, without leading zeros."""
+    apart = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, r"[^0-9]+", " "))
+    return pc.replace_substring_regex(apart, r"\b0+([0-9])", r"\1")
 
 
 DATE_DIFF = Function(name="date_diff", fit=_fit_diff, result=lambda *_: INT64, compute=_diff)
