@@ -36,10 +36,11 @@ class DbspError(Exception):
 
 
 class CircuitError(DbspError):
-    """The program is wrong: fix the circuit."""
+    """The program is wrong: fix the circuit. `located` tells that the message names the user's line already."""
 
     code = "circuit"
     exit_code = 2
+    located = False
 
 
 class ConfigError(DbspError):

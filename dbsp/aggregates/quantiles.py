@@ -37,7 +37,7 @@ class Quantile:
         """A float64 between two values, else the argument's type."""
         (argument,) = arguments
         if self.between:
-            number(self.name, argument)
+            number(self.name, argument, f", {float(Fraction(self.part, self.whole))}")
             return Column(name, FLOAT64)
         if not is_scalar(argument.type):
             raise CircuitError(f"{self.name} is for single values: argument={argument.text} type={argument.type}")

@@ -76,10 +76,10 @@ class Avg:
         return f"avg({arguments[0]})"
 
 
-def number(function: str, argument: Argument) -> pa.DataType:
-    """The argument's type, if it is that of a number."""
+def number(function: str, argument: Argument, more: str = "") -> pa.DataType:
+    """The argument's type, if it is that of a number; `more` is what stands behind the argument in a call."""
     if not is_number(argument.type):
-        hint = f"write dbsp.{function}({as_number(argument)})"
+        hint = f"write dbsp.{function}({as_number(argument)}{more})"
         hint += " for so many seconds" if argument.type == DURATION else ""
         raise CircuitError(f"{function} is for numbers: argument={argument.text} type={argument.type}", hint)
     return argument.type

@@ -34,6 +34,8 @@ def located(source: SourceLine | None) -> Iterator[None]:
     try:
         yield
     except CircuitError as error:
-        if source is None or " at=" in error.message:
+        if source is None or error.located:
             raise
-        raise CircuitError(f"{error.message} at={source}", error.hint) from error.__cause__
+        found = CircuitError(f"{error.message} at={source}", error.hint)
+        found.located = True
+        raise found from error.__cause__

@@ -25,10 +25,15 @@ R = TypeVar("R")
 def no_attribute(what: str, owner: object, name: str, others: Mapping[str, str]) -> AttributeError:
     """The error for a method that is not there: what to write instead, or the methods nearest to it."""
     if name.startswith("_"):
-        return AttributeError(f"{what} has no attribute {name!r}")
+        return lacking(f"{what} has no attribute {name!r}")
     near = nearest(name, [other for other in dir(owner) if not other.startswith("_")])
     hint = others.get(name, near if near.startswith("did you mean") else "")
-    return AttributeError(f"{what} has no attribute {name!r}" + (f"; {hint}" if hint else ""))
+    return lacking(f"{what} has no attribute {name!r}" + (f"; {hint}" if hint else ""))
+
+
+def lacking(message: str) -> AttributeError:
+    """An error to which Python adds no guess of its own."""
+    return AttributeError(message, name=None, obj=None)
 
 
 def answered(function: Callable[P, R], name: str = "") -> Callable[P, R]:

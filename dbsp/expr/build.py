@@ -57,8 +57,8 @@ class Expr(Numbers, Texts, Moments, Lists, Structs):
     def __bool__(self) -> NoReturn:
         """Refused: `and`, `or`, `not` and chained comparisons would silently drop a part."""
         hint = (
-            "write & for and, | for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b; dbsp.when for if,"
-            " dbsp.greatest and dbsp.least for max and min"
+            "write & for and, | for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b; .is_in([…]) for in;"
+            " dbsp.when for if, dbsp.greatest and dbsp.least for max and min"
         )
         with located(user_line()):
             raise CircuitError(f"an expression is not true or false by itself: expression={self}", hint)
@@ -308,6 +308,9 @@ def unwrap(value: Any) -> Expression:
             raise CircuitError("a when() without otherwise()", hint)
         if isinstance(value, NotAValue):
             raise CircuitError(f"{value._CALLED} is not a value of a row", value.PLACE)
+        if isinstance(value, Answering):
+            hint = 'join its rows: .cross_join(stream.aggregate(m=dbsp.avg("x"))), or .join on a key; then its columns are values'
+            raise CircuitError(f"{value._CALLED} is not a value of a row", hint)
         check_constant(value)
     return Literal(value)
 
@@ -448,6 +451,8 @@ def concat_ws(separator: str, *values: Any) -> Expr:
     with located(user_line()):
         if not isinstance(separator, str) or not values:
             raise CircuitError("concat_ws takes a separator and texts", 'such as dbsp.concat_ws(", ", dbsp.col("x"))')
+        if not any(isinstance(value, Expr) for value in values):
+            raise CircuitError(f"concat_ws of constants alone: constants={values}", _meant(values[0]))
     return Expr(Call(strings.CONCAT_WS, (*map(unwrap, values), Literal(separator))))
 
 
@@ -460,6 +465,10 @@ def date_diff(unit: str, start: Any, end: Any) -> Expr:
     >>> dbsp.date_diff("day", dbsp.col("ordered"), dbsp.col("shipped"))
     date_diff(ordered, shipped, "day")
     """
+    with located(user_line()):
+        if not isinstance(unit, str):
+            hint = 'write date_diff("day", a, b), the unit first'
+            raise CircuitError(f"the unit is a constant text: unit={unit!r}", hint)
     return Expr(Call(dates.DATE_DIFF, (unwrap(start), unwrap(end)), (unit,)))
 
 

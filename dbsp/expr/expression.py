@@ -382,6 +382,8 @@ def check_constant(value: Any) -> None:
         hint = "use a bool, int, float, Decimal, str, bytes, date, time, datetime or timedelta"
         if isinstance(value, dict):
             hint = 'write dbsp.struct(a=1, b=dbsp.lit("x")) for a struct'
+        if isinstance(value, list | tuple | set):
+            hint = 'name columns one by one, .select("id", "a"); a row per constant comes from .flat_map(function, schema={…})'
         raise CircuitError(f"not a constant that a column can hold: type={type(value).__name__}", hint)
 
 

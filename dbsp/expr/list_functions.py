@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
+from dbsp.expr.answering import Answering
 from dbsp.expr.expression import Expression, Function, Literal, Operands
 from dbsp.expr.strings import fit_text
 from dbsp.expr.types import adopt
@@ -37,6 +38,9 @@ def _fit_position(operands: Operands) -> tuple[Expression, ...]:
 def _fit_member(operands: Operands) -> tuple[Expression, ...]:
     fitted = _fit_list(operands)
     (type_,), (value,) = operands.types, operands.options
+    if isinstance(value, Answering):
+        hint = "it is the same on every row; for one of a column .explode the list and compare, or .map(function, schema={…})"
+        raise CircuitError(f"a constant is wanted: value={value!r}", hint)
     if type_ is None or value is None or adopt(value, type_.value_type) is None:
         raise CircuitError(f"no element can be equal to this constant: list={type_} value={value!r}")
     return fitted

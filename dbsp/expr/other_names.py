@@ -25,6 +25,26 @@ _PUSHED = 'write t = dbsp.table("t", {"id": dbsp.INT64}), and run.push("t", rows
 _SIGNS = "write Python's signs: == != < <= > >= + - * / & | ~"
 _AFTER = 'write .filter(dbsp.col("n") > 1) after the aggregate or the window'
 
+_BY_ROW = "write .map(function, schema={…}) on the stream, a function of a row"
+_MADE = (
+    'write dbsp.concat_ws("-", y.cast(dbsp.STRING), m.cast(dbsp.STRING), d.cast(dbsp.STRING)).strptime("%Y-%m-%d"),'
+    " then .cast(dbsp.DATE) for a date"
+)
+_STRPTIME = 'write .strptime("%d.%m.%Y"), or .cast(dbsp.DATE) and .cast(dbsp.TIMESTAMP) of ISO texts'
+_WHERE = 'write dbsp.sum("x").where(condition), and so for every aggregate'
+_LISTED = 'columns make no list: write dbsp.struct("a", "b"); rows do, dbsp.array_agg("x"), and texts, .split(",")'
+_BOTH: Mapping[str, str] = {
+    **dict.fromkeys(("bit_count", "popcount", "levenshtein", "url_decode", "url_encode"), _BY_ROW),
+    **dict.fromkeys(("radians", "degrees"), "write x * (math.pi / 180), x * (180 / math.pi)"),
+    "mod": "write a % b",
+    **dict.fromkeys(("date_trunc", "trunc"), 'write .truncate("month")'),
+    **dict.fromkeys(("make_date", "make_timestamp", "datefromparts"), _MADE),
+    "width_bucket": "write ((x - low) / ((high - low) / n)).floor() + 1, of floats",
+    **dict.fromkeys(("to_date", "to_timestamp", "parse_date", "str_to_date"), _STRPTIME),
+}
+"""Of expressions and of the module alike."""
+PIVOT = 'write one aggregate per value: .aggregate(a=dbsp.sum("x").where(dbsp.col("kind") == "a"), b=…)'
+
 STREAM: Mapping[str, str] = {
     **dict.fromkeys(("where", "query"), "write .filter(condition)"),
     **dict.fromkeys(("agg", "count", "sum", "min", "max", "mean", "avg", "groupby", "groupBy", "count_distinct"), _GROUPED),
@@ -57,6 +77,7 @@ GROUP: Mapping[str, str] = {
     **dict.fromkeys(("having", "filter"), _AFTER),
 }  # fmt: skip
 EXPRESSION: Mapping[str, str] = {
+    **_BOTH,
     **dict.fromkeys(("alias", "as_", "name", "label"), _NAMED),
     **dict.fromkeys(("isin", "in_", "isInCollection"), "write .is_in([1, 2])"),
     **dict.fromkeys(("isnull", "isna", "isNull"), "write .is_null()"),
@@ -100,6 +121,12 @@ AGGREGATE: Mapping[str, str] = {
 }
 # of the module: functions of others that are something else here
 FUNCTION: Mapping[str, str] = {
+    **_BOTH,
+    "pi": "write math.pi",
+    **dict.fromkeys(("md5", "sha256", "hash", "xxhash64"), _DIGEST),
+    **dict.fromkeys(("date_part", "datepart", "extract"), 'write dbsp.col("at").year(), .month(), .hour(), …'),
+    **dict.fromkeys(("sum_if", "sumif", "avg_if", "min_if", "max_if"), _WHERE),
+    "array": _LISTED,
     **dict.fromkeys(("any_value", "arbitrary"), 'write dbsp.min("x"), or dbsp.first("x", order_by="at")'),
     **dict.fromkeys(("top_frequent", "approx_top_k", "most_common"), _MOST),
     **dict.fromkeys(("regr_sxx", "regr_syy", "regr_sxy"), _MOMENTS),
@@ -131,7 +158,7 @@ FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("NUMERIC", "DECIMAL", "Decimal"), "write dbsp.decimal(12, 2)"),
     **dict.fromkeys(("BYTES", "BLOB", "VARBINARY", "BYTEA"), "write dbsp.BINARY"),
     **dict.fromkeys(("INTERVAL", "Duration"), "write dbsp.DURATION"),
-    **dict.fromkeys(("LIST", "ARRAY", "List", "array"), "write dbsp.list_of(dbsp.STRING)"),
+    **dict.fromkeys(("LIST", "ARRAY", "List"), "write dbsp.list_of(dbsp.STRING)"),
     **dict.fromkeys(("STRUCT", "Struct", "ROW"), "write dbsp.struct_of({…})"),
     **dict.fromkeys(("MAP", "JSON"), "write dbsp.struct_of({…}), or keep JSON text in a dbsp.STRING"),
     **dict.fromkeys(("interval", "timedelta"), "write dbsp.days(1), dbsp.hours(1), dbsp.minutes(5)"),

@@ -14,6 +14,11 @@ from dbsp.expr.expression import Expression, Function, Literal, Operands
 from dbsp.expr.types import typed
 from dbsp.zset.schema import BOOL, INT64, STRING
 
+CONSTANT = (
+    "it is the same on every row: give it as a str; for one of a column write .map(function, schema={…}) on the stream"
+)
+"""What to write where a text was wanted and something else was given."""
+
 
 def fit_text(operands: Operands) -> tuple[Expression, ...]:
     """All arguments are text."""
@@ -27,7 +32,7 @@ def fit_text(operands: Operands) -> tuple[Expression, ...]:
 def _fit_pattern(operands: Operands) -> tuple[Expression, ...]:
     (pattern,) = operands.options
     if not isinstance(pattern, str):
-        raise CircuitError(f"the pattern is a constant text: pattern={pattern!r}", "give it as a str")
+        raise CircuitError(f"the pattern is a constant text: pattern={pattern!r}", CONSTANT)
     return fit_text(operands)
 
 

@@ -19,7 +19,7 @@ from dbsp.expr.answering import Answering
 from dbsp.expr.build import BEFORE, Expr, col, lit
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column, nearest
-from dbsp.expr.other_names import GROUP
+from dbsp.expr.other_names import GROUP, PIVOT
 from dbsp.expr.struct_functions import path_of
 from dbsp.stream.computed_keys import with_fields
 from dbsp.stream.handle import Handle
@@ -280,7 +280,7 @@ class GroupSets(Answering):
     """A stream and several sets of columns it is grouped by; `aggregate` makes one stream of them all."""
 
     _CALLED: ClassVar[str] = "a group of several sets"
-    _OTHERS: ClassVar[Mapping[str, str]] = GROUP
+    _OTHERS: ClassVar[Mapping[str, str]] = {**GROUP, "pivot": PIVOT}
 
     stream: Stream
     keys: tuple[str, ...]

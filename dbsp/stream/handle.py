@@ -11,7 +11,7 @@ from dbsp.circuit.explain import explain_node
 from dbsp.circuit.nodes import Node, SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr.answering import Answering, no_attribute
+from dbsp.expr.answering import Answering, lacking, no_attribute
 from dbsp.expr.build import Expr, column_name, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.names import missing_column, nearest
@@ -69,7 +69,7 @@ class Handle(Answering):
         """Only to say how a column is written, and what others' methods are called here."""
         if name != "node" and not name.startswith("_") and name in self.columns:
             hint = f'write stream["{name}"] or dbsp.col("{name}") for the column'
-            raise AttributeError(f"a Stream has no attribute {name!r}; {hint}")
+            raise lacking(f"a Stream has no attribute {name!r}; {hint}")
         raise no_attribute(self._CALLED, type(self), name, self._OTHERS)
 
     def __repr__(self) -> str:

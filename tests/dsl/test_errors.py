@@ -106,8 +106,8 @@ MISTAKES = {
     ),
     't.filter(col("delay") > 3 & col("id") > 4)': (
         "an expression is not true or false by itself: expression=(delay > (3 & id)) at=circuit.py:LINE; write & for and, "
-        "| for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b; dbsp.when for if, dbsp.greatest and "
-        "dbsp.least for max and min"
+        "| for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b; .is_in([…]) for in; "
+        "dbsp.when for if, dbsp.greatest and dbsp.least for max and min"
     ),
     't.filter(col("delay") & True)': (
         "and does not work on these types: operands=delay (int32) and True (constant) at=circuit.py:LINE; "
@@ -115,7 +115,7 @@ MISTAKES = {
     ),
     't.with_columns(x=col("delay") // 2.5)': (
         "floor_divide does not work on these types: operands=delay (int32) and 2.5 (constant) at=circuit.py:LINE; "
-        "// is for integers: write (a / b).floor(), or cast both sides to dbsp.INT64"
+        "// is for integers and decimals: write (a / b).floor()"
     ),
     't.with_columns(x=-col("size"))': (
         "negate does not work on these types: operands=size (uint64) at=circuit.py:LINE; "
@@ -152,7 +152,7 @@ MISTAKES = {
     ),
     "t.with_columns(x=[1])": (
         "not a constant that a column can hold: type=list at=circuit.py:LINE; "
-        "use a bool, int, float, Decimal, str, bytes, date, time, datetime or timedelta"
+        'name columns one by one, .select("id", "a"); a row per constant comes from .flat_map(function, schema={…})'
     ),
     't.with_columns(x=col("name").substr(0, 2))': (
         "positions count from 1 and lengths from 0: start=0 length=2 at=circuit.py:LINE; "
@@ -347,12 +347,29 @@ RUN = dbsp.open(dbsp.circuit("c", {"t": t}))
         (dbsp, "any_value", 'write dbsp.min("x")'),
         (dbsp, "count_if", "write dbsp.count().where("),
         (dbsp, "quantil_cont", 'did you mean "quantile_cont"'),
+        (dbsp, "array", 'write dbsp.struct("a", "b")'),
+        (dbsp, "hash", "write .map_batches("),
+        (dbsp, "pi", "write math.pi"),
+        (dbsp, "sum_if", 'write dbsp.sum("x").where(condition)'),
+        (dbsp, "date_part", 'write dbsp.col("at").year()'),
+        (dbsp, "make_date", '.strptime("%Y-%m-%d")'),
+        (dbsp, "to_date", 'write .strptime("%d.%m.%Y")'),
+        (t["x"], "bit_count", "write .map(function"),
+        (t["x"], "popcount", "write .map(function"),
+        (t["x"], "levenshtein", "write .map(function"),
+        (t["x"], "url_decode", "write .map(function"),
+        (t["x"], "radians", "math.pi / 180"),
+        (t["x"], "mod", "write a % b"),
+        (t["x"], "width_bucket", ".floor() + 1"),
+        (t["at"], "date_trunc", 'write .truncate("month")'),
+        (t.rollup("x"), "pivot", '.aggregate(a=dbsp.sum("x").where('),
     ],
 )
 def test_what_others_call_it_is_answered_with_what_it_is_here(what: object, name: str, hint: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(what, name)
     assert hint in str(caught.value)
+    assert (caught.value.name, caught.value.obj) == (None, None), "Python would add a guess of its own"
     assert not hasattr(what, "__array__")
 
 
@@ -369,6 +386,7 @@ def test_no_hint_stands_for_a_name_that_is_there() -> None:
 
 
 u = dbsp.table("u", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})
+s = dbsp.table("s", {"s": dbsp.STRING, "c": dbsp.STRING, "l": dbsp.list_of(dbsp.STRING)})
 
 
 @pytest.mark.parametrize(
@@ -406,6 +424,35 @@ u = dbsp.table("u", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})
         (lambda: t.with_columns(y=len(t["x"])), ".length() of a text"),
         (lambda: t.with_columns(y=max(t["x"], 3)), "dbsp.greatest"),
         (lambda: dbsp.open(t), "write dbsp.open(dbsp.circuit("),
+        (lambda: t.filter(t["x"] in [1, 2]), ".is_in([…]) for in"),
+        (lambda: t.filter(t["at"] > "2024-01-01T02:00:00+02:00"), 'an ISO text such as "2024-01-01T00:00:00"'),
+        (lambda: t.filter(t["at"].cast(dbsp.DATE) == "01.02.2024"), 'an ISO text such as "2024-05-31"'),
+        (lambda: t.filter(t["at"].cast(dbsp.TIMESTAMP_UTC) < "2024-01-01"), '"2024-01-01T00:00:00+00:00"'),
+        (lambda: t.filter(t["x"] == "2"), "write 2, without quotes"),
+        (lambda: t.filter(t["x"] == "two"), "write x.cast(dbsp.STRING)"),
+        (lambda: t.filter(t["x"].cast(dbsp.decimal(9, 2)) == "2.50"), 'write Decimal("2.50"), without quotes'),
+        (lambda: t.filter(t["x"] > t.aggregate(m=dbsp.avg("x"))), '.cross_join(stream.aggregate(m=dbsp.avg("x")))'),
+        (lambda: t.select(["x", "at"]), 'name columns one by one, .select("id", "a")'),
+        (lambda: dbsp.lit([1, 2]), "a row per constant comes from .flat_map("),
+        (lambda: t.aggregate(m=dbsp.median("at")), 'write dbsp.quantile_cont(dbsp.col("at").epoch("second"), 0.5)'),
+        (lambda: dbsp.date_diff(t["at"], t["at"], "day"), 'write date_diff("day", a, b), the unit first'),
+        (lambda: t.select(y=t["at"].truncate(t["x"])), 'such as .truncate("day")'),
+        (lambda: t.select(y=t["at"].epoch(t["x"])), "the unit is a constant text: unit=x"),
+        (lambda: t.select(y=dbsp.from_epoch(t["x"], t["x"])), "the unit is a constant text: unit=x"),
+        (lambda: dbsp.col("s").replace(dbsp.col("o"), "n"), "a constant text is wanted: old=o"),
+        (lambda: dbsp.col("s").replace("o", dbsp.col("n")), "for one of a column write .map(function"),
+        (lambda: dbsp.col("s").strip(dbsp.col("c")), "a constant text is wanted: characters=c"),
+        (lambda: dbsp.col("l").list_join(dbsp.col("c")), "a constant text is wanted: separator=c"),
+        (lambda: s.select(y=s["s"].contains(s["c"])), "for one of a column write .map(function"),
+        (lambda: s.select(y=s["s"].starts_with(s["c"])), "for one of a column write .map(function"),
+        (lambda: s.select(y=s["l"].list_contains(s["c"])), ".explode the list and compare"),
+        (lambda: dbsp.concat_ws("-", "s", "c"), 'write dbsp.col("s") for the column'),
+        (lambda: s.select(y=s["s"].strptime("%H:%M:%S.%f")), "are read by .cast(dbsp.TIMESTAMP)"),
+        (lambda: s.select(y=s["s"].strptime("%H:%M %Z")), "the name of a zone is not read"),
+        (lambda: s.select(y=s["s"].strptime("%z %H:%M")), "strptime reads %z only at the end"),
+        (lambda: t.select(y=t["at"].strftime("%H:%M %z")), "strftime has no %z"),
+        (lambda: t.select(y=t["x"] % 2.5), "write a - (a / b).floor() * b"),
+        (lambda: t.filter(t["x"] > " at="), "write x.cast(dbsp.STRING)"),
     ],
 )
 def test_a_call_that_does_not_fit_is_answered_with_one_that_does(call: Callable[[], object], hint: str) -> None:

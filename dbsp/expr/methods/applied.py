@@ -8,6 +8,7 @@ from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.expression import Call, Expression, Function
+from dbsp.expr.strings import CONSTANT
 
 if TYPE_CHECKING:
     from dbsp.expr.build import Expr
@@ -26,6 +27,14 @@ class Applied(Answering):
         from dbsp.expr.build import Expr, unwrap  # noqa: PLC0415 (it is made of the families, which build on this)
 
         return Expr(Call(function, (self._expression, *map(unwrap, others)), options))
+
+
+def text(name: str, value: Any) -> str:
+    """A constant text, or an error that names the argument and the way out."""
+    with located(user_line()):
+        if not isinstance(value, str):
+            raise CircuitError(f"a constant text is wanted: {name}={value!r}", CONSTANT)
+    return value
 
 
 def whole(name: str, value: Any) -> int:

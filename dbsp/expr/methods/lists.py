@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dbsp.expr import list_functions
-from dbsp.expr.methods.applied import Applied, whole
+from dbsp.expr.methods.applied import Applied, text, whole
 
 if TYPE_CHECKING:
     from dbsp.expr.build import Expr
@@ -30,4 +30,4 @@ class Lists(Applied):
 
     def list_join(self, separator: str) -> Expr:
         """The texts that are not null, with the separator between them."""
-        return self._call(list_functions.LIST_JOIN, options=(str(separator),))
+        return self._call(list_functions.LIST_JOIN, options=(text("separator", separator),))

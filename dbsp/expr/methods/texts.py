@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dbsp.expr import dates, documents, list_functions, patterns, strings
-from dbsp.expr.methods.applied import Applied, whole
+from dbsp.expr.methods.applied import Applied, text, whole
 
 if TYPE_CHECKING:
     from dbsp.expr.build import Expr
@@ -60,7 +60,7 @@ class Texts(Applied):
 
     def replace(self, old: str, new: str) -> Expr:
         """With every `old` replaced."""
-        return self._call(strings.REPLACE, options=(str(old), str(new)))
+        return self._call(strings.REPLACE, options=(text("old", old), text("new", new)))
 
     def concat(self, *others: Any) -> Expr:
         """Joined with other texts; null if one is null."""
@@ -100,7 +100,7 @@ class Texts(Applied):
 
     def strip(self, characters: str) -> Expr:
         """Without any of these characters at both ends."""
-        return self._call(strings.STRIP, options=(str(characters),))
+        return self._call(strings.STRIP, options=(text("characters", characters),))
 
     def ltrim(self) -> Expr:
         """Without white space on the left."""
