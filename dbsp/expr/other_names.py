@@ -37,6 +37,22 @@ _BOTH: Mapping[str, str] = {
     **dict.fromkeys(("bit_count", "popcount", "levenshtein", "url_decode", "url_encode"), _BY_ROW),
     **dict.fromkeys(("radians", "degrees"), "write x * (math.pi / 180), x * (180 / math.pi)"),
     "mod": "write a % b",
+    **dict.fromkeys(
+        (
+            "at_timezone",
+            "at_time_zone",
+            "tz_convert",
+            "convert_timezone",
+            "convert_time_zone",
+            "from_utc",
+            "from_utc_timestamp",
+        ),
+        'write .in_zone("Europe/Berlin") for what its clocks show at a UTC time',
+    ),
+    **dict.fromkeys(
+        ("to_utc", "to_utc_timestamp", "tz_localize", "replace_time_zone"),
+        'write .from_zone("Europe/Berlin") for the UTC time at which its clocks show this',
+    ),
     **dict.fromkeys(("date_trunc", "trunc"), 'write .truncate("month")'),
     **dict.fromkeys(("make_date", "make_timestamp", "datefromparts"), _MADE),
     "width_bucket": "write ((x - low) / ((high - low) / n)).floor() + 1, of floats",

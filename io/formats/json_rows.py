@@ -375,7 +375,7 @@ def _convert(value: Any, wire: pa.DataType) -> Any:
         return (int(value) if len(value) < _DIGITS_MAX else 1 << 70) if isinstance(value, _Integer) else None
     if pa.types.is_floating(wire):
         return _float(value) if isinstance(value, _Integer | _Real) else None
-    if pa.types.is_decimal128(wire):
+    if pa.types.is_decimal256(wire):
         return _decimal(value, wire) if isinstance(value, str) else None
     return value if type(value) is str else None
 

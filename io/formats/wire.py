@@ -45,6 +45,8 @@ def wire_type(type_: pa.DataType) -> pa.DataType:
         return pa.struct([(field.name, wire_type(field.type)) for field in type_])
     if type_ in _AS_TEXT:
         return STRING
+    if pa.types.is_decimal128(type_):
+        return pa.decimal256(76, type_.scale)  # in 128 bits pyarrow's parser makes another number of 7 with 38 places
     return {FLOAT32: FLOAT64, DURATION: INT64}.get(type_, type_)
 
 
@@ -57,9 +59,9 @@ def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
         fields = [from_wire(values, field.type) for values, field in pairs]
         return pa.StructArray.from_arrays(fields, fields=list(type_), mask=_nulls(array))
     if array.type == type_:
-        if pa.types.is_decimal128(type_):
-            array.validate(full=True)  # pyarrow's JSON parser lets digits above the precision through
         return array
+    if pa.types.is_decimal256(array.type):
+        array.validate(full=True)  # pyarrow's JSON parser lets digits above the precision through
     if type_ == BINARY:
         return _binary_from_hex(array)
     if type_ == FLOAT32:

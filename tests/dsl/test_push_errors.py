@@ -110,9 +110,9 @@ def test_a_value_of_another_form_is_refused_with_the_form(column: str, value: An
 
 
 def test_a_time_with_a_zone_is_told_its_type() -> None:
-    table = dbsp.table("t", {"at": dbsp.TIMESTAMP})
+    circuit = dbsp.circuit("c", {"v": dbsp.table("t", {"at": dbsp.TIMESTAMP})})
     text = "2024-05-31T10:00:00Z"
-    with dbsp.open(dbsp.circuit("c", {"v": table})) as run, pytest.raises(CircuitError, match=r"dbsp\.TIMESTAMP_UTC"):
+    with dbsp.open(circuit) as run, pytest.raises(CircuitError, match=r"dbsp\.TIMESTAMP_UTC"):
         run.push("t", [{"at": text}])
-    (bad,) = decode_json(f'{{"at": "{text}"}}'.encode(), table).bad
+    (bad,) = decode_json(f'{{"at": "{text}"}}'.encode(), circuit.tables[0]).bad
     assert bad.reason == f"column at: a time with a zone, declare the column dbsp.TIMESTAMP_UTC: {text}"

@@ -69,6 +69,12 @@ def test_a_skipped_time_is_null_where_asked() -> None:
     assert shown([skipped], col("at").from_zone("Europe/Berlin").or_null()) == ([None], 0)
 
 
+@pytest.mark.parametrize(("name", "hint"), [("at_timezone", r"\.in_zone"), ("tz_localize", r"\.from_zone")])
+def test_other_names_are_answered(name: str, hint: str) -> None:
+    with pytest.raises(AttributeError, match=hint):
+        getattr(col("at"), name)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     table = dbsp.table("t", {"at": dbsp.TIMESTAMP, "utc": dbsp.TIMESTAMP_UTC, "day": dbsp.DATE})
     with pytest.raises(dbsp.CircuitError, match='did you mean "Europe/Berlin"'):
