@@ -23,9 +23,8 @@ DIGITS = 38
 """Of a column's decimals."""
 WIDE_DIGITS = 76
 """Of Arrow's widest decimals."""
-_ROOM = (
-    WIDE_DIGITS - 1
-)  # Arrow's sums have one digit more than their sides, its products and quotients those of both and one more
+_ROOM = WIDE_DIGITS - 1
+"""Arrow's sums have one digit more than their sides, its products and quotients those of both and one more."""
 
 
 def add_up(function: Callable[..., pa.Array], left: Any, right: Any, target: pa.DataType) -> pa.Array:

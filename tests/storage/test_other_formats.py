@@ -168,6 +168,7 @@ KINDS = {
         write=written_with(records, "FORMAT"),
         read=read_database,
         names="a record has another format: file={}/w/durable",
+        known=2,
     ),
     "chunk": Kind(
         write=written_with(chunkfile, "_FORMAT"),
