@@ -62,7 +62,13 @@ class ConfiguredSite:
             standbys = self._standbys(worker)
             if create is not None and not home.exists():
                 discard_leftovers(home, create.epoch)
-                return WorkerDatabase.create(home, create, standbys=standbys)
+                try:
+                    return WorkerDatabase.create(home, create, standbys=standbys)
+                except (
+                    ConfigError
+                ):  # another coordinator has made it meanwhile: its epoch says which of the two goes on
+                    if not home.exists():
+                        raise
             return WorkerDatabase(home, standbys=standbys)
 
         return cast(WorkerDatabase, _kept(("database", str(home)), make))

@@ -33,6 +33,7 @@ Invariants: 1, 3, 6, 8, 12 of the design; at most two versions; a crash at any m
 
 from __future__ import annotations
 
+import errno
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,25 +112,33 @@ class WorkerDatabase:
     ) -> WorkerDatabase:
         """Make a database that holds `version`, empty (None: no version at all, for a worker that joins).
 
-        Atomic: made aside, synced, then renamed into place. `replace` wipes what is there, which otherwise is refused.
+        Atomic: made aside, synced, then renamed into place. `replace` wipes what is there, which otherwise is refused, also when
+        another process makes it meanwhile.
         """
         home = Path(path)
         home.parent.mkdir(parents=True, exist_ok=True)
+        hint = "use the database that is there, or remove the folder"
+        taken = ConfigError(f"the folder of a new database is not empty: folder={home}", hint)
         if home.exists() and not replace and any(home.iterdir()):
-            hint = "use the database that is there, or remove the folder"
-            raise ConfigError(f"the folder of a new database is not empty: folder={home}", hint)
+            raise taken
         temporary = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
         temporary.mkdir()
         Durable.create(temporary / DURABLE, checkpoint, version, map_size_bytes)
         (temporary / WRITERS).mkdir()
         sync_folder(temporary)
-        if home.exists():
+        if replace and home.exists():
             old = home.with_name(f"{home.name}.old-{uuid.uuid4().hex}")
             home.rename(old)
             temporary.rename(home)
             shutil.rmtree(old, ignore_errors=True)
         else:
-            temporary.rename(home)
+            try:
+                temporary.rename(home)
+            except OSError as error:
+                shutil.rmtree(temporary, ignore_errors=True)
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                raise taken from error
         sync_folder(home.parent)
         return cls(home, map_size_bytes=map_size_bytes, chunk_bytes_max=chunk_bytes_max, standbys=standbys)
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dbsp
+from dbsp.coordinator import site as site_module
 from dbsp.coordinator.site import ConfiguredSite, close_site
+from dbsp.errors import FencedError
+from dbsp.storage import WorkerDatabase
+from dbsp.storage.durable import Durable
 from dbsp.store import CheckpointId
 
 FIRST = CheckpointId(run="r", epoch=1, step=0, layout_version=0, fingerprint="f")
@@ -134,3 +140,31 @@ def test_what_was_left_of_earlier_databases_goes_when_the_worker_joins(tmp_path:
     site.discard_database(2, 1)
     assert _names(workers) == [".0003.gone-77"]
     close_site(tmp_path)
+
+
+@pytest.mark.parametrize("when", ["before it looks", "before it renames"])
+def test_a_database_that_another_coordinator_makes_meanwhile_stays_and_its_epoch_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    home = tmp_path / "workers" / "0000"
+    theirs = replace(FIRST, epoch=2)
+    make = Durable.create
+
+    def made_meanwhile(*_arguments: Any) -> None:
+        monkeypatch.setattr(Durable, "create", make)
+        WorkerDatabase.create(home, theirs).close()
+
+    def late(*arguments: Any) -> None:
+        made_meanwhile()
+        make(*arguments)
+
+    if when == "before it looks":
+        monkeypatch.setattr(site_module, "discard_leftovers", made_meanwhile)
+    else:
+        monkeypatch.setattr(Durable, "create", late)
+    database = _site(tmp_path).database(0, FIRST)
+    assert [info.checkpoint for info in database.versions()] == [theirs]
+    with pytest.raises(FencedError):
+        database.open(0, 1)
+    close_site(tmp_path)
+    assert _names(home.parent) == ["0000"]
