@@ -64,9 +64,8 @@ class ConfiguredSite:
                 discard_leftovers(home, create.epoch)
                 try:
                     return WorkerDatabase.create(home, create, standbys=standbys)
-                except (
-                    ConfigError
-                ):  # another coordinator has made it meanwhile: its epoch says which of the two goes on
+                except ConfigError:
+                    # Another coordinator has made it meanwhile: its epoch says which of the two goes on.
                     if not home.exists():
                         raise
             return WorkerDatabase(home, standbys=standbys)

@@ -29,6 +29,7 @@ from dbsp.expr.types import (
     is_number,
     is_timestamp,
     meet,
+    type_of,
     typed,
 )
 from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, STRING, TIME, TIMESTAMP
@@ -139,7 +140,7 @@ def _fit_numbers(operands: Operands) -> tuple[Expression, ...] | None:
     args, target = meet(operands, cast_hint)
     if not is_decimal(target):
         return to_common(operands)
-    sources = [arg.dtype if isinstance(arg, Literal) else own for arg, own in zip(args, operands.types, strict=True)]
+    sources = [type_of(arg, own) for arg, own in zip(args, operands.types, strict=True)]
     return tuple(to_type(arg, source, as_decimal(source)) for arg, source in zip(args, sources, strict=True))
 
 
@@ -152,7 +153,7 @@ def _natural(arg: Expression, type_: pa.DataType | None) -> pa.DataType | None:
 
 def _scale(arg: Expression, own: pa.DataType | None) -> int:
     """How many decimal places an operand has."""
-    type_ = arg.dtype if isinstance(arg, Literal) else own
+    type_ = type_of(arg, own)
     return type_.scale if type_ is not None and is_decimal(type_) else 0
 
 
@@ -164,9 +165,7 @@ def _known(operands: Operands) -> tuple[tuple[Expression, ...], Types]:
     """The two arguments with constants typed: a constant beside a moment takes its type if it fits."""
     beside = next((type_ for type_ in operands.types if type_ is not None), None)
     args = typed(operands, beside)
-    left, right = (
-        arg.dtype if isinstance(arg, Literal) else own for arg, own in zip(args, operands.types, strict=True)
-    )
+    left, right = (type_of(arg, own) for arg, own in zip(args, operands.types, strict=True))
     return args, (left, right)
 
 
@@ -237,7 +236,7 @@ def _fit_exact(operands: Operands) -> tuple[Expression, ...]:
 
 def _fit_number(operands: Operands) -> tuple[Expression, ...]:
     args = typed(operands)
-    type_ = args[0].dtype if isinstance(args[0], Literal) else operands.types[0]
+    type_ = type_of(args[0], operands.types[0])
     signed = type_ == DURATION and operands.function in ("negate", "abs")
     if not (signed or is_number(type_)):
         raise operands.refuse("it is for numbers")

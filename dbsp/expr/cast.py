@@ -17,7 +17,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal, Operands, natural_type
 from dbsp.expr.halving import computed
 from dbsp.expr.type_names import spelled
-from dbsp.expr.types import adopt, is_decimal, is_float, is_integer, is_number, is_timestamp, meet, typed
+from dbsp.expr.types import adopt, is_decimal, is_float, is_integer, is_number, is_timestamp, meet, type_of, typed
 from dbsp.zset.fitting import to_decimal
 from dbsp.zset.schema import DATE, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_list, is_struct, is_supported
 
@@ -117,9 +117,7 @@ def to_type(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expres
 def to_common(operands: Operands) -> tuple[Expression, ...]:
     """All arguments in the one type in which they meet; `CircuitError` with the cast to write if there is none."""
     args, target = meet(operands, cast_hint)
-    sources = [
-        arg.dtype if isinstance(arg, Literal) else type_ for arg, type_ in zip(args, operands.types, strict=True)
-    ]
+    sources = [type_of(arg, type_) for arg, type_ in zip(args, operands.types, strict=True)]
     return tuple(to_type(arg, source, target) for arg, source in zip(args, sources, strict=True))
 
 
@@ -158,7 +156,8 @@ def _meant(args: tuple[Expression, ...], types: list[pa.DataType | None]) -> str
         return f'write a datetime.datetime without zone, or an ISO text such as "{_moment(right.value, utc=False)}"'
     if type_ == TIMESTAMP_UTC:
         return f'write a datetime.datetime with its zone, or an ISO text such as "{_moment(right.value, utc=True)}"'
-    return f"write {_number(right.value, type_)}, without quotes" if _number(right.value, type_) else ""
+    number = _number(right.value, type_)
+    return f"write {number}, without quotes" if number else ""
 
 
 def _moment(text: str, utc: bool) -> str:

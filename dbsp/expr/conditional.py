@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, branch_values, broadcast
+from dbsp.expr.expression import Call, Expression, Function, Operands, Rows, branch_values, broadcast
 from dbsp.expr.logic import scatter
 from dbsp.expr.outcomes import outcomes
-from dbsp.expr.types import typed
+from dbsp.expr.types import type_of, typed
 from dbsp.zset.schema import BOOL
 
 
@@ -27,7 +27,7 @@ def _fit_case(operands: Operands) -> tuple[Expression, ...]:
     values = _part(operands, [*range(1, last, 2), last])
     fitted_conditions = typed(conditions, BOOL)
     for arg, own in zip(fitted_conditions, conditions.types, strict=True):
-        if (arg.dtype if isinstance(arg, Literal) else own) != BOOL:
+        if type_of(arg, own) != BOOL:
             raise conditions.refuse("the first argument of when() is a condition, such as dbsp.col('x') > 0")
     fitted_values = to_common(values)
     pairs = zip(fitted_conditions, fitted_values[:-1], strict=True)

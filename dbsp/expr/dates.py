@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Expression, Function, Literal, Operands
+from dbsp.expr.expression import Expression, Function, Operands
 from dbsp.expr.names import nearest
 from dbsp.expr.temporal import naive
-from dbsp.expr.types import is_integer, is_timestamp, typed
+from dbsp.expr.types import is_integer, is_timestamp, type_of, typed
 from dbsp.zset.schema import DATE, INT64, STRING, TIMESTAMP
 
 BETWEEN = {
@@ -45,10 +45,6 @@ _REFUSED = {
 }
 
 
-def _type_of(arg: Expression, own: pa.DataType | None) -> pa.DataType:
-    return arg.dtype if isinstance(arg, Literal) else own
-
-
 def _is_date(type_: pa.DataType) -> bool:
     return type_ == DATE or is_timestamp(type_)
 
@@ -56,7 +52,7 @@ def _is_date(type_: pa.DataType) -> bool:
 def _fit_dates(operands: Operands) -> tuple[Expression, ...]:
     args = typed(operands)
     for arg, own in zip(args, operands.types, strict=True):
-        if not _is_date(_type_of(arg, own)):
+        if not _is_date(type_of(arg, own)):
             raise operands.refuse(f"it is for dates and timestamps: write {arg}.cast(dbsp.TIMESTAMP)")
     return args
 
@@ -80,7 +76,7 @@ def _fit_unit(operands: Operands) -> tuple[Expression, ...]:
 
 def _fit_integer(operands: Operands) -> tuple[Expression, ...]:
     (arg,) = args = typed(operands, INT64)
-    if not is_integer(_type_of(arg, operands.types[0])):
+    if not is_integer(type_of(arg, operands.types[0])):
         raise operands.refuse("an epoch is a whole number: cast to dbsp.INT64")
     return args
 
@@ -92,7 +88,7 @@ def _fit_bucket(operands: Operands) -> tuple[Expression, ...]:
     if not isinstance(origin, datetime.timedelta):
         raise CircuitError(f"an offset is a time span: offset={origin!r}", "write datetime.timedelta(minutes=1)")
     (arg,) = args = _fit_dates(operands)
-    if _type_of(arg, operands.types[0]) == DATE:
+    if type_of(arg, operands.types[0]) == DATE:
         raise operands.refuse(f"it is for timestamps: write {arg}.cast(dbsp.TIMESTAMP)")
     return args
 
@@ -111,7 +107,7 @@ def _fit_format(operands: Operands) -> tuple[Expression, ...]:
     if _DIRECTIVE.search(_split_at_offset(format_)[1]):
         raise CircuitError(f"strptime reads %z only at the end: format={format_!r}", "put what stands behind it before")
     args = typed(operands, STRING)
-    if _type_of(args[0], operands.types[0]) != STRING:
+    if type_of(args[0], operands.types[0]) != STRING:
         raise operands.refuse("it is for text")
     return args
 
@@ -124,13 +120,13 @@ def _split_at_offset(format_: str) -> tuple[str, str]:
     return format_, ""
 
 
-def _micros(values: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], pa.Array]:
+def micros_of(values: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], pa.Array]:
     """Microseconds since 1970 (nulls as 0), and where there is a value."""
     stamps = naive(values).cast(TIMESTAMP)
     return np.asarray(stamps.cast(INT64).fill_null(0)), pc.is_valid(stamps)
 
 
-def _again(micros: Any, valid: pa.Array, type_: pa.DataType) -> pa.Array:
+def moments_of(micros: Any, valid: pa.Array, type_: pa.DataType) -> pa.Array:
     """Microseconds as dates or timestamps."""
     made = pc.if_else(valid, pa.array(micros, INT64), pa.scalar(None, INT64))
     return made.cast(TIMESTAMP).cast(DATE, safe=False) if type_ == DATE else made.cast(type_)
@@ -146,19 +142,19 @@ def _months(micros: Any) -> tuple[Any, Any, Any]:
 
 def _add_months(values: pa.Array, count: int) -> pa.Array:
     """The same day of another month, or its last day where that month is shorter."""
-    micros, valid = _micros(values)
+    micros, valid = micros_of(values)
     months, day, rest = _months(micros)
     first = (months + count).view("datetime64[M]").astype("datetime64[D]").astype(np.int64)
     following = (months + count + 1).view("datetime64[M]").astype("datetime64[D]").astype(np.int64)
     days = np.minimum(first + day, following - 1)
-    return _again(days * 86_400 * MICROSECONDS + rest, valid, values.type)
+    return moments_of(days * 86_400 * MICROSECONDS + rest, valid, values.type)
 
 
 def _last_day(values: pa.Array) -> pa.Array:
-    micros, valid = _micros(values)
+    micros, valid = micros_of(values)
     months, _, _ = _months(micros)
     days = (months + 1).view("datetime64[M]").astype("datetime64[D]").astype(np.int64) - 1
-    return _again(days * 86_400 * MICROSECONDS, valid, DATE)
+    return moments_of(days * 86_400 * MICROSECONDS, valid, DATE)
 
 
 def _diff(start: Any, end: Any, unit: str) -> Any:
@@ -173,7 +169,7 @@ def _diff(start: Any, end: Any, unit: str) -> Any:
 
 
 def _epoch(values: pa.Array, unit: str) -> pa.Array:
-    micros, valid = _micros(values)
+    micros, valid = micros_of(values)
     counted = np.floor_divide(micros, MICROSECONDS // PER_SECOND[unit])
     return pc.if_else(valid, pa.array(counted, INT64), pa.scalar(None, INT64))
 
@@ -184,9 +180,9 @@ def _from_epoch(values: pa.Array, unit: str) -> pa.Array:
 
 def _bucket(values: pa.Array, size: datetime.timedelta, offset: datetime.timedelta) -> pa.Array:
     """The start of the bucket; buckets begin at 1970 plus the offset."""
-    micros, valid = _micros(values)
+    micros, valid = micros_of(values)
     width, shift = (span // datetime.timedelta(microseconds=1) for span in (size, offset))
-    return _again((micros - shift) // width * width + shift, valid, values.type)
+    return moments_of((micros - shift) // width * width + shift, valid, values.type)
 
 
 def _grain_s(format_: str) -> int:
@@ -199,7 +195,7 @@ def _grain_s(format_: str) -> int:
 
 def _strftime(values: pa.Array, format_: str) -> pa.Array:
     """Text once per different moment, as far as the format tells moments apart: formatting costs most of a microsecond."""
-    micros, valid = _micros(values)
+    micros, valid = micros_of(values)
     grain = _grain_s(format_)
     moments = pc.dictionary_encode(pa.array(np.floor_divide(micros, MICROSECONDS * grain), INT64))
     seconds = pc.multiply(moments.dictionary, grain).cast(pa.timestamp("s"))

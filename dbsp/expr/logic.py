@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, Rows, Subset, broadcast
+from dbsp.expr.expression import Call, Expression, Function, Operands, Rows, Subset, broadcast
 from dbsp.expr.type_names import spelled
-from dbsp.expr.types import adopt, is_float, typed
+from dbsp.expr.types import adopt, is_float, type_of, typed
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.schema import BOOL, is_scalar
 
@@ -95,7 +95,7 @@ GREATER_EQUAL = _comparison("greater_equal", pc.greater_equal, ">=")
 def _fit_bools(operands: Operands) -> tuple[Expression, ...]:
     args = typed(operands, BOOL)
     for arg, own in zip(args, operands.types, strict=True):
-        type_ = arg.dtype if isinstance(arg, Literal) else own
+        type_ = type_of(arg, own)
         if type_ != BOOL:
             raise operands.refuse(f"& | ~ join conditions: write a comparison, such as ({arg} != …), in brackets")
     return args
@@ -147,7 +147,7 @@ IS_NOT_NULL = Function(
 
 def _fit_is_in(operands: Operands) -> tuple[Expression, ...]:
     (arg,) = typed(operands)
-    source = arg.dtype if isinstance(arg, Literal) else operands.types[0]
+    source = type_of(arg, operands.types[0])
     for value in operands.options[0]:
         if adopt(value, source) is None:
             raise CircuitError(

@@ -14,14 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.cast import cast_hint, to_common, to_type
-from dbsp.expr.expression import Expression, Function, Literal, Operands
+from dbsp.expr.expression import Expression, Function, Operands
 from dbsp.expr.logic import EQUAL, GREATER, LESS
-from dbsp.expr.types import is_float, is_integer, is_number, meet, typed
+from dbsp.expr.types import is_float, is_integer, is_number, meet, type_of, typed
 from dbsp.zset.schema import BOOL, FLOAT64, INT64
-
-
-def _type_of(arg: Expression, own: pa.DataType | None) -> pa.DataType:
-    return arg.dtype if isinstance(arg, Literal) else own
 
 
 def _fit_floats(operands: Operands) -> tuple[Expression, ...]:
@@ -29,7 +25,7 @@ def _fit_floats(operands: Operands) -> tuple[Expression, ...]:
     args = typed(operands)
     fitted = []
     for arg, own in zip(args, operands.types, strict=True):
-        type_ = _type_of(arg, own)
+        type_ = type_of(arg, own)
         if not is_number(type_):
             raise operands.refuse("it is for numbers")
         fitted.append(to_type(arg, type_, FLOAT64))
@@ -38,14 +34,14 @@ def _fit_floats(operands: Operands) -> tuple[Expression, ...]:
 
 def _fit_sign(operands: Operands) -> tuple[Expression, ...]:
     (arg,) = args = typed(operands)
-    if not is_number(_type_of(arg, operands.types[0])):
+    if not is_number(type_of(arg, operands.types[0])):
         raise operands.refuse("it is for numbers")
     return args
 
 
 def _fit_float(operands: Operands) -> tuple[Expression, ...]:
     (arg,) = args = typed(operands, FLOAT64)
-    if not is_float(_type_of(arg, operands.types[0])):
+    if not is_float(type_of(arg, operands.types[0])):
         raise operands.refuse("it is for floats: other numbers are always finite")
     return args
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
-from dbsp.expr.expression import Expression, Function, Literal, Operands
-from dbsp.expr.types import typed
+from dbsp.expr.expression import Expression, Function, Operands
+from dbsp.expr.types import type_of, typed
 from dbsp.zset.schema import BOOL, INT64, STRING
 
 CONSTANT = (
@@ -24,7 +24,7 @@ def fit_text(operands: Operands) -> tuple[Expression, ...]:
     """All arguments are text."""
     args = typed(operands, STRING)
     for arg, own in zip(args, operands.types, strict=True):
-        if (arg.dtype if isinstance(arg, Literal) else own) != STRING:
+        if type_of(arg, own) != STRING:
             raise operands.refuse(f"it is for text: write {arg}.cast(dbsp.STRING)")
     return args
 

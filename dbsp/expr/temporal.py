@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
-from dbsp.expr.expression import Expression, Function, Literal, Operands
+from dbsp.expr.expression import Expression, Function, Operands
 from dbsp.expr.names import nearest
-from dbsp.expr.types import is_timestamp, typed
+from dbsp.expr.types import is_timestamp, type_of, typed
 from dbsp.zset.schema import DATE, INT64, TIME, TIMESTAMP, TIMESTAMP_UTC
 
 DATE_UNITS = ("year", "quarter", "month", "week", "day")
@@ -25,7 +25,7 @@ def naive(values: pa.Array) -> pa.Array:
 
 def _fit_part(operands: Operands) -> tuple[Expression, ...]:
     args = typed(operands)
-    type_ = args[0].dtype if isinstance(args[0], Literal) else operands.types[0]
+    type_ = type_of(args[0], operands.types[0])
     of_date = operands.function not in ("hour", "minute", "second", "microsecond")
     if not (is_timestamp(type_) or type_ == (DATE if of_date else TIME)):
         kinds = "dates and timestamps" if of_date else "times and timestamps"
@@ -38,7 +38,7 @@ def _fit_truncate(operands: Operands) -> tuple[Expression, ...]:
     if not isinstance(unit, str):
         raise CircuitError(f"the unit is a constant text: unit={unit!r}", 'such as .truncate("day")')
     args = typed(operands)
-    type_ = args[0].dtype if isinstance(args[0], Literal) else operands.types[0]
+    type_ = type_of(args[0], operands.types[0])
     units = {DATE: DATE_UNITS, TIME: TIME_UNITS}.get(type_, (*DATE_UNITS, *TIME_UNITS) if is_timestamp(type_) else ())
     if not units:
         raise operands.refuse(f"it is for dates, times and timestamps: write {args[0]}.cast(dbsp.TIMESTAMP)")

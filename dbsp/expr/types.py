@@ -46,6 +46,11 @@ def is_timestamp(type_: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(type_))
 
 
+def type_of(arg: Expression, own: pa.DataType | None) -> Any:
+    """An operand's type: a constant's is the one it was given, that of anything else is its own."""
+    return arg.dtype if isinstance(arg, Literal) else own
+
+
 def common_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The narrowest integer type that holds both; None for uint64 with a signed type."""
     signed = pa.types.is_signed_integer(left), pa.types.is_signed_integer(right)

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
-from dbsp.expr.expression import Expression, Function, Literal, Operands
+from dbsp.expr.dates import micros_of, moments_of
+from dbsp.expr.expression import Expression, Function, Operands
 from dbsp.expr.names import nearest
-from dbsp.expr.temporal import naive
-from dbsp.expr.types import is_timestamp, typed
+from dbsp.expr.types import is_timestamp, type_of, typed
 from dbsp.zset.schema import INT64, TIMESTAMP, TIMESTAMP_UTC
 
 SECOND = 1_000_000
@@ -34,7 +34,7 @@ Micros = np.ndarray[Any, np.dtype[np.int64]]
 def _fit(operands: Operands) -> tuple[Expression, ...]:
     (zone,) = operands.options
     args = typed(operands)
-    type_ = args[0].dtype if isinstance(args[0], Literal) else operands.types[0]
+    type_ = type_of(args[0], operands.types[0])
     if not is_timestamp(type_):
         raise operands.refuse(f"it is for timestamps: write {args[0]}.cast(dbsp.TIMESTAMP)")
     if operands.function == "from_zone" and type_ == TIMESTAMP_UTC:
@@ -90,35 +90,29 @@ def _table(zone: str, micros: Micros) -> tuple[Micros, Micros]:
     return pairs[:, 0], pairs[:, 1]
 
 
-def _micros(values: pa.Array) -> Micros:
-    """Microseconds since 1970, nulls as 0."""
-    return np.asarray(naive(values).cast(INT64).fill_null(0))
-
-
-def _shifted(micros: Micros, by: Micros, values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Moments, null where the value is."""
-    moved = pc.add_checked(pa.array(micros, INT64), pa.array(by, INT64))
-    return pc.if_else(pc.is_valid(values), moved, pa.scalar(None, INT64)).cast(type_)
-
-
 def _in_zone(values: pa.Array, zone: str) -> pa.Array:
-    micros = _micros(values)
+    micros, valid = micros_of(values)
     since, ahead = _table(zone, micros)
-    return _shifted(micros, ahead[np.searchsorted(since, micros, side="right") - 1], values, TIMESTAMP)
+    return moments_of(_shifted(micros, ahead[np.searchsorted(since, micros, side="right") - 1]), valid, TIMESTAMP)
+
+
+def _shifted(micros: Micros, by: Micros) -> Micros:
+    """The sum; `ArrowInvalid` where it is no moment any more."""
+    return np.asarray(pc.add_checked(pa.array(micros, INT64), pa.array(by, INT64)))
 
 
 def _from_zone(values: pa.Array, zone: str) -> pa.Array:
     """Clocks that go back show some times twice: the first is meant. Those that they skip were never."""
-    micros = _micros(values)
+    micros, valid = micros_of(values)
     since, ahead = _table(zone, micros)
     before = np.append(ahead[:1], ahead[:-1])
     at = np.searchsorted(since + np.maximum(before, ahead), micros, side="right") - 1
     following = np.minimum(at + 1, len(since) - 1)
-    skipped = (micros >= since[following] + ahead[at]) & (at < following) & np.asarray(pc.is_valid(values))
+    skipped = (micros >= since[following] + ahead[at]) & (at < following) & np.asarray(valid)
     if skipped.any():
         shown = micros[skipped][:1].view("datetime64[us]")[0]
         raise pa.ArrowInvalid(f"the clocks skipped this time: zone={zone} time={shown}")
-    return _shifted(micros, -ahead[at], values, TIMESTAMP_UTC)
+    return moments_of(_shifted(micros, -ahead[at]), valid, TIMESTAMP_UTC)
 
 
 IN_ZONE = Function(name="in_zone", fit=_fit, result=lambda *_: TIMESTAMP, compute=_in_zone, text="{0}.in_zone({1})")

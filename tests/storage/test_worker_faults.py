@@ -336,7 +336,7 @@ STOPPED_WRITER = """
         database.commit(2, checkpoint(1, 2))
     else:
         type(database._both()[0]).hold = stop
-        run_step(database, 1, 1, [((7, "zombie"), 1)])
+        run_step(database, 1, int(args[2]), [((7, "zombie"), 1)])
     """
 
 
@@ -345,7 +345,7 @@ STOPPED_WRITER = """
 def test_a_writer_stopped_inside_a_transaction_is_ended(tmp_path: Path, side: str) -> None:
     """Without the kill, raising the epoch would wait for LMDB's lock for ever."""
     filled(tmp_path / "w").close()
-    zombie = child(STOPPED_WRITER, str(tmp_path / "w"), side)
+    zombie = child(STOPPED_WRITER, str(tmp_path / "w"), side, "1")
     assert said(zombie) == "inside"
     database = WorkerDatabase(tmp_path / "w", chunk_bytes_max=CHUNK_BYTES)
     database.raise_epoch(2)
@@ -354,18 +354,6 @@ def test_a_writer_stopped_inside_a_transaction_is_ended(tmp_path: Path, side: st
     assert database.open(1, 2) == checkpoint(1, 1)
     run_step(database, 2, 1, [((8, "new"), 1)])
     database.close()
-
-
-STOPPED_STEP = """
-    import os, signal
-    database = WorkerDatabase(args[0], chunk_bytes_max=CHUNK_BYTES)
-    database.attach(1)
-    def stop(*more):
-        print("inside", flush=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
-    type(database._both()[0]).hold = stop
-    run_step(database, 1, 2, [((7, "zombie"), 1)])
-    """
 
 
 @dataclass(frozen=True)
@@ -389,7 +377,7 @@ def test_a_copy_that_waits_for_a_stopped_step_ends_with_it(tmp_path: Path, monke
     database = filled(tmp_path / "w")
     run_step(database, 1, 1, [((8, "new"), 1)])
     database.pin(2, checkpoint(1, 2))
-    zombie = child(STOPPED_STEP, str(tmp_path / "w"))
+    zombie = child(STOPPED_WRITER, str(tmp_path / "w"), "scratch", "2")
     assert said(zombie) == "inside"
     site: Any = OneDatabase(database)
     runtime = inprocess.InProcessRuntime(tasks.Work(site=site, plan=make_plan(plain_circuit()), run="run"))
