@@ -4,6 +4,7 @@ Invariants kept here:
 - An environment appears under its name only when its first commit is on disk (temporary folder, commit, fsync, rename, fsync).
 - A missing, empty, truncated or foreign data file is a `DataError` that names it; nothing is ever started empty in its place.
 - Every commit is synced (LMDB's default flags); a reader in another process sees whole transactions only.
+- Closing waits for the transactions that other threads have begun; after it a transaction is refused, never begun.
 
 LMDB forbids opening one file twice in a process, so handles are shared through a table keyed by process and file; that
 table is the only module-level state. Left out: what is stored (the logs' business). Source: design sections 6 and 7.
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 import lmdb
 import lmdb.verify
 
-from dbsp.errors import CapacityError, ConfigError, DataError
+from dbsp.errors import CapacityError, ConfigError, DataError, UnavailableError
 from dbsp.formats import check_format, check_name
 from dbsp.processes import Writers
 
@@ -53,6 +54,7 @@ class Environment:
         self._turn = threading.Condition()
         self._active = 0
         self._resizing = False
+        self._closed = False
         self._writers = Writers(path)
         self._env = lmdb.open(
             str(path),
@@ -110,6 +112,7 @@ class Environment:
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: not self._resizing)
+                self._refuse_closed()
                 self._active += 1
             try:
                 if not write:
@@ -123,6 +126,11 @@ class Environment:
                 self._leave()
                 raise DataError(f"the log file cannot be read: file={_data_file(self.path)} error={error}") from error
 
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            hint = "the service that had it open has ended: start it again"
+            raise UnavailableError(f"the log is closed: file={_data_file(self.path)}", hint)
+
     def _leave(self) -> None:
         with self._turn:
             self._active -= 1
@@ -132,6 +140,7 @@ class Environment:
         """Set the map's size (0: what another process made it) while no transaction of this process is open."""
         with self._turn:
             self._turn.wait_for(lambda: not self._resizing)
+            self._refuse_closed()
             self._resizing = True
             self._turn.wait_for(lambda: self._active == 0)
             try:
@@ -145,7 +154,10 @@ class Environment:
                 self._turn.notify_all()
 
     def close_handle(self) -> None:
-        """Close the file; called by the last `release`."""
+        """Close the file when nobody reads or writes it any more; called by the last `release`."""
+        with self._turn:
+            self._closed = True
+            self._turn.wait_for(lambda: not self._resizing and self._active == 0)
         self._writers.forget()
         self._env.close()
 

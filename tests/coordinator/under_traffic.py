@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.service import Service
+from dbsp.errors import UnavailableError
 from dbsp.io import EmbeddedStepLog, read_outputs
 from dbsp.logs import StepRecord
 from dbsp.skips import MIGRATE
@@ -61,14 +62,19 @@ def names(draw: random.Random, count: int) -> pa.Table:
 
 @contextmanager
 def traffic(service: Service, seed: int) -> Iterator[list[Any]]:
-    """Rows come and go until the block ends; the positions they got."""
+    """Rows come and go until the block ends, or the service does; the positions they got."""
     over, positions, draw = threading.Event(), list[Any](), random.Random(seed)
 
     def pushing() -> None:
         while not over.wait(0.002):
-            positions.append(service.push("orders", orders(draw, 60), delete=draw.random() < 0.2))
-            if draw.random() < 0.2:
-                positions.append(service.push("names", names(draw, 5), delete=draw.random() < 0.3))
+            try:
+                positions.append(service.push("orders", orders(draw, 60), delete=draw.random() < 0.2))
+                if draw.random() < 0.2:
+                    positions.append(service.push("names", names(draw, 5), delete=draw.random() < 0.3))
+            except UnavailableError:
+                if not service.snapshot.ended:
+                    raise
+                return
 
     service.push("names", names(draw, 200))
     service.wait_until_processed(service.push("orders", orders(draw, 3000)), 60)

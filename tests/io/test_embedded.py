@@ -19,7 +19,7 @@ import lmdb
 import numpy as np
 import pytest
 
-from dbsp.errors import ConfigError, DataError, FencedError
+from dbsp.errors import ConfigError, DataError, FencedError, UnavailableError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog, Incoming, Producer, Push, read_outputs
 from dbsp.io.environment import check_data_file
 from dbsp.logs import Range
@@ -251,6 +251,40 @@ class _Pipe:
 
     def put(self, value: int) -> None:
         self.answers.send(value)
+
+
+def test_a_log_closed_while_others_push_refuses_them_and_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+    with closing(open_input(tmp_path)) as log:
+        log.append("t", make_push([0]))  # made before the rounds, so that they only open
+    acknowledged, refused, came = [0], list[str](), threading.Condition()
+
+    def pushing(log: EmbeddedInputLog, first: int) -> None:
+        try:
+            for number in range(first, first + 100_000):
+                log.append("t", make_push([number]))
+                with came:
+                    acknowledged.append(number)
+                    came.notify()
+                assert log.ends()["t", 0] > 0
+        except UnavailableError as error:
+            refused.append(str(error))
+
+    for round_ in range(20):
+        log = open_input(tmp_path)
+        threads = [threading.Thread(target=pushing, args=(log, (3 * round_ + k + 1) * 100_000)) for k in range(3)]
+        wanted = len(acknowledged) + 10
+        for thread in threads:
+            thread.start()
+        with came:
+            came.wait_for(lambda wanted=wanted: len(acknowledged) >= wanted)
+        log.close()
+        for thread in threads:
+            thread.join()
+    assert len(refused) == 60
+    assert {message.split(":")[0] for message in refused} == {"the log is closed"}
+    with closing(open_input(tmp_path)) as log:
+        rows = ids(log, 0, log.ends()["t", 0])
+    assert sorted(rows) == sorted(acknowledged)
 
 
 def test_another_process_reads_what_is_appended_meanwhile_though_the_map_grew(tmp_path: Path) -> None:
