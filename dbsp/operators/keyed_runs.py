@@ -14,6 +14,7 @@ from dbsp.zset.equality import equal_columns
 from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels import run_starts, sort_words
 from dbsp.zset.order import sort_columns
+from dbsp.zset.runs import lengths
 
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -28,10 +29,14 @@ class KeyedRuns:
     key_hash: Words
 
     @property
+    def lengths(self) -> Positions:
+        """How many rows each run has."""
+        return lengths(self.starts, len(self.order))
+
+    @property
     def last(self) -> Positions:
         """The row at the end of each run."""
-        ends = np.append(self.starts[1:], len(self.order)) - 1
-        return np.asarray(self.order[ends])
+        return np.asarray(self.order[self.starts + self.lengths - 1])
 
 
 def keyed_runs(keys: Sequence[pa.Array], within: Words) -> KeyedRuns:

@@ -21,7 +21,8 @@ from dbsp.trace.rows import empty
 from dbsp.zset.batch import Batch, concat, merge, rearrange
 from dbsp.zset.equality import equal_rows
 from dbsp.zset.hashing import hash_decides
-from dbsp.zset.kernels import equal_ranges, expand_ranges, lower_bounds
+from dbsp.zset.kernels import equal_ranges, expand_ranges, lower_bounds, run_starts
+from dbsp.zset.runs import begins, lengths
 from dbsp.zset.schema import Arrangement
 
 U64 = npt.NDArray[np.uint64]
@@ -131,7 +132,7 @@ def _first_rows(
     sides = 1 if delta is None else 2
     if len(key_hash) == 0:
         return [(np.empty(0, np.int64), empty(arrangement))] * sides
-    starts = np.flatnonzero(np.concatenate([[True], key_hash[1:] != key_hash[:-1]]))
+    starts = run_starts(key_hash)
     ends = np.append(starts[1:], len(key_hash))
     asked = _Queries(hashes=key_hash[starts], low=starts, high=ends, keys=keys)
     active = np.arange(len(starts))
@@ -256,9 +257,8 @@ def _shared(known: _Trusted, names: Sequence[str]) -> I64:
     """Keys of one hash whose trusted rows show more than one key."""
     if len(known.key) == 0:
         return np.empty(0, np.int64)
-    starts = np.flatnonzero(np.concatenate([[True], known.key[1:] != known.key[:-1]]))
-    lengths = np.diff(np.append(starts, len(known.key)))
-    leader = np.repeat(starts, lengths)
+    starts = np.flatnonzero(begins(known.key))
+    leader = np.repeat(starts, lengths(starts, len(known.key)))
     same = equal_rows(known.rows, leader, known.rows, np.arange(len(known.key)), names)
     return np.unique(known.key[~same])
 

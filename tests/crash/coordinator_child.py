@@ -1,11 +1,15 @@
 """The coordinator's process for the crash tests: the real service, with a point where it kills itself.
 
-`python coordinator_child.py pipeline.toml [part.method:before|after:n]` kills itself with SIGKILL at the n-th call of a method of
-the runtime, the logs or the ledger. The product knows nothing of this: the parts are wrapped on their way in.
+`Child(pipeline.toml, "part.method:before|after:n", out)` kills itself with SIGKILL at the n-th call of a method of the runtime,
+the logs or the ledger. The product knows nothing of this: the parts are wrapped on their way in.
+
+A child is forked from a server that has imported the service and done nothing else, since the tests start some eighty of them and
+imports would take most of a start. The command itself is started by `tests.coordinator.shop` and `tests.kafka.shop`.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -42,15 +46,47 @@ class Deadly:
         return call
 
 
-def main() -> None:
-    point = sys.argv[2] if len(sys.argv) > 2 else ""
+def _serve(pipeline: Path, point: str, out: Path) -> None:
+    """In the child: lead a session of its own, as a command does, and run the service until it ends."""
+    os.setsid()
+    with out.open("ab") as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
 
     def serve() -> None:
-        config = load_config(Path(sys.argv[1]))
-        sys.exit(run(config, progress=False, wrap=lambda name, part: Deadly(name, part, point)))
+        sys.exit(run(load_config(pipeline), progress=False, wrap=lambda name, part: Deadly(name, part, point)))
 
     sys.exit(guarded(serve))
 
 
-if __name__ == "__main__":
-    main()
+class Child:
+    """One such process; as much of `subprocess.Popen` as the tests need."""
+
+    def __init__(self, pipeline: Path, point: str, out: Path) -> None:
+        """Start it; what it says is added to `out`."""
+        self._process = _SERVER.Process(target=_serve, args=(pipeline, point, out), daemon=True)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    def poll(self) -> int | None:
+        """Its exit code once it has ended, negative for a signal."""
+        return self._process.exitcode
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Its exit code, when it has ended."""
+        self._process.join(timeout_s)
+        code = self.poll()
+        assert code is not None, f"it did not end: pid={self.pid} timeout_s={timeout_s}"
+        return code
+
+    def kill(self) -> None:
+        """End its whole session."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:  # it has ended, or has not come so far as to lead a session
+            self._process.kill()
+
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload([__name__])

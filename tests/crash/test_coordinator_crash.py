@@ -11,8 +11,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -40,10 +38,10 @@ from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
 from tests.coordinator.shop import settings_text
 from tests.coordinator.under_traffic import without_moves
+from tests.crash.coordinator_child import Child
 
 pytestmark = pytest.mark.crash
 
-CHILD = Path(__file__).with_name("coordinator_child.py")
 CIRCUIT = """
 import dbsp
 from dbsp import col, count
@@ -116,7 +114,7 @@ class Pipeline:
         self.folder, self.random = folder, random.Random(seed)
         (folder / "circuit.py").write_text(CIRCUIT)
         (folder / "pipeline.toml").write_text(SETTINGS)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Child | None = None
         self.sequence = 0
         self.orders: dict[int, tuple[str, int]] = {}
         self.names: dict[str, str] = {}
@@ -126,11 +124,7 @@ class Pipeline:
         return self.folder / "data"
 
     def start(self, point: str = "") -> None:
-        with (self.folder / "out").open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, str(CHILD), str(self.folder / "pipeline.toml"), point],
-                stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
+        self.process = Child(self.folder / "pipeline.toml", point, self.folder / "out")
 
     def dead(self) -> bool:
         return self.process is None or self.process.poll() is not None
@@ -141,7 +135,7 @@ class Pipeline:
 
     def kill(self) -> None:
         assert self.process is not None
-        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
 
     def said(self) -> str:
@@ -168,7 +162,9 @@ class Pipeline:
                 if self.dead():
                     return None
                 time.sleep(0.02)  # polling a process that has no other way to say that it listens
-        raise AssertionError(f"no answer: address={read_address(self.data)} pid={self.process} {self.said()}")
+        raise AssertionError(
+            f"no answer: address={read_address(self.data)} child={self.process and self.process.pid} {self.said()}"
+        )
 
     def push(self, rows_max: int = 200) -> bool:
         """Push a batch, the same one again until it is acknowledged; False if the process died meanwhile."""
@@ -279,7 +275,7 @@ def finish(run: Pipeline) -> set[str]:
     assert {view: sorted(rows) for view, rows in found.items()} == {v: sorted(rows) for v, rows in expected.items()}
     assert found == expected
     assert run.process is not None
-    run.process.send_signal(signal.SIGTERM)
+    os.kill(run.process.pid, signal.SIGTERM)
     assert run.wait_dead() == 0, run.said()
     return compare_with_golden(run)
 

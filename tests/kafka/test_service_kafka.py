@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import closing
@@ -23,11 +21,11 @@ from dbsp.errors import ConfigError
 from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import delete_below, ensure_topic
+from tests.crash.coordinator_child import Child
 from tests.kafka.topics import messages, send, weighted
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash]
 
-CHILD = Path(__file__).parents[1] / "crash" / "coordinator_child.py"
 CIRCUIT = """
 import dbsp
 from dbsp import count
@@ -62,7 +60,7 @@ port = 0
 """)
 
 
-def ask(folder: Path, process: subprocess.Popen[bytes], method: str, path: str) -> Any:
+def ask(folder: Path, process: Child, method: str, path: str) -> Any:
     """An answer of the living process, or None."""
     found = read_address(folder / "data")
     if found.get("pid") != process.pid:
@@ -127,9 +125,7 @@ def test_every_result_once(settings: KafkaSettings, tmp_path: Path) -> None:
     orders: dict[int, tuple[str, int]] = {}
     sent = 0
     for point in POINTS:
-        with (tmp_path / "out").open("ab") as out:
-            command = [sys.executable, str(CHILD), str(tmp_path / "pipeline.toml"), point]
-            process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+        process = Child(tmp_path / "pipeline.toml", point, tmp_path / "out")
         try:
             limit = time.monotonic() + 90
             while process.poll() is None:
@@ -147,7 +143,7 @@ def test_every_result_once(settings: KafkaSettings, tmp_path: Path) -> None:
                 if status is not None and sum(place["offset"] for place in status["processed"]) == sent:
                     ask(tmp_path, process, "POST", "/v1/stop")
                     assert process.wait(60) == 0
-            assert process.returncode == (-signal.SIGKILL if point else 0), (tmp_path / "out").read_text()[-2000:]
+            assert process.poll() == (-signal.SIGKILL if point else 0), (tmp_path / "out").read_text()[-2000:]
         finally:
             process.kill()
             process.wait()

@@ -58,8 +58,7 @@ class PairForm:
         """The bins of every group's pairs, summed."""
         keys = key_columns(batch, self.keys.names)
         runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
-        lengths = np.diff(np.append(runs.starts, len(batch)))
-        room = 1 + int(np.minimum(lengths * _BINS_OF_A_PAIR, variances.SLOTS).sum())
+        room = 1 + int(np.minimum(runs.lengths * _BINS_OF_A_PAIR, variances.SLOTS).sum())
         group, bins, sums = np.empty(room, np.int64), np.empty(room, np.int16), np.empty((room, _SUMS), np.int64)
         columns = [batch.column(name) for name in (self.x, self.y)]
         valid = np.ones(len(batch), np.bool_)

@@ -24,6 +24,7 @@ from dbsp.operators.operator import State
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import is_bytes, is_decimal
 from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.runs import begins
 from dbsp.zset.schema import Arrangement, OrderBy
 
 
@@ -71,9 +72,8 @@ def first_rows(spine: Spine, groups: Batch, order: tuple[OrderBy, ...]) -> tuple
 def _first(group: Positions, found: Batch, order: tuple[OrderBy, ...]) -> tuple[Positions, Batch]:
     """The first row of positive weight of each group, of rows in order of (group, order code)."""
     sequence = settled(group, found, order, np.flatnonzero(found.weight > 0))
-    of = group[sequence]
-    first = np.flatnonzero(np.concatenate([[True], of[1:] != of[:-1]])) if len(of) else of
-    return of[first], found.take(sequence[first])
+    first = sequence[begins(group[sequence])]
+    return group[first], found.take(first)
 
 
 def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives: str) -> pa.Array:

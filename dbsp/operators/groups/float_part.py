@@ -50,8 +50,7 @@ class FloatForm:
         """The bins of every group's values, summed."""
         keys = key_columns(batch, self.keys.names)
         runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
-        lengths = np.diff(np.append(runs.starts, len(batch)))
-        room = 1 + int(np.minimum(lengths * 4 * len(self.columns), floats.SLOTS).sum())
+        room = 1 + int(np.minimum(runs.lengths * 4 * len(self.columns), floats.SLOTS).sum())
         group, bins, sums = (
             np.empty(room, np.int64),
             np.empty(room, np.int16),

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dbsp.zset.batch import Batch
+from dbsp.zset.kernels import run_starts
 from dbsp.zset.order import order_codes
+from dbsp.zset.runs import lengths
 from dbsp.zset.schema import OrderBy
 from dbsp.zset.sorted_keys import keys_agree, sorted_keys
 
@@ -37,8 +39,8 @@ def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch
     hashes, order = sorted_keys(arrays, len(rows))
     if not keys_agree(arrays, hashes, order):
         return rows
-    starts = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]]))
-    sizes = np.diff(np.append(starts, len(rows)))
+    starts = run_starts(hashes)
+    sizes = lengths(starts, len(rows))
     stays = np.zeros(len(rows), np.bool_)
     for by in orders:
         codes = order_codes(rows.column(by.column), by).take(order)

@@ -28,6 +28,7 @@ from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values, gather, value_view
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.order import sort_rows
+from dbsp.zset.runs import begins
 from dbsp.zset.schema import INT64, Arrangement, Column, OrderBy, Schema
 
 Counts = npt.NDArray[np.int64]
@@ -105,7 +106,7 @@ class ModePart(ValuePart):
         rows = Batch(schema=schema, columns=each, weights=np.ones((len(group), 1), np.int64))
         rows = rows.take(sort_rows(rows, (OrderBy(_GROUP), *self.order, OrderBy(_PLACE))))
         group = np.array(value_view(rows.columns[0]))
-        first = np.flatnonzero(np.append(np.ones(min(1, len(group)), np.bool_), group[1:] != group[:-1]))
+        first = np.flatnonzero(begins(group))
         best = rows.take(first)
         former = value_view(best.column(_PLACE)) == 2  # noqa: PLR2004 (the place of what was)
         return _One(

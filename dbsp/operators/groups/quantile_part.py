@@ -39,6 +39,7 @@ from dbsp.zset.arrays import canonical_floats, gather, is_decimal
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.kernels import scatter_add
 from dbsp.zset.order import not_above
+from dbsp.zset.runs import begins, ends, lengths
 from dbsp.zset.schema import FLOAT64, Arrangement, OrderBy
 
 Counts = npt.NDArray[np.int64]
@@ -294,9 +295,8 @@ class _Heaps:
 def _running(group: Positions, weight: Counts) -> Counts:
     """The sum of weights up to and with each row within its group; rows are sorted by group."""
     total = np.cumsum(weight)
-    starts = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]])) if len(group) else group
-    lengths = np.diff(np.append(starts, len(group)))
-    return np.asarray(total - np.repeat(total[starts] - weight[starts], lengths))
+    starts = np.flatnonzero(begins(group))
+    return np.asarray(total - np.repeat(total[starts] - weight[starts], lengths(starts, len(group))))
 
 
 def _prefix(group: Positions, wanted: Mask) -> Mask:
@@ -307,9 +307,7 @@ def _prefix(group: Positions, wanted: Mask) -> Mask:
 def _last_of(group: Positions, among: Mask) -> Positions:
     """The last row of each group among some."""
     rows = np.flatnonzero(among)
-    if len(rows) == 0:
-        return rows
-    return np.asarray(rows[np.append(group[rows][1:] != group[rows][:-1], True)])
+    return np.asarray(rows[ends(group[rows])])
 
 
 def _first_after(group: Positions, moving: Mask) -> Positions:

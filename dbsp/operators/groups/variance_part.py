@@ -49,8 +49,7 @@ class VarianceForm:
         """The bins of every group's values, summed."""
         keys = key_columns(batch, self.keys.names)
         runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
-        lengths = np.diff(np.append(runs.starts, len(batch)))
-        room = 1 + int(np.minimum(lengths * 16, variances.SLOTS).sum())
+        room = 1 + int(np.minimum(runs.lengths * 16, variances.SLOTS).sum())
         group, bins, sums = np.empty(room, np.int64), np.empty(room, np.int16), np.empty((room, 2), np.int64)
         array = batch.column(self.column)
         valid = valid_rows(array)

@@ -13,10 +13,8 @@ together again; an empty one goes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dbsp.operators.groups.part import of_same_keys
 from dbsp.operators.order.summaries import Summaries, Summing
@@ -27,6 +25,7 @@ from dbsp.zset.arrays import from_values, value_view
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.kernels import expand_ranges
 from dbsp.zset.kernels.ranges import cut_ranges
+from dbsp.zset.runs import begins, lengths
 from dbsp.zset.schema import UINT64, Arrangement, Column, OrderBy, Schema
 
 BLOCK_ROWS, BLOCK_SLOTS = 256, 256
@@ -99,23 +98,16 @@ def cut(blocks: Blocks, part: I64, codes: U64, rows: int) -> Pieces:
     """Cut whole blocks into those that begin with so many rows, given the partition and the code of each, sorted by both."""
     number, size = blocks.number(part, codes), len(part)
     at = np.arange(size)
-    begins = _differs(number)
-    fresh = begins | _differs(codes)
-    start = np.maximum.accumulate(np.where(begins, at, 0))
+    opens = begins(number)
+    fresh = begins(number, codes)
+    start = np.maximum.accumulate(np.where(opens, at, 0))
     tied = np.maximum.accumulate(np.where(fresh, at, 0))
-    length = np.diff(np.append(np.flatnonzero(begins), size))[np.cumsum(begins) - 1]
+    length = lengths(np.flatnonzero(opens), size)[np.cumsum(opens) - 1]
     piece = np.where(length >= 2 * rows, (tied - start) // rows, 0)
-    opens = begins | _differs(piece)
-    first = np.flatnonzero(opens)
+    cuts = begins(number, piece)
+    first = np.flatnonzero(cuts)
     inner, outer = codes[first], blocks.around(part[first], codes[first])[0]
-    return Pieces(part=part[first], start=np.where(begins[first], outer, inner), of_rows=np.cumsum(opens) - 1)
-
-
-def _differs(values: npt.NDArray[Any]) -> Mask:
-    """Which ones differ from the one before; the first does."""
-    found = np.ones(len(values), np.bool_)
-    found[1:] = values[1:] != values[:-1]
-    return found
+    return Pieces(part=part[first], start=np.where(opens[first], outer, inner), of_rows=np.cumsum(cuts) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

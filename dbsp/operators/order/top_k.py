@@ -25,6 +25,7 @@ from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch, arrange, concat, keys_once, rearrange
 from dbsp.zset.hashing import hash_column
 from dbsp.zset.kernels import combine_hashes, run_starts
+from dbsp.zset.runs import lengths
 from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
 
 Positions = npt.NDArray[np.int64]
@@ -128,5 +129,4 @@ def _places_before(query: Positions, weight: Positions) -> Positions:
     """How many places of its partition come before each row; rows are sorted by partition."""
     total = np.cumsum(weight) - weight
     starts = run_starts(query.astype(np.uint64))
-    lengths = np.diff(np.append(starts, len(query)))
-    return np.asarray(total - np.repeat(total[starts], lengths))
+    return np.asarray(total - np.repeat(total[starts], lengths(starts, len(query))))

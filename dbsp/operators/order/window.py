@@ -51,6 +51,7 @@ from dbsp.zset.batch import Batch, arrange, concat, consolidate, keys_once
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.kernels.ranges import join_ranges
 from dbsp.zset.order import order_codes
+from dbsp.zset.runs import begins
 from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
 
 REASON = "a sum does not fit its type"
@@ -73,7 +74,7 @@ class _Points:
         part = group_of(partitions, delta)
         order = np.lexsort((codes, part))
         part, codes = part[order], codes[order]
-        fresh = np.append(True, (part[1:] != part[:-1]) | (codes[1:] != codes[:-1]))
+        fresh = begins(part, codes)
         of_delta = np.empty(len(delta), np.int64)
         of_delta[order] = np.cumsum(fresh) - 1
         return _Points(part=part[fresh], codes=codes[fresh], of_delta=of_delta)

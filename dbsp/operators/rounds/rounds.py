@@ -23,6 +23,7 @@ from dbsp.errors import InternalError
 from dbsp.operators.keyed_runs import keyed_runs
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, concat
+from dbsp.zset.runs import begins, ends
 from dbsp.zset.schema import INT64, Column, Schema
 
 ROUND = "__round__"
@@ -66,13 +67,12 @@ class Histories:
     @property
     def last_rows(self) -> Integers:
         """The last row of each moment."""
-        return np.flatnonzero(np.append(self.moment[1:] != self.moment[:-1], True))
+        return np.flatnonzero(ends(self.moment))
 
     @property
     def begins(self) -> Mask:
         """Whether a moment is the first one of its key."""
-        run = self.run[self.last_rows]
-        return np.concatenate([[True], run[1:] != run[:-1]])
+        return begins(self.run[self.last_rows])
 
 
 def histories(spine: Spine, delta: Batch, keys: Sequence[str]) -> Histories:
@@ -82,9 +82,8 @@ def histories(spine: Spine, delta: Batch, keys: Sequence[str]) -> Histories:
     """
     if delta.key_hash is None:
         raise InternalError("changes are arranged by their key")
-    first = np.ones(len(delta), np.bool_)  # sorted as they are: `np.unique` would build a hash table, many times slower
-    first[1:] = delta.key_hash[1:] != delta.key_hash[:-1]
-    _, stored = spine.matches(delta.key_hash[first])
+    # sorted as they are: `np.unique` would build a hash table, many times slower
+    _, stored = spine.matches(delta.key_hash[begins(delta.key_hash)])
     rows = concat([stored.loose(), delta.loose()], delta.schema)
     came = np.arange(len(rows)) >= len(stored)
     runs = keyed_runs([rows.column(name) for name in keys], rounds_of(rows).astype(np.uint64))
@@ -97,7 +96,7 @@ def histories(spine: Spine, delta: Batch, keys: Sequence[str]) -> Histories:
         kept = np.flatnonzero(touched[run])
         rows, came, run = rows.take(kept), came[kept], (np.cumsum(touched) - 1)[run[kept]]
     round_ = rounds_of(rows)
-    new = np.concatenate([[True], (run[1:] != run[:-1]) | (round_[1:] != round_[:-1])])
+    new = begins(run, round_)
     stays = ~came.reshape(-1, 1)
     return Histories(
         rows=rows,
@@ -111,8 +110,7 @@ def histories(spine: Spine, delta: Batch, keys: Sequence[str]) -> Histories:
 def integrated(found: Histories, weights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Per moment, the sum of the weights of its key up to its round."""
     total = np.cumsum(weights, axis=0)  # may wrap; what is subtracted wraps alike
-    starts = np.flatnonzero(np.concatenate([[True], found.run[1:] != found.run[:-1]]))
-    base = (total - weights)[starts]
+    base = (total - weights)[begins(found.run)]
     here: npt.NDArray[np.int64] = total[found.last_rows] - base[np.cumsum(found.begins) - 1]
     return here
 

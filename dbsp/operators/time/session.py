@@ -27,6 +27,7 @@ from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat, keys_of
 from dbsp.zset.equality import equal_columns
 from dbsp.zset.order import sort_columns
+from dbsp.zset.runs import begins, lengths
 from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
 
 Times = npt.NDArray[np.int64]
@@ -135,9 +136,9 @@ class Session(Operator):
         number, at = np.concatenate([query, changed]), np.concatenate([stored, times])
         order = np.lexsort((at, number))
         number, at = number[order], at[order]
-        begins = np.flatnonzero(_breaks(number, at, self.gap_us))
-        ends = np.append(begins[1:], len(at)) - 1
-        run_number, run_first, run_last = number[begins], at[begins], at[ends]
+        starts = np.flatnonzero(_breaks(number, at, self.gap_us))
+        run_number, run_first = number[starts], at[starts]
+        run_last = at[starts + lengths(starts, len(at)) - 1]
         first, last = found.first.copy(), found.last.copy()
         holds_first = (run_first <= found.first[run_number]) & (found.first[run_number] <= run_last)
         holds_last = (run_first <= found.last[run_number]) & (found.last[run_number] <= run_last)
@@ -153,14 +154,14 @@ class Session(Operator):
         keys, times = [rows.column(name) for name in self.partition], whole(rows, self.time)
         order = sort_columns([*keys, rows.column(self.time)], np.zeros(len(rows), np.int8))
         rows, times = rows.take(order), times[order]
-        starts = np.ones(len(rows), np.bool_)
+        fresh = np.ones(len(rows), np.bool_)
         if len(rows) > 1:
             keys = [rows.column(name) for name in self.partition]
             same = equal_columns(keys, np.arange(1, len(rows)), keys, np.arange(len(rows) - 1))
-            starts[1:] = ~same | (times[1:] - times[:-1] > self.gap_us)
-        begins = np.flatnonzero(starts)
-        lengths = np.diff(np.append(begins, len(rows)))
-        bounds = np.repeat(times[begins], lengths), np.repeat(times[begins + lengths - 1] + self.gap_us, lengths)
+            fresh[1:] = ~same | (times[1:] - times[:-1] > self.gap_us)
+        starts = np.flatnonzero(fresh)
+        size = lengths(starts, len(rows))
+        bounds = np.repeat(times[starts], size), np.repeat(times[starts + size - 1] + self.gap_us, size)
         return concat([self._windowed(rows, bounds), waits], self.schema)
 
     def _windowed(self, rows: Batch, bounds: tuple[Times, Times] | None) -> Batch:
@@ -173,8 +174,8 @@ class Session(Operator):
 
 def _breaks(key: Words | Times, times: Times, gap: int) -> npt.NDArray[np.bool_]:
     """Where, in rows sorted by key and time, a new stretch begins."""
-    breaks = np.ones(len(times), np.bool_)
-    breaks[1:] = (key[1:] != key[:-1]) | (times[1:] - times[:-1] > gap)
+    breaks = begins(key)
+    breaks[1:] |= times[1:] - times[:-1] > gap
     return breaks
 
 
@@ -205,14 +206,14 @@ def _joined(found: Stretches) -> Stretches:
     count = len(found.key_hash)
     order = np.lexsort((found.low, found.key_hash))
     key_hash, low, high = found.key_hash[order], found.low[order], found.high[order]
-    key = np.cumsum(np.concatenate([[0], key_hash[1:] != key_hash[:-1]]))
+    key = np.cumsum(begins(key_hash)) - 1
     rank = np.empty(count, np.int64)
     by_high = np.argsort(high, kind="stable")
     rank[by_high] = np.arange(count)
     reached = np.maximum.accumulate(key * count + rank)
-    begins = np.ones(count, np.bool_)
-    begins[1:] = (key[1:] != key[:-1]) | (low[1:] > high[by_high[reached[:-1] % count]])
-    at = np.flatnonzero(begins)
+    fresh = begins(key_hash)
+    fresh[1:] |= low[1:] > high[by_high[reached[:-1] % count]]
+    at = np.flatnonzero(fresh)
     return Stretches(
         key_hash=key_hash[at],
         first=np.minimum.reduceat(found.first[order], at),
