@@ -35,7 +35,6 @@ from dbsp.io.environment import sync_path
 from dbsp.io.landed import (
     Landed,
     LandedReader,
-    UnfinishedError,
     examine_file,
     packed,
     some_columns,
@@ -44,6 +43,7 @@ from dbsp.io.landed import (
 )
 from dbsp.io.local_input import LocalInputLog
 from dbsp.io.spans import Place, check_range, record_key, records, table_prefix
+from dbsp.io.texts import UnfinishedError
 from dbsp.logs import Changes, Range
 from dbsp.zset.batch import Batch
 
@@ -148,7 +148,7 @@ class FileInputLog(LocalInputLog):
             except UnfinishedError as error:
                 if time.time() - path.stat().st_mtime < self._patience_s:
                     return None
-                return unusable(path, f"not a Parquet file: {error}")
+                return unusable(path, f"not a whole file of its ending: {error}")
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -6,7 +6,8 @@ it holds; the newest of them are kept, as steps take stretches one after the oth
 
 Parquet: the table's columns by name, others are left alone; numbers, texts, times of another width are converted where no value
 is changed by it, and a row where one is is bad; an int8 column `__op` says 0 for insert, 1 for delete. JSON: one row a line, as
-`dbsp.io.formats.json_rows` takes them.
+`dbsp.io.formats.json_rows` takes them. CSV and TSV: as `dbsp.io.formats.csv_rows` reads them, the table's columns by the header's
+names, their values as a strict cast makes them of text. Files of lines may be compressed.
 """
 
 from __future__ import annotations
@@ -25,25 +26,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from dbsp.algebra.table import Table
 from dbsp.errors import DataError
 from dbsp.io.chunk import join_pushes
-from dbsp.io.formats.arrow_rows import OPERATION, push_of
-from dbsp.io.formats.json_rows import decode_json_lines
+from dbsp.io.fitted import fitted
+from dbsp.io.formats.arrow_rows import OPERATION
 from dbsp.io.pushed import BadRow, Push
+from dbsp.io.texts import DELIMITERS, LINES, Text, UnfinishedError, kind_of, read_text
 from dbsp.zset.batch import Batch
-from dbsp.zset.fitting import cast_to
 from dbsp.zset.schema import is_struct
 
-LINES = frozenset({".json", ".jsonl", ".ndjson"})
 PARQUET = ".parquet"
 END_BYTES = 1 << 16
 """What is noted of a file's content is its end: there Parquet says what stands where."""
 KEPT = 2
-"""Row groups, or indexes of lines, that a reader keeps."""
-_BLANKS = np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8)
+"""Row groups, or texts with where their rows begin, that a reader keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,21 +64,20 @@ def unpacked(data: bytes) -> Landed:
     return Landed(**json.loads(data))
 
 
-class UnfinishedError(Exception):
-    """The file is not whole: it is being written, or something else than its name says."""
-
-
 def examine_file(path: Path, table: Table) -> Landed:
     """What is to be noted of a file; its ending says what it is.
 
-    **Cost** its footer for Parquet; all of its bytes for JSON, to count lines.
+    **Cost** its footer for Parquet; all of its bytes for the others, to count rows.
     **Errors** `UnfinishedError`; `OSError` of the disk.
     """
     size, end = _identity(path)
-    if path.suffix in LINES:
-        return Landed(rows=len(_line_starts(path)) - 1, size=size, end=end)
-    if path.suffix != PARQUET:
-        known = ", ".join(sorted((PARQUET, *LINES)))
+    kind = kind_of(path)
+    if kind in LINES or kind in DELIMITERS:
+        text = read_text(path)
+        misfit = text.misfit(table)
+        return Landed(rows=1 if misfit else text.count, size=size, end=end, misfit=misfit)
+    if kind != PARQUET:
+        known = ", ".join(sorted((PARQUET, *LINES, *DELIMITERS)))
         return Landed(rows=1, size=size, end=end, misfit=f"files of this ending are not read: known={known}")
     try:
         with pq.ParquetFile(path) as file:
@@ -130,8 +127,9 @@ class LandedReader:
                 bad = BadRow(index=0, reason=landed.misfit, payload=path.name)
                 empty = Batch.empty(some_columns(self._table, columns).schema)
                 return Push(batch=empty, operations=np.empty(0, dtype=np.int8), bad=(bad,))
-            if path.suffix in LINES:
-                push = self._lines(path, landed, first, last)
+            if kind_of(path) != PARQUET:
+                text: Text = self._keep((path, landed.end), partial(read_text, path))
+                push = text.rows(path, self._table, first, last)
             else:
                 push = self._rows(path, landed, first, last, columns)
                 if columns is not None and push.bad:
@@ -141,19 +139,13 @@ class LandedReader:
         except FileNotFoundError:
             hint = "put the file back: its rows are needed until a checkpoint that holds them is published"
             raise DataError(f"a file of the input is gone: file={path}", hint) from None
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnfinishedError) as error:
             raise DataError(f"a file of the input cannot be read: file={path} error={error}") from None
         if push.rows != last - first:
             raise DataError(
                 f"a file of the input has other rows than were counted: file={path} first={first} last={last}"
             )
         return push
-
-    def _lines(self, path: Path, landed: Landed, first: int, last: int) -> Push:
-        starts = self._keep((path, landed.end), partial(_line_starts, path))
-        with path.open("rb") as file:
-            file.seek(int(starts[first]))
-            return decode_json_lines(file.read(int(starts[last] - starts[first])), self._table)
 
     def _rows(self, path: Path, landed: Landed, first: int, last: int, columns: frozenset[str] | None) -> Push:
         pieces = []
@@ -193,35 +185,6 @@ def some_columns(table: Table, columns: frozenset[str] | None) -> Table:
     if columns is None or table.primary_key:
         return table
     return replace(table, schema=table.schema.select(name for name in table.schema.names if name in columns))
-
-
-def fitted(found: pa.Table, table: Table) -> Push:
-    """Rows with columns of about the table's types as a push; those with a value that no conversion keeps are bad."""
-    columns: list[pa.ChunkedArray] = []
-    reasons: dict[int, str] = {}
-    for name, column in zip(found.schema.names, found.columns, strict=True):
-        if name == OPERATION or column.type == table.schema[name].type:
-            columns.append(column)
-            continue
-        pieces = _converted(column.combine_chunks(), table.schema[name].type)
-        place = 0
-        for piece, failed in pieces:
-            if failed:
-                reasons.setdefault(place, f"column {name}: {failed}")
-            place += len(piece)
-        columns.append(pa.chunked_array([piece for piece, _ in pieces], table.schema[name].type))
-    return push_of(pa.table(columns, names=found.schema.names), table, reasons)
-
-
-def _converted(values: pa.Array, wanted: pa.DataType) -> list[tuple[pa.Array, str]]:
-    """Pieces of the values in the wanted type, by halves where one fails; that one is a null with the reason beside."""
-    try:
-        return [(cast_to(values, wanted), "")]
-    except pa.ArrowException as error:
-        if len(values) == 1:
-            return [(pa.nulls(1, wanted), " ".join(str(error).split()))]
-        middle = len(values) // 2
-        return [*_converted(values[:middle], wanted), *_converted(values[middle:], wanted)]
 
 
 def _misfit(found: pa.Schema, table: Table) -> str:
@@ -268,13 +231,3 @@ def _identity(path: Path) -> tuple[int, int]:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - END_BYTES))
         return size, zlib.crc32(file.read())
-
-
-def _line_starts(path: Path) -> NDArray[np.int64]:
-    """Where the lines that are not blank begin, and the end of the file."""
-    data = np.fromfile(path, dtype=np.uint8)
-    begins = np.concatenate([[0], np.flatnonzero(data == ord("\n")) + 1])
-    begins = begins[begins < len(data)]
-    if len(begins):
-        begins = begins[np.logical_or.reduceat(~np.isin(data, _BLANKS), begins)]
-    return np.append(begins, len(data)).astype(np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -93,7 +94,9 @@ def dead(log: FileInputLog, end: int, table: str = "other") -> list[tuple[int, s
     return [(letter.offset, letter.reason, letter.payload) for piece in pieces for letter in piece.dead]
 
 
-FILES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 7), st.sampled_from(["parquet", "json"])), max_size=6)
+FILES = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 7), st.sampled_from(["parquet", "json", "csv", "csv.gz"])), max_size=6
+)
 
 
 @given(FILES, st.integers(1, 3), st.integers(0, 2**32))
@@ -107,6 +110,9 @@ def test_every_row_once_and_in_order_however_it_is_found_and_read(
         for number, (count, group, kind) in enumerate(files):
             table = rows(range(sent, sent + count))
             lines = b"".join(json.dumps(row).encode() + b"\n" * chance.randint(1, 3) for row in table.to_pylist())
+            if kind.startswith("csv"):
+                records = "id,name\n" + "".join(f"{row['id']},{row['name']}\n" for row in table.to_pylist())
+                lines = gzip.compress(records.encode()) if kind.endswith("gz") else records.encode()
             content = table if kind == "parquet" else lines
             options = {"row_group_size": group} if kind == "parquet" else {}
             land(landing.files / "other", f"{number:03d}.{kind}", content, **options)
@@ -204,7 +210,7 @@ def test_nested_columns_are_read_field_by_field(tmp_path: Path) -> None:
         (pa.table({"id": pa.array([1], INT64)}), "column name: missing"),
         (pa.table({"id": ["1"], "name": ["a"]}), "column id: expected int64, found string"),
         (pa.table({"id": [1], "name": ["a"], "__op": [1]}), "column __op: expected int8, found int64"),
-        (b"PAR1 this is none", "not a Parquet file: "),
+        (b"PAR1 this is none", "not a whole file of its ending: "),
     ],
 )
 def test_a_file_that_does_not_fit_is_one_dead_letter(landing: Landing, content: Any, reason: str) -> None:
@@ -218,10 +224,11 @@ def test_a_file_that_does_not_fit_is_one_dead_letter(landing: Landing, content: 
 
 
 def test_a_file_of_another_ending_is_one_dead_letter(landing: Landing) -> None:
-    land(landing.files / "other", "1.csv", b"id,name\n1,a\n")
+    land(landing.files / "other", "1.xml", b"<rows/>")
     log = landing.open()
     (letter,) = dead(log, log.ends()["other", 0])
-    assert letter == (0, "files of this ending are not read: known=.json, .jsonl, .ndjson, .parquet", "1.csv")
+    known = ".csv, .json, .jsonl, .ndjson, .parquet, .tsv"
+    assert letter == (0, f"files of this ending are not read: known={known}", "1.xml")
 
 
 def test_deletes_come_as_operations(landing: Landing) -> None:

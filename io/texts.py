@@ -1,0 +1,146 @@
+"""Files of text, packed or not: where their rows begin, and any stretch of them as a push.
+
+JSON has a row a line (`dbsp.io.formats.json_rows`); CSV and TSV a record each, and a header (`dbsp.io.formats.csv_rows`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dbsp.algebra.table import Table
+from dbsp.expr.cast import castable, convert
+from dbsp.io.fitted import converted, fitted
+from dbsp.io.formats.arrow_rows import OPERATION
+from dbsp.io.formats.csv_rows import decode_records, header_of, record_starts, text_of
+from dbsp.io.formats.json_rows import decode_json_lines
+from dbsp.io.pushed import BadRow, Push
+from dbsp.zset.schema import BINARY, STRING, Column
+
+LINES = frozenset({".json", ".jsonl", ".ndjson"})
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+PACKED = frozenset({".bz2", ".gz", ".lz4", ".zst"})
+_BLANKS = np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8)
+
+
+class UnfinishedError(Exception):
+    """The file is not whole: it is being written, or something else than its name says."""
+
+
+def kind_of(path: Path) -> str:
+    """The ending that says what a file is; that of what is packed, for text."""
+    inner = Path(path.stem).suffix
+    return inner if path.suffix in PACKED and (inner in LINES or inner in DELIMITERS) else path.suffix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """Where the rows of a file begin, and its end; the header's names, if it has one; its bytes, if they were packed."""
+
+    starts: NDArray[np.int64]
+    header: tuple[str, ...] | None
+    delimiter: str
+    unpacked: bytes | None
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.starts) - 1
+
+    def misfit(self, table: Table) -> str:
+        """Why no row of the file can be used; nothing if it can."""
+        if self.header is None:
+            return ""
+        if not self.header:
+            return "no header: the first record must name the columns"
+        for column in table.schema:
+            if self.header.count(column.name) != 1:
+                return f"column {column.name}: {'repeated' if column.name in self.header else 'missing'}"
+            if column.type != BINARY and not castable(STRING, column.type):
+                return f"column {column.name}: {column.type} has no text form, send it as JSON or Parquet"
+        return ""
+
+    def rows(self, path: Path, table: Table, first: int, last: int) -> Push:
+        """Rows `first <= i < last`, good and bad."""
+        begin, end = int(self.starts[first]), int(self.starts[last])
+        if self.unpacked is not None:
+            data = self.unpacked[begin:end]
+        else:
+            with path.open("rb") as file:
+                file.seek(begin)
+                data = file.read(end - begin)
+        if self.header is None:
+            return decode_json_lines(data, table)
+        return self._records(data, (self.starts[first : last + 1] - begin).tolist(), table)
+
+    def _records(self, data: bytes, starts: list[int], table: Table) -> Push:
+        """Whole records as a push; a bad one is shown as it came."""
+        header = self.header or ()
+        wanted = [name for name in (*table.schema.names, OPERATION) if name in header]
+        found = decode_records(data, header, wanted, self.delimiter)
+        columns = [_text_column(found.values.column(name), name, table) for name in wanted]
+        push = fitted(pa.table(columns, names=wanted), table, _of_text)
+        numbers = found.numbers[[row.index for row in push.bad]].tolist()
+        unfit = (
+            replace(row, index=number, payload=text_of(data[starts[number] : starts[number + 1]]))
+            for row, number in zip(push.bad, numbers, strict=True)
+        )
+        bad: list[BadRow] = sorted((*found.bad, *unfit), key=lambda row: row.index)
+        return replace(push, bad=tuple(bad))
+
+
+def read_text(path: Path) -> Text:
+    """Look through a file.
+
+    **Cost** all of its bytes, some of them several times; what is packed is kept in memory unpacked.
+    **Errors** `UnfinishedError` where something packed has no end yet; `OSError` of the disk.
+    """
+    kind, unpacked = kind_of(path), _unpacked(path)
+    data = np.fromfile(path, np.uint8) if unpacked is None else np.frombuffer(unpacked, np.uint8)
+    if kind in LINES:
+        return Text(starts=_line_starts(data), header=None, delimiter="", unpacked=unpacked)
+    starts, delimiter = record_starts(data), DELIMITERS[kind]
+    header = header_of(data[starts[0] : starts[1]].tobytes(), delimiter) if len(starts) > 1 else []
+    return Text(starts=starts[1:], header=tuple(header), delimiter=delimiter, unpacked=unpacked)
+
+
+def _unpacked(path: Path) -> bytes | None:
+    """What is in a packed file; None for another."""
+    if path.suffix not in PACKED:
+        return None
+    with pa.OSFile(str(path)) as file:
+        try:
+            with pa.CompressedInputStream(file, pa.Codec.detect(str(path)).name) as stream:
+                return bytes(stream.read())
+        except OSError as error:
+            raise UnfinishedError(" ".join(str(error).split())) from None
+
+
+def _text_column(values: pa.ChunkedArray, name: str, table: Table) -> pa.ChunkedArray:
+    """A column of bytes; an empty value where there is no null is the empty text, and an operation is a number."""
+    if name == OPERATION:
+        pieces = [piece for chunk in values.chunks for piece, _ in converted(chunk, pa.int8(), _of_text)]
+        return pa.chunked_array(pieces, pa.int8())
+    column: Column = table.schema[name]
+    return values.fill_null(b"") if column.type == STRING and not column.nullable else values
+
+
+def _of_text(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Bytes as a strict cast makes them of text."""
+    try:
+        return convert(values.cast(STRING), wanted)
+    except (ArithmeticError, UnicodeError) as error:
+        raise pa.ArrowInvalid(str(error)) from None
+
+
+def _line_starts(data: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Where the lines that are not blank begin, and the end of the file."""
+    begins = np.concatenate([[0], np.flatnonzero(data == ord("\n")) + 1])
+    begins = begins[begins < len(data)]
+    if len(begins):
+        begins = begins[np.logical_or.reduceat(~np.isin(data, _BLANKS), begins)]
+    return np.append(begins, len(data)).astype(np.int64)
