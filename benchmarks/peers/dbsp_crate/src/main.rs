@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, env, fs, time::Instant};
 
 use dbsp::{
     operator::Max,
-    typed_batch::IndexedZSetReader,
+    typed_batch::{IndexedZSetReader, SpineSnapshot},
     utils::{Tup2, Tup3},
     OrdIndexedZSet, OutputHandle, Runtime,
 };
@@ -47,10 +47,10 @@ struct Answer(BTreeMap<Vec<i64>, i64>);
 impl Answer {
     fn add<V: dbsp::DBData>(
         &mut self,
-        output: &OutputHandle<OrdIndexedZSet<i64, V>>,
+        output: &OutputHandle<SpineSnapshot<OrdIndexedZSet<i64, V>>>,
         row: impl Fn(i64, V) -> Vec<i64>,
     ) {
-        for (key, value, weight) in output.consolidate().iter() {
+        for (key, value, weight) in output.concat().consolidate().iter() {
             *self.0.entry(row(key, value)).or_default() += weight;
         }
     }
@@ -89,7 +89,7 @@ fn count_per_key(folder: &str, path: &str) {
     let k = column(folder, "t", "k");
     let (mut circuit, (input, output)) = Runtime::init_circuit(1, |circuit| {
         let (rows, input) = circuit.add_input_zset::<i64>();
-        Ok((input, rows.map_index(|k| (*k, ())).weighted_count().output()))
+        Ok((input, rows.map_index(|k| (*k, ())).weighted_count().accumulate_output()))
     })
     .unwrap();
     let (mut timer, mut answer) = (Timer::default(), Answer::default());
@@ -117,7 +117,7 @@ fn join_sum(folder: &str, path: &str) {
         let paid = by_item
             .join_index(&prices, |_, quantity, Tup2(category, price)| Some((*category, quantity * price)))
             .aggregate_linear(|paid| Tup2(*paid, 1i64));
-        Ok((orders, items, paid.output()))
+        Ok((orders, items, paid.accumulate_output()))
     })
     .unwrap();
     let (mut timer, mut answer) = (Timer::default(), Answer::default());
@@ -157,7 +157,7 @@ fn q4(folder: &str, path: &str) {
             .aggregate(Max)
             .map_index(|(Tup2(_, category), price)| (*category, *price))
             .aggregate_linear(|price| Tup2(*price, 1i64));
-        Ok((auctions, bids, average.output()))
+        Ok((auctions, bids, average.accumulate_output()))
     })
     .unwrap();
     let (mut timer, mut answer) = (Timer::default(), Answer::default());
