@@ -1,8 +1,8 @@
-"""Rows in order of their key's hash; within one segment of a step several operators ask for the same keys in a row.
+"""Rows in order of their key's hash, or numbered by group; within one segment of a step several operators ask for the same keys.
 
 A group-by brings the same rows into several forms, one after the other, and all have the group's key. So inside of
-`remembering` the last key's hashes and order are kept, and whether two keys share a hash, found again by the identity of the
-columns, which are never changed.
+`remembering` the last key's hashes, order and groups are kept, and whether two keys share a hash, found again by the identity of
+the columns, which are never changed.
 """
 
 from __future__ import annotations
@@ -23,15 +23,34 @@ from dbsp.zset.hashing import hash_columns, hash_decides
 Words = NDArray[np.uint64]
 Positions = NDArray[np.int64]
 
+GROUPED_ROWS_MIN = 1024
+"""Fewer rows are sorted in no time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Rows of few keys: of each row its group, of each group its first row and its key's hash; numbered by first rows."""
+
+    of: Positions
+    firsts: Positions
+    key_hash: Words
+
+    def __len__(self) -> int:
+        """How many groups there are."""
+        return len(self.firsts)
+
 
 @dataclass(slots=True)
 class _Last:
-    """The key that was asked for last, its sorted hashes, and the order that sorts them."""
+    """The key that was asked for last: its hashes, these sorted with the order that sorts them, its groups if they are few."""
 
     arrays: tuple[pa.Array, ...] = ()
+    words: Words | None = None
     hashes: Words | None = None
     order: Positions | None = None
     agree: bool | None = None
+    grouped: bool = False
+    groups: Groups | None = None
 
     def is_of(self, arrays: Sequence[pa.Array]) -> bool:
         """Whether these are the columns of that key."""
@@ -43,7 +62,7 @@ _last: ContextVar[_Last | None] = ContextVar("last sorted key", default=None)
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Keep the last key in this thread: one hash and one position per row of it, until the end of the block."""
+    """Keep the last key in this thread: two hashes and two positions per row of it, until the end of the block."""
     token = _last.set(_Last())
     try:
         yield
@@ -51,15 +70,48 @@ def remembering() -> Iterator[None]:
         _last.reset(token)
 
 
-def sorted_keys(arrays: Sequence[pa.Array], rows: int) -> tuple[Words, Positions]:
-    """The sorted hashes of the rows over these columns, and the stable order that sorts them; the order is the caller's own."""
+def _known(arrays: Sequence[pa.Array], rows: int) -> tuple[_Last, Words]:
+    """What is known of these columns, kept as the last key's inside of `remembering`; their hashes for sure."""
     last = _last.get()
     if last is None or not arrays:
-        return kernels.sort_hash(hash_columns(arrays, rows))
-    if last.hashes is None or last.order is None or not last.is_of(arrays):
-        last.hashes, last.order = kernels.sort_hash(hash_columns(arrays, rows))
-        last.arrays, last.agree = tuple(arrays), None
-    return last.hashes, last.order.copy()
+        last = _Last()
+    if last.words is None or not last.is_of(arrays):
+        last.arrays, last.words = tuple(arrays), hash_columns(arrays, rows)
+        last.hashes = last.order = last.agree = last.groups = None
+        last.grouped = False
+    return last, last.words
+
+
+def sorted_keys(arrays: Sequence[pa.Array], rows: int) -> tuple[Words, Positions]:
+    """The sorted hashes of the rows over these columns, and the stable order that sorts them; the order is the caller's own."""
+    known, words = _known(arrays, rows)
+    if known.hashes is None or known.order is None:
+        known.hashes, known.order = kernels.sort_hash(words)
+    return known.hashes, known.order.copy()
+
+
+def few_groups(arrays: Sequence[pa.Array], rows: int) -> Groups | None:
+    """The groups of the rows by these columns, where groups have several rows and no two keys share a hash; else None.
+
+    **Cost** a hash and a look-up in a small table for each row, and a comparison with the first row of its group, once for the
+    last key; where the first few thousand rows hold many keys nothing but the hashes.
+    """
+    if rows < GROUPED_ROWS_MIN:
+        return None
+    known, words = _known(arrays, rows)
+    if not known.grouped:
+        known.grouped, known.groups = True, _grouped(arrays, words)
+    return known.groups
+
+
+def _grouped(arrays: Sequence[pa.Array], words: Words) -> Groups | None:
+    """The groups, if hashes tell them apart."""
+    found = kernels.number_groups(words)
+    if found is None:
+        return None
+    group, firsts = found
+    same = hash_decides(arrays) or equal_columns(arrays, np.arange(len(words)), arrays, firsts.take(group)).all()
+    return Groups(of=group, firsts=firsts, key_hash=words.take(firsts)) if same else None
 
 
 def keys_agree(arrays: Sequence[pa.Array], hashes: Words, order: Positions) -> bool:

@@ -18,8 +18,9 @@ from hypothesis.extra import numpy as hnp
 from dbsp.errors import CapacityError
 from dbsp.zset import kernels
 from dbsp.zset.arrays import bytes_view
-from dbsp.zset.kernels import reference
+from dbsp.zset.kernels import checksums, reference
 from dbsp.zset.kernels.compile import kernels as all_kernels
+from dbsp.zset.kernels.groups import PROBED_ROWS
 
 QUICK = settings(max_examples=80, deadline=None)
 words = st.integers(0, 2**64 - 1) | st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
@@ -75,22 +76,6 @@ def test_byte_strings(strings: list[bytes], skip: int) -> None:
     agree("equal_bytes", view, rows, view, rows[::-1].copy())
 
 
-@QUICK
-@given(data=st.data(), kinds=st.sampled_from(["k", "ko", "kr", "kor"]))
-def test_sorting(data: st.DataObject, kinds: str) -> None:
-    """All combinations of words."""
-    key = data.draw(word_arrays())
-    code = data.draw(word_arrays(len(key))) if "o" in kinds else None
-    row = data.draw(word_arrays(len(key))) if "r" in kinds else None
-    agree("argsort_hash", key)
-    agree("sort_hash", key)
-    agree("argsort3", key, code, row)
-    agree("sort_words", key, code, row)
-    agree("sort_within", *reference.sort_hash(key), code, row)
-    agree("run_flags", *reference.sort_words(key, code, row)[:3])
-    agree("run_starts", *reference.sort_words(key, code, row)[:3])
-
-
 def spread_keys(rng: np.random.Generator, n: int) -> dict[str, Any]:
     """Large inputs of every shape."""
     even = rng.integers(0, 2**64 - 1, n, np.uint64)
@@ -105,6 +90,57 @@ def spread_keys(rng: np.random.Generator, n: int) -> dict[str, Any]:
         "two ends": np.where(rng.random(n) < 0.5, np.uint64(0), np.uint64(2**64 - 1)),
         "geometric": even >> rng.integers(0, 64, n).astype(np.uint64),
     }
+
+
+@QUICK
+@given(words=word_arrays(), times=st.integers(1, 5), swap=st.booleans())
+def test_groups(words: Any, times: int, swap: bool) -> None:
+    """Keys that come again, neighbours or not, and keys that do not."""
+    rows = np.repeat(words, times) if swap else np.tile(words, times)
+    agree("number_groups", rows)
+    group = np.unique(words, return_inverse=True)[1].astype(np.int64)
+    agree("least_of_groups", words[::-1].copy(), group, len(words))
+
+
+@pytest.mark.parametrize("keys", [5, 1000, PROBED_ROWS // 2, PROBED_ROWS // 2 + 1, 30_000])
+@pytest.mark.parametrize("shape", spread_keys(np.random.default_rng(0), 10))
+def test_many_groups(keys: int, shape: str) -> None:
+    """Few keys and too many, words of any shape, keys that come late; the table is as large as it may be."""
+    words = spread_keys(np.random.default_rng(keys), keys)[shape]
+    agree("number_groups", np.tile(words, 5))
+    agree("number_groups", np.concatenate([np.repeat(words[:500], 20), words]))
+
+
+@QUICK
+@given(data=st.binary(max_size=2000), block=st.sampled_from([64, 128, 448]), whole=st.booleans())
+def test_checksums(data: bytes, block: int, whole: bool) -> None:
+    """Blocks of every length, at any address."""
+    given_ = np.frombuffer(data, np.uint8)
+    agree("crc32_of_blocks", given_[: len(given_) // 64 * 64] if whole else given_, block)
+    agree("crc32_of_blocks", given_[1 : 1 + len(given_[1:]) // 64 * 64], block)
+
+
+def test_without_the_instruction_zlib_computes_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers."""
+    data = np.random.default_rng(1).integers(0, 256, 640, np.uint8)
+    monkeypatch.setattr(checksums, "crc32_of_blocks", None)
+    agree("crc32_of_blocks", data, 256)
+
+
+@QUICK
+@given(data=st.data(), kinds=st.sampled_from(["k", "ko", "kr", "kor"]))
+def test_sorting(data: st.DataObject, kinds: str) -> None:
+    """All combinations of words."""
+    key = data.draw(word_arrays())
+    code = data.draw(word_arrays(len(key))) if "o" in kinds else None
+    row = data.draw(word_arrays(len(key))) if "r" in kinds else None
+    agree("argsort_hash", key)
+    agree("sort_hash", key)
+    agree("argsort3", key, code, row)
+    agree("sort_words", key, code, row)
+    agree("sort_within", *reference.sort_hash(key), code, row)
+    agree("run_flags", *reference.sort_words(key, code, row)[:3])
+    agree("run_starts", *reference.sort_words(key, code, row)[:3])
 
 
 @pytest.mark.parametrize("n", [25, 1000, 20_000, 200_000])

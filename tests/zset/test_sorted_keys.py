@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dbsp.errors import CapacityError
+from dbsp.operators.groups import leading as leading_module
+from dbsp.operators.groups.leading import leading
+from dbsp.zset import batch as batch_module
 from dbsp.zset import sorted_keys as module
 from dbsp.zset.batch import Batch, arrange
+from dbsp.zset.hashing import narrow_hash
 from dbsp.zset.schema import INT64, STRING, Arrangement, OrderBy, Schema
-from dbsp.zset.sorted_keys import remembering, sorted_keys
+from dbsp.zset.sorted_keys import GROUPED_ROWS_MIN, few_groups, remembering, sorted_keys
 
 SCHEMA = Schema.of({"a": INT64, "b": STRING, "c": INT64})
 ARRANGEMENTS = [
@@ -54,3 +63,71 @@ def test_the_last_key_is_sorted_once_and_its_order_is_not_shared() -> None:
         other, _ = sorted_keys([pa.array([5, 2, 5, 9])], 4)
         assert other is not first
     assert module._last.get() is None
+
+
+def crowd(keys: int, weights: list[int], rows: int = 3 * GROUPED_ROWS_MIN) -> Batch:
+    """Many rows of few keys, with nulls; the weights come round."""
+    numbers = [None if n % 11 == 5 else n % keys for n in range(rows)]
+    texts = [None if n % 13 == 3 else f"{n % keys % 3}" for n in range(rows)]
+    amounts = np.resize(np.array(weights, np.int64), rows)
+    return Batch.of(SCHEMA, [numbers, texts, [n % 2 for n in range(rows)]], amounts)
+
+
+@pytest.mark.parametrize("bits", [64, 2])
+@pytest.mark.parametrize("keys", [1, 40, 900])
+@pytest.mark.parametrize("weights", [[1], [1, -1], [3, -1, 0], [2**62, -(2**62), 2**62, 2**62, -(2**62)]])
+def test_rows_of_few_keys_are_arranged_as_by_a_sort(
+    bits: int, keys: int, weights: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbered by group or sorted: the same rows and words, also where keys share a hash and where sums overflow."""
+    batch = crowd(keys, weights)
+    whole = Arrangement(schema=SCHEMA, key=("a", "b", "c"))
+    with narrow_hash(bits) if bits < 64 else nullcontext():
+        with remembering():
+            made = result_of(lambda: arrange(batch, whole))
+            kept = leading(batch, ["a", "b"], [OrderBy("c")])
+            again = result_of(lambda: arrange(batch, whole))
+        monkeypatch.setattr(batch_module, "few_groups", lambda *_: None)
+        monkeypatch.setattr(leading_module, "few_groups", lambda *_: None)
+        expected = result_of(lambda: arrange(batch, whole))
+        sorted_kept = leading(batch, ["a", "b"], [OrderBy("c")])
+        assert same_or_refused(made, expected)
+        assert same_or_refused(again, expected)
+        by_key = Arrangement(schema=SCHEMA, key=("a", "b"))
+        assert same_or_refused(
+            result_of(lambda: arrange(kept, by_key)), result_of(lambda: arrange(sorted_kept, by_key))
+        )
+
+
+def result_of(make: Callable[[], Batch]) -> Batch | None:
+    """The batch; None where a weight leaves 64 bits."""
+    try:
+        return make()
+    except CapacityError:
+        return None
+
+
+def same_or_refused(left: Batch | None, right: Batch | None) -> bool:
+    """Both refused, or the same rows and words."""
+    return left is right if left is None or right is None else same(left, right)
+
+
+def test_groups_are_found_once_and_by_columns() -> None:
+    keys = [pa.array([n % 5 for n in range(2 * GROUPED_ROWS_MIN)]), pa.array(["x"] * 2 * GROUPED_ROWS_MIN)]
+    with remembering():
+        groups = few_groups(keys, 2 * GROUPED_ROWS_MIN)
+        assert groups is not None
+        assert groups.firsts.tolist() == [0, 1, 2, 3, 4]
+        assert few_groups(keys, 2 * GROUPED_ROWS_MIN) is groups
+    with narrow_hash(1):
+        assert few_groups(keys, 2 * GROUPED_ROWS_MIN) is None
+
+
+def test_a_sum_may_leave_64_bits_on_the_way() -> None:
+    """Only what is left at the end counts, whatever the order."""
+    large = 2**62
+    weights = np.append(np.resize(np.array([large, large, -large, -large]), 2 * GROUPED_ROWS_MIN), 1)
+    schema = Schema.of({"a": INT64})
+    batch = Batch.of(schema, [np.full(len(weights), 7)], weights)
+    assert few_groups(batch.columns, len(batch)) is not None
+    assert arrange(batch, Arrangement(schema=schema, key=("a",))).to_rows() == [((7,), 1)]

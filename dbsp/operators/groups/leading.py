@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dbsp.zset import kernels
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import run_starts
 from dbsp.zset.order import order_codes
 from dbsp.zset.runs import lengths
 from dbsp.zset.schema import OrderBy
-from dbsp.zset.sorted_keys import keys_agree, sorted_keys
+from dbsp.zset.sorted_keys import Groups, few_groups, keys_agree, sorted_keys
 
 
 def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch:
@@ -36,6 +38,9 @@ def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch
     if len(rows) == 0 or rows.weight.min() <= 0:
         return rows
     arrays = [rows.column(name) for name in key]
+    groups = few_groups(arrays, len(rows))
+    if groups is not None:
+        return rows.take(np.flatnonzero(_first_of(groups, rows, orders)))
     hashes, order = sorted_keys(arrays, len(rows))
     if not keys_agree(arrays, hashes, order):
         return rows
@@ -46,3 +51,12 @@ def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch
         codes = order_codes(rows.column(by.column), by).take(order)
         stays |= codes == np.repeat(np.minimum.reduceat(codes, starts), sizes)
     return rows.take(order[stays])
+
+
+def _first_of(groups: Groups, rows: Batch, orders: Sequence[OrderBy]) -> NDArray[np.bool_]:
+    """Which rows come first in their group, or tie with the first, in one of the orders."""
+    stays = np.zeros(len(rows), np.bool_)
+    for by in orders:
+        codes = order_codes(rows.column(by.column), by)
+        stays |= codes == kernels.least_of_groups(codes, groups.of, len(groups)).take(groups.of)
+    return stays

@@ -7,13 +7,14 @@ weights per row), positions int64.
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
-from dbsp.zset.kernels import bytestrings, hashes, merges, sorts, sums
+from dbsp.zset.kernels import bytestrings, checksums, groups, hashes, merges, sorts, sums
 from dbsp.zset.kernels.memory import keep_freed_memory, kept_bytes_max
 
 Words = NDArray[np.uint64]
@@ -141,6 +142,26 @@ def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Posi
     order, offsets = np.empty(len(dest), np.int64), np.zeros(parts + 1, np.int64)
     sorts.deal_by(np.ascontiguousarray(dest, np.int64), offsets, order)
     return order, offsets
+
+
+# Groups
+
+
+def number_groups(words: Words) -> tuple[Positions, Positions] | None:
+    """Of each row the number of its group, rows with one word, and of each group its first row; numbered by first rows.
+
+    None where groups have few rows: fewer than `groups.ROWS_PER_GROUP` on the average, or the first rows hold many.
+    """
+    group, firsts = np.empty(len(words), np.int64), np.empty(len(words) // groups.ROWS_PER_GROUP, np.int64)
+    count = groups.number_groups(words, group, firsts)
+    return None if count < 0 else (group, firsts[:count].copy())
+
+
+def least_of_groups(words: Words, group: Positions, count: int) -> Words:
+    """The least word of each of `count` groups; the greatest word there is for one without rows."""
+    out = np.full(count, (1 << 64) - 1, np.uint64)
+    groups.least_of_groups(words, group, out)
+    return out
 
 
 # Merging and finding
@@ -273,4 +294,18 @@ def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
     """The first eight bytes of each byte string as one word that compares like them."""
     out = np.empty(len(offsets) - 1, np.uint64)
     bytestrings.leading_words(offsets, data, out)
+    return out
+
+
+# Checksums
+
+
+def crc32_of_blocks(data: NDArray[np.uint8], block: int) -> NDArray[np.uint32]:
+    """The crc32 of each block of `block` bytes, a multiple of 64; the last one may be shorter."""
+    out = np.empty(-(-len(data) // block), np.uint32)
+    if checksums.crc32_of_blocks is not None and len(data) % checksums.FOLDED_BYTES == 0:
+        checksums.crc32_of_blocks(data, block, out)
+        return out
+    for i in range(len(out)):
+        out[i] = zlib.crc32(data[i * block : (i + 1) * block].data)
     return out

@@ -5,6 +5,7 @@ Same names, arguments and results as in `dbsp.zset.kernels`; the tests compare t
 
 from __future__ import annotations
 
+import zlib
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
 from dbsp.zset.kernels import OVERFLOW_HINT, Positions, Weights, WordColumns, Words
+from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_PER_GROUP
 from dbsp.zset.kernels.hashes import BYTES_SEED, COMBINE, GAMMA, MIX_1, MIX_2, WORD
 
 _MASK = (1 << 64) - 1
@@ -131,6 +133,25 @@ def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Posi
     return order, np.concatenate([[0], np.cumsum(np.bincount(dest, minlength=parts))]).astype(np.int64)
 
 
+def number_groups(words: Words) -> tuple[Positions, Positions] | None:
+    """Of each row the number of its group, of each group its first row; None where groups have few rows."""
+    _, firsts, group = np.unique(words, return_index=True, return_inverse=True)
+    crowded = len(words) <= PROBED_ROWS or 2 * len(np.unique(words[:PROBED_ROWS])) <= PROBED_ROWS
+    if not crowded or len(firsts) > len(words) // ROWS_PER_GROUP:
+        return None
+    order = np.argsort(firsts)
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.arange(len(order))
+    return numbers[group], firsts[order]
+
+
+def least_of_groups(words: Words, group: Positions, count: int) -> Words:
+    """The least word of each group."""
+    least = np.full(count, (1 << 64) - 1, np.uint64)
+    np.minimum.at(least, group, words)
+    return least
+
+
 def merge_words(left: WordColumns, right: WordColumns) -> tuple[WordColumns, Positions]:
     """Two sorted runs of words merged, and the order that merges them."""
     both = [None if a is None or b is None else np.concatenate([a, b]) for a, b in zip(left, right, strict=True)]
@@ -247,3 +268,8 @@ def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
     """The first eight bytes of each byte string as one word that compares like them."""
     strings = _strings(offsets, data, np.arange(len(offsets) - 1))
     return np.array([int.from_bytes(string[:8].ljust(8, b"\0"), "big") for string in strings], np.uint64)
+
+
+def crc32_of_blocks(data: NDArray[np.uint8], block: int) -> NDArray[np.uint32]:
+    """The crc32 of each block."""
+    return np.array([zlib.crc32(data[at : at + block].data) for at in range(0, len(data), block)], np.uint32)
