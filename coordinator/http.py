@@ -44,6 +44,7 @@ STATUS = {
     "fenced": 409,
 }  # fmt: skip
 RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
+NOTHING_MOVED = {"shards_moved": 0, "share": 0.0, "bytes_moved": 0, "bytes_total": 0}
 BAD_ROWS_SHOWN_MAX = 20
 EXACT_MAX = 1 << 53
 NUMBER = re.compile("[0-9]{1,19}")
@@ -394,9 +395,8 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
         shown = {**asdict(planned), "share": planned.share, "done": False}
         if not body.dry_run:
             moved = service.rescale(body.workers, strategy=body.strategy)
-            shown |= {"done": True, "layout_version": service.layout().version}
-            shown |= {"pause_seconds": None}
-            shown |= asdict(moved) if moved is not None else {"bytes_moved": 0, "bytes_total": 0}
+            shown |= {"done": True, "layout_version": service.layout().version, "pause_seconds": None}
+            shown |= NOTHING_MOVED if moved is None else {**asdict(moved), "share": moved.share}
         return JSONResponse(shown)
 
     @app.delete("/v1/rescale", summary="Take back a rescale; answered when nothing of it is left")

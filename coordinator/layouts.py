@@ -1,7 +1,7 @@
 """What a layout looks like, what a rescale would move, and whether it may: as values for the command line and HTTP.
 
 Bytes are those of the workers' states as of the last step; how many of a worker's bytes a shard holds is not known, so what
-moves is its share of them. How long steps would stop is told from what was measured: the last rescale, else the last
+moves is its share of them. How long steps would stop is told from what was measured: the last cold rescale, else the last
 checkpoint, else an assumption; `pause_from` says which.
 """
 
@@ -62,17 +62,17 @@ class Rates:
             self._end()
 
     def noted(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Checkpoints and rescales."""
+        """Checkpoints and rescales: the cold ones, since steps stop for no other while all state moves."""
         match kind, fields:
             case "checkpoint", {"seconds": seconds, "bytes_written": written}:
                 self._checkpoint = (float(seconds), int(written))
             case "state", {"state": "Rescaling"}:
                 self._moving_since, self._moved = self._now_s(), None
-            case "rescale", {"bytes_moved": moved}:
+            case "rescale", {"bytes_moved": moved, "bytes_ahead": 0}:
                 self._moved = int(moved)
             case "state", {"state": "Running"} if self._moving_since is not None and self._moved is not None:
                 self._end()
-            case "failed", _:
+            case ("failed", _) | ("migration", _):
                 self._moving_since = None
 
     def _end(self) -> None:
@@ -84,7 +84,7 @@ class Rates:
         """(seconds, what they are told from) for moving so many bytes of so many: the last checkpoint's time, and the move's."""
         if self._rescale is not None:
             seconds, before = self._rescale
-            return seconds * max(1.0, moved / max(before, 1)), "the last rescale"
+            return seconds * max(1.0, moved / max(before, 1)), "the last cold rescale"
         if self._checkpoint is not None and self._checkpoint[1] > 0:
             seconds, written = self._checkpoint
             return seconds + moved * seconds / written, "the last checkpoint (an estimate)"
@@ -153,6 +153,8 @@ def layout_as_json(
 def rescale_as_text(found: Mapping[str, Any]) -> str:
     """A plan, or what a rescale has done, for people."""
     before, after = found["workers_before"], found["workers"]
+    if found["done"] and not found["shards_moved"]:
+        return f"there are {after} workers already: nothing was moved"
     moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; at least {found['least']:.1%} must)"
     known = found["bytes_moved"] is not None
     size = f"{found['bytes_moved']:,} of {found['bytes_total']:,} bytes" if known else "bytes are not known yet"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dbsp.coordinator import orders as do
 from dbsp.coordinator.clock import Clock
-from dbsp.layout import Layout, moved_shards
+from dbsp.layout import Layout
 from dbsp.runtime.runtime import MigrationReport, MoveReport, StepReport
 
 
@@ -57,10 +57,8 @@ class Moves:
         if not found.over:
             return None
         self._shown = None
-        return MoveReport(
-            shards_moved=moved_shards(command.layout, coming), shards=max(command.layout.shards, coming.shards),
-            bytes_moved=shown.moved_bytes, bytes_total=sum(worker.state_bytes for worker in report.workers),
-        )  # fmt: skip
+        total = sum(worker.state_bytes for worker in report.workers)
+        return MoveReport.between(command.layout, coming, bytes_moved=shown.moved_bytes, bytes_total=total)
 
     def _with(self, old: Layout, new: Layout, found: MigrationReport) -> MovingProgress:
         """With what one more step has moved."""

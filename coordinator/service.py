@@ -447,7 +447,7 @@ class Service:
 
         `strategy`: "cold" stops the steps until all state is moved; "warmup" moves most of it beside them; "icadd" and
         "redistribute" move it key by key in the steps (None: as the settings say). The wish is durable before anything moves, so
-        a crash resumes it. While keys move another rescale waits. None if there were so many workers already.
+        a crash resumes it. While keys move another rescale waits. What has moved since it was asked for; None if nothing has.
 
         **Errors** `UnavailableError` if it was given up: an error, `cancel_rescale`, or another count that was asked for since.
         """
@@ -458,6 +458,7 @@ class Service:
         if self.plan_rescale(workers).workers_before == workers and now.rescale is None and now.waiting is None:
             return None
         refuse_halted(self.snapshot.halt)
+        before = self._shell.hands.moved
         self.wish_rescale(workers, strategy)
 
         def met(state: p.State) -> bool | None:
@@ -473,7 +474,8 @@ class Service:
 
         asked = p.RescaleAsked(workers=workers, strategy=strategy)
         self._result(lambda: self._shell.submit(asked, met), timeout_s)
-        return self._shell.hands.moved
+        moved = self._shell.hands.moved
+        return None if moved is before else moved
 
     def cancel_rescale(self, timeout_s: float | None = None) -> None:
         """Take back a rescale that has not come to its switch; returns when nothing of it is left.

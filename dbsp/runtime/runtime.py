@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dbsp.layout import Layout, moved_shards
+from dbsp.layout import Layout, least_moved, moved_shards
 from dbsp.logs import InputLog, OutputLog, StepRecord
 from dbsp.runtime.profile import NodeProfile
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
@@ -95,10 +95,16 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReport:
-    """What a redistribution moved: shards and bytes that changed owner, out of all; `bytes_ahead` of them beside the steps."""
+    """What a redistribution moved: shards and bytes that changed owner, out of all; `bytes_ahead` of them beside the steps.
 
+    `least` is the part of the shards that any rescale between so many workers moves.
+    """
+
+    workers_before: int
+    workers: int
     shards_moved: int
     shards: int
+    least: float
     bytes_moved: int
     bytes_total: int
     bytes_ahead: int = 0
@@ -106,12 +112,24 @@ class MoveReport:
     @classmethod
     def of(cls, old: Layout, new: Layout, taken: Collection[CommitReport]) -> MoveReport:
         """What the workers of the new layout took over."""
-        return cls(
-            shards_moved=moved_shards(old, new),
-            shards=max(old.shards, new.shards),
-            bytes_moved=sum(report.bytes_written for report in taken),
+        return cls.between(
+            old, new, bytes_moved=sum(report.bytes_written for report in taken),
             bytes_total=sum(report.state_bytes for report in taken),
-        )
+        )  # fmt: skip
+
+    @classmethod
+    def between(cls, old: Layout, new: Layout, *, bytes_moved: int, bytes_total: int) -> MoveReport:
+        """So many bytes, between these layouts."""
+        return cls(
+            workers_before=len(old.workers), workers=len(new.workers), shards_moved=moved_shards(old, new),
+            shards=max(old.shards, new.shards), least=least_moved(old, new), bytes_moved=bytes_moved,
+            bytes_total=bytes_total,
+        )  # fmt: skip
+
+    @property
+    def share(self) -> float:
+        """The part of the shards that moved."""
+        return self.shards_moved / self.shards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,14 +177,24 @@ class Reader:
             pause.wait(POLL_S)
 
     def _watermarks(self, consumer: Any, topic: str, partition: int) -> tuple[int, int]:
-        place = kafka().TopicPartition(topic, partition)
-        try:
-            found = consumer.get_watermark_offsets(place, timeout=self._settings.timeout_s, cached=False)
-        except kafka().KafkaException as error:
-            raise translate(error, f"asking for offsets of topic={topic} partition={partition}") from error
-        if found is None:
-            raise UnavailableError(f"Kafka does not answer: asking for offsets of topic={topic} partition={partition}")
-        return int(found[0]), int(found[1])
+        """Kafka's two offsets; a broker that does not know the partition yet, or not any more, is asked again for `SETTLE_S`."""
+        place, doing = (
+            kafka().TopicPartition(topic, partition),
+            f"asking for offsets of topic={topic} partition={partition}",
+        )
+        deadline = time.monotonic() + SETTLE_S
+        pause = threading.Event()
+        while True:
+            try:
+                found = consumer.get_watermark_offsets(place, timeout=self._settings.timeout_s, cached=False)
+            except kafka().KafkaException as error:
+                if not _settles(error) or time.monotonic() > deadline:
+                    raise translate(error, doing) from error
+                pause.wait(POLL_S)
+            else:
+                if found is None:
+                    raise UnavailableError(f"Kafka does not answer: {doing}")
+                return int(found[0]), int(found[1])
 
     def read(self, topic: str, partition: int, first: int, last: int, *, go_on: bool = False) -> Iterator[Any]:
         """The committed messages with `first <= offset < last`, where `last` is at most the last stable offset.
@@ -265,6 +275,18 @@ class Reader:
         self._consumers = {}
 
 
+def _settles(error: Any) -> bool:
+    """Whether a broker says that it does not lead a partition, or has none of it: so it does while one is made or taken over."""
+    codes = kafka().KafkaError
+    unsettled = (
+        codes.NOT_LEADER_FOR_PARTITION,
+        codes.LEADER_NOT_AVAILABLE,
+        codes.UNKNOWN_TOPIC_OR_PART,
+        codes._UNKNOWN_PARTITION,
+    )
+    return error.args[0].code() in unsettled
+
+
 def _ends(error: Any, where: str) -> bool:
     """Whether an event is the end of the partition; what will pass is False, anything else is raised."""
     codes = kafka().KafkaError
@@ -275,6 +297,14 @@ def _ends(error: Any, where: str) -> bool:
     raise translate(error, f"reading {where}")
 
 
+def _answer(asked: Any, timeout_s: float, doing: str) -> Any:
+    """What the brokers answer to a request of an admin; a broker that dies with it in hand never does."""
+    try:
+        return asked.result(timeout=timeout_s)
+    except TimeoutError as error:
+        raise UnavailableError(f"Kafka does not answer: {doing}") from error
+
+
 def ensure_topic(settings: KafkaSettings, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
     """Make a topic if it is absent, and give it more partitions if it has fewer."""
     module = admin_module()
@@ -282,7 +312,7 @@ def ensure_topic(settings: KafkaSettings, topic: str, partitions: int, config: M
     new = module.NewTopic(topic, partitions, settings.replication_factor, config=dict(config or {}))
     codes = kafka().KafkaError
     try:
-        admin.create_topics([new], operation_timeout=wait)[topic].result(timeout=wait)
+        _answer(admin.create_topics([new], operation_timeout=wait)[topic], wait, f"creating topic={topic}")
     except kafka().KafkaException as error:
         if error.args[0].code() != codes.TOPIC_ALREADY_EXISTS:
             raise translate(error, f"creating topic={topic}") from error
@@ -294,7 +324,8 @@ def _widen(settings: KafkaSettings, admin: Any, module: Any, topic: str, partiti
     try:
         if len(admin.list_topics(topic, timeout=wait).topics[topic].partitions) < partitions:
             more = module.NewPartitions(topic, partitions)
-            admin.create_partitions([more], operation_timeout=wait)[topic].result(timeout=wait)
+            made = admin.create_partitions([more], operation_timeout=wait)[topic]
+            _answer(made, wait, f"adding partitions to topic={topic}")
     except kafka().KafkaException as error:
         if error.args[0].code() != kafka().KafkaError.INVALID_PARTITIONS:
             raise translate(error, f"adding partitions to topic={topic}") from error
@@ -305,10 +336,11 @@ def topic_config(settings: KafkaSettings, topic: str) -> dict[str, str]:
     module = admin_module()
     resource = module.ConfigResource(module.ConfigResource.Type.TOPIC, topic)
     admin = make_admin(settings)  # held: its futures fail when it is collected
+    doing = f"asking for the settings of topic={topic}"
     try:
-        found = admin.describe_configs([resource])[resource].result(timeout=settings.timeout_s)
+        found = _answer(admin.describe_configs([resource])[resource], settings.timeout_s, doing)
     except kafka().KafkaException as error:
-        raise translate(error, f"asking for the settings of topic={topic}") from error
+        raise translate(error, doing) from error
     return {name: entry.value for name, entry in found.items()}
 
 
@@ -324,7 +356,8 @@ def delete_below(settings: KafkaSettings, topic: str, partition: int, offset: in
     """Delete the records below an offset."""
     place = kafka().TopicPartition(topic, partition, offset)
     admin = make_admin(settings)
+    doing = f"trimming topic={topic} partition={partition} offset={offset}"
     try:
-        admin.delete_records([place])[place].result(timeout=settings.timeout_s)
+        _answer(admin.delete_records([place])[place], settings.timeout_s, doing)
     except kafka().KafkaException as error:
-        raise translate(error, f"trimming topic={topic} partition={partition} offset={offset}") from error
+        raise translate(error, doing) from error

@@ -299,7 +299,7 @@ class FakeRuntime(Closed):
                     self.world.stragglers.append(task)
                 raise
         moved = moved_shards(old, new)
-        return MoveReport(shards_moved=moved, shards=new.shards, bytes_moved=moved, bytes_total=new.shards)
+        return MoveReport.between(old, new, bytes_moved=moved, bytes_total=new.shards)
 
     def _adopt(self, worker: int, version: int, checkpoint: CheckpointId, mine: frozenset[Row]) -> None:
         database = self._database(worker)

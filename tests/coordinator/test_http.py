@@ -14,9 +14,12 @@ import pytest
 
 from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http import ARROW
+from dbsp.coordinator.layouts import rescale_as_text
 from dbsp.coordinator.listen import bind
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
+from dbsp.layout import initial, rescaled
+from dbsp.runtime.runtime import MoveReport
 from tests.coordinator.shop import ORDERS, answering, settings
 
 
@@ -111,6 +114,21 @@ def test_http_decisions(client: httpx.Client) -> None:
     text = client.get("/metrics").text
     assert "dbsp_workers 3.0" in text
     assert 'dbsp_step_seconds_count{kind="live"} 1.0' in text
+
+
+def test_a_rescale_is_told_as_it_was_and_not_as_it_was_planned(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one came between: 3 to 2, where 2 to 2 was planned."""
+    three = initial(3)
+    moved = MoveReport.between(three, rescaled(three, 2, step=1), bytes_moved=5, bytes_total=9)
+    for answer, text in (
+        (moved, "3 -> 2 workers: moved 10 of 32 shards (31.2%; at"),
+        (None, "there are 2 workers already"),
+    ):
+        monkeypatch.setattr(Service, "rescale", lambda *_, answer=answer, **__: answer)
+        told = client.post("/v1/rescale", json={"workers": 2, "strategy": "cold"}).json()
+        assert rescale_as_text(told).startswith(text)
 
 
 @pytest.mark.parametrize(

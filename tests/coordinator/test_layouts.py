@@ -11,7 +11,9 @@ from dbsp.coordinator.control import decode_ledger, encode_ledger, new_ledger
 from dbsp.coordinator.layouts import Rates, layout_as_json, plan_rescale, refuse_apart, rescale_as_text
 from dbsp.errors import ConfigError
 from dbsp.layout import initial, rescaled
+from dbsp.runtime.runtime import StepReport
 from tests.coordinator import fakes
+from tests.io.log_samples import make_record
 
 FOUR = {0: 1000, 1: 3000, 2: 2000, 3: 2000}
 
@@ -42,15 +44,34 @@ def test_a_pause_is_told_from_what_was_measured() -> None:
     heard.noted("checkpoint", {"seconds": 2.0, "bytes_written": 1000})
     assert heard.pause(500, 8000) == (3.0, "the last checkpoint (an estimate)")
     heard.noted("state", {"state": "Rescaling"})
-    heard.noted("rescale", {"bytes_moved": 500})
+    heard.noted("rescale", {"bytes_moved": 500, "bytes_ahead": 0})
     now[0] = 14.0
     heard.noted("state", {"state": "Running"})
-    assert heard.pause(1000, 8000) == (8.0, "the last rescale")
+    assert heard.pause(1000, 8000) == (8.0, "the last cold rescale")
     heard.noted("state", {"state": "Rescaling"})
     heard.noted("failed", {})
     now[0] = 99.0
     heard.noted("state", {"state": "Running"})
-    assert heard.pause(1000, 8000) == (8.0, "the last rescale"), "one that failed measures nothing"
+    assert heard.pause(1000, 8000) == (8.0, "the last cold rescale"), "one that failed measures nothing"
+
+
+def test_only_a_cold_rescale_measures_a_pause() -> None:
+    """In the others steps stop for a moment, and go on while most moves, for minutes perhaps."""
+    now = [0.0]
+    heard = rates(now)
+    for kind, fields in (
+        ("state", {"state": "Rescaling"}),
+        ("migration", {"strategy": "icadd"}),
+        ("state", {"state": "Running"}),
+        ("rescale", {"bytes_moved": 500, "bytes_ahead": 0}),
+        ("state", {"state": "Rescaling"}),
+        ("rescale", {"bytes_moved": 500, "bytes_ahead": 400}),
+        ("state", {"state": "Running"}),
+    ):
+        now[0] += 30.0
+        heard.noted(kind, fields)
+        heard.stepped(make_record(0), StepReport(step=0, seconds=1.0, workers=()), replay=False, lag_rows=0)
+    assert "an assumption" in heard.pause(1000, 8000)[1]
 
 
 def test_a_layout_has_a_row_for_every_worker() -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from contextlib import closing, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,19 @@ def test_rescale_keeps_the_answers(service: Service) -> None:
     more = pa.table({"id": [9], "customer": ["a"], "amount": [5]})
     service.wait_until_processed(service.push("orders", more), 60)
     assert rows(service)["a"] == (2, 15, 1)
+
+
+def test_a_rescale_that_finds_its_number_there_has_moved_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one before it has brought it about while this one waited; what that has moved is not told again."""
+    for workers in (3, 2):
+        moved = service.rescale(workers, 60)
+        assert moved is not None
+        assert (moved.workers_before, moved.workers) == (5 - workers, workers)
+    as_before = replace(service.plan_rescale(2), workers_before=3)
+    monkeypatch.setattr(service, "plan_rescale", lambda _workers: as_before)
+    assert service.rescale(2, 60) is None
 
 
 def test_a_rescale_that_cannot_be_is_refused(service: Service) -> None:

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +21,8 @@ import pytest
 
 from dbsp.errors import CapacityError, ConfigError, DataError, FencedError, UnavailableError
 from dbsp.io.formats import encode_arrow
-from dbsp.io.kafka import KafkaInputLog, KafkaOutputLog, KafkaSettings, KafkaSource, KafkaStepLog
-from dbsp.io.kafka.client import Reader, delete_below, ensure_topic, make_producer
+from dbsp.io.kafka import KafkaInputLog, KafkaOutputLog, KafkaSettings, KafkaSource, KafkaStepLog, client
+from dbsp.io.kafka.client import Reader, delete_below, ensure_topic, make_producer, topic_config
 from dbsp.logs import DeadLetter, Range
 from tests.io.log_contracts import by_step
 from tests.io.log_samples import TABLE, make_part, make_record
@@ -402,6 +404,52 @@ def test_no_broker_is_unavailable(settings: KafkaSettings) -> None:
     nowhere = replace(settings, brokers="127.0.0.1:1", timeout_s=0.5)
     with pytest.raises(UnavailableError):
         Reader(nowhere).partitions("x")
+
+
+class Silent:
+    """An admin whose broker has died with the request in hand: none of its futures ever ends."""
+
+    def __getattr__(self, _request: str) -> object:
+        return lambda *_, **__: defaultdict(Future)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda s: ensure_topic(s, "t", 1), lambda s: topic_config(s, "t"), lambda s: delete_below(s, "t", 0, 1)]
+)
+def test_a_request_that_nobody_answers_is_unavailable(
+    settings: KafkaSettings, ask: Callable[[KafkaSettings], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "make_admin", lambda _settings: Silent())
+    with pytest.raises(UnavailableError, match="Kafka does not answer"):
+        ask(replace(settings, timeout_s=0.01))
+
+
+class Unsettled:
+    """A consumer whose broker does not lead its partitions at first."""
+
+    def __init__(self, code: int, refusals: int) -> None:
+        self.code, self.left = code, refusals
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        if self.left:
+            self.left -= 1
+            raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(self.code))
+        return 3, 7
+
+
+def test_a_partition_that_was_just_made_is_asked_for_again(
+    settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first step of a worker that joins would be given up, and all rolled back, for a broker that is not so far yet."""
+    codes = confluent_kafka.KafkaError
+    for code in (codes.NOT_LEADER_FOR_PARTITION, codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_PARTITION):
+        reader, consumer = Reader(settings), Unsettled(code, 5)
+        monkeypatch.setattr(reader, "consumer", lambda consumer=consumer: consumer)
+        assert reader.bounds("t", 0) == (3, 7)
+        assert consumer.left == 0
+    monkeypatch.setattr(reader, "consumer", lambda: Unsettled(codes.TOPIC_AUTHORIZATION_FAILED, 1))
+    with pytest.raises(ConfigError):
+        reader.bounds("t", 0)
 
 
 def test_a_killed_broker_comes_back_with_everything(tmp_path: Path) -> None:
