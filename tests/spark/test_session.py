@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from py4j.java_gateway import JVMView
@@ -42,6 +43,15 @@ def test_workers_run_the_drivers_interpreter(spark: SparkHandle) -> None:
 
     seen = spark.context.parallelize(range(2), 2).mapPartitions(look).collect()
     assert seen == [(sys.executable, "0", "True")] * 2
+
+
+@pytest.mark.spark
+def test_what_the_jvm_unpacks_is_in_sparks_folder(spark: SparkHandle) -> None:
+    """So a JVM that is killed leaves nothing behind that the next start would not find."""
+    jvm: Any = spark.context._jvm
+    assert jvm.java.lang.System.getProperty("java.io.tmpdir") == str(spark.work_dir)
+    assert spark.context.parallelize(range(100), 2).map(lambda n: (n % 2, n)).partitionBy(2).count() == 100
+    assert list(spark.work_dir.glob("liblz4*.so"))
 
 
 @pytest.mark.spark

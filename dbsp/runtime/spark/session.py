@@ -115,13 +115,18 @@ def is_local(master: str) -> bool:
 
 
 def configuration(settings: SparkSettings, work_dir: Path) -> dict[str, str]:
-    """All settings that Spark is started with; the user's own come last."""
+    """All settings that Spark is started with; the user's own come last.
+
+    A JVM that is killed leaves what it has unpacked (the library of its compression) in its folder for temporary files: on one
+    host that is `work_dir`, which the next start empties.
+    """
     logging = work_dir / "log4j2.properties"
+    unpacked = f' "-Djava.io.tmpdir={work_dir}"' if is_local(settings.master) else ""
     conf = {
         "spark.app.name": settings.app_name,
         "spark.master": with_retries(settings.master),
         "spark.local.dir": str(work_dir),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} {_COMPILER}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} {_COMPILER}{unpacked}",
         "spark.executor.extraJavaOptions": _COMPILER,
         **_CONF,
         **(_LOOPBACK if is_local(settings.master) else {}),
