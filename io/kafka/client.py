@@ -352,12 +352,26 @@ def refuse_compaction(settings: KafkaSettings, topic: str) -> None:
         raise ConfigError(f"a compacted topic cannot be replayed: topic={topic} cleanup.policy={policy}", hint)
 
 
-def delete_below(settings: KafkaSettings, topic: str, partition: int, offset: int) -> None:
-    """Delete the records below an offset."""
-    place = kafka().TopicPartition(topic, partition, offset)
-    admin = make_admin(settings)
-    doing = f"trimming topic={topic} partition={partition} offset={offset}"
-    try:
-        _answer(admin.delete_records([place])[place], settings.timeout_s, doing)
-    except kafka().KafkaException as error:
-        raise translate(error, doing) from error
+class Trimmer:
+    """Deletes what a log needs no more, with one client for as long as it lives.
+
+    A new client is asked at once and then waits a second or more, now and then, until it learns who leads the partition; steps
+    would wait too.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        """Nothing is connected before the first deletion."""
+        self._settings = settings
+        self._admin: Any = None
+        self._process = 0
+
+    def delete_below(self, topic: str, partition: int, offset: int) -> None:
+        """Delete the records below an offset; -1 for all there are."""
+        if self._process != os.getpid():
+            self._admin, self._process = make_admin(self._settings), os.getpid()
+        place = kafka().TopicPartition(topic, partition, offset)
+        doing = f"trimming topic={topic} partition={partition} offset={offset}"
+        try:
+            _answer(self._admin.delete_records([place])[place], self._settings.timeout_s, doing)
+        except kafka().KafkaException as error:
+            raise translate(error, doing) from error

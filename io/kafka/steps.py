@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dbsp.errors import ConfigError, DataError, FencedError
-from dbsp.io.kafka.client import KafkaSettings, Reader, delete_below, ensure_topic, refuse_compaction
+from dbsp.io.kafka.client import KafkaSettings, Reader, Trimmer, ensure_topic, refuse_compaction
 from dbsp.io.kafka.transaction import Records, TransactionalWriter
 from dbsp.io.step_codec import (
     Positions,
@@ -76,6 +76,7 @@ class KafkaStepLog:
         self._topic = settings.topic(TOPIC)
         self._reader = Reader(settings)
         self._writer = TransactionalWriter(settings, f"{settings.pipeline}-steps")
+        self._trimmer = Trimmer(settings)
         self._state = _State()
         self._epoch, self._claim = 0, ""
         self._create = create
@@ -209,7 +210,7 @@ class KafkaStepLog:
         if check not in state.offsets or check == min(state.offsets):
             return
         self._write_head(self._epoch)
-        delete_below(self._settings, self._topic, 0, state.offsets[check])
+        self._trimmer.delete_below(self._topic, 0, state.offsets[check])
 
     def close(self) -> None:
         """Leave the brokers."""

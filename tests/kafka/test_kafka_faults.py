@@ -21,8 +21,8 @@ import pytest
 
 from dbsp.errors import CapacityError, ConfigError, DataError, FencedError, UnavailableError
 from dbsp.io.formats import encode_arrow
-from dbsp.io.kafka import KafkaInputLog, KafkaOutputLog, KafkaSettings, KafkaSource, KafkaStepLog, client
-from dbsp.io.kafka.client import Reader, delete_below, ensure_topic, make_producer, topic_config
+from dbsp.io.kafka import KafkaInputLog, KafkaOutputLog, KafkaSettings, KafkaSource, KafkaStepLog, client, output
+from dbsp.io.kafka.client import Reader, Trimmer, ensure_topic, make_producer, topic_config
 from dbsp.logs import DeadLetter, Range
 from tests.io.log_contracts import by_step
 from tests.io.log_samples import TABLE, make_part, make_record
@@ -228,7 +228,7 @@ def test_retention_that_ate_needed_input_is_named(settings: KafkaSettings) -> No
     topic = settings.topic("source")
     ensure_topic(settings, topic, 1)
     send(settings, topic, [b'{"id": 1}'] * 10)
-    delete_below(settings, topic, 0, 4)
+    Trimmer(settings).delete_below(topic, 0, 4)
     with closing(KafkaInputLog(settings, [KafkaSource(table=TABLE, topic=topic)])) as log:
         assert log.floors() == {("t", 0): 4}
         with pytest.raises(DataError, match=rf"topic={topic} partition=0 first=3 last=8 kept=4..10"):
@@ -241,17 +241,36 @@ def test_a_lost_progress_tail_is_an_error(settings: KafkaSettings) -> None:
     with closing(KafkaOutputLog(settings, 0, create=True)) as log:
         for step in range(4):
             log.write(1, step, part(step), [])
-        delete_below(settings, settings.topic("v"), 0, -1)
+        Trimmer(settings).delete_below(settings.topic("v"), 0, -1)
         log.trim_progress(2)
     with closing(KafkaOutputLog(settings, 0)) as log:
         assert log.bounds() == (0, 4)
         log.write(2, 1, part(1), [])
         with pytest.raises(DataError, match="another output than before: step=2"):
             log.write(2, 2, part(7), [])
-    delete_below(settings, settings.topic("progress"), 0, -1)
+    Trimmer(settings).delete_below(settings.topic("progress"), 0, -1)
     with closing(KafkaOutputLog(settings, 0)) as log, pytest.raises(DataError, match="progress of a worker is lost"):
         log.bounds()
     assert seen(settings) == []
+
+
+def test_progress_is_trimmed_now_and_then_by_one_client(
+    settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps wait while it is looked for; and a new client now and then takes a second to learn who leads the partition."""
+    made: list[KafkaSettings] = []
+    make_admin, topic = client.make_admin, settings.topic("progress")
+    with closing(KafkaOutputLog(settings, 0, create=True)) as log, closing(Reader(settings)) as reader:
+        for step in range(6):
+            log.write(1, step, part(step), [])
+        monkeypatch.setattr(client, "make_admin", lambda known: made.append(known) or make_admin(known))
+        monkeypatch.setattr(output, "TRIM_STEPS", 3)
+        floors = []
+        for step in (1, 3, 4, 5):
+            log.trim_progress(step)
+            floors.append(reader.bounds(topic, 0)[0])
+        assert floors == [2, 2, 8, 8], "a record and a marker per step"
+        assert made == [settings]
 
 
 def test_a_step_log_that_lost_everything_is_not_taken_over(settings: KafkaSettings) -> None:
@@ -414,7 +433,8 @@ class Silent:
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda s: ensure_topic(s, "t", 1), lambda s: topic_config(s, "t"), lambda s: delete_below(s, "t", 0, 1)]
+    "ask",
+    [lambda s: ensure_topic(s, "t", 1), lambda s: topic_config(s, "t"), lambda s: Trimmer(s).delete_below("t", 0, 1)],
 )
 def test_a_request_that_nobody_answers_is_unavailable(
     settings: KafkaSettings, ask: Callable[[KafkaSettings], object], monkeypatch: pytest.MonkeyPatch

@@ -20,7 +20,7 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
-from dbsp.io.kafka.client import delete_below, ensure_topic
+from dbsp.io.kafka.client import Trimmer, ensure_topic
 from tests.crash.coordinator_child import Child
 from tests.kafka.topics import messages, send, weighted
 
@@ -93,7 +93,7 @@ def test_a_topic_whose_head_is_gone_is_read_from_what_is_left(settings: KafkaSet
     topic = f"{settings.pipeline}.in"
     ensure_topic(settings, topic, 1)
     orders(settings, 0, 10)
-    delete_below(settings, topic, 0, 4)
+    Trimmer(settings).delete_below(topic, 0, 4)
     for end in (10, 13):
         orders(settings, 10, end)
         with in_process(settings, tmp_path) as service:
@@ -102,7 +102,7 @@ def test_a_topic_whose_head_is_gone_is_read_from_what_is_left(settings: KafkaSet
                 {"customer": "c", "orders": end - 4, "amount": sum(range(4, end)), "weight": 1}
             ]
     orders(settings, 13, 20)
-    delete_below(settings, topic, 0, 15)
+    Trimmer(settings).delete_below(topic, 0, 15)
     with closing(in_process(settings, tmp_path)) as service:
         service.start(timeout_s=60)
         finish = service.wait_for_end(60)
