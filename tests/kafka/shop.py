@@ -12,11 +12,13 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,7 @@ SETTINGS = """
 [pipeline]
 name = "{name}"
 circuit = "circuit.py:pipeline"
-runtime = "spark"
+runtime = "{runtime}"
 workers = {workers}
 [spark]
 master = "local[2]"
@@ -69,6 +71,8 @@ bootstrap = "{brokers}"
 [checkpoint]
 interval_s = 1
 retention_s = 100000
+[layout]
+keys_per_step = 100
 [http]
 port = 0
 """
@@ -78,7 +82,7 @@ Part = tuple[str, int, int]
 class Shop:
     """The pipeline's folder and process, and the orders that were sent to it."""
 
-    def __init__(self, folder: Path, brokers: str, seed: int) -> None:
+    def __init__(self, folder: Path, brokers: str, seed: int, runtime: str = "spark") -> None:
         self.folder, self.brokers = folder, brokers
         self.name = f"shop{uuid.uuid4().hex[:8]}"
         self.random = random.Random(seed)
@@ -87,11 +91,13 @@ class Shop:
         self.sent = 0
         self._mark = f"DBSP_SHOP={self.name}"
         (folder / "circuit.py").write_text(CIRCUIT)
-        (folder / "pipeline.toml").write_text(SETTINGS.format(name=self.name, workers=WORKERS, brokers=brokers))
+        settings = SETTINGS.format(name=self.name, workers=WORKERS, brokers=brokers, runtime=runtime)
+        (folder / "pipeline.toml").write_text(settings)
         topic = confluent_kafka.admin.NewTopic(f"{self.name}.in", PARTITIONS, 1)
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": brokers})
         admin.create_topics([topic])[topic.topic].result(30)
-        self._producer = confluent_kafka.Producer({"bootstrap.servers": brokers, "linger.ms": 1})
+        once = {"enable.idempotence": True, "linger.ms": 1}
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": brokers, **once})
 
     # --- the process --------------------------------------------------------------------------------------------
 
@@ -177,6 +183,18 @@ class Shop:
             self.until(lambda: pid not in self.marked(), f"the {victim} is gone", 30)
         self.until(lambda: self.processed() >= reached, f"it goes on after the {victim} was killed", restart=True)
 
+    def ask_rescale(self, workers: int, strategy: str) -> threading.Thread:
+        """Ask the living process; nobody cares what it answers, or whether it lives to."""
+
+        def ask() -> None:
+            with suppress(httpx.HTTPError, OSError, KeyError):
+                url = read_address(self.folder / "data")["url"]
+                httpx.post(url + "/v1/rescale", json={"workers": workers, "strategy": strategy}, timeout=None)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        return asking
+
     def stop(self) -> None:
         """Wait until everything sent is processed, and stop as asked."""
         self._producer.flush(30)
@@ -256,8 +274,11 @@ class Shop:
         consumer.close()
         return found
 
-    def replayed(self) -> tuple[int, dict[Part, list[bytes]]]:
-        """How many steps are logged, and the same as `consumed` from a replay of them all in memory, without faults."""
+    def replayed(self, workers: int = WORKERS) -> tuple[int, dict[Part, list[bytes]]]:
+        """How many steps are logged, and the same as `consumed` from a replay of them all in memory, without faults.
+
+        It is by so many workers all the time: what the steps were commanded to move is left out.
+        """
         plan = load_plan(load_config(self.folder / "pipeline.toml", environment={}))
         settings = KafkaSettings(brokers=self.brokers, pipeline=self.name)
         sources = [KafkaSource(table=table, topic=f"{self.name}.in") for table in plan.tables]
@@ -265,13 +286,13 @@ class Shop:
             records = steps.read(0)
             site = MemorySite(inputs)  # type: ignore[arg-type]
             runtime = InProcessRuntime(Work(site=site, plan=plan, run="golden"), encode_parcels=False)
-            layout = initial(WORKERS)
+            layout = initial(workers)
             start = CheckpointId(run="golden", epoch=1, step=0, layout_version=0, fingerprint=plan.fingerprint)
             runtime.create(layout.workers, start)
             runtime.fence(1, layout.workers)
             runtime.open(0, 1, layout)
             for record in records:
-                runtime.run_step(record, layout)
+                runtime.run_step(replace(record, commands=()), layout)
         assert [record.step for record in records] == list(range(len(records)))
         found: dict[Part, list[bytes]] = {}
         for worker, log in site.outputs.items():
@@ -290,6 +311,20 @@ def summed(parts: dict[Part, list[bytes]], view: str) -> Counter[tuple[Any, ...]
             operation = "insert" if "insert" in value else "delete"
             total[tuple(value[operation].values())] += value.get("weight", 1) * (1 if operation == "insert" else -1)
     return Counter({row: weight for row, weight in total.items() if weight})
+
+
+def by_step(parts: dict[Part, list[bytes]]) -> dict[tuple[str, int], Counter[str]]:
+    """(view, step) -> what it changed, whichever worker wrote it."""
+    found: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for (view, step, _), values in parts.items():
+        for value in map(json.loads, values):
+            operation = "insert" if "insert" in value else "delete"
+            weight = value.get("weight", 1) * (1 if operation == "insert" else -1)
+            found[view, step][json.dumps(value[operation])] += weight
+    netted = (
+        (place, Counter({row: weight for row, weight in rows.items() if weight})) for place, rows in found.items()
+    )
+    return {place: rows for place, rows in netted if rows}
 
 
 def _parent(folder: Path) -> int:

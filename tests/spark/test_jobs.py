@@ -188,3 +188,4 @@ def test_a_killed_jvm_is_an_outage_that_ends_the_runtime_not_the_process() -> No
         "again 3",
     ], done.stderr
     assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr

@@ -210,11 +210,16 @@ def _context(conf: SparkConf, gateway: Any) -> SparkContext:
         warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
         context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel("ERROR")
+    context._accumulatorServer.handle_error = _lost  # type: ignore[union-attr]
     jvm: Any = context._jvm
     jvm.JavaSerializer = jvm.org.apache.spark.serializer.JavaSerializer
     for name in _NAMED_IN_JOBS:
         setattr(jvm, name, getattr(jvm, name))
     return context
+
+
+def _lost(*_: Any) -> None:
+    """PySpark's server of accumulators, which nothing here uses, prints a traceback when the JVM dies; jobs tell of it."""
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
