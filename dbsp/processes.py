@@ -36,6 +36,28 @@ class Process:
     started: int
     state: str
 
+    @property
+    def name(self) -> str:
+        """What no other process since boot is called."""
+        return f"{self.pid}.{self.started}"
+
+
+def own_name() -> str:
+    """The name of this process."""
+    own = find_process(os.getpid())
+    return f"{os.getpid()}.0" if own is None else own.name
+
+
+def lives(name: str) -> bool:
+    """Whether the process of this name still runs; what is no name does not.
+
+    >>> lives(own_name()), lives("0.0"), lives("work")
+    (True, False, False)
+    """
+    pid, _, _ = name.partition(".")
+    found = find_process(int(pid)) if pid.isdigit() else None
+    return found is not None and found.name == name
+
 
 def find_process(pid: int) -> Process | None:
     """The process of this number; None if there is none that still runs, or no /proc to tell.

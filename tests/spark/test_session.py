@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from py4j.java_gateway import JVMView
 
 from dbsp.errors import ConfigError
+from dbsp.processes import find_process, own_name
+from dbsp.runtime.spark import session
 from dbsp.runtime.spark.parcel_files import ParcelFiles
 from dbsp.runtime.spark.session import SparkHandle, SparkSettings, configuration, start
 from dbsp.runtime.spark.step_job import StepTask, exchanged
@@ -18,7 +20,7 @@ from dbsp.runtime.spark.step_job import StepTask, exchanged
 
 def test_the_users_settings_come_last(tmp_path: Path) -> None:
     settings = SparkSettings(conf={"spark.driver.memory": "5g"}, environment={"MINE": "1"})
-    conf = configuration(settings, tmp_path)
+    conf = configuration(settings, tmp_path, tmp_path)
     assert conf["spark.driver.memory"] == "5g"
     assert conf["spark.executorEnv.MINE"] == "1"
     assert conf["spark.python.unix.domain.socket.enabled"] == "true"
@@ -27,7 +29,7 @@ def test_the_users_settings_come_last(tmp_path: Path) -> None:
 
 
 def test_a_remote_master_is_not_bound_to_loopback(tmp_path: Path) -> None:
-    assert "spark.driver.bindAddress" not in configuration(SparkSettings(master="spark://far:7077"), tmp_path)
+    assert "spark.driver.bindAddress" not in configuration(SparkSettings(master="spark://far:7077"), tmp_path, tmp_path)
 
 
 def test_a_silence_of_nothing_is_refused() -> None:
@@ -46,12 +48,37 @@ def test_workers_run_the_drivers_interpreter(spark: SparkHandle) -> None:
 
 
 @pytest.mark.spark
-def test_what_the_jvm_unpacks_is_in_sparks_folder(spark: SparkHandle) -> None:
-    """So a JVM that is killed leaves nothing behind that the next start would not find."""
-    jvm: Any = spark.context._jvm
-    assert jvm.java.lang.System.getProperty("java.io.tmpdir") == str(spark.work_dir)
+def test_what_the_jvm_unpacks_and_its_sockets_are_in_a_folder_that_is_found_again(spark: SparkHandle) -> None:
+    """A JVM that is killed leaves them; the next start on this host takes away those of processes that are gone."""
     assert spark.context.parallelize(range(100), 2).map(lambda n: (n % 2, n)).partitionBy(2).count() == 100
-    assert list(spark.work_dir.glob("liblz4*.so"))
+    assert list(spark.jvm_dir.glob("liblz4*.so"))
+    assert list(spark.jvm_dir.glob(".*.sock"))
+    gone, lives = (spark.jvm_dir.with_name(f"dbsp-jvm-{name}-x") for name in ("0.0", own_name()))
+    for folder in (gone, lives):
+        folder.mkdir()
+    made = session._for_jvm()
+    assert (gone.exists(), lives.exists(), spark.jvm_dir.exists()) == (False, True, True)
+    for folder in (made, lives):
+        folder.rmdir()
+
+
+def test_sparks_folder_of_a_process_that_lives_is_left_alone(tmp_path: Path) -> None:
+    """A coordinator that is replaced goes on for a moment, or is stopped and wakes up; its jobs, and those of who replaced it."""
+    with subprocess.Popen(["sleep", "60"]) as other:
+        found = find_process(other.pid)
+        assert found is not None
+        for name in (found.name, "0.0", own_name()):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "file").touch()
+        mine = session._fresh(tmp_path)
+        assert {folder.name: len(list(folder.iterdir())) for folder in tmp_path.iterdir()} == {
+            found.name: 1,
+            mine.name: 0,
+        }
+        other.kill()
+    assert mine.name == own_name()
+    session._fresh(tmp_path)
+    assert [folder.name for folder in tmp_path.iterdir()] == [own_name()]
 
 
 @pytest.mark.spark

@@ -31,11 +31,13 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
 from dbsp.errors import ConfigError, UnavailableError
+from dbsp.processes import lives, own_name
 from dbsp.runtime.spark.java import require_java
 
 TASK_FAILURES_MAX = 4
 _LOG_TAIL_BYTES = 2000
 _STOP_TIMEOUT_S = 10
+_JVM_DIR = "dbsp-jvm-"
 
 _CONF = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -78,10 +80,11 @@ appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 class SparkSettings:
     """How Spark is started.
 
-    `conf` overrides anything set here. `work_dir` holds Spark's scratch files and its log (emptied at start); without one
-    a temporary folder is made and removed. `environment` is for the Python workers. `worker_silence_s` is how long a job
-    may go without finishing a task before it is cancelled. Where all workers share this host, what one sends another in one
-    exchange goes through a file in `work_dir` from `parcel_file_bytes_min` bytes on: below that a file costs more than it saves.
+    `conf` overrides anything set here. In `work_dir` each process has a folder for Spark's scratch files and its log, which stays
+    until another process starts there; without one a temporary folder is made and removed. `environment` is for the Python
+    workers. `worker_silence_s` is how long a job may go without finishing a task before it is cancelled. Where all workers share
+    this host, what one sends another in one exchange goes through a file in `work_dir` from `parcel_file_bytes_min` bytes on:
+    below that a file costs more than it saves.
     """
 
     master: str = "local[2]"
@@ -114,19 +117,15 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def configuration(settings: SparkSettings, work_dir: Path) -> dict[str, str]:
-    """All settings that Spark is started with; the user's own come last.
-
-    A JVM that is killed leaves what it has unpacked (the library of its compression) in its folder for temporary files: on one
-    host that is `work_dir`, which the next start empties.
-    """
+def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path) -> dict[str, str]:
+    """All settings that Spark is started with; the user's own come last. `jvm_dir` is for the JVM's temporary files."""
     logging = work_dir / "log4j2.properties"
-    unpacked = f' "-Djava.io.tmpdir={work_dir}"' if is_local(settings.master) else ""
+    java = f'-Dlog4j2.configurationFile={logging.as_uri()} {_COMPILER} "-Djava.io.tmpdir={jvm_dir}"'
     conf = {
         "spark.app.name": settings.app_name,
         "spark.master": with_retries(settings.master),
         "spark.local.dir": str(work_dir),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} {_COMPILER}{unpacked}",
+        "spark.driver.extraJavaOptions": java,
         "spark.executor.extraJavaOptions": _COMPILER,
         **_CONF,
         **(_LOOPBACK if is_local(settings.master) else {}),
@@ -147,11 +146,12 @@ def _worker_environment(local: bool) -> dict[str, str]:
 
 @dataclass(slots=True)
 class SparkHandle:
-    """A running Spark: its context, the process of its JVM, its folder."""
+    """A running Spark: its context, the process of its JVM, its folders."""
 
     context: SparkContext
     process: subprocess.Popen[bytes]
     work_dir: Path
+    jvm_dir: Path
     temporary: bool
 
     def alive(self) -> bool:
@@ -168,6 +168,7 @@ class SparkHandle:
         with suppress(Py4JError, OSError):
             gateway.shutdown()
         end_process(self.process)
+        shutil.rmtree(self.jvm_dir, ignore_errors=True)
         if self.temporary:
             shutil.rmtree(self.work_dir, ignore_errors=True)
 
@@ -181,9 +182,9 @@ def start(settings: SparkSettings) -> SparkHandle:
     require_java()
     if SparkContext._active_spark_context is not None or SparkContext._gateway is not None:
         raise ConfigError("a Spark context is running in this process", "stop it first, or hand it to SparkRuntime")
-    work_dir = _fresh(settings.work_dir)
+    work_dir, jvm_dir = _fresh(settings.work_dir), _for_jvm()
     (work_dir / "log4j2.properties").write_text(_LOG4J)
-    conf = SparkConf(loadDefaults=False).setAll(list(configuration(settings, work_dir).items()))
+    conf = SparkConf(loadDefaults=False).setAll(list(configuration(settings, work_dir, jvm_dir).items()))
     log = work_dir / "spark.log"
     with _launch_environment(settings), log.open("ab") as sink:
         try:
@@ -198,7 +199,8 @@ def start(settings: SparkSettings) -> SparkHandle:
             raise UnavailableError(
                 f"Spark did not start: master={settings.master} log={log} tail={_tail(log)}"
             ) from error
-    return SparkHandle(context=context, process=gateway.proc, work_dir=work_dir, temporary=settings.work_dir is None)
+    temporary = settings.work_dir is None
+    return SparkHandle(context=context, process=gateway.proc, work_dir=work_dir, jvm_dir=jvm_dir, temporary=temporary)
 
 
 def _context(conf: SparkConf, gateway: Any) -> SparkContext:
@@ -246,12 +248,26 @@ def _forget(context: SparkContext | None) -> None:
 
 
 def _fresh(work_dir: Path | None) -> Path:
-    """An empty folder for Spark: what a killed one left there is removed."""
+    """An empty folder for Spark, this process's own in `work_dir`: what processes that are gone have left there is removed.
+
+    That of one that lives is left alone: it is a coordinator that was replaced, or one that replaces this one.
+    """
     if work_dir is None:
         return Path(tempfile.mkdtemp(prefix="dbsp-spark-"))
-    shutil.rmtree(work_dir, ignore_errors=True)
-    work_dir.mkdir(parents=True, exist_ok=True)
-    return work_dir.resolve()
+    own = work_dir / own_name()
+    for left in work_dir.iterdir() if work_dir.is_dir() else ():
+        if left == own or not lives(left.name):
+            shutil.rmtree(left, ignore_errors=True)
+    own.mkdir(parents=True)
+    return own.resolve()
+
+
+def _for_jvm() -> Path:
+    """A folder for what the JVM unpacks and for its sockets, whose names may not be long; those of processes that are gone go."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_JVM_DIR}*"):
+        if not lives(left.name.removeprefix(_JVM_DIR).partition("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_JVM_DIR}{own_name()}-"))
 
 
 @contextmanager
