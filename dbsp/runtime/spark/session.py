@@ -212,7 +212,8 @@ def _context(conf: SparkConf, gateway: Any) -> SparkContext:
         warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
         context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel("ERROR")
-    context._accumulatorServer.handle_error = _lost  # type: ignore[union-attr]
+    server: Any = context._accumulatorServer
+    server.handle_error = _lost
     jvm: Any = context._jvm
     jvm.JavaSerializer = jvm.org.apache.spark.serializer.JavaSerializer
     for name in _NAMED_IN_JOBS:
