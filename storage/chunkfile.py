@@ -218,15 +218,10 @@ class WriteChunks:
 
     def put(self, chunk: Batch) -> ChunkRef:
         """Encode a chunk."""
-        if chunk.key_hash is None or len(chunk) == 0:
-            raise InternalError(f"a chunk must be arranged and not empty: rows={len(chunk)}")
         number = self._next_number()
         value, checksum = pack_chunk(number, chunk)
         self._fresh[number] = value
-        first, last = int(chunk.key_hash[0]), int(chunk.key_hash[-1])
-        return ChunkRef(
-            id=number, rows=len(chunk), first=first, last=last, nbytes=len(value) - HEADER_BYTES, checksum=checksum
-        )
+        return ChunkRef.of(number, chunk, len(value) - HEADER_BYTES, checksum)
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
         """A chunk made just now, or an older one; whoever merges reads all of it."""

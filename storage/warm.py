@@ -26,7 +26,7 @@ from dbsp.storage.chunkfile import ReadChunks, WriteChunks
 from dbsp.storage.records import number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.trace.chunks import ChunkRef
-from dbsp.trace.manifest import ID, Refs, StoredBatch, refs_of
+from dbsp.trace.manifest import ID, REF_WORDS, Refs, StoredBatch, refs_of
 from dbsp.trace.merging import store
 from dbsp.zset.batch import Batch
 
@@ -184,4 +184,4 @@ def _reserve(txn: Txn, layout_version: int, count: int) -> int:
 
 def _refs(value: memoryview) -> npt.NDArray[np.uint64]:
     """References as they are stored."""
-    return np.frombuffer(bytes(value), "<u8").reshape(-1, 6)
+    return np.frombuffer(bytes(value), "<u8").reshape(-1, REF_WORDS)

@@ -1,8 +1,8 @@
 """Chunks: pieces of stored batches, bounded in bytes, immutable, known by a number.
 
 A run of any length is stored as chunks of at most `chunk_bytes_max` bytes, so that merging, copying to the durable side and
-slicing for a rescale are bounded pieces of work. A reference carries the fences (first and last key hash), so a reader
-touches only the chunks that can hold what it asks for.
+slicing for a rescale are bounded pieces of work. A reference carries the fences (key hash and order code of the first and the
+last row), so a reader touches only the chunks that can hold what it asks for, also within a group of many chunks.
 
 Invariants:
 1. A chunk is arranged, holds no zero weight and no row twice, and never changes (invariant 1 of the design).
@@ -34,7 +34,11 @@ CUT_SHARE = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRef:
-    """Where a chunk is, and what can be known of it without reading it; `checksum` is 0 where chunks are not bytes."""
+    """Where a chunk is, and what can be known of it without reading it.
+
+    `first` and `last` are the key hashes of its ends, `first_code` and `last_code` the order codes there, 0 where rows have
+    none; `checksum` is 0 where chunks are not bytes.
+    """
 
     id: int
     rows: int
@@ -42,6 +46,33 @@ class ChunkRef:
     last: int
     nbytes: int
     checksum: int
+    first_code: int
+    last_code: int
+
+    @staticmethod
+    def of(number: int, chunk: Batch, nbytes: int, checksum: int = 0) -> ChunkRef:
+        """To an arranged batch that is stored under a number.
+
+        **Errors** `InternalError` for a batch that is not arranged, or empty.
+        """
+        key_hash, code = chunk.key_hash, chunk.order_code
+        if key_hash is None or len(chunk) == 0:
+            raise InternalError(f"a chunk must be arranged and not empty: rows={len(chunk)}")
+        codes = (0, 0) if code is None else (int(code[0]), int(code[-1]))
+        return ChunkRef(
+            id=number, rows=len(chunk), first=int(key_hash[0]), last=int(key_hash[-1]), nbytes=nbytes, checksum=checksum,
+            first_code=codes[0], last_code=codes[1],
+        )  # fmt: skip
+
+    @property
+    def begins(self) -> tuple[int, int]:
+        """Hash and code of the first row."""
+        return self.first, self.first_code
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Hash and code of the last row."""
+        return self.last, self.last_code
 
 
 class Foresight(Protocol):
@@ -155,18 +186,12 @@ class MemoryChunks:
 
     def put(self, chunk: Batch) -> ChunkRef:
         """Keep the batch."""
-        key_hash = chunk.key_hash
-        if key_hash is None or len(chunk) == 0:
-            raise InternalError(f"a chunk must be arranged and not empty: rows={len(chunk)}")
         with self._lock:
-            number = self._next
+            ref = ChunkRef.of(self._next, chunk, chunk.nbytes)
             self._next += 1
-            self._chunks[number] = chunk
-            size = chunk.nbytes
-            self._fresh_bytes += size
-        return ChunkRef(
-            id=number, rows=len(chunk), first=int(key_hash[0]), last=int(key_hash[-1]), nbytes=size, checksum=0
-        )
+            self._chunks[ref.id] = chunk
+            self._fresh_bytes += ref.nbytes
+        return ref
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:  # noqa: ARG002 (the batch knows its own)
         """The batch that was put."""

@@ -9,19 +9,20 @@ than k trusted rows have a positive sum, m doubles for those keys alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError
-from dbsp.trace.chunks import ChunkRef, Foresight
 from dbsp.trace.rows import empty
+from dbsp.trace.source import Source, numbers
 from dbsp.zset.batch import Batch, concat, merge, rearrange
 from dbsp.zset.equality import equal_rows
 from dbsp.zset.hashing import hash_decides
-from dbsp.zset.kernels import equal_ranges, expand_ranges, lower_bounds, run_starts
+from dbsp.zset.kernels import expand_ranges, lower_bounds, run_starts
+from dbsp.zset.kernels.ranges import cut_ranges
 from dbsp.zset.runs import begins, lengths
 from dbsp.zset.schema import Arrangement
 
@@ -31,58 +32,6 @@ Mask = npt.NDArray[np.bool_]
 
 _FIRST_ROWS_MIN = 4
 _NO_LIMIT = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """One sorted run as readers see it: the fences of its chunks, and how to load one; reading begins at chunk `start`.
-
-    `ahead` and `ref` (of a chunk) are there where reading may wait for a disk.
-    """
-
-    first: U64
-    last: U64
-    start: int
-    load: Callable[[int], Batch]
-    ahead: Foresight | None = None
-    ref: Callable[[int], ChunkRef] | None = None
-
-    @staticmethod
-    def of(batch: Batch) -> Source:
-        """A batch in memory, as a run of one chunk."""
-        key_hash = batch.key_hash if batch.key_hash is not None else np.empty(0, np.uint64)
-        return Source(first=key_hash[:1], last=key_hash[-1:], start=0, load=lambda _: batch)
-
-    def touched(self, key_hash: U64) -> Iterator[tuple[int, int, int]]:
-        """(begin, end, chunk) for every chunk that can hold the queries `key_hash[begin:end]`, in order."""
-        for begin, end, chunk in self._touched(key_hash):
-            if self.ahead is not None and self.ref is not None:
-                self.ahead.hashes(self.ref(chunk), key_hash[begin:end])
-            yield begin, end, chunk
-
-    def find(self, chunk: int, rows: Batch, key_hash: U64) -> tuple[I64, I64]:
-        """The range of each of these sorted hashes in a chunk that was loaded."""
-        low, high = equal_ranges(key_hash, rows.words[0])
-        if self.ahead is not None and self.ref is not None:
-            self.ahead.rows(self.ref(chunk), low, high)
-        return low, high
-
-    def _touched(self, key_hash: U64) -> Iterator[tuple[int, int, int]]:
-        """The same, told to nobody."""
-        first, last = self.first[self.start :], self.last[self.start :]
-        if len(first) == 1:  # most runs of a small state: no arrays of bounds
-            low, high = int(key_hash.searchsorted(first[0], "left")), int(key_hash.searchsorted(last[0], "right"))
-            if low < high:
-                yield low, high, self.start
-            return
-        if len(key_hash) < len(first):
-            lows, highs = last.searchsorted(key_hash, "left"), first.searchsorted(key_hash, "right")
-            chunks = np.unique(expand_ranges(lows, np.maximum(lows, highs))[1])
-        else:
-            chunks = np.arange(len(first))
-        begin, end = key_hash.searchsorted(first[chunks], "left"), key_hash.searchsorted(last[chunks], "right")
-        some = np.flatnonzero(begin < end)
-        yield from zip(begin[some].tolist(), end[some].tolist(), (chunks[some] + self.start).tolist(), strict=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,22 +163,26 @@ def _take_first(source: Source, hashes: U64, rows_max: int, truncated: Mask, lim
     taken = np.zeros(len(hashes), np.int64)
     last_code = np.zeros(len(hashes), np.uint64)
     cut = np.zeros(len(hashes), np.bool_)
-    for begin, end, index in source.touched(hashes):
-        room = rows_max - taken[begin:end]
+    begin, end = source.begin(hashes, np.zeros(len(hashes), np.uint64)), np.full(len(hashes), _NO_LIMIT)
+    fronts = begin.any()
+    for asked, index in source.overlapped(hashes, begin, end) if fronts else source.touched(hashes):
+        room = rows_max - taken[asked]
         if not room.any():
-            cut[begin:end] = True
+            cut[asked] = True
             continue
         chunk = source.load(index)
         if chunk.order_code is None:
             raise InternalError("a trace with an order stores order codes")
-        low, high = source.find(index, chunk, hashes[begin:end])
+        low, high = source.find(index, chunk, hashes[asked])
+        if fronts:
+            cut_ranges(low, high, begin[asked], end[asked], chunk.order_code)
         use = np.minimum(high - low, room)
-        cut[begin:end] |= high - low > use
+        cut[asked] |= high - low > use
         some = np.flatnonzero(use > 0)
         if len(some) == 0:
             continue
-        taken[begin:end] += use
-        last_code[begin + some] = chunk.order_code[low[some] + use[some] - 1]
+        taken[asked] += use
+        last_code[numbers(asked)[some]] = chunk.order_code[low[some] + use[some] - 1]
         yield chunk.take(expand_ranges(low[some], low[some] + use[some])[1], words=True)
     truncated |= cut
     limit[cut] = np.minimum(limit[cut], last_code[cut])

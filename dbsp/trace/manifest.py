@@ -4,7 +4,7 @@ A `StoredBatch` is one sorted run, cut into chunks; a `PendingMerge` is two neig
 with what is done so far; a `SpineState` is the list of both, newest last. All are values and never change, so keeping an
 older state costs only the chunks it alone refers to.
 
-Chunk references are held as one array of six words per chunk, so that encoding, decoding and collecting numbers cost no
+Chunk references are held as one array of eight words per chunk, so that encoding, decoding and collecting numbers cost no
 Python work per chunk.
 
 Source: design, sections 5 (merge progress is part of the manifest) and 6.
@@ -22,37 +22,44 @@ import numpy.typing as npt
 from dbsp.errors import DataError
 from dbsp.formats import check_format
 from dbsp.trace.chunks import ChunkRef
+from dbsp.trace.fronts import Fronts
 
-ID, ROWS, FIRST, LAST, NBYTES, CHECKSUM = range(6)
+ID, ROWS, FIRST, LAST, NBYTES, CHECKSUM, FIRST_CODE, LAST_CODE = range(8)
 """The columns of an array of references."""
 
-REF_BYTES = 48
+REF_WORDS = 8
 _WORD = np.dtype("<u8")
+REF_BYTES = REF_WORDS * _WORD.itemsize
+_FENCES = [FIRST, FIRST_CODE, LAST, LAST_CODE]
 Refs = npt.NDArray[np.uint64]
-_NO_REFS: Refs = np.empty((0, 6), _WORD)
+_NO_REFS: Refs = np.empty((0, REF_WORDS), _WORD)
 _NO_REFS.flags.writeable = False
 
 
 def refs_of(refs: Iterable[ChunkRef]) -> Refs:
     """References as an array."""
-    rows = [(ref.id, ref.rows, ref.first, ref.last, ref.nbytes, ref.checksum) for ref in refs]
+    rows = [
+        (ref.id, ref.rows, ref.first, ref.last, ref.nbytes, ref.checksum, ref.first_code, ref.last_code) for ref in refs
+    ]
     return np.array(rows, _WORD) if rows else _NO_REFS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredBatch:
-    """One sorted run: its chunks in order of their rows."""
+    """One sorted run: its chunks in order of their rows; `fences` has hash and code of each one's first row and of its last."""
 
     refs: Refs = field(default_factory=lambda: _NO_REFS)
     rows: int = field(init=False)
     first: npt.NDArray[np.uint64] = field(init=False, repr=False)
     last: npt.NDArray[np.uint64] = field(init=False, repr=False)
+    fences: npt.NDArray[np.uint64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Lay the fences out for searching."""
         object.__setattr__(self, "rows", int(self.refs[:, ROWS].sum()))
         object.__setattr__(self, "first", np.ascontiguousarray(self.refs[:, FIRST]))
         object.__setattr__(self, "last", np.ascontiguousarray(self.refs[:, LAST]))
+        object.__setattr__(self, "fences", self.refs.take(_FENCES, axis=1))
 
     @staticmethod
     def of(refs: Iterable[ChunkRef]) -> StoredBatch:
@@ -73,8 +80,11 @@ class StoredBatch:
 
     def ref(self, index: int) -> ChunkRef:
         """One reference."""
-        number, rows, first, last, nbytes, checksum = self.refs[index].tolist()
-        return ChunkRef(id=number, rows=rows, first=first, last=last, nbytes=nbytes, checksum=checksum)
+        number, rows, first, last, nbytes, checksum, first_code, last_code = self.refs[index].tolist()
+        return ChunkRef(
+            id=number, rows=rows, first=first, last=last, nbytes=nbytes, checksum=checksum, first_code=first_code,
+            last_code=last_code,
+        )  # fmt: skip
 
     def __iter__(self) -> Iterator[ChunkRef]:
         """The references, in order."""
@@ -114,9 +124,10 @@ Entry = StoredBatch | PendingMerge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpineState:
-    """The runs of one trace, newest last."""
+    """The runs of one trace, newest last; and where the rows of long groups begin that are not all gone."""
 
     entries: tuple[Entry, ...] = ()
+    fronts: Fronts = field(default_factory=Fronts)
 
     @property
     def rows(self) -> int:
@@ -164,14 +175,14 @@ def state_bytes(state: SpineState) -> int:
 
 _HEAD = struct.Struct("<4sHHI")
 _MAGIC = b"DSPN"
-_FORMAT = 1
+_FORMAT = 2
 _RUN = struct.Struct("<BQ")
 _PENDING = struct.Struct("<BQQQQq")
 _COUNT = struct.Struct("<Q")
 
 
 def encode_state(state: SpineState) -> bytes:
-    """A state as bytes: little-endian, 48 bytes per chunk."""
+    """A state as bytes: little-endian, 64 bytes per chunk."""
     parts = [_HEAD.pack(_MAGIC, _FORMAT, 0, len(state.entries))]
     for entry in state.entries:
         if isinstance(entry, StoredBatch):
@@ -181,6 +192,7 @@ def encode_state(state: SpineState) -> bytes:
         parts.append(_PENDING.pack(1, 0, left.row, 0, right.row, entry.credit))
         for refs_, start in ((entry.done.refs, 0), (entry.left.refs, left.chunk), (entry.right.refs, right.chunk)):
             parts += [_COUNT.pack(len(refs_) - start), refs_[start:].tobytes()]
+    parts += [_COUNT.pack(len(state.fronts)), state.fronts.words.tobytes()]
     return b"".join(parts)
 
 
@@ -201,19 +213,22 @@ def _decode(data: bytes, where: str) -> SpineState:
     place = _HEAD.size
     entries: list[Entry] = []
 
-    def run(rows: int) -> StoredBatch:
+    def table(rows: int, words: int) -> npt.NDArray[np.uint64]:
         nonlocal place
-        if place + rows * REF_BYTES > len(data):
+        if place + rows * words * _WORD.itemsize > len(data):
             raise DataError(f"trace manifest is cut short: bytes={len(data)}")
-        refs_ = np.frombuffer(data, _WORD, 6 * rows, place).reshape(rows, 6)
-        place += rows * REF_BYTES
-        return StoredBatch(refs_)
+        found = np.frombuffer(data, _WORD, words * rows, place).reshape(rows, words)
+        place += found.nbytes
+        return found
 
-    def counted() -> StoredBatch:
+    def count_of() -> int:
         nonlocal place
         (rows,) = _COUNT.unpack_from(data, place)
         place += _COUNT.size
-        return run(rows)
+        return int(rows)
+
+    def run(rows: int) -> StoredBatch:
+        return StoredBatch(table(rows, REF_WORDS))
 
     for _ in range(count):
         if data[place] == 0:
@@ -223,9 +238,9 @@ def _decode(data: bytes, where: str) -> SpineState:
             continue
         _, left_chunk, left_row, right_chunk, right_row, credit = _PENDING.unpack_from(data, place)
         place += _PENDING.size
-        done, left, right = counted(), counted(), counted()
+        done, left, right = run(count_of()), run(count_of()), run(count_of())
         left_pos, right_pos = Cursor(chunk=left_chunk, row=left_row), Cursor(chunk=right_chunk, row=right_row)
         entries.append(
             PendingMerge(left=left, right=right, done=done, left_pos=left_pos, right_pos=right_pos, credit=credit)
         )
-    return SpineState(entries=tuple(entries))
+    return SpineState(entries=tuple(entries), fronts=Fronts(table(count_of(), 2)))

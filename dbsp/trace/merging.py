@@ -83,10 +83,10 @@ def _pass_on(pending: PendingMerge, chunks: ChunkStore) -> PendingMerge | None:
     """Hand on the next chunk of one side unread, if it is whole, of fair size and ends before the other side begins."""
     left, right = pending.left.ref(pending.left_pos.chunk), pending.right.ref(pending.right_pos.chunk)
     enough = chunks.chunk_bytes_max // 4
-    if pending.left_pos.row == 0 and left.nbytes >= enough and left.last < right.first:
+    if pending.left_pos.row == 0 and left.nbytes >= enough and left.ends < right.begins:
         done = StoredBatch(np.concatenate([pending.done.refs, refs_of([left])]))
         return replace(pending, done=done, left_pos=Cursor(chunk=pending.left_pos.chunk + 1))
-    if pending.right_pos.row == 0 and right.nbytes >= enough and right.last < left.first:
+    if pending.right_pos.row == 0 and right.nbytes >= enough and right.ends < left.begins:
         done = StoredBatch(np.concatenate([pending.done.refs, refs_of([right])]))
         return replace(pending, done=done, right_pos=Cursor(chunk=pending.right_pos.chunk + 1))
     return None

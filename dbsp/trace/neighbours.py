@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError
-from dbsp.trace.heads import Source
+from dbsp.trace.source import Source
 from dbsp.zset.arrays import from_values, value_view
-from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.batch import Batch, arrange, take_all
 from dbsp.zset.kernels import expand_ranges
 from dbsp.zset.kernels.ranges import cut_ranges
 from dbsp.zset.schema import INT64, Arrangement, Column, Schema
@@ -88,46 +88,59 @@ class _Nearest:
 
     def present(self, sources: Sequence[Source], arrangement: Arrangement, same: SameKey) -> tuple[I64, U64]:
         """(query, order code) of every row that is known in all runs and has a positive sum."""
-        pairs = [same(query, part) for source in sources for query, part in self._of(source)]
-        if not pairs:
+        found = [part for source in sources for part in self._of(source)]
+        if not found:
             return np.empty(0, np.int64), np.empty(0, np.uint64)
-        query, codes = _present(
-            np.concatenate([query for query, _ in pairs]), concat([r for _, r in pairs]), arrangement
-        )
+        rows = take_all([(chunk, position) for _, chunk, position in found], words=True)
+        query, codes = _present(*same(np.concatenate([query for query, *_ in found]), rows), arrangement)
         nearer = codes > self.limit[query] if self.asked.backward else codes < self.limit[query]
         known = ~self.truncated[query] | nearer
         return query[known], codes[known]
 
-    def _of(self, source: Source) -> Iterator[tuple[I64, Batch]]:
-        """The nearest rows of one run; notes where it has more."""
+    def _of(self, source: Source) -> Iterator[tuple[I64, Batch, I64]]:
+        """(query of each row, chunk, where in it) of the nearest rows of one run; notes where it has more."""
         asked = self.asked
         taken = np.zeros(len(asked.key_hash), np.int64)
         end_code = np.zeros(len(taken), np.uint64)
         cut = np.zeros(len(taken), np.bool_)
-        touched = list(source.touched(asked.key_hash))
-        for begin, end, index in reversed(touched) if asked.backward else touched:
-            room = self.rows_max - taken[begin:end]
-            if not room.any():
-                cut[begin:end] = True
-                continue
+        begin = source.begin(asked.key_hash, asked.first)
+        for mine, index in self._nearest_first(source, begin, taken, cut):
             chunk = source.load(index)
             if chunk.order_code is None:
                 raise InternalError("a trace with an order stores order codes")
-            low, high = source.find(index, chunk, asked.key_hash[begin:end])
-            cut_ranges(low, high, asked.first[begin:end], asked.last[begin:end], chunk.order_code)
-            use = np.minimum(high - low, room)
-            cut[begin:end] |= high - low > use
+            low, high = source.find(index, chunk, asked.key_hash[mine])
+            cut_ranges(low, high, begin[mine], asked.last[mine], chunk.order_code)
+            use = np.minimum(high - low, self.rows_max - taken[mine])
+            cut[mine] |= high - low > use
             some = np.flatnonzero(use > 0)
             if len(some) == 0:
                 continue
-            taken[begin:end] += use
+            taken[mine] += use
             from_, to = (high - use, high) if asked.backward else (low, low + use)
-            end_code[begin + some] = chunk.order_code[from_[some] if asked.backward else to[some] - 1]
+            end_code[mine[some]] = chunk.order_code[from_[some] if asked.backward else to[some] - 1]
             query, position = expand_ranges(from_[some], to[some])
-            yield begin + some[query], chunk.take(position, words=True)
+            yield mine[some[query]], chunk, position
         self.truncated |= cut
         nearest = np.maximum if asked.backward else np.minimum
         self.limit[cut] = nearest(self.limit[cut], end_code[cut])
+
+    def _nearest_first(self, source: Source, begin: U64, taken: I64, cut: Mask) -> Iterator[tuple[I64, int]]:
+        """(queries, chunk): the chunk next to each position, then the next one for those that have `taken` too few rows of it.
+
+        Where there is one more, but enough rows are taken, that is noted as `cut`.
+        """
+        asked = self.asked
+        low, high = source.span(asked.key_hash, begin, asked.last)
+        at, left = high - 1 if asked.backward else low, np.maximum(high - low, 0)
+        active = np.flatnonzero(left)
+        while len(active):
+            yield from source.by_chunk(asked.key_hash, active, at[active])
+            left[active] -= 1
+            at[active] += -1 if asked.backward else 1
+            active = active[left[active] > 0]
+            full = taken[active] >= self.rows_max
+            cut[active[full]] = True
+            active = active[~full]
 
 
 def _present(query: I64, rows: Batch, arrangement: Arrangement) -> tuple[I64, U64]:

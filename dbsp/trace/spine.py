@@ -27,11 +27,13 @@ import numpy.typing as npt
 from dbsp.errors import InternalError
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.floor import Floor, above
-from dbsp.trace.heads import Source, first_rows, first_rows_twice
+from dbsp.trace.fronts import ROWS_MIN, Fronts, moved
+from dbsp.trace.heads import first_rows, first_rows_twice
 from dbsp.trace.manifest import ID, NBYTES, Entry, PendingMerge, SpineState, StoredBatch, stored
 from dbsp.trace.merging import advance, read_all, store
 from dbsp.trace.neighbours import Positions, reach
 from dbsp.trace.rows import empty
+from dbsp.trace.source import Asked, Source, numbers
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch, merge, take_all
 from dbsp.zset.equality import equal_rows
@@ -52,8 +54,9 @@ _LAST_CODE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
-_Found = tuple[int, I64, I64, Batch]
-"""(number of the first query, from and to which position for each, chunk)."""
+Mask = npt.NDArray[np.bool_]
+_Found = tuple[Asked, I64, I64, Batch]
+"""(queries, from and to which position for each, chunk)."""
 
 
 def fuel_for(rows: int) -> int:
@@ -86,6 +89,7 @@ def append(
     rewriting of runs that pays for itself in rows dropped.
     """
     entries = list(state.entries)
+    fronts = _fronts(state, batch, arrangement, chunks)
     kept = _Kept(below=kept_below, rows_max=_kept_rows_max(state))
     if floor is not None:
         entries = [_stale(entry, floor, arrangement, chunks) for entry in entries]
@@ -100,7 +104,17 @@ def append(
         for e in entries
     ]
     entries = _work(fueled, arrangement, chunks, fuel_rows, floor, kept)
-    return SpineState(entries=tuple(entries))
+    return SpineState(entries=tuple(entries), fronts=fronts)
+
+
+def _fronts(state: SpineState, batch: Batch, arrangement: Arrangement, chunks: ChunkStore) -> Fronts:
+    """The fronts of the trace with this batch; none where a read of all would be short."""
+    if not arrangement.order or state.rows < ROWS_MIN:
+        return Fronts()
+    if not len(batch):
+        return state.fronts
+    after = Spine(arrangement, state, chunks, (batch,))
+    return moved(state.fronts, batch, after.long, after.first_codes)
 
 
 def _kept_rows_max(state: SpineState) -> int:
@@ -276,7 +290,10 @@ class Spine:
             return part.slice(row, len(part)) if row and index == chunk else part
 
         ahead = self._chunks.foresight()
-        return Source(first=run.first, last=run.last, start=chunk, load=load, ahead=ahead, ref=run.ref)
+        return Source(
+            first=run.first, last=run.last, fences=run.fences, start=chunk, load=load, fronts=self.state.fronts,
+            ahead=ahead, ref=run.ref,
+        )  # fmt: skip
 
     def _sources(self) -> Iterator[Source]:
         """Stored runs, then the batches on top."""
@@ -300,9 +317,9 @@ class Spine:
         """
         found: list[_Found] = []
         for source in self._sources():
-            for begin, end, index in source.touched(key_hash):
+            for asked, index in source.touched(key_hash):
                 chunk = source.load(index)
-                found.append((begin, *source.find(index, chunk, key_hash[begin:end]), chunk))
+                found.append((asked, *source.find(index, chunk, key_hash[asked]), chunk))
         return self._gathered(found, words=words)
 
     def _gathered(self, found: Sequence[_Found], *, words: bool) -> tuple[I64, Batch]:
@@ -317,7 +334,7 @@ class Spine:
         asked, position = expand_ranges(lows, highs)
         if not len(asked):
             return np.empty(0, np.int64), empty(self.arrangement)
-        queries = np.concatenate([np.arange(begin, begin + len(low)) for begin, low, _, _ in found])
+        queries = np.concatenate([numbers(some) for some, *_ in found])
         ends = asked.searchsorted(np.cumsum([len(low) for _, low, _, _ in found])).tolist()
         spans = zip((chunk for *_, chunk in found), [0, *ends[:-1]], ends, strict=True)
         parts = [(chunk, position[begin:end]) for chunk, begin, end in spans if begin < end]
@@ -336,17 +353,18 @@ class Spine:
         total = np.zeros((len(keys), self.arrangement.weights), np.int64)
         decided = hash_decides(keys.columns)
         for source in self._sources():
-            for begin, end, index in source.touched(key_hash):
+            touched = source.touched(key_hash) if code is None else source.overlapped(key_hash, code, code)
+            for asked, index in touched:
                 chunk = source.load(index)
-                low, high = source.find(index, chunk, key_hash[begin:end])
+                low, high = source.find(index, chunk, key_hash[asked])
                 if code is not None:
-                    narrow_ranges(low, high, code[begin:end], chunk.order_code)
+                    narrow_ranges(low, high, code[asked], chunk.order_code)
                 if row_hash is not None:
-                    narrow_ranges(low, high, row_hash[begin:end], chunk.row_hash)
+                    narrow_ranges(low, high, row_hash[asked], chunk.row_hash)
                 query, position = expand_ranges(low, high)
                 if len(query) == 0:
                     continue
-                query += begin
+                query = numbers(asked)[query]
                 if not (decided and hash_decides(chunk.columns)):
                     same = equal_rows(keys, query, chunk, position)
                     query, position = query[same], position[same]
@@ -358,12 +376,13 @@ class Spine:
 
         **Shape**: `key_hash` sorted, repeats allowed, with a range each; answers as `matches`: rows come once per run.
 
-        **Cost**: per run, two binary searches per query, and one gather of what is in the ranges.
+        **Cost**: per run, two binary searches per query in the chunks that its range lies in, and one gather of what is in the
+        ranges.
         """
         return self._gathered(list(self._cut(key_hash, first, last)), words=True)
 
     def first_code(self, key_hash: U64, code: int) -> int | None:
-        """The least order code stored for any of these key hashes that is at least `code`, retracted rows included.
+        """The least order code stored for any of these key hashes that is at least `code`, perhaps of retracted rows.
 
         **Cost**: like `ranges`, without a gather.
         """
@@ -377,15 +396,16 @@ class Spine:
         return least
 
     def _cut(self, key_hash: U64, first: U64, last: U64) -> Iterator[_Found]:
-        """(number of the first query, from and to which position for each, chunk) of every chunk that ranges touch."""
+        """(queries, from and to which position for each, chunk) of every chunk that ranges touch."""
         if not self.arrangement.order:
             raise InternalError("a range needs a trace with an order")
         for source in self._sources():
-            for begin, end, index in source.touched(key_hash):
+            begin = source.begin(key_hash, first)
+            for asked, index in source.overlapped(key_hash, begin, last):
                 chunk = source.load(index)
-                low, high = source.find(index, chunk, key_hash[begin:end])
-                cut_ranges(low, high, first[begin:end], last[begin:end], chunk.order_code)
-                yield begin, low, high, chunk
+                low, high = source.find(index, chunk, key_hash[asked])
+                cut_ranges(low, high, begin[asked], last[asked], chunk.order_code)
+                yield asked, low, high, chunk
 
     def reach(self, asked: Positions, k: int, keys: Batch) -> U64:
         """How far one must look from one end of each range of codes to see `k` rows of positive weight.
@@ -407,6 +427,25 @@ class Spine:
 
         return reach(tuple(self._sources()), self.arrangement, asked, k, same)
 
+    def long(self, key_hash: U64) -> Mask:
+        """Which of these sorted different hashes have many rows in the longest run: so many, or more than one chunk of them."""
+        source = max(self._stored_sources, key=lambda source: len(source.first) - source.start)
+        low, high = source.span(key_hash, np.zeros(len(key_hash), np.uint64), np.full(len(key_hash), _LAST_CODE))
+        found: Mask = high - low > 1
+        alone = np.flatnonzero(high - low == 1)
+        for asked, index in source.by_chunk(key_hash, alone, low[alone]):
+            first, last = source.find(index, source.load(index), key_hash[asked])
+            found[asked] = last - first >= ROWS_MIN
+        return found
+
+    def first_codes(self, key_hash: U64) -> U64:
+        """The code of the first row of each of these sorted different hashes that is not gone; the last code if all are."""
+        query, rows = self.heads(key_hash, 1)
+        found = np.full(len(key_hash), _LAST_CODE)
+        if rows.order_code is not None:
+            np.minimum.at(found, query, rows.order_code)
+        return found
+
     def weight_between(self, key_hash: U64, first: U64, last: U64, keys: Batch) -> I64:
         """The summed weights of each key's rows whose order code lies between `first` and `last`, both included.
 
@@ -417,12 +456,14 @@ class Spine:
         """
         total = np.zeros(len(key_hash), np.int64)
         decided = hash_decides([keys.column(name) for name in self.arrangement.key])
-        for begin, low, high, chunk in self._cut(key_hash, first, last):
+        for asked, low, high, chunk in self._cut(key_hash, first, last):
             if decided and hash_decides([chunk.column(name) for name in self.arrangement.key]):
-                add_ranges(total[begin : begin + len(low)], low, high, chunk.weight)
+                part = total[asked]
+                add_ranges(part, low, high, chunk.weight)
+                total[asked] = part
                 continue
             query, position = expand_ranges(low, high)
-            query += begin
+            query = numbers(asked)[query]
             same = np.flatnonzero(equal_rows(keys, query, chunk, position, self.arrangement.key))
             scatter_add(total.reshape(-1, 1), query[same], chunk.weights[position[same]])
         return total

@@ -152,7 +152,7 @@ def test_the_pages_foreseen_are_those_of_the_rows(rows: int, seed: int, asked: i
     batch = many_rows(0, rows)
     payload = memoryview(encode(batch))
     words = batch.words[0]
-    ref = ChunkRef(id=1, rows=rows, first=int(words[0]), last=int(words[-1]), nbytes=len(payload), checksum=0)
+    ref = ChunkRef.of(1, batch, len(payload))
     position = np.unique(chance.integers(0, rows, asked))
     pages = Pages.of(payload)
 
@@ -171,8 +171,8 @@ def test_the_pages_foreseen_are_those_of_the_rows(rows: int, seed: int, asked: i
 
 def test_hashes_outside_the_range_are_foreseen_at_its_ends() -> None:
     batch = many_rows(0, 500)
-    payload, words = memoryview(encode(batch)), batch.words[0]
-    ref = ChunkRef(id=1, rows=500, first=int(words[0]), last=int(words[-1]), nbytes=len(payload), checksum=0)
+    payload = memoryview(encode(batch))
+    ref = ChunkRef.of(1, batch, len(payload))
     asked = np.array([0, 2**64 - 1], np.uint64)
     assert hash_pages(Pages.of(payload), payload, ref, asked).any()
 

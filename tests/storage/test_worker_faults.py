@@ -177,9 +177,7 @@ def test_a_chunk_of_other_rows_under_its_number_is_found(tmp_path: Path, other: 
 def test_a_manifest_of_other_rows_is_found(tmp_path: Path) -> None:
     """Rows and fences are compared too, where nothing else of a chunk is read."""
     value, checksum = pack_chunk(1, rows_from(0, 40))
-    hashes = rows_from(0, 40).words[0]
-    told = {"id": 1, "first": int(hashes[0]), "last": int(hashes[-1]), "nbytes": len(value) - HEADER_BYTES}
-    right = ChunkRef(**told, rows=40, checksum=checksum)
+    right = ChunkRef.of(1, rows_from(0, 40), len(value) - HEADER_BYTES, checksum)
     payload_of(value, right, tmp_path)
     for wrong in (replace(right, rows=39), replace(right, first=1), replace(right, last=1)):
         with pytest.raises(DataError, match="other rows than its manifest tells"):

@@ -1,4 +1,5 @@
-"""Kernels on ranges of a sorted run: narrowing them by its second word, adding them up, joining those that overlap."""
+"""Kernels on ranges of a sorted run: which chunks they lie in, narrowing them by its second word, adding them up, joining those
+that overlap."""
 
 from __future__ import annotations
 
@@ -41,6 +42,31 @@ def cut_ranges(lows, highs, firsts, lasts, hay):  # type: ignore[no-untyped-def]
         if low < high:
             lows[q] = _first(hay, low, high, firsts[q], False)
             highs[q] = _first(hay, lows[q], high, lasts[q], True)
+
+
+@helper
+def _fence(fences, at, low, key, code, above):  # type: ignore[no-untyped-def]
+    """The first chunk from `low` on whose fence, the words `at` and behind it, is not below (key, code); or is above it."""
+    high = len(fences)
+    while low < high:
+        middle = (low + high) >> 1
+        word, second = fences[middle, at], fences[middle, at + 1]
+        if word < key or (word == key and (second < code or (above and second == code))):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel(types.void(_I64_OUT, _I64_OUT, _U64, _U64, _U64, reads(types.uint64, 2), types.int64))
+def overlap_fences(lows, highs, queries, firsts, lasts, fences, start):  # type: ignore[no-untyped-def]
+    """From which chunk to below which one, from `start` on, rows of each query with codes from `firsts` to `lasts` may lie;
+    `fences` holds query and code of each chunk's first row and of its last."""
+    for q in range(len(queries)):
+        lows[q] = highs[q] = start
+        if firsts[q] <= lasts[q]:
+            lows[q] = _fence(fences, 2, start, queries[q], firsts[q], False)
+            highs[q] = _fence(fences, 0, lows[q], queries[q], lasts[q], True)
 
 
 @kernel(types.void(_I64_OUT, _I64, _I64, _I64))

@@ -1,0 +1,124 @@
+"""Sources: one sorted run as readers see it, and which of its chunks a look-up must touch.
+
+A run's fences say which key hash and which order code each chunk begins and ends with, so that a look-up of a range of codes
+touches the chunks it lies in and no others of its key: in a group of many chunks the work is that of the look-ups, not of the
+group.
+
+Source: design, section 6 (the manifest holds the fences).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.trace.chunks import ChunkRef, Foresight
+from dbsp.trace.fronts import Fronts
+from dbsp.zset.batch import Batch
+from dbsp.zset.kernels import equal_ranges, expand_ranges
+from dbsp.zset.kernels.ranges import overlap_fences
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+Asked = slice | I64
+"""Some of the queries, ascending: those between two bounds, or these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One sorted run as readers see it: the fences of its chunks, and how to load one; reading begins at chunk `start`.
+
+    `first` and `last` are the hashes among the `fences`, laid out for searching. Rows before the `fronts` cancel out with those
+    of the other runs. `ahead` and `ref` (of a chunk) are there where reading may wait for a disk.
+    """
+
+    first: U64
+    last: U64
+    fences: U64
+    start: int
+    load: Callable[[int], Batch]
+    fronts: Fronts = field(default_factory=Fronts)
+    ahead: Foresight | None = None
+    ref: Callable[[int], ChunkRef] | None = None
+
+    @staticmethod
+    def of(batch: Batch) -> Source:
+        """A batch in memory, as a run of one chunk."""
+        key_hash = batch.key_hash if batch.key_hash is not None else np.empty(0, np.uint64)
+        first, last, code = key_hash[:1], key_hash[-1:], batch.order_code
+        codes = (first, last) if code is None else (code[:1], code[-1:])
+        fences = np.stack([first, codes[0], last, codes[1]], axis=1)
+        return Source(first=first, last=last, fences=fences, start=0, load=lambda _: batch)
+
+    def begin(self, key_hash: U64, first: U64) -> U64:
+        """From which code on rows need be read, of those from `first` on."""
+        return np.maximum(first, self.fronts.of(key_hash)) if len(self.fronts) else first
+
+    def touched(self, key_hash: U64) -> Iterator[tuple[slice, int]]:
+        """(queries, chunk) for every chunk that can hold rows of these hashes, in order."""
+        for asked, chunk in self._touched(key_hash):
+            self._told(chunk, key_hash[asked])
+            yield asked, chunk
+
+    def overlapped(self, key_hash: U64, first: U64, last: U64) -> Iterator[tuple[Asked, int]]:
+        """(queries, chunk) for every chunk that can hold rows with codes from `first` to `last` of these hashes, in order."""
+        if len(self.first) - self.start <= 1:  # most runs of a small state: there is nothing to tell apart
+            yield from self.touched(key_hash)
+            return
+        query, chunk = expand_ranges(*self.span(key_hash, first, last))
+        yield from self.by_chunk(key_hash, query, chunk)
+
+    def span(self, key_hash: U64, first: U64, last: U64) -> tuple[I64, I64]:
+        """From which chunk to below which one each range of codes lies."""
+        lows, highs = np.empty(len(key_hash), np.int64), np.empty(len(key_hash), np.int64)
+        overlap_fences(lows, highs, key_hash, first, last, self.fences, self.start)
+        return lows, highs
+
+    def by_chunk(self, key_hash: U64, query: I64, chunk: I64) -> Iterator[tuple[I64, int]]:
+        """(queries, chunk) for every chunk that some query, ascending, is to be looked up in."""
+        order = np.argsort(chunk, kind="stable")
+        query, chunk = query[order], chunk[order]
+        bounds = [0, *(np.flatnonzero(chunk[1:] != chunk[:-1]) + 1).tolist(), len(chunk)]
+        for begin, end in pairwise(bounds if len(chunk) else ()):
+            at = int(chunk[begin])
+            self._told(at, key_hash[query[begin:end]])
+            yield query[begin:end], at
+
+    def find(self, chunk: int, rows: Batch, key_hash: U64) -> tuple[I64, I64]:
+        """The range of each of these sorted hashes in a chunk that was loaded."""
+        low, high = equal_ranges(key_hash, rows.words[0])
+        if self.ahead is not None and self.ref is not None:
+            self.ahead.rows(self.ref(chunk), low, high)
+        return low, high
+
+    def _told(self, chunk: int, key_hash: U64) -> None:
+        """Say what will be looked for, where that helps."""
+        if self.ahead is not None and self.ref is not None:
+            self.ahead.hashes(self.ref(chunk), key_hash)
+
+    def _touched(self, key_hash: U64) -> Iterator[tuple[slice, int]]:
+        """The same, told to nobody."""
+        first, last = self.first[self.start :], self.last[self.start :]
+        if len(first) == 1:  # most runs of a small state: no arrays of bounds
+            low, high = int(key_hash.searchsorted(first[0], "left")), int(key_hash.searchsorted(last[0], "right"))
+            if low < high:
+                yield slice(low, high), self.start
+            return
+        if len(key_hash) < len(first):
+            lows, highs = last.searchsorted(key_hash, "left"), first.searchsorted(key_hash, "right")
+            chunks = np.unique(expand_ranges(lows, np.maximum(lows, highs))[1])
+        else:
+            chunks = np.arange(len(first))
+        begin, end = key_hash.searchsorted(first[chunks], "left"), key_hash.searchsorted(last[chunks], "right")
+        some = np.flatnonzero(begin < end)
+        for low, high, chunk in zip(begin[some].tolist(), end[some].tolist(), chunks[some].tolist(), strict=True):
+            yield slice(low, high), chunk + self.start
+
+
+def numbers(asked: Asked) -> I64:
+    """The numbers of these queries."""
+    return np.arange(asked.start, asked.stop) if isinstance(asked, slice) else asked
