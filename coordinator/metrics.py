@@ -15,8 +15,8 @@ from dbsp.coordinator.status import Snapshot
 from dbsp.coordinator.warmups import RescaleProgress
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
-from dbsp.runtime.profile import Totals, measured
 from dbsp.runtime.runtime import StepReport
+from dbsp.runtime.totals import Totals, measured
 
 STEP_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 

@@ -35,9 +35,9 @@ from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
-from dbsp.runtime.profile import Totals, measured
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.runtime.tasks import Work
+from dbsp.runtime.totals import Totals, measured
 from dbsp.store import CheckpointId
 from dbsp.timing import Moment, Timing
 from dbsp.trace.memory import MemoryDatabase
