@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 from dbsp.aggregates import Aggregate
 from dbsp.aggregates.counts import Count, CountDistinct, Mode
 from dbsp.aggregates.covariances import Paired
+from dbsp.aggregates.lists import ArrayAgg, StringAgg
 from dbsp.aggregates.logic import Bit, Bool
 from dbsp.aggregates.positions import ArgExtreme, Extreme, FirstInOrder
 from dbsp.aggregates.quantiles import Quantile
 from dbsp.aggregates.sums import Avg, Sum
+from dbsp.aggregates.user import FoldRows
 from dbsp.aggregates.variances import Variance
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import micros
@@ -26,14 +28,18 @@ from dbsp.expr.answering import NotAValue
 from dbsp.expr.build import Expr, unwrap
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.other_names import WINDOW
-from dbsp.operators.order.frame_aggregates import AGGREGATES
+from dbsp.operators.order.window_calls import AGGREGATES
 from dbsp.operators.order.window_places import Frame
 
 Bound = int | datetime.timedelta | None
 NOTHING = object()
+FOLDED = (StringAgg, ArrayAgg, FoldRows)
+"""The kinds of aggregates that are made of all rows of a frame."""
+FOLDS = ("string_agg", "array_agg", "fold_aggregate")
 _ROLLED = (
     *(Count, Sum, Avg, Extreme, Variance),
     *(CountDistinct, Mode, Quantile, Paired, ArgExtreme, Bool, Bit, FirstInOrder),
+    *FOLDED,
 )
 
 
@@ -225,20 +231,25 @@ def rolling(
     numbers; before and behind follow the order, so in a descending one "before" is greater. Rows whose order is null
     are a frame of their own. Aggregates: count, sum, avg, min, max, variances and standard deviations, covariances and
     regression, count_distinct, mode, median and quantiles, arg_min, arg_max, first and last by an order of their own, bool_and,
-    bool_or, bit_and, bit_or, bit_xor; each with `.where(condition)`. `rows=(None, 0)` is a running total, row by row,
-    `range=(None, 0)` one for all that tie, and `rows=(None, None)` the total of the partition.
+    bool_or, bit_and, bit_or, bit_xor, string_agg and array_agg in an order of their own, fold_aggregate; each with
+    `.where(condition)`. `rows=(None, 0)` is a running total, row by row, `range=(None, 0)` one for all that tie, and
+    `rows=(None, None)` the total of the partition.
 
-    **State** beside the rows, for frames without a bound, a summary for every few hundred rows of a partition that has more.
+    **State** beside the rows, for frames without a bound, a summary for every few hundred rows of a partition that has more;
+    for a count_distinct of such a frame the rows once more, by partition and value.
 
     **Cost** a changed row touches the rows whose frame holds it, and reads those that these frames hold. With a frame from
     the partition's start these are the rows behind the first change, with one to its end those in front of the last: of the
     others it reads summaries, one for a few hundred. A total of the partition touches the changed row alone while it stays
-    the same, and reads some hundred rows near it. Without a bound count_distinct, mode and quantiles compute the whole
-    partition anew. Each row read enters and leaves the frame once, however long frames are; extremes, first, last,
-    count_distinct, mode and quantiles sort the rows read by their values too, covariances take some microseconds a row.
-    Sums, variances and covariances of floats are exact.
+    the same, and reads some hundred rows near it; a count_distinct looks for the neighbours of a changed row among those of
+    its value, and is then a count of the rows that are the first with theirs. Without a bound mode, median, quantiles,
+    string_agg, array_agg and fold_aggregate compute the whole partition anew. string_agg, array_agg and fold_aggregate put
+    every frame together anew that they touch: so many rows as all these frames hold, a fold_aggregate in Python; without a
+    bound that grows with the square of the partition. Of others each row read enters and leaves the frame once, however long
+    frames are; extremes, first, last, count_distinct, mode and quantiles sort the rows read by their values too, covariances
+    take some microseconds a row. Sums, variances and covariances of floats are exact.
 
-    **Errors** A sum that does not fit its type leaves by the error policy.
+    **Errors** A sum that does not fit its type, or a frame that a fold_aggregate fails on, leaves by the error policy.
 
     **Example**
 
@@ -261,13 +272,24 @@ def rolling(
     ...     print(sorted(run.step()["usual"].to_rows()))
     [((1, 1.0), 1), ((2, 45.5), 1), ((3, 4.0), 1), ((4, 5.0), 1)]
     [((2, 45.5), -1), ((3, 2.5), 1), ((3, 4.0), -1), ((4, 4.0), 1), ((4, 5.0), -1)]
+
+    >>> w = t.window(order_by="at")
+    >>> lately, running = dbsp.rolling(dbsp.array_agg("x"), rows=1), dbsp.rolling(dbsp.count_distinct("x"), rows=(None, 0))
+    >>> kinds = w.select("at", lately=lately, n=running)
+    >>> with dbsp.open(dbsp.circuit("demo", {"kinds": kinds})) as run:
+    ...     run.push("t", [{"at": 1, "x": 7}, {"at": 2, "x": 5}, {"at": 3, "x": 7}])
+    ...     print(sorted(run.step()["kinds"].to_rows()))
+    ...     run.delete("t", [{"at": 1, "x": 7}])
+    ...     print(sorted(run.step()["kinds"].to_rows()))
+    [((1, [7], 1), 1), ((2, [5, 7], 2), 1), ((3, [5, 7], 2), 1)]
+    [((1, [7], 1), -1), ((2, [5], 1), 1), ((2, [5, 7], 2), -1)]
     """
     with located(user_line()):
         function = aggregate_name(aggregate)
         if not rolls(aggregate):
             hint = (
                 'for all of a partition group by it and join that, .join(grouped, on="k"); else '
-                f"one of dbsp.{', dbsp.'.join(AGGREGATES)}; for another join the rows with those near them, "
+                f"one of dbsp.{', dbsp.'.join((*AGGREGATES, *FOLDS))}; for another join the rows with those near them, "
                 '.interval_join(same, on="at", by="k", lower=-dbsp.hours(1), upper=dbsp.hours(0)), and group by the row;'
                 ' for so many rows number them before, .with_row_number("n", …), and join on="n" with lower=-3, upper=0'
             )

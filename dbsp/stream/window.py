@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from dbsp.aggregates import Aggregate
+from dbsp.aggregates.kind import AggregateCall, Asked
 from dbsp.aggregates.quantiles import Quantile
 from dbsp.algebra.window import Window as WindowNode
 from dbsp.circuit.nodes import Node, SourceLine
@@ -19,12 +20,14 @@ from dbsp.expr.build import Expr
 from dbsp.expr.expression import ColumnRef, Expression, Literal, resolve
 from dbsp.expr.other_names import WINDOWED
 from dbsp.expr.types import adopt, is_integer
+from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.quantile_part import Place
-from dbsp.operators.order.window_calls import NEIGHBOURS, WindowCall
+from dbsp.operators.order.window_calls import FOLD, NEIGHBOURS, WindowCall
 from dbsp.stream.computed_keys import only
+from dbsp.stream.distinct_counts import first_of_values
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed, placed_in_aggregate
-from dbsp.windows import WindowFunction, aggregate_name, frame_of, rolls
+from dbsp.windows import FOLDED, WindowFunction, aggregate_name, frame_of, rolls
 from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, Column, OrderBy, Schema
 
 if TYPE_CHECKING:
@@ -110,18 +113,19 @@ class Window(Answering):
         functions = {name: _placed(function, self.stream.node) for name, function in functions.items()}
         computed: dict[Expression, str] = {}
         unit = _unit(self.order, schema)
-        calls, columns = [], []
+        bound, columns = [], []
         for name, function in functions.items():
             call, column = _bound(name, function, schema, computed, unit)
-            calls.append(call)
+            bound.append(call)
             columns.append(column)
         below = self.stream
         if computed:
             kept = [(column, column) for column in schema.names]
             below = below._selected([*kept, *((name, value) for value, name in computed.items())], source)
         order = self.order or (OrderBy(_spread(schema, self.partition)),)
+        below, calls = first_of_values(below, self.partition, order, bound, source)
         node = WindowNode(
-            input=below.node, partition=self.partition, order=order, calls=tuple(calls),
+            input=below.node, partition=self.partition, order=order, calls=calls,
             schema=Schema((*below.schema.columns, *columns)), source=source,
         )  # fmt: skip
         made = self.stream._made(node)
@@ -167,20 +171,38 @@ def _bound(
         _column(value, name if at == 0 else f"{name}_{at}", schema, computed) for at, value in enumerate(arguments)
     ]
     default = None if function.default is None else _default(function.default, result, schema)
+    by, where = _by(name, function, schema, computed), _where(name, function, schema, computed)
+    fold = _fold(name, function, columns, by, where, schema, computed)
     call = WindowCall(
         name=name,
-        function=function.function,
+        function=function.function if fold is None else FOLD,
         column=columns[0] if columns else None,
         other=columns[1] if len(columns) > 1 else None,
         place=_place(function),
-        by=_by(name, function, schema, computed),
-        where=_where(name, function, schema, computed),
+        by=by,
+        where=where,
+        fold=fold,
         offset=function.offset,
         default=None if default is None else _column(default, f"{name}_default", schema, computed),
         frame=frame_of(function, unit),
         skips=function.skips,
     )
     return call, result
+
+
+def _fold(
+    name: str, function: WindowFunction, columns: Sequence[str], by: tuple[OrderBy, ...], where: str | None,
+    schema: Schema, computed: Mapping[Expression, str],
+) -> FoldPart | None:  # fmt: skip
+    """How an aggregate is made that needs all rows in order, of columns."""
+    if function.aggregate is None or not isinstance(function.aggregate.kind, FOLDED):
+        return None
+    kind = function.aggregate.kind
+    added = (Column(fresh, value.type(schema), value.nullable(schema)) for value, fresh in computed.items())
+    asked = Asked(keys=Schema(()), rows=Schema((*schema.columns, *added)), result=Schema(()))
+    kind.add(AggregateCall(name=name, kind=kind, columns=tuple(columns), order=by, where=where), asked)
+    _, (part,) = asked.parts()
+    return part if isinstance(part, FoldPart) else None
 
 
 def _by(name: str, function: WindowFunction, schema: Schema, computed: dict[Expression, str]) -> tuple[OrderBy, ...]:

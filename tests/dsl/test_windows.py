@@ -37,7 +37,10 @@ t = dbsp.table("t", {"k": dbsp.STRING, "at": dbsp.TIMESTAMP, "day": dbsp.DATE, "
         (lambda: dbsp.rolling(dbsp.sum("x"), rows=1, range=1), "either rows or a range"),
         (lambda: dbsp.rolling(dbsp.sum("x"), rows=(1, -2)), "a frame ends before it starts"),
         (lambda: dbsp.rolling(dbsp.sum("x"), rows=1.5), "counted in whole numbers"),
-        (lambda: dbsp.rolling(dbsp.array_agg("x", order_by="x"), rows=1), "rolling takes an aggregate of these"),
+        (
+            lambda: dbsp.rolling(dbsp.linear_aggregate("x", map=abs, finish=abs, type=dbsp.INT64), rows=1),
+            "rolling takes an aggregate of these: got=abs",
+        ),
         (lambda: dbsp.rolling("x", rows=1), "rolling takes an aggregate"),
         (lambda: rolled("f", 1), "values have distances"),
         (lambda: rolled("k", 1), "values have distances"),

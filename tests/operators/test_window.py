@@ -19,9 +19,8 @@ import dbsp
 from dbsp.operators.groups.covariance_part import Moments, PairCall, PairForm
 from dbsp.operators.groups.quantile_part import Place
 from dbsp.operators.order import blocks
-from dbsp.operators.order.frame_aggregates import COVARIANCES
 from dbsp.operators.order.window import Window
-from dbsp.operators.order.window_calls import WindowCall
+from dbsp.operators.order.window_calls import COVARIANCES, WindowCall
 from dbsp.operators.order.window_places import Frame
 from dbsp.trace.spine import Spine
 from dbsp.zset.kernels import variances

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dbsp.operators.groups.part import key_columns
 from dbsp.zset.arrays import bool_values, valid_rows
@@ -41,8 +42,8 @@ class RowForm:
         """By group."""
         return Arrangement(schema=self.schema, key=self.keys.names)
 
-    def of(self, batch: Batch) -> Batch:
-        """The keys and the values of the rows that count."""
+    def kept(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        """Which rows count."""
         keep = np.ones(len(batch), np.bool_)
         for name in self.present:
             valid = valid_rows(batch.column(name))
@@ -51,6 +52,11 @@ class RowForm:
             array = batch.column(self.where)
             valid = valid_rows(array)
             keep = keep & (bool_values(array) if valid is None else bool_values(array) & valid)
+        return keep
+
+    def of(self, batch: Batch) -> Batch:
+        """The keys and the values of the rows that count."""
+        keep = self.kept(batch)
         if not keep.all():
             batch = batch.take(np.flatnonzero(keep))
         columns = (*key_columns(batch, self.keys.names), *(batch.column(c.name) for c in self.columns))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,27 +26,13 @@ from dbsp.operators.groups.linear_part import Measure
 from dbsp.operators.groups.measures import Bits, bits_of
 from dbsp.operators.groups.quantile_part import value_between
 from dbsp.operators.groups.sums import Averaged, Summed, held_by
-from dbsp.operators.order.summaries import (
-    BITS,
-    COVARIANCES,
-    SUMMED,
-    VARIANCES,
-    First,
-    Measured,
-    Summary,
-    summary_of,
-)
+from dbsp.operators.order.summaries import First, Measured, Summary, summary_of
 from dbsp.operators.order.value_order import all_valid, codes_of, ranks_by, sorted_by
+from dbsp.operators.order.window_calls import BITS, COVARIANCES, QUANTILES, SUMMED, VARIANCES, WindowCall
 from dbsp.operators.order.window_places import I64, Mask, Places
 from dbsp.zset.arrays import canonical_floats, from_values, gather, join, storage_type
 from dbsp.zset.kernels import OVERFLOW_HINT, floats, frames, variances
 from dbsp.zset.schema import FLOAT64, INT64, Schema
-
-if TYPE_CHECKING:
-    from dbsp.operators.order.window_calls import WindowCall
-
-QUANTILES = ("quantile_cont", "quantile_disc")
-AGGREGATES = (*SUMMED, "count_distinct", "mode", *QUANTILES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

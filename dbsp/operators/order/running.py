@@ -15,6 +15,7 @@ from dbsp.operators.order.blocks import Blocks, Change
 from dbsp.operators.order.summaries import Summaries, Summing
 from dbsp.operators.order.window_calls import WindowCall
 from dbsp.operators.order.window_places import I64, U64, Beyond, Mask, Places
+from dbsp.operators.order.window_values import values_of
 from dbsp.zset.batch import Batch
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.schema import OrderBy, Schema
@@ -71,9 +72,9 @@ def other_totals(
         for sums in (found.old, found.new):
             seen = summing.beyond(sums, at)
             places = Places(rows=rows, segment=at, order=order, before=none, values_before=none, beyond=seen)
-            column, failed = call.values(places, schema)
+            column, failed = values_of(call, places, schema)
             values.append(column)
-            failures.append(np.zeros(len(of), np.bool_) if failed is None else failed)
+            failures.append(np.logical_or.reduce([np.zeros(len(of), np.bool_), *failed.values()]))
         changed[of] |= ~equal_keys(values[0], at, values[1], at) | (failures[0] != failures[1])
     return changed
 

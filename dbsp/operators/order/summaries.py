@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,22 +24,12 @@ from dbsp.operators.groups.linear_part import Measure
 from dbsp.operators.groups.measures import Bits, Limbs, Squares, Valid, bits_of
 from dbsp.operators.groups.variance_part import VarianceForm
 from dbsp.operators.order.value_order import Way, all_valid, sorted_by
+from dbsp.operators.order.window_calls import ARGS, BITS, FIRSTS, GREATEST, LEAST, VARIANCES, WindowCall
 from dbsp.operators.order.window_places import I64, Beyond, Mask
 from dbsp.zset.arrays import bool_values, from_values, gather, join, value_view
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import floats, scatter_add, variances
 from dbsp.zset.schema import INT64, Column, Schema
-
-if TYPE_CHECKING:
-    from dbsp.operators.order.window_calls import WindowCall
-
-VARIANCES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
-COVARIANCES = ("covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2")
-LEAST, GREATEST = ("min", "bool_and"), ("max", "bool_or")
-ARGS = ("arg_min", "arg_max")
-FIRSTS, BITS = ("first", "last"), ("bit_and", "bit_or", "bit_xor")
-SUMMED = (*("count", "sum", "avg"), *VARIANCES, *COVARIANCES, *LEAST, *GREATEST, *ARGS, *FIRSTS, *BITS)
-"""The aggregates that have a summary."""
 
 _GROUP = "__group"
 _GROUPS = Schema((Column(_GROUP, INT64, nullable=False),))

@@ -18,11 +18,12 @@ for frames of a range; all rows behind the first changed one for row_number and 
 read per row in front of it, to count them (its key too, where the hash does not decide equality); for dense_rank the rows
 that share its order code, and only where a value of the order comes or goes all rows behind it; for either 8 bytes per
 different value in front. For aggregates of frames from the partition's start all rows behind the first changed one, of frames
-to its end all in front of the last, of the whole partition some hundred near each and all where the total changes; for each of
-these a row for every few hundred rows of the partition. The whole partition for percent_rank, cume_dist and ntile, for
-count_distinct, mode and quantiles of frames without a bound, and for first_value, last_value and nth_value where that value
-changes. Several functions of one window share a stretch: as far as the widest looks on either side, and as far again from the
-rows that it touches.
+to its end all in front of the last, of the whole partition some hundred near each and all where the total changes; for each
+of these a row for every few hundred rows of the partition. The whole partition for percent_rank, cume_dist and ntile, for
+modes, quantiles and folds of frames without a bound, whose values in front of a change no summary of a bounded size tells,
+and for first_value, last_value and nth_value where that value changes. A fold (texts, lists, users' functions) puts each
+frame that is touched together anew. Several functions of one window share a stretch: as far as the widest looks on either
+side, and as far again from the rows that it touches.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from dbsp.operators.order.running import Seen, beyond, other_totals, totals
 from dbsp.operators.order.summaries import Summing
 from dbsp.operators.order.window_calls import DENSE, SHIFTING, WindowCall
 from dbsp.operators.order.window_places import I64, U64, Edge, Mask, Places, around, expanded, in_order, parted
+from dbsp.operators.order.window_values import Failed, values_of
 from dbsp.trace.neighbours import FIRST, LAST, Positions
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import valid_rows
@@ -53,8 +55,6 @@ from dbsp.zset.kernels.ranges import join_ranges
 from dbsp.zset.order import order_codes
 from dbsp.zset.runs import begins
 from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
-
-REASON = "a sum does not fit its type"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,8 +416,8 @@ class Window(Operator):
     def _answer(
         self, segment: I64, rows: Batch, stretches: _Stretches, edges: Mapping[Edge, tuple[pa.Array, I64]],
         before: tuple[I64, I64], seen: Seen,
-    ) -> tuple[Batch, Mask]:  # fmt: skip
-        """The stretches' rows with their functions, and which of them have a value that does not fit."""
+    ) -> tuple[Batch, Failed]:  # fmt: skip
+        """The stretches' rows with their functions, and which of them failed, each for one reason."""
         segment, rows = expanded(segment, rows)
         per_stretch = {
             edge: pc.take(values, pa.array(at[stretches.part], INT64, mask=at[stretches.part] < 0))
@@ -427,25 +427,36 @@ class Window(Operator):
             rows=rows, segment=segment, order=self.order, before=before[0], values_before=before[1], edges=per_stretch,
             beyond=seen,
         )  # fmt: skip
-        failed = np.zeros(len(places), np.bool_)
+        failed: dict[str, Mask] = {}
+        seen_failed = np.zeros(len(places), np.bool_)
         columns: list[pa.Array] = []
         if len(places) == 0:
             return Batch.empty(self.schema), failed
         for call in self.calls:
-            column, wrong = call.values(places, self.schema)
+            column, wrong = values_of(call, places, self.schema)
             columns.append(column)
-            if wrong is not None:
-                failed |= wrong
+            for reason, mask in wrong.items():
+                failed[reason] = failed.get(reason, np.zeros(len(places), np.bool_)) | (mask & ~seen_failed)
+                seen_failed = seen_failed | mask
         return Batch(schema=self.schema, columns=(*rows.columns, *columns), weights=rows.weights), failed
 
-    def _change(self, context: StepContext, old: tuple[Batch, Mask], new: tuple[Batch, Mask]) -> Batch:
+    def _change(self, context: StepContext, old: tuple[Batch, Failed], new: tuple[Batch, Failed]) -> Batch:
         """The rows that went and came; those that fail leave the stream by the error policy."""
         before, after = old[0], new[0]
-        if context.error_policy != "null" and (old[1].any() or new[1].any()):
+        if context.error_policy != "null" and (old[1] or new[1]):
             names = self.input.names
-            failed = consolidate(
-                concat([before.filter(old[1]).negate().project(names), after.filter(new[1]).project(names)])
-            )
-            report(context, failed, names, failed.weight, dict.fromkeys(range(len(failed)), REASON))
-            before, after = before.filter(~old[1]), after.filter(~new[1])
+            for reason in sorted({*old[1], *new[1]}):
+                failed = consolidate(concat([_failed(*old, reason).negate(), _failed(*new, reason)]).project(names))
+                report(context, failed, names, failed.weight, dict.fromkeys(range(len(failed)), reason))
+            before, after = _without(*old), _without(*new)
         return consolidate(concat([before.negate(), after], self.schema))
+
+
+def _failed(rows: Batch, failed: Failed, reason: str) -> Batch:
+    """The rows that failed for a reason."""
+    return rows.filter(failed.get(reason, np.zeros(len(rows), np.bool_)))
+
+
+def _without(rows: Batch, failed: Failed) -> Batch:
+    """The rows that did not fail."""
+    return rows.filter(~np.logical_or.reduce([np.zeros(len(rows), np.bool_), *failed.values()]))

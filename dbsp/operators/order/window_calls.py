@@ -1,30 +1,34 @@
-"""Window functions, each for all places of some segments at once.
+"""Window functions as an operator knows them: which there are, of which columns, and how far they look.
 
-**Law** for a place whose frame, neighbours or rank lie within its segment the value is that over the whole partition.
+Left out: what their values are (`dbsp.operators.order.window_values`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from dbsp.errors import InternalError
+from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.quantile_part import Place
-from dbsp.operators.order.frame_aggregates import AGGREGATES, over_frames
-from dbsp.operators.order.summaries import SUMMED
-from dbsp.operators.order.window_places import I64, Edge, Frame, Mask, Places
-from dbsp.zset.arrays import from_values, gather, join, valid_rows
-from dbsp.zset.schema import FLOAT64, INT64, OrderBy, Schema
+from dbsp.operators.order.window_places import Edge, Frame
+from dbsp.zset.schema import OrderBy
 
 NEIGHBOURS = ("lag", "lead")
 EDGES = ("first_value", "last_value", "nth_value")
 SHIFTING = ("row_number", "rank")
 DENSE = "dense_rank"
 WHOLE = ("percent_rank", "cume_dist", "ntile")
+FOLD = "fold"
+
+VARIANCES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
+COVARIANCES = ("covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2")
+LEAST, GREATEST = ("min", "bool_and"), ("max", "bool_or")
+ARGS = ("arg_min", "arg_max")
+FIRSTS, BITS = ("first", "last"), ("bit_and", "bit_or", "bit_xor")
+SUMMED = (*("count", "sum", "avg"), *VARIANCES, *COVARIANCES, *LEAST, *GREATEST, *ARGS, *FIRSTS, *BITS)
+"""The aggregates that have a summary."""
+
+QUANTILES = ("quantile_cont", "quantile_disc")
+AGGREGATES = (*SUMMED, "count_distinct", "mode", *QUANTILES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,8 @@ class WindowCall:
 
     `offset` is how far lag and lead look, the place of nth_value, or the parts of ntile; `default` a column for where there is no
     such row; with `skips` only rows count where `column` is not null. `other` is an aggregate's second column, `place` which
-    quantile it is; `by` is the order that first and last go by, and `where` the column that says which rows they see.
+    quantile it is; `by` is the order that first and last go by, and `where` the column that says which rows they see. `fold` is
+    an aggregate that is made of all rows of the frame.
     """
 
     name: str
@@ -47,9 +52,12 @@ class WindowCall:
     place: Place | None = None
     by: tuple[OrderBy, ...] = ()
     where: str | None = None
+    fold: FoldPart | None = None
 
     def __str__(self) -> str:
         """Much as in SQL."""
+        if self.fold is not None:
+            return f"{self.name} = {self.fold.text} over {self.frame}"
         values = [
             str(v) for v in (self.column, self.other, self.place, self.offset or None, self.default) if v is not None
         ]
@@ -101,65 +109,3 @@ class WindowCall:
     def total(self) -> bool:
         """Whether it has one value for all rows of the partition."""
         return self.runs and not self.from_start and not self.to_end
-
-    def values(self, places: Places, schema: Schema) -> tuple[pa.Array, Mask | None]:
-        """The column, and which places have a value that does not fit its type."""
-        if self.function in AGGREGATES:
-            return over_frames(self, places, schema)
-        if self.function in (*NEIGHBOURS, *EDGES):
-            return self._moved(places), None
-        return self._place(places), None
-
-    def _place(self, places: Places) -> pa.Array:
-        """What depends on the order alone."""
-        within, size = places.at - places.start, places.end - places.start
-        peers = places.peers_start - places.start
-        match self.function:
-            case "row_number":
-                return from_values(places.before[places.segment] + within + 1, INT64)
-            case "rank":
-                return from_values(places.before[places.segment] + peers + 1, INT64)
-            case "dense_rank":
-                count = np.cumsum(places.fresh)
-                within = np.asarray(count - count[places.start] + 1)
-                return from_values(places.values_before[places.segment] + within, INT64)
-            case "percent_rank":
-                return from_values(peers / np.maximum(size - 1, 1), FLOAT64)
-            case "cume_dist":
-                return from_values((places.peers_end - places.start) / size, FLOAT64)
-            case "ntile":
-                return from_values(_tile(within, size, self.offset), INT64)
-        raise InternalError(f"no such window function: function={self.function}")
-
-    def _moved(self, places: Places) -> pa.Array:
-        """A value of another row."""
-        if self.edge is not None:
-            return gather(places.edges[self.edge], places.segment)
-        column = places.rows.column(str(self.column))
-        target = self._target(places, column)
-        there = (target >= places.start) & (target < places.end)
-        if there.all():
-            return gather(column, target)
-        if self.default is None:
-            return pc.take(column, pa.array(target, INT64, mask=~there))
-        both = join([column, places.rows.column(self.default)])
-        return gather(both, np.where(there, target, places.at + len(places)))
-
-    def _target(self, places: Places, column: pa.Array) -> I64:
-        """The place whose value each place takes; any place outside its segment where there is none."""
-        valid = valid_rows(column) if self.skips else None
-        if valid is None:
-            return np.asarray(places.at + (self.offset if self.function == "lead" else -self.offset))
-        some = np.flatnonzero(valid)
-        upto = np.cumsum(valid)
-        at = upto + self.offset - 1 if self.function == "lead" else upto - valid - self.offset
-        inside = (at >= 0) & (at < len(some))
-        found = some[np.clip(at, 0, len(some) - 1)] if len(some) else places.at
-        return np.where(inside, found, -1)
-
-
-def _tile(within: I64, size: I64, parts: int) -> npt.NDArray[np.int64]:
-    """The number of the part, from 1: the first parts are longer by one where the rows do not divide."""
-    least, longer = size // parts, size % parts
-    edge = longer * (least + 1)
-    return np.where(within < edge, within // (least + 1), longer + (within - edge) // np.maximum(least, 1)) + 1

@@ -281,6 +281,35 @@ def rolled_firsts(r: Relation, kind: str, frame: Frame, partition: tuple[str, ..
     )
 
 
+def spread(rows: list[dict[str, int]]) -> int:
+    """Of rows in order."""
+    return rows[-1]["a"] - rows[0]["a"]
+
+
+def rolled_folds(r: Relation, kind: str, frame: Frame, partition: tuple[str, ...], order: list[Item]) -> Relation:
+    """What is made of all rows of a frame in order."""
+    order, window, limits = framed(kind, frame, partition, order)
+    some = dbsp.col("a").between(-100, 100)
+    fold = dbsp.fold_aggregate("a", function=spread, type=dbsp.INT64, order_by="a")
+    seen = r.stream.window(partition, by(order)).with_columns(
+        texts=dbsp.rolling(dbsp.string_agg("b", "|"), **limits),
+        listed=dbsp.rolling(dbsp.array_agg("b", order_by=[dbsp.desc("f"), "a"]), **limits),
+        wide=dbsp.rolling(fold.where(some), **limits),
+    )
+    held = "from (select unnest(held) as v)"
+    texts = f"select string_agg(v.b, '|' order by v.b) {held} where v.b is not null"
+    listed = (
+        f"select string_agg(v.b, ',' order by v.f desc nulls last, v.a nulls last, v.b) {held} where v.b is not null"
+    )
+    wide = f"select max(v.a) - min(v.a) {held} where v.a between -100 and 100"
+    return Relation(
+        seen.select(b=dbsp.concat_ws("/", dbsp.col("texts"), dbsp.col("listed").list_join(",")), a="wide", f="f"),
+        f"select concat_ws('/', ({texts}), case when held is not null then coalesce(({listed}), '') end) as b,"
+        f" ({wide}) as a, f from (select f, list({{'b': b, 'a': a, 'f': f}}) {window} as held from ({r.sql}))",
+        (*r.operators, f"rolling_folds_{kind}"),
+    )
+
+
 def frames(rows: bool) -> st.SearchStrategy[tuple[int | None, int | None]]:
     running = st.sampled_from([(None, 0), (0, None), (None, -1), (None, -2), (-2, None), (None, None)])
     if not rows:
@@ -314,4 +343,6 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(rolled_firsts, inner, st.just("range"), frames(rows=False), partitions, orders),
         st.builds(rolled_pairs, inner, functions, st.just("rows"), frames(rows=True), partitions, orders),
         st.builds(rolled_pairs, inner, functions, st.just("range"), frames(rows=False), partitions, orders),
+        st.builds(rolled_folds, inner, st.just("rows"), frames(rows=True), partitions, orders),
+        st.builds(rolled_folds, inner, st.just("range"), frames(rows=False), partitions, orders),
     ]  # fmt: skip
