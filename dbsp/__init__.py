@@ -74,6 +74,7 @@ from dbsp.expr.build import (
     least,
     lit,
     now,
+    sequence,
     struct,
     when,
 )
@@ -229,6 +230,7 @@ __all__ = [
     "rolling",
     "row_number",
     "seconds",
+    "sequence",
     "stddev",
     "stddev_pop",
     "stddev_samp",

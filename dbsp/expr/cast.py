@@ -19,7 +19,7 @@ from dbsp.expr.halving import computed
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_decimal, is_float, is_integer, is_number, is_timestamp, meet, type_of, typed
 from dbsp.zset.fitting import to_decimal
-from dbsp.zset.schema import DATE, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_list, is_struct, is_supported
+from dbsp.zset.schema import DATE, DURATION, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_list, is_struct, is_supported
 
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
@@ -132,6 +132,8 @@ def cast_hint(operands: Operands) -> str:
         meant = _meant(operands.args, types) or _meant(operands.args[::-1], types[::-1])
         if meant:
             return meant
+    if DURATION in types and operands.function in _COMPARISONS:
+        return 'compare a span with a span, dbsp.days(3), or a number with dbsp.date_diff("day", a, b) or span / dbsp.days(1)'
     for arg, source in zip(operands.args, types, strict=True):
         for other, target in zip(operands.args, types, strict=True):
             if source is None or target is None or source == target or isinstance(arg, Literal):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dbsp.expr import (
     arithmetic,
+    by_row,
     conditional,
     dates,
+    digests,
     documents,
     list_functions,
     logic,
     mathematics,
     now,
     patterns,
+    sequences,
     strings,
     struct_functions,
     temporal,
@@ -31,11 +34,14 @@ FUNCTIONS: dict[str, Function] = {
         *strings.FUNCTIONS,
         *patterns.FUNCTIONS,
         *documents.FUNCTIONS,
+        *digests.FUNCTIONS,
         *list_functions.FUNCTIONS,
+        *sequences.FUNCTIONS,
         *struct_functions.FUNCTIONS,
         *temporal.FUNCTIONS,
         *dates.FUNCTIONS,
         *zones.FUNCTIONS,
+        *by_row.FUNCTIONS,
         *now.FUNCTIONS,
     )
 }

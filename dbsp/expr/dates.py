@@ -34,6 +34,7 @@ BETWEEN = {
 }
 PER_SECOND = {"second": 1, "millisecond": 1_000, "microsecond": 1_000_000}
 MICROSECONDS = 1_000_000
+MONTHS_MAX = 120_000
 DIFF_UNITS = (*BETWEEN, "month")
 _DIRECTIVE = re.compile(r"%[-_0^#]*[EO]?(.)")
 _READ = frozenset("aAbBcCdDeFhHIjmMnprRStTuUwWxXyYz%")
@@ -140,10 +141,17 @@ def _months(micros: Any) -> tuple[Any, Any, Any]:
     return months.astype(np.int64), day, micros - days.astype("datetime64[us]").view(np.int64)
 
 
-def _add_months(values: pa.Array, count: int) -> pa.Array:
-    """The same day of another month, or its last day where that month is shorter."""
+def months_of(micros: Any) -> Any:
+    """Months since 1970."""
+    return _months(micros)[0]
+
+
+def add_months(values: pa.Array, count: Any) -> pa.Array:
+    """The same day of another month, or its last day where that month is shorter; `count` is one number or one per value."""
     micros, valid = micros_of(values)
     months, day, rest = _months(micros)
+    if np.abs(count).max(initial=0) > MONTHS_MAX:
+        raise pa.ArrowInvalid(f"more months than a date can be moved by: limit={MONTHS_MAX}")
     first = (months + count).view("datetime64[M]").astype("datetime64[D]").astype(np.int64)
     following = (months + count + 1).view("datetime64[M]").astype("datetime64[D]").astype(np.int64)
     days = np.minimum(first + day, following - 1)
@@ -245,7 +253,7 @@ ADD_MONTHS = Function(
     name="add_months",
     fit=_fit_dates,
     result=lambda type_, _: type_,
-    compute=_add_months,
+    compute=add_months,
     text="{0}.add_months({1})",
 )
 LAST_DAY = Function(name="last_day", fit=_fit_dates, result=lambda *_: DATE, compute=_last_day, text="{0}.last_day()")

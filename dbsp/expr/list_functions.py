@@ -1,4 +1,4 @@
-"""Lists: length, elements, membership; text split into a list and joined from one. Positions start at 1, as in SQL."""
+"""Lists: length, elements, membership, order; text split into a list and joined from one. Positions start at 1, as in SQL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from dbsp.expr.answering import Answering
 from dbsp.expr.expression import Expression, Function, Literal, Operands
 from dbsp.expr.strings import fit_text
 from dbsp.expr.types import adopt
-from dbsp.zset.schema import BOOL, INT64, STRING, list_of
+from dbsp.zset.arrays import Positions
+from dbsp.zset.equality import equal_keys
+from dbsp.zset.schema import BOOL, INT64, STRING, is_scalar, list_of
 
 
 def is_list(type_: pa.DataType | None) -> bool:
@@ -94,6 +96,61 @@ def _joined(values: pa.Array, separator: str) -> pa.Array:
     return pc.binary_join(values, separator)
 
 
+def _fit_plain(operands: Operands) -> tuple[Expression, ...]:
+    fitted = _fit_list(operands)
+    (type_,) = operands.types
+    if type_ is None or not is_scalar(type_.value_type):
+        raise operands.refuse("it is for lists of plain values: .explode the list, and aggregate a field")
+    return fitted
+
+
+def _fit_slice(operands: Operands) -> tuple[Expression, ...]:
+    first, last = operands.options
+    if first < 1 or last < 0:
+        raise CircuitError(
+            f"positions count from 1: first={first} last={last}", "write .list_slice(1, 3) for the first three"
+        )
+    return _fit_list(operands)
+
+
+def _in_order(values: pa.Array) -> tuple[pa.Array, Positions, Positions]:
+    """All elements, which list each is in, and the places in which they stand sorted within their lists, nulls last."""
+    elements, owners = values.flatten(), pc.list_parent_indices(values)
+    table = pa.table({"owner": owners, "element": elements})
+    order = pc.sort_indices(table, sort_keys=[("owner", "ascending"), ("element", "ascending")])
+    return elements, np.asarray(owners, np.int64), np.asarray(order, np.int64)
+
+
+def _sorted(values: pa.Array, descending: bool) -> pa.Array:
+    """Least first, or greatest first; nulls last."""
+    elements, owners, order = _in_order(values)
+    if descending:  # Arrow would put NaN last, where here it is the greatest
+        known = np.asarray(elements.is_valid())
+        counts = np.bincount(owners[known], minlength=len(values))
+        firsts = np.searchsorted(owners, np.arange(len(values)))
+        place = np.arange(len(order)) - firsts[owners]
+        flipped = firsts[owners] + counts[owners] - 1 - place
+        order = order[np.where(place < counts[owners], flipped, np.arange(len(order)))]
+    return _relisted(elements.take(pa.array(order)), np.bincount(owners, minlength=len(values)), values)
+
+
+def _different(values: pa.Array) -> pa.Array:
+    """Every value once, where it stands first; null is one."""
+    elements, owners, order = _in_order(values)
+    again = np.zeros(len(order), np.bool_)
+    same = equal_keys(elements, order[1:], elements, order[:-1]) & (owners[order[1:]] == owners[order[:-1]])
+    again[order[1:][same]] = True
+    counts = np.bincount(owners[~again], minlength=len(values))
+    return _relisted(elements.filter(pa.array(~again)), counts, values)
+
+
+def _relisted(elements: pa.Array, counts: Positions, values: pa.Array) -> pa.Array:
+    """Lists of so many elements each; null where the lists were."""
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    mask = values.is_null() if values.null_count else None
+    return pa.ListArray.from_arrays(pa.array(offsets), elements, type=values.type, mask=mask)
+
+
 LIST_LENGTH = Function(
     name="list_length", fit=_fit_list, result=lambda *_: INT64, compute=_length, text="{0}.list_length()"
 )
@@ -115,8 +172,21 @@ LIST_CONTAINS = Function(
 LIST_JOIN = Function(
     name="list_join", fit=_fit_joined, result=lambda *_: STRING, compute=_joined, text="{0}.list_join({1})"
 )
+LIST_SORT = Function(
+    name="list_sort", fit=_fit_plain, result=lambda type_, _: type_, compute=_sorted, text="{0}.list_sort({1})"
+)
+LIST_DISTINCT = Function(
+    name="list_distinct", fit=_fit_plain, result=lambda type_: type_, compute=_different, text="{0}.list_distinct()"
+)
+LIST_SLICE = Function(
+    name="list_slice",
+    fit=_fit_slice,
+    result=lambda type_, *_: type_,
+    compute=lambda values, first, last: pc.list_slice(values, first - 1, max(last, first - 1)),
+    text="{0}.list_slice({1}, {2})",
+)
 SPLIT = Function(
     name="split", fit=_fit_split, result=lambda *_: list_of(STRING), compute=pc.split_pattern, text="{0}.split({1})"
 )
 
-FUNCTIONS = (LIST_LENGTH, ELEMENT, LIST_CONTAINS, LIST_JOIN, SPLIT)
+FUNCTIONS = (LIST_LENGTH, ELEMENT, LIST_CONTAINS, LIST_JOIN, LIST_SORT, LIST_DISTINCT, LIST_SLICE, SPLIT)

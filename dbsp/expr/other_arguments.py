@@ -57,7 +57,10 @@ SAME = (
 """Words that mean the same somewhere; one of them is a parameter here."""
 
 _DESCENDING = 'write by=dbsp.desc("x") for a descending order'
-_DISTINCT = "make the rows distinct first: .select(…).distinct().group_by(…)"
+_TIES = 'write .window(order_by=dbsp.desc("x")).with_columns(r=dbsp.rank()).filter(dbsp.col("r") <= 3) for ties too'
+_DISTINCT = (
+    "make the rows distinct first: .select(…).distinct().group_by(…); string_agg and array_agg take distinct=True"
+)
 _ONE_ROW = 'write .distinct() for different rows, .limit(1, by="at", partition_by="k") for one row per key'
 _PLACED = 'the window says it: .window(partition_by="k", order_by="x").with_columns(n=dbsp.row_number())'
 _ROLLED = (
@@ -73,6 +76,8 @@ INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(("*.descending", "*.ascending", "*.reverse", "*.desc"), _DESCENDING),
     **dict.fromkeys(("*.where", "*.filter", "*.condition", "*.predicate"), 'write dbsp.sum("x").where(condition)'),
     **dict.fromkeys(("unpivot.index", "unpivot.id_vars"), "all other columns are kept: .drop those that are not wanted"),
+    **dict.fromkeys(("*.ties", "*.with_ties"), _TIES),
+    **dict.fromkeys(("array_agg.limit", "string_agg.limit"), 'write .limit(3, by="at", partition_by="k") before the group_by'),
     "*.nulls_last": "nulls come last unless nulls_first=True",
     "*.distinct": _DISTINCT,
     "rolling.partition_by": _ROLLED,

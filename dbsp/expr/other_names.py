@@ -11,7 +11,19 @@ _NEXT = 'write .window(partition_by="k", order_by="at").with_columns(before=dbsp
 _NAMED = "write name=expression in select, with_columns, group_by or aggregate"
 _ONCE = 'write .distinct(), or .limit(1, by="at", partition_by="k") for one row per key'
 _LONG = 'write .unpivot(["jan", "feb"], name="month", value="sold")'
-_DIGEST = "hashes are no expression: write .map_batches(function, schema={…}) with hashlib"
+_LATER = 'compute with its column after that: .group_by("k").aggregate(m=dbsp.avg("x")).with_columns(m=dbsp.col("m").round(2))'
+_LATER_IN_WINDOW = (
+    'compute with its column after that: .window(…).with_columns(p=dbsp.lag("x")).with_columns(p=dbsp.col("p").fill_null(0));'
+    ' lag and lead take a default, dbsp.lag("x", 1, 0)'
+)
+_COMPUTED = ("fill_null", "coalesce", "round", "cast", "try_cast", "nullif", "abs", "floor", "ceil", "is_null", "is_not_null",
+             "between", "is_in", "or_null")  # fmt: skip
+_SPREAD = 'write stream.explode(dbsp.sequence(a, b), "n") for a row each; dbsp.sequence(a, b, dbsp.days(1)) of dates and times'
+_GROUPING = (
+    'write .rollup("a", "b", grouping="g"): a column g with a bit per key, dbsp.col("g").bit_and(1) is that of the last'
+)
+_IN_ROWS = "write .explode(…), then a group_by or .map(function, schema={…}), a function of a row"
+_DIGEST = "write .md5() or .sha256() of a text; others by .map_batches(function, schema={…}) with hashlib"
 _MOMENTS = 'it is the variance of the pairs times their number: dbsp.var_pop("x").where(dbsp.col("y").is_not_null())'
 _MOST = 'write dbsp.mode("x"); for several count per value, then .limit(3, by=dbsp.desc("n"), partition_by="k")'
 _QUANTILE = (
@@ -34,6 +46,28 @@ _STRPTIME = 'write .strptime("%d.%m.%Y"), or .cast(dbsp.DATE) and .cast(dbsp.TIM
 _WHERE = 'write dbsp.sum("x").where(condition), and so for every aggregate'
 _LISTED = 'columns make no list: write dbsp.struct("a", "b"); rows do, dbsp.array_agg("x"), and texts, .split(",")'
 _BOTH: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("ascii", "ord", "chr", "translate", "soundex", "to_hex", "to_base64", "gcd", "factorial"), _BY_ROW
+    ),
+    "cbrt": "write x.sign() * x.abs() ** (1 / 3)",
+    **dict.fromkeys(("generate_series", "range", "date_range", "series"), _SPREAD),
+    **dict.fromkeys(
+        ("regexp_extract_all", "findall", "extract_all"),
+        "write .flat_map(function, schema={…}), with Python's re.findall",
+    ),
+    **dict.fromkeys(
+        ("list_filter", "list_transform", "list_reduce", "list_aggregate", "list_zip", "list_position"), _IN_ROWS
+    ),
+    **dict.fromkeys(("add_years", "add_quarters"), "write .add_months(12) for a year, .add_months(3) for a quarter"),
+    **dict.fromkeys(("add_days", "add_hours", "date_add", "dateadd"), 'write dbsp.col("at") + dbsp.days(1)'),
+    **dict.fromkeys(
+        ("list_min", "list_max", "array_min", "array_max"), "write .list_sort().element(1), or with descending=True"
+    ),
+    **dict.fromkeys(("list_sum", "list_avg", "array_sum"), _IN_ROWS),
+    **dict.fromkeys(("sort_array", "array_sort"), "write .list_sort()"),
+    **dict.fromkeys(("array_distinct", "list_unique"), "write .list_distinct()"),
+    **dict.fromkeys(("array_contains", "list_has"), "write .list_contains(value)"),
+    **dict.fromkeys(("array_length", "len_list", "cardinality"), "write .list_length()"),
     **dict.fromkeys(("bit_count", "popcount", "levenshtein", "url_decode", "url_encode"), _BY_ROW),
     **dict.fromkeys(("radians", "degrees"), "write x * (math.pi / 180), x * (180 / math.pi)"),
     "mod": "write a % b",
@@ -91,6 +125,7 @@ GROUP: Mapping[str, str] = {
     **dict.fromkeys(("head", "top", "limit", "top_k"), 'write stream.limit(1, by="at", partition_by="k")'),
     **dict.fromkeys(("apply", "map_groups"), "write .aggregate(x=dbsp.fold_aggregate(…)) for a function of a group's rows"),
     **dict.fromkeys(("having", "filter"), _AFTER),
+    **dict.fromkeys(("rollup", "cube", "grouping_sets"), 'write stream.rollup("a", "b").aggregate(…), all keys in the one call'),
 }  # fmt: skip
 EXPRESSION: Mapping[str, str] = {
     **_BOTH,
@@ -120,7 +155,7 @@ EXPRESSION: Mapping[str, str] = {
     **dict.fromkeys(("slice", "str_slice"), "write .substr(start, length), which counts from 1"),
     **dict.fromkeys(("extract", "date_part"), "write .year(), .month(), .hour(), …; of text .regexp_extract(pattern, group)"),
     **dict.fromkeys(("weekday", "dayofweek", "isodow"), "write .day_of_week(), 1 for Monday to 7"),
-    **dict.fromkeys(("md5", "sha256", "hash", "xxhash64"), _DIGEST),
+    **dict.fromkeys(("sha1", "sha512", "hash", "xxhash64"), _DIGEST),
     **dict.fromkeys(("eq", "ne", "gt", "lt", "ge", "le", "add", "sub", "mul", "and_", "or_", "not_", "neg"), _SIGNS),
     **dict.fromkeys(("clip",), "write dbsp.greatest(dbsp.least(x, high), low)"),
     **dict.fromkeys(("pow", "power"), "write x ** 2"),
@@ -131,6 +166,7 @@ EXPRESSION: Mapping[str, str] = {
 }  # fmt: skip
 
 AGGREGATE: Mapping[str, str] = {
+    **dict.fromkeys(_COMPUTED, _LATER),
     **dict.fromkeys(("filter", "filter_where"), "write .where(condition)"),
     **dict.fromkeys(("alias", "as_", "name"), _NAMED),
     "over": 'write .window(partition_by="k", order_by="at").with_columns(s=dbsp.rolling(dbsp.sum("x"), rows=3))',
@@ -139,10 +175,12 @@ AGGREGATE: Mapping[str, str] = {
 FUNCTION: Mapping[str, str] = {
     **_BOTH,
     "pi": "write math.pi",
-    **dict.fromkeys(("md5", "sha256", "hash", "xxhash64"), _DIGEST),
+    **dict.fromkeys(("md5", "sha256", "sha1", "sha512", "hash", "xxhash64"), _DIGEST),
     **dict.fromkeys(("date_part", "datepart", "extract"), 'write dbsp.col("at").year(), .month(), .hour(), …'),
     **dict.fromkeys(("sum_if", "sumif", "avg_if", "min_if", "max_if"), _WHERE),
     "array": _LISTED,
+    **dict.fromkeys(("grouping", "grouping_id"), _GROUPING),
+    **dict.fromkeys(("exists", "not_exists", "any_match"), 'write .join(other, on="k", how="semi"), or how="anti" for none'),
     **dict.fromkeys(("any_value", "arbitrary"), 'write dbsp.min("x"), or dbsp.first("x", order_by="at")'),
     **dict.fromkeys(("top_frequent", "approx_top_k", "most_common"), _MOST),
     **dict.fromkeys(("regr_sxx", "regr_syy", "regr_sxy"), _MOMENTS),
@@ -189,6 +227,7 @@ FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("unnest", "explode"), 'write stream.explode("list") for rows, stream.unnest("struct") for columns'),
 }  # fmt: skip
 WINDOW: Mapping[str, str] = {
+    **dict.fromkeys(_COMPUTED, _LATER_IN_WINDOW),
     "over": 'write .window(partition_by="k", order_by="at").with_columns(n=dbsp.row_number())',
     **dict.fromkeys(("alias", "as_", "name"), "write name=… in the window's with_columns"),
 }

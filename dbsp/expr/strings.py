@@ -18,6 +18,8 @@ CONSTANT = (
     "it is the same on every row: give it as a str; for one of a column write .map(function, schema={…}) on the stream"
 )
 """What to write where a text was wanted and something else was given."""
+LONGEST = 2**31
+"""More characters than a text can have."""
 
 
 def fit_text(operands: Operands) -> tuple[Expression, ...]:
@@ -42,6 +44,14 @@ def _fit_substr(operands: Operands) -> tuple[Expression, ...]:
         raise CircuitError(
             f"positions count from 1 and lengths from 0: start={start} length={length}",
             "write .substr(1, 3) for the first three",
+        )
+    return fit_text(operands)
+
+
+def _fit_replace(operands: Operands) -> tuple[Expression, ...]:
+    if not operands.options[0]:
+        raise CircuitError(
+            'nothing to look for: old=""', 'for text in front write dbsp.lit("…") + x, behind it x + "…"'
         )
     return fit_text(operands)
 
@@ -141,7 +151,7 @@ REPLACE = _function(
     "replace",
     STRING,
     pc.replace_substring,
-    fit_text,
+    _fit_replace,
     "{0}.replace({1}, {2})",
 )
 CONCAT = _function("concat", STRING, lambda *data: pc.binary_join_element_wise(*data, ""), fit_text, "concat({0}, {1})")

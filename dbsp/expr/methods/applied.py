@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
+from dbsp.expr.by_row import SAMPLES, by_row
 from dbsp.expr.expression import Call, Expression, Function
 from dbsp.expr.strings import CONSTANT
 
@@ -27,6 +28,14 @@ class Applied(Answering):
         from dbsp.expr.build import Expr, unwrap  # noqa: PLC0415 (it is made of the families, which build on this)
 
         return Expr(Call(function, (self._expression, *map(unwrap, others)), options))
+
+    def _with(self, function: Function, **constants: Any) -> Expr:
+        """The function with these constants, any of which may be a column."""
+        if any(isinstance(constant, Applied) for constant in constants.values()):
+            return self._call(by_row(function), *constants.values())
+        checks = (text if isinstance(sample, str) else whole for sample in SAMPLES[function])
+        options = tuple(check(*item) for check, item in zip(checks, constants.items(), strict=True))
+        return self._call(function, options=options)
 
 
 def text(name: str, value: Any) -> str:

@@ -6,7 +6,7 @@ import datetime
 from typing import TYPE_CHECKING
 
 from dbsp.expr import dates, temporal, zones
-from dbsp.expr.methods.applied import Applied, whole
+from dbsp.expr.methods.applied import Applied
 
 if TYPE_CHECKING:
     from dbsp.expr.build import Expr
@@ -77,21 +77,38 @@ class Moments(Applied):
         """The start of its bucket, where buckets of this size begin at 1970 plus the offset."""
         return self._call(dates.BUCKET, options=(size, offset))
 
-    def add_months(self, count: int) -> Expr:
-        """The same day so many months later, or the last day of a month that is shorter."""
-        return self._call(dates.ADD_MONTHS, options=(whole("count", count),))
+    def add_months(self, count: int | Expr) -> Expr:
+        """The same day so many months later, or the last day of a month that is shorter.
+
+        **Example**
+
+        >>> import dbsp
+        >>> contracts = dbsp.table("contracts", {"start": dbsp.DATE, "months": dbsp.INT64})
+        >>> ends = contracts.select(end=dbsp.col("start").add_months(dbsp.col("months")))
+        >>> with dbsp.open(dbsp.circuit("demo", {"ends": ends})) as run:
+        ...     run.push("contracts", [{"start": "2024-01-31", "months": 1}])
+        ...     print(run.step()["ends"].to_rows())
+        ...     run.delete("contracts", [{"start": "2024-01-31", "months": 1}])
+        ...     print(run.step()["ends"].to_rows())
+        [((datetime.date(2024, 2, 29),), 1)]
+        [((datetime.date(2024, 2, 29),), -1)]
+        """
+        return self._with(dates.ADD_MONTHS, count=count)
 
     def last_day(self) -> Expr:
         """The last day of its month, as a date."""
         return self._call(dates.LAST_DAY)
 
-    def in_zone(self, zone: str) -> Expr:
-        """What the clocks of a zone such as `Europe/Berlin` show at this time, which is taken as UTC."""
-        return self._call(zones.IN_ZONE, options=(zone,))
+    def in_zone(self, zone: str | Expr) -> Expr:
+        """What the clocks of a zone such as `Europe/Berlin` show at this time, which is taken as UTC.
 
-    def from_zone(self, zone: str) -> Expr:
+        **Cost** Of a column of zones: a computation per zone. A zone that does not exist fails its row.
+        """
+        return self._with(zones.IN_ZONE, zone=zone)
+
+    def from_zone(self, zone: str | Expr) -> Expr:
         """The UTC time at which the clocks of a zone show this; the first of two; a time that they skip fails its row."""
-        return self._call(zones.FROM_ZONE, options=(zone,))
+        return self._with(zones.FROM_ZONE, zone=zone)
 
     def strftime(self, format: str) -> Expr:  # noqa: A002 (the name users know)
         """As text in a format such as `%Y-%m-%d`; fractions of a second are cut off."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dbsp.expr import dates, documents, list_functions, patterns, strings
-from dbsp.expr.methods.applied import Applied, text, whole
+from dbsp.expr import dates, digests, documents, list_functions, patterns, strings
+from dbsp.expr.methods.applied import Applied, whole
 
 if TYPE_CHECKING:
     from dbsp.expr.build import Expr
 
 
 class Texts(Applied):
-    """Case, parts, search, regular expressions, JSON."""
+    """Case, parts, search, regular expressions, JSON.
+
+    Where an argument may be a column, the rows that share its value are computed together (`dbsp.expr.by_row`).
+    """
 
     __slots__ = ()
 
@@ -32,75 +35,93 @@ class Texts(Applied):
         """Number of characters."""
         return self._call(strings.LENGTH)
 
-    def starts_with(self, text: str) -> Expr:
+    def starts_with(self, text: str | Expr) -> Expr:
         """Whether it begins with this text."""
-        return self._call(strings.STARTS_WITH, options=(text,))
+        return self._with(strings.STARTS_WITH, text=text)
 
-    def ends_with(self, text: str) -> Expr:
+    def ends_with(self, text: str | Expr) -> Expr:
         """Whether it ends with this text."""
-        return self._call(strings.ENDS_WITH, options=(text,))
+        return self._with(strings.ENDS_WITH, text=text)
 
-    def contains(self, text: str) -> Expr:
+    def contains(self, text: str | Expr) -> Expr:
         """Whether this text occurs in it."""
-        return self._call(strings.CONTAINS, options=(text,))
+        return self._with(strings.CONTAINS, text=text)
 
-    def like(self, pattern: str) -> Expr:
-        """SQL's LIKE: `%` any text, `_` any character."""
-        return self._call(strings.LIKE, options=(pattern,))
+    def like(self, pattern: str | Expr) -> Expr:
+        """SQL's LIKE: `%` any text, `_` any character.
 
-    def regexp_match(self, pattern: str) -> Expr:
+        **Cost** A kernel call per different pattern, where they are those of a column.
+
+        **Example**
+
+        >>> import dbsp
+        >>> requests = dbsp.table("requests", {"path": dbsp.STRING})
+        >>> rules = dbsp.table("rules", {"prefix": dbsp.STRING, "owner": dbsp.STRING})
+        >>> owners = requests.cross_join(rules, where=dbsp.col("path").like(dbsp.col("prefix") + "%")).select("path", "owner")
+        >>> with dbsp.open(dbsp.circuit("demo", {"owners": owners})) as run:
+        ...     run.push("requests", [{"path": "/a/b"}])
+        ...     run.push("rules", [{"prefix": "/a", "owner": "ada"}, {"prefix": "/b", "owner": "bo"}])
+        ...     print(run.step()["owners"].to_rows())
+        ...     run.delete("rules", [{"prefix": "/a", "owner": "ada"}])
+        ...     print(run.step()["owners"].to_rows())
+        [(('/a/b', 'ada'), 1)]
+        [(('/a/b', 'ada'), -1)]
+        """
+        return self._with(strings.LIKE, pattern=pattern)
+
+    def regexp_match(self, pattern: str | Expr) -> Expr:
         """Whether the regular expression (RE2) matches anywhere in it."""
-        return self._call(patterns.REGEXP_MATCH, options=(pattern,))
+        return self._with(patterns.REGEXP_MATCH, pattern=pattern)
 
-    def substr(self, start: int, length: int | None = None) -> Expr:
+    def substr(self, start: int | Expr, length: int | Expr | None = None) -> Expr:
         """`length` characters from position `start`; the first position is 1, as in SQL."""
-        return self._call(
-            strings.SUBSTR, options=(whole("start", start), None if length is None else whole("length", length))
-        )
+        if length is None and isinstance(start, int):
+            return self._call(strings.SUBSTR, options=(whole("start", start), None))
+        return self._with(strings.SUBSTR, start=start, length=strings.LONGEST if length is None else length)
 
-    def replace(self, old: str, new: str) -> Expr:
+    def replace(self, old: str | Expr, new: str | Expr) -> Expr:
         """With every `old` replaced."""
-        return self._call(strings.REPLACE, options=(text("old", old), text("new", new)))
+        return self._with(strings.REPLACE, old=old, new=new)
 
     def concat(self, *others: Any) -> Expr:
         """Joined with other texts; null if one is null."""
         return self._call(strings.CONCAT, *others)
 
-    def ilike(self, pattern: str) -> Expr:
+    def ilike(self, pattern: str | Expr) -> Expr:
         """LIKE without regard to case."""
-        return self._call(strings.ILIKE, options=(pattern,))
+        return self._with(strings.ILIKE, pattern=pattern)
 
-    def left(self, count: int) -> Expr:
+    def left(self, count: int | Expr) -> Expr:
         """The first characters."""
-        return self._call(strings.LEFT, options=(whole("count", count),))
+        return self._with(strings.LEFT, count=count)
 
-    def right(self, count: int) -> Expr:
+    def right(self, count: int | Expr) -> Expr:
         """The last characters."""
-        return self._call(strings.RIGHT, options=(whole("count", count),))
+        return self._with(strings.RIGHT, count=count)
 
     def reverse(self) -> Expr:
         """Last character first."""
         return self._call(strings.REVERSE)
 
-    def repeat(self, count: int) -> Expr:
+    def repeat(self, count: int | Expr) -> Expr:
         """So many times, end to end."""
-        return self._call(strings.REPEAT, options=(whole("count", count),))
+        return self._with(strings.REPEAT, count=count)
 
     def title(self) -> Expr:
         """Every word with a capital first letter."""
         return self._call(strings.TITLE)
 
-    def lpad(self, width: int, fill: str = " ") -> Expr:
+    def lpad(self, width: int | Expr, fill: str | Expr = " ") -> Expr:
         """Filled up on the left to a width, or cut down to it."""
-        return self._call(strings.LPAD, options=(whole("width", width), fill))
+        return self._with(strings.LPAD, width=width, fill=fill)
 
-    def rpad(self, width: int, fill: str = " ") -> Expr:
+    def rpad(self, width: int | Expr, fill: str | Expr = " ") -> Expr:
         """Filled up on the right to a width, or cut down to it."""
-        return self._call(strings.RPAD, options=(whole("width", width), fill))
+        return self._with(strings.RPAD, width=width, fill=fill)
 
-    def strip(self, characters: str) -> Expr:
+    def strip(self, characters: str | Expr) -> Expr:
         """Without any of these characters at both ends."""
-        return self._call(strings.STRIP, options=(text("characters", characters),))
+        return self._with(strings.STRIP, characters=characters)
 
     def ltrim(self) -> Expr:
         """Without white space on the left."""
@@ -110,13 +131,13 @@ class Texts(Applied):
         """Without white space on the right."""
         return self._call(strings.RTRIM)
 
-    def position(self, text: str) -> Expr:
+    def position(self, text: str | Expr) -> Expr:
         """Where this text first occurs, counted from 1; 0 if nowhere."""
-        return self._call(strings.POSITION, options=(text,))
+        return self._with(strings.POSITION, text=text)
 
-    def split_part(self, separator: str, number: int) -> Expr:
+    def split_part(self, separator: str | Expr, number: int | Expr) -> Expr:
         """The number-th of the parts between separators, counted from 1; empty where there are fewer."""
-        return self._call(strings.SPLIT_PART, options=(separator, whole("number", number)))
+        return self._with(strings.SPLIT_PART, separator=separator, number=number)
 
     def regexp_count(self, pattern: str) -> Expr:
         """How many matches there are, without overlap."""
@@ -136,6 +157,14 @@ class Texts(Applied):
         url.regexp_extract("channel_id=([0-9]+)", 1)
         """
         return self._call(patterns.REGEXP_EXTRACT, options=(pattern, group))
+
+    def md5(self) -> Expr:
+        """Its MD5 digest in 32 hexadecimal digits, for keys that others compute too; not against those who forge."""
+        return self._call(digests.MD5)
+
+    def sha256(self) -> Expr:
+        """Its SHA-256 digest in 64 hexadecimal digits."""
+        return self._call(digests.SHA256)
 
     def json_value(self, path: str) -> Expr:
         """What stands at a path of a JSON text, as text; null where there is nothing, null, or no JSON.
