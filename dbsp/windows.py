@@ -233,7 +233,7 @@ def rolling(
     regression, count_distinct, mode, median and quantiles, arg_min, arg_max, first and last by an order of their own, bool_and,
     bool_or, bit_and, bit_or, bit_xor, string_agg and array_agg in an order of their own, fold_aggregate; each with
     `.where(condition)`. `rows=(None, 0)` is a running total, row by row, `range=(None, 0)` one for all that tie, and
-    `rows=(None, None)` the total of the partition.
+    `rows=(None, None)` the total of the partition, which needs no order.
 
     **State** beside the rows, for frames without a bound, a summary for every few hundred rows of a partition that has more;
     for a count_distinct of such a frame the rows once more, by partition and value.
@@ -297,6 +297,8 @@ def rolling(
         if (rows is None) == (range is None):
             hint = "rows=2, rows=(2, 1), range=dbsp.minutes(5), range=(10, 0); rows=(None, None) for all rows"
             raise CircuitError("rolling takes either rows or a range", hint)
+        if range == (None, None):  # every row of the partition, in whichever order
+            rows, range = (None, None), None  # noqa: A001 (SQL's name)
         return WindowFunction(
             function=function,
             aggregate=aggregate,

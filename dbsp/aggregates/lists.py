@@ -19,6 +19,7 @@ from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.part import Positions
 from dbsp.operators.groups.row_form import value_name
 from dbsp.zset.batch import Batch
+from dbsp.zset.equality import equal_keys
 from dbsp.zset.schema import STRING, Column, OrderBy, list_of
 
 
@@ -27,6 +28,15 @@ def value_order(call: AggregateCall) -> tuple[OrderBy, ...]:
     named = {by.column for by in call.order}
     order = (*call.order, *(OrderBy(name) for name in dict.fromkeys(call.columns) if name not in named))
     return tuple(OrderBy(value_name(by.column), by.descending, by.nulls_first) for by in order)
+
+
+def _once(values: pa.Array, bounds: Positions) -> tuple[pa.Array, Positions]:
+    """The values of each group, which are in order, without those that equal the one before."""
+    rows = np.arange(1, max(len(values), 1))
+    first = np.ones(len(values), np.bool_)
+    first[1:] = ~equal_keys(values, rows, values, rows - 1)
+    first[bounds[:-1][bounds[:-1] < len(values)]] = True
+    return values.filter(pa.array(first)), np.concatenate([[0], np.cumsum(first)])[bounds]
 
 
 def _lists(values: pa.Array, bounds: Positions, type_: pa.DataType) -> pa.Array:
@@ -41,10 +51,13 @@ class Joined:
 
     column: str
     separator: str
+    distinct: bool
 
     def of(self, rows: Batch, bounds: Positions) -> tuple[pa.Array, Mapping[int, str]]:
         """One text per group."""
-        lists = _lists(rows.column(self.column), bounds, list_of(STRING))
+        values = rows.column(self.column)
+        values, bounds = _once(values, bounds) if self.distinct else (values, bounds)
+        lists = _lists(values, bounds, list_of(STRING))
         return pc.binary_join(lists, self.separator), {}
 
 
@@ -53,10 +66,12 @@ class Listed:
     """Values as a list."""
 
     column: str
+    distinct: bool
 
     def of(self, rows: Batch, bounds: Positions) -> tuple[pa.Array, Mapping[int, str]]:
         """One list per group."""
         values = rows.column(self.column)
+        values, bounds = _once(values, bounds) if self.distinct else (values, bounds)
         return _lists(values, bounds, list_of(values.type)), {}
 
 
@@ -65,6 +80,7 @@ class StringAgg:
     """The texts that are not null, in order, with a separator between."""
 
     separator: str
+    distinct: bool = False
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
@@ -77,20 +93,23 @@ class StringAgg:
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
         """A fold."""
-        fold = Joined(value_name(call.columns[0]), self.separator)
+        fold = Joined(value_name(call.columns[0]), self.separator, self.distinct)
         text = str(call).split(" = ", 1)[1]
         values = asked.row_form(call, present=True)
         asked.part(FoldPart(name=call.name, text=text, values=values, order=value_order(call), fold=fold))
 
     def sql(self, arguments: Sequence[str]) -> str:
         """As SQL writes it."""
-        return f"string_agg({arguments[0]}, '{self.separator.replace(chr(39), 2 * chr(39))}')"
+        return (
+            f"string_agg({'distinct ' * self.distinct}{arguments[0]}, '{self.separator.replace(chr(39), 2 * chr(39))}')"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayAgg:
     """The values in order, nulls too."""
 
+    distinct: bool = False
     keeps_nulls = True
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
@@ -100,21 +119,23 @@ class ArrayAgg:
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
         """A fold."""
-        fold = Listed(value_name(call.columns[0]))
+        fold = Listed(value_name(call.columns[0]), self.distinct)
         text = str(call).split(" = ", 1)[1]
         values = asked.row_form(call, present=False)
         asked.part(FoldPart(name=call.name, text=text, values=values, order=value_order(call), fold=fold))
 
     def sql(self, arguments: Sequence[str]) -> str:
         """As SQL writes it."""
-        return f"array_agg({arguments[0]})"
+        return f"array_agg({'distinct ' * self.distinct}{arguments[0]})"
 
 
-def string_agg(argument: str | Expr, separator: str = ",", order_by: Order = None) -> Aggregate:
+def string_agg(
+    argument: str | Expr, separator: str = ",", order_by: Order = None, *, distinct: bool = False
+) -> Aggregate:
     """The texts that are not null, joined in order, `separator` between them; null if there is none.
 
     **Shape** in the order of `order_by`, where rows tie and without it in that of the texts; a text is there as often as rows
-    have it.
+    have it, with `distinct` once. Different texts have no order but their own: `order_by` is the argument then, or nothing.
 
     **State** the rows of each group. **Cost** a changed group is read and joined anew.
 
@@ -130,14 +151,39 @@ def string_agg(argument: str | Expr, separator: str = ",", order_by: Order = Non
     ...     print(run.step()["said"].to_rows())
     [(('a', 'hello there'), 1)]
     [(('a', 'hello there'), -1), (('a', 'there'), 1)]
+
+    >>> known = t.group_by("k").aggregate(words=dbsp.string_agg("word", " ", distinct=True))
+    >>> with dbsp.open(dbsp.circuit("demo", {"known": known})) as run:
+    ...     run.push("t", [{"k": "a", "at": at, "word": word} for at, word in enumerate(["so", "be", "so"])])
+    ...     print(run.step()["known"].to_rows())
+    ...     run.delete("t", [{"k": "a", "at": 0, "word": "so"}])
+    ...     print(run.step()["known"].to_rows())
+    ...     run.delete("t", [{"k": "a", "at": 2, "word": "so"}])
+    ...     print(run.step()["known"].to_rows())
+    [(('a', 'be so'), 1)]
+    []
+    [(('a', 'be'), 1), (('a', 'be so'), -1)]
     """
     with located(user_line()):
         if not isinstance(separator, str):
             raise CircuitError(f"a separator is a text: got={separator!r}", 'such as dbsp.string_agg("x", ", ")')
-    order = order_of("dbsp.string_agg", order_by, needed=False)
-    return Aggregate(StringAgg(separator), (argument_of(argument),), order)
+    return _ordered("string_agg", StringAgg(separator, distinct), argument, order_by, distinct)
 
 
-def array_agg(argument: str | Expr, order_by: Order = None) -> Aggregate:
-    """The values as a list in order, nulls among them; null if there is no row. Order, **State** and **Cost** as `string_agg`."""
-    return Aggregate(ArrayAgg(), (argument_of(argument),), order_of("dbsp.array_agg", order_by, needed=False))
+def array_agg(argument: str | Expr, order_by: Order = None, *, distinct: bool = False) -> Aggregate:
+    """The values as a list in order, nulls among them; null if there is no row. Order, `distinct`, **State** and **Cost** as
+    `string_agg`."""
+    return _ordered("array_agg", ArrayAgg(distinct), argument, order_by, distinct)
+
+
+def _ordered(name: str, kind: StringAgg | ArrayAgg, argument: str | Expr, order_by: Order, distinct: bool) -> Aggregate:
+    """The aggregate; different values are in their own order, up or down."""
+    order, value = order_of(f"dbsp.{name}", order_by, needed=False), argument_of(argument)
+    if distinct and [by.expression for by in order] not in ([], [value]):
+        with located(user_line()):
+            hint = 'leave order_by out, or give the argument itself, such as dbsp.desc("x"); for the order of their first rows'
+            raise CircuitError(
+                f"different values have no order but their own: order_by={', '.join(str(by.expression) for by in order)}",
+                f"{hint} group by the value too, with dbsp.min of the order, and then by the rest",
+            )
+    return Aggregate(kind, (value,), order)

@@ -16,7 +16,7 @@ from dbsp.circuit.nodes import SourceLine
 from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
-from dbsp.expr.build import BEFORE, Expr, col, lit
+from dbsp.expr.build import BEFORE, Expr, col, lit, unwrap
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.other_names import GROUP, PIVOT
@@ -209,11 +209,12 @@ class Group(Answering):
             final = Final(input=node, column=None, schema=node.schema, source=source)
             return self.stream._made(final if emit == "final" else node)
 
-    def pivot(self, column: str | Expr, values: Sequence[Any], **aggregates: Aggregate) -> Stream:
-        """A column per value: the aggregates over the rows of the group that have this value in `column`.
+    def pivot(self, column: str | Expr, values: Sequence[Any] | Mapping[str, Any], **aggregates: Aggregate) -> Stream:
+        """A column per value: the aggregates over the rows of the group that have this value in `column`, or for which an
+        expression has it.
 
         **Shape** the keys, then for each value, in order, each aggregate: named `value_name`, or `value` alone if there is one
-        aggregate. A group has a row while it has rows, of these values or not.
+        aggregate; `{"monday": 1, "tuesday": 2}` names the values. A group has a row while it has rows, of these values or not.
 
         **Cost** that of an aggregate with a filter per value and aggregate; the list of values is fixed, because the columns of
         a stream are.
@@ -235,17 +236,19 @@ class Group(Answering):
         """
         source = user_line()
         with located(source):
-            name = self.stream._name(column)
-            if name not in self.stream.schema and path_of(name, self.stream.schema) is None:
+            computed = isinstance(column, Expr) and not isinstance(unwrap(column), ColumnRef)
+            name = "" if computed else self.stream._name(column)
+            if not computed and name not in self.stream.schema and path_of(name, self.stream.schema) is None:
                 raise missing_column(name, self.stream.schema)
             if isinstance(values, str) or not values:
                 raise CircuitError(f"pivot takes a list of values: got={values!r}", 'such as ["jan", "feb"]')
+            called = values.items() if isinstance(values, Mapping) else [(f"{value}", value) for value in values]
             if not aggregates:
                 raise CircuitError("nothing to pivot", 'name an aggregate, such as total=dbsp.sum("x")')
-            one = len(aggregates) == 1
+            one, found = len(aggregates) == 1, column if computed else col(name)
             wide = [
-                (f"{value}" if one else f"{value}_{title}", _aggregate(title, aggregate).where(_is(name, value)))
-                for value in values
+                (shown if one else f"{shown}_{title}", _aggregate(title, aggregate).where(_is(found, value)))
+                for shown, value in called
                 for title, aggregate in aggregates.items()
             ]
             repeated = sorted({title for title, _ in wide if [t for t, _ in wide].count(title) > 1})
@@ -314,9 +317,10 @@ class GroupSets(Answering):
         return self.stream._made(node)._selected([*shown, *((name, name) for name in aggregates)], source)
 
 
-def _is(column: str, value: Any) -> Expr:
-    """Whether a column has this value."""
-    return col(column).is_null() if value is None else col(column) == value
+def _is(found: Any, value: Any) -> Expr:
+    """Whether a column or an expression has this value."""
+    is_: Expr = found.is_null() if value is None else found == value
+    return is_
 
 
 def _aggregate(name: str, aggregate: Any) -> Aggregate:

@@ -168,12 +168,17 @@ def keys_of(on: On, left_on: Names = None, right_on: Names = None) -> tuple[tupl
     else:
         left, right = _names(left_on), _names(right_on)
     if not left or len(left) != len(right):
-        hint = 'write on="key", on=["a", "b"] or on={"left column": "right column"}'
+        hint = (
+            'write on="key", on=["a", "b"] or on={"left column": "right column"}; for a condition alone'
+            ' .cross_join(other, where=condition), and for how="left", "semi" or "anti" a key that is the same everywhere,'
+            " .with_columns(all=dbsp.lit(1)) on both sides"
+        )
         raise CircuitError(
             f"a join needs as many left as right keys, at least one: left={list(left)} right={list(right)}", hint
         )
     if len(set(left)) != len(left) or len(set(right)) != len(right):
-        raise CircuitError(f"a join names a key twice: left={list(left)} right={list(right)}")
+        hint = 'a list names keys that both sides have; for different names write on={"left column": "right column"}'
+        raise CircuitError(f"a join names a key twice: left={list(left)} right={list(right)}", hint)
     return left, right
 
 

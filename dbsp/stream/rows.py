@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
 
 
+_CONDITION = 'such as dbsp.col("x") > 0'
+_COMPARED = (
+    "Python answered a comparison itself: of an aggregate or a window function compare the column that it makes,"
+    ' .with_columns(n=dbsp.row_number()) in a window, then .filter(dbsp.col("n") == 1)'
+)
+
+
 class Rows(Handle):
     """Selections, filters, user functions."""
 
@@ -121,7 +128,8 @@ class Rows(Handle):
                 return self.filter(predicate).filter(*more)
             if not isinstance(predicate, Expr):
                 shown = f"{predicate!r}" if not callable(predicate) else "a function"
-                raise CircuitError(f"filter takes an expression: got={shown}", 'such as dbsp.col("x") > 0')
+                hint = _COMPARED if isinstance(predicate, bool) else _CONDITION
+                raise CircuitError(f"filter takes an expression: got={shown}", hint)
             own = placed(unwrap(predicate), self.node)
             if has_now(own):
                 return clocked(self, own, source)
@@ -222,14 +230,17 @@ class Rows(Handle):
         """
         return self._map(function, schema, "batch", depends_on, check)
 
-    def explode(self, column: str, name: str | None = None, position: str | None = None, outer: bool = False) -> Stream:
+    def explode(
+        self, column: str | Expr, name: str | None = None, position: str | None = None, outer: bool = False
+    ) -> Stream:
         """One row per element of a list: SQL's UNNEST.
 
         **Law** Linear.
 
         **Shape** The other columns, and the element in the place of the list, under the list's name or `name`; `position`
         names an added int64 column that counts elements from 1. A row whose list is null or empty has no row, or with
-        `outer` one with a null.
+        `outer` one with a null. A list that is computed, `explode(dbsp.col("text").split(" "), "word")`, needs the name, and
+        its elements come last.
 
         **Example**
 
@@ -245,6 +256,9 @@ class Rows(Handle):
         """
         source = user_line()
         with located(source):
+            if isinstance(column, Expr) and not isinstance(unwrap(column), ColumnRef):
+                return self._exploded(column, name, position, outer)
+            column = self._name(column)
             if column not in self.schema:
                 raise missing_column(column, self.schema)
             list_ = self.schema[column]
@@ -260,6 +274,12 @@ class Rows(Handle):
             return self._made(
                 Explode(input=self.node, column=column, position=position, outer=outer, schema=schema, source=source)
             )
+
+    def _exploded(self, list_: Expr, name: str | None, position: str | None, outer: bool) -> Stream:
+        """One row per element of a list that an expression makes."""
+        if name is None:
+            raise CircuitError(f"the elements need a name: list={list_}", f'write .explode({list_}, "element")')
+        return self.with_columns(**{name: list_}).explode(name, None, position, outer)
 
     def unpivot(self, columns: Sequence[str], name: str = "name", value: str = "value") -> Stream:
         """A row per row and column of `columns`: SQL's UNPIVOT, also called melt.

@@ -215,7 +215,9 @@ MISTAKES = {
     ),
     "t.join(u)": (
         "a join needs as many left as right keys, at least one: left=[] right=[] at=circuit.py:LINE; "
-        'write on="key", on=["a", "b"] or on={"left column": "right column"}'
+        'write on="key", on=["a", "b"] or on={"left column": "right column"}; for a condition alone'
+        ' .cross_join(other, where=condition), and for how="left", "semi" or "anti" a key that is the same everywhere,'
+        " .with_columns(all=dbsp.lit(1)) on both sides"
     ),
     't.group_by("name").aggregate(x=dbsp.sum("name"))': (
         "sum is for numbers: argument=name type=string at=circuit.py:LINE; "
@@ -348,7 +350,15 @@ RUN = dbsp.open(dbsp.circuit("c", {"t": t}))
         (dbsp, "count_if", "write dbsp.count().where("),
         (dbsp, "quantil_cont", 'did you mean "quantile_cont"'),
         (dbsp, "array", 'write dbsp.struct("a", "b")'),
-        (dbsp, "hash", "write .map_batches("),
+        (dbsp, "hash", "write .md5() or .sha256() of a text"),
+        (dbsp.avg("x"), "round", '.with_columns(m=dbsp.col("m").round(2))'),
+        (dbsp.lag("x"), "fill_null", 'dbsp.lag("x", 1, 0)'),
+        (t.group_by("x"), "rollup", 'write stream.rollup("a", "b").aggregate('),
+        (dbsp, "generate_series", "stream.explode(dbsp.sequence(a, b)"),
+        (dbsp, "grouping", 'write .rollup("a", "b", grouping="g")'),
+        (dbsp, "exists", 'how="semi"'),
+        (dbsp.col("l"), "list_max", "write .list_sort().element(1), or with descending=True"),
+        (dbsp.col("s"), "regexp_extract_all", "Python's re.findall"),
         (dbsp, "pi", "write math.pi"),
         (dbsp, "sum_if", 'write dbsp.sum("x").where(condition)'),
         (dbsp, "date_part", 'write dbsp.col("at").year()'),
@@ -408,7 +418,17 @@ s = dbsp.table("s", {"s": dbsp.STRING, "c": dbsp.STRING, "l": dbsp.list_of(dbsp.
         (lambda: dbsp.when(t["x"] > 1, 2, 3), "write dbsp.when(condition, value).otherwise(other)"),
         (lambda: dbsp.count("x", distinct=True), 'write dbsp.count_distinct("x")'),
         (lambda: dbsp.sum("x", where=t["x"] > 1), 'write dbsp.sum("x").where(condition)'),
-        (lambda: dbsp.string_agg("x", distinct=True), "make the rows distinct first"),
+        (lambda: dbsp.sum("x", distinct=True), "make the rows distinct first"),
+        (lambda: dbsp.string_agg("x", order_by="at", distinct=True), "leave order_by out, or give the argument itself"),
+        (lambda: t.top_k(3, by="x", ties=True), ".with_columns(r=dbsp.rank())"),
+        (lambda: t.filter(dbsp.row_number() == 1), "Python answered a comparison itself"),
+        (lambda: t.filter((t["at"] - t["at"]) > 3), "compare a span with a span, dbsp.days(3)"),
+        (lambda: t.join(u, on=("x", "x")), 'for different names write on={"left column": "right column"}'),
+        (lambda: s.explode(s["s"].split(",")), 'write .explode(s.split(","), "element")'),
+        (lambda: s.select(y=s["s"].replace("", "x")), 'dbsp.lit("…") + x'),
+        (lambda: s.select(y=s["s"].left(s["c"])), "write (c).cast(dbsp.INT64)"),
+        (lambda: t.select(y=dbsp.sequence(t["at"], t["at"], "fortnight")), 'or "month", "quarter", "year"'),
+        (lambda: t.select(y=dbsp.sequence(t["x"], t["x"], dbsp.days(1))), "such as 1 or -1"),
         (lambda: dbsp.rank("x"), "it is dbsp.rank()"),
         (lambda: dbsp.table("v", {"x": dbsp.INT64}, key="x"), "write primary_key=…"),
         (lambda: dbsp.circuit("c", {"t": t}, error_polic="stop"), 'did you mean "error_policy"?'),
@@ -439,12 +459,9 @@ s = dbsp.table("s", {"s": dbsp.STRING, "c": dbsp.STRING, "l": dbsp.list_of(dbsp.
         (lambda: t.select(y=t["at"].truncate(t["x"])), 'such as .truncate("day")'),
         (lambda: t.select(y=t["at"].epoch(t["x"])), "the unit is a constant text: unit=x"),
         (lambda: t.select(y=dbsp.from_epoch(t["x"], t["x"])), "the unit is a constant text: unit=x"),
-        (lambda: dbsp.col("s").replace(dbsp.col("o"), "n"), "a constant text is wanted: old=o"),
-        (lambda: dbsp.col("s").replace("o", dbsp.col("n")), "for one of a column write .map(function"),
-        (lambda: dbsp.col("s").strip(dbsp.col("c")), "a constant text is wanted: characters=c"),
+        (lambda: dbsp.col("s").replace(5, "n"), "a constant text is wanted: old=5"),
         (lambda: dbsp.col("l").list_join(dbsp.col("c")), "a constant text is wanted: separator=c"),
-        (lambda: s.select(y=s["s"].contains(s["c"])), "for one of a column write .map(function"),
-        (lambda: s.select(y=s["s"].starts_with(s["c"])), "for one of a column write .map(function"),
+        (lambda: s.select(y=s["s"].regexp_count(s["c"])), "for one of a column write .map(function"),
         (lambda: s.select(y=s["l"].list_contains(s["c"])), ".explode the list and compare"),
         (lambda: dbsp.concat_ws("-", "s", "c"), 'write dbsp.col("s") for the column'),
         (lambda: s.select(y=s["s"].strptime("%H:%M:%S.%f")), "are read by .cast(dbsp.TIMESTAMP)"),

@@ -221,6 +221,21 @@ PATHS: dict[str, tuple[Any, Any]] = {
         T.group_by("id").pivot("address.zip", [7, None], n=dbsp.count()),
         T.with_columns(zip=col("address.zip")).group_by("id").pivot("zip", [7, None], n=dbsp.count()),
     ),
+    "pivot of an expression": (
+        T.group_by("address.street").pivot(col("address.zip") % 2, {"even": 0, "odd": 1}, n=dbsp.count()),
+        T.with_columns(k=col("address.zip") % 2, street=col("address.street"))
+        .group_by("street").pivot("k", [0, 1], n=dbsp.count()).rename({"0": "even", "1": "odd"}),
+    ),
+    "explode of an expression": (
+        T.explode(dbsp.sequence(1, col("address.zip") - 5), "n", position="at", outer=True).drop("address", "lines"),
+        T.with_columns(n=dbsp.sequence(1, col("address.zip") - 5)).drop("address", "lines")
+        .explode("n", position="at", outer=True),
+    ),
+    "window without an order": (
+        T.window("address.zip").select("id", s=dbsp.rolling(dbsp.sum("id"), range=(None, None))),
+        T.with_columns(zip=col("address.zip")).window("zip", "id")
+        .select("id", s=dbsp.rolling(dbsp.sum("id"), rows=(None, None))),
+    ),
     "limit": (
         T.limit(1, by=[dbsp.desc("address.geo.lat"), "id"], partition_by="address.zip"),
         T.with_columns(zip=col("address.zip"), lat=col("address.geo.lat"))

@@ -198,6 +198,18 @@ def joined_texts(r: Relation) -> Relation:
     )
 
 
+def different_texts(r: Relation) -> Relation:
+    stream = r.stream.group_by("a").aggregate(
+        b=dbsp.string_agg("b", "+", order_by=dbsp.desc("b"), distinct=True), f=dbsp.array_agg("f", distinct=True)
+    )
+    return Relation(
+        stream.select("b", "a", f=dbsp.col("f").element(2)),
+        "select string_agg(distinct b, '+' order by b desc) as b, a,"
+        f" list_sort(array_agg(distinct f), 'asc', 'nulls last')[2] as f from ({r.sql}) group by a",
+        (*r.operators, "string_agg"),
+    )
+
+
 def having(r: Relation, limit: int) -> Relation:
     stream = r.stream.group_by("b").aggregate(a=dbsp.count("f"), f=dbsp.max("f")).filter(dbsp.col("a") > limit)
     return Relation(
@@ -302,6 +314,7 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(middles, inner),
         st.builds(modes, inner),
         st.builds(joined_texts, inner),
+        st.builds(different_texts, inner),
         st.builds(having, inner, st.integers(0, 2)),
         st.builds(pivoted, inner),
         st.builds(distinct_filtered, inner),
