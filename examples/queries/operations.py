@@ -14,6 +14,8 @@ states = dbsp.table(
     primary_key=["machine", "ts"],
 )
 logins = dbsp.table("logins", {"member": dbsp.STRING, "day": dbsp.DATE})
+rules = dbsp.table("rules", {"prefix": dbsp.STRING, "owner": dbsp.STRING}, primary_key="prefix")
+requests = dbsp.table("requests", {"path": dbsp.STRING})
 lines = dbsp.table("lines", {"line": dbsp.STRING})
 members = dbsp.table("members", {"id": dbsp.INT64, "mail": dbsp.STRING, "age": dbsp.INT64})
 
@@ -43,6 +45,38 @@ def downtime() -> dbsp.Stream:
     ends = states.window(partition_by="machine", order_by="ts").with_columns(until=dbsp.lead("ts"))
     down = ends.filter((col("state") == "down") & col("until").is_not_null())
     return down.group_by("machine").aggregate(times=dbsp.count(), lasted=dbsp.sum(col("until") - col("ts")))
+
+
+@query("""
+    with
+      marked as (
+        select *, state is distinct from lag(state) over (partition by machine order by ts) as begins from states),
+      numbered as (
+        select *, count(*) filter (begins) over (partition by machine order by ts rows unbounded preceding) as spell
+        from marked)
+    select machine, state, min(ts) as first, max(ts) as last, count(*) as reports
+    from numbered group by machine, state, spell
+""")
+def spells() -> dbsp.Stream:
+    """From when to when did a machine report the same state? (Gaps and islands: changes are counted up.)"""
+    before = states.window("machine", "ts").with_columns(before=dbsp.lag("state"))
+    begins = dbsp.when(col("state").is_distinct_from(col("before")), 1).otherwise(0)
+    marked = before.with_columns(begins=begins).window("machine", "ts")
+    numbered = marked.with_columns(spell=dbsp.rolling(dbsp.sum("begins"), rows=(None, 0)))
+    found = numbered.group_by("machine", "state", "spell")
+    return found.aggregate(first=dbsp.min("ts"), last=dbsp.max("ts"), reports=dbsp.count()).drop("spell")
+
+
+@query("""
+    with paths as (select path, count(*) as requests from requests group by path)
+    select path, requests, prefix, owner from paths join rules on starts_with(path, prefix)
+    qualify row_number() over (partition by path order by length(prefix) desc) = 1
+""")
+def owners() -> dbsp.Stream:
+    """Whose is a path, by the longest prefix that has a rule?"""
+    paths = requests.group_by("path").aggregate(requests=dbsp.count())
+    ruled = paths.cross_join(rules, where=col("path").starts_with(col("prefix")))
+    return ruled.limit(1, by=dbsp.desc(col("prefix").length()), partition_by="path")
 
 
 @query("""

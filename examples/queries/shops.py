@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import dbsp
 from dbsp import col
@@ -91,12 +88,6 @@ def returners() -> dbsp.Stream:
     return sums.join(means, on="shop", where=col("cents") > 1.2 * col("mean")).select("customer", "shop", "cents")
 
 
-def _days(bounds: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every day from the first to the last."""
-    for number in range((bounds["last"] - bounds["first"]).days + 1):
-        yield {"shop": bounds["shop"], "day": bounds["first"] + dt.timedelta(days=number)}
-
-
 @query("""
     with
       days as (select shop, day, sum(cents)::bigint as cents from sales where shop is not null and day is not null group by all),
@@ -111,7 +102,7 @@ def weekly_means() -> dbsp.Stream:
     known = sales.filter(col("shop").is_not_null() & col("day").is_not_null())
     days = known.group_by("shop", "day").aggregate(cents=dbsp.sum("cents"))
     bounds = known.group_by("shop").aggregate(first=dbsp.min("day"), last=dbsp.max("day"))
-    every = bounds.flat_map(_days, schema={"shop": dbsp.STRING, "day": dbsp.DATE})
+    every = bounds.explode(dbsp.sequence(col("first"), col("last"), dbsp.days(1)), "day").select("shop", "day")
     filled = every.join(days, on=["shop", "day"], how="left").with_columns(cents=col("cents").fill_null(0))
     return filled.window(partition_by="shop", order_by="day").with_columns(week=dbsp.rolling(dbsp.avg("cents"), rows=6))
 
@@ -138,3 +129,25 @@ def nearest_branch() -> dbsp.Stream:
     part = ((north_right - north) / 2).sin() ** 2 + across
     far = pairs.select("customer", "shop", km=12742 * part.sqrt().asin()).filter(col("km") < 500)
     return far.limit(1, by=["km", "shop"], partition_by="customer")
+
+
+@query("""
+    with
+      totals as (select item, sum(cents) as cents from sales where cents is not null group by item),
+      shares as (
+        select item, cents, sum(cents) over (order by cents desc, item rows unbounded preceding) as so_far,
+               sum(cents) over () as everything from totals)
+    select item, cents, case when so_far <= everything * 0.8 then 'A' when so_far <= everything * 0.95 then 'B' else 'C' end
+           as class from shares
+""")
+def classes() -> dbsp.Stream:
+    """Which items make the first 80 % of the turnover (A), which the next 15 % (B), and which the rest (C)?"""
+    totals = sales.filter(col("cents").is_not_null()).group_by("item").aggregate(cents=dbsp.sum("cents"))
+    shares = totals.window(order_by=[dbsp.desc("cents"), "item"]).with_columns(
+        so_far=dbsp.rolling(dbsp.sum("cents"), rows=(None, 0)),
+        everything=dbsp.rolling(dbsp.sum("cents"), rows=(None, None)),
+    )
+    share = dbsp.when(col("so_far") <= col("everything") * 0.8, "A").when(
+        col("so_far") <= col("everything") * 0.95, "B"
+    )
+    return shares.select("item", "cents", **{"class": share.otherwise("C")})

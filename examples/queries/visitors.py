@@ -139,3 +139,26 @@ def shared_credit() -> dbsp.Stream:
     counted = touches.group_by("id").aggregate(n=dbsp.count())
     shared = touches.join(counted, on="id")
     return shared.group_by("channel").aggregate(touches=dbsp.count(), credit=dbsp.sum(col("euros") / col("n")))
+
+
+@query("""
+    with
+      days as (select distinct visitor, ts::date as day from clicks),
+      beside as (
+        select *, lag(day) over w as before, lead(day) over w as behind
+        from days window w as (partition by visitor order by day))
+    select day, case when before is null then 'new' when before = day - 1 then 'kept' else 'back' end as kind,
+           count(*) as visitors from beside group by all
+    union all
+    select day + 1, 'lost', count(*) from beside where behind is null or behind <> day + 1 group by day
+""")
+def growth() -> dbsp.Stream:
+    """How many visitors of a day are new, kept from the day before, or back after a while, and how many were lost?"""
+    days = clicks.select("visitor", day=col("ts").cast(dbsp.DATE)).distinct()
+    beside = days.window("visitor", "day").with_columns(before=dbsp.lag("day"), behind=dbsp.lead("day"))
+    kept = dbsp.when(col("before") == col("day") - dbsp.days(1), "kept").otherwise("back")
+    came = beside.group_by("day", kind=dbsp.when(col("before").is_null(), "new").otherwise(kept))
+    following = (col("day") + dbsp.days(1)).cast(dbsp.DATE)
+    left = beside.filter(col("behind").is_null() | (col("behind") != following)).select("visitor", day=following)
+    lost = left.group_by("day", kind=dbsp.lit("lost"))
+    return came.aggregate(visitors=dbsp.count()).union(lost.aggregate(visitors=dbsp.count()))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import dbsp
-from examples.queries import fraud, goods, graphs, history, market, money, operations, sensors, shops, visitors
+from examples.queries import fraud, goods, graphs, history, market, money, operations, sensors, shops, stays, visitors
 from examples.queries.gallery import Query
 from tests import duck
 from tests.pace import few
@@ -26,7 +26,7 @@ Chance = random.Random
 
 QUERIES = {
     name: query
-    for module in (fraud, goods, graphs, history, market, money, operations, sensors, shops, visitors)
+    for module in (fraud, goods, graphs, history, market, money, operations, sensors, shops, stays, visitors)
     for name, query in vars(module).items()
     if isinstance(query, Query)
 }
@@ -252,6 +252,9 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "ticket": c.randrange(30),
         "ts": minute(c, 500),
     },
+    "requests": lambda c: {
+        "path": maybe(c, c.choice(["/a", "/a/b", "/a/b/c", "/ab", "/c"])),
+    },
     "returns": lambda c: {
         "customer": c.randrange(6),
         "shop": maybe(c, c.choice("uv")),
@@ -261,6 +264,10 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "a": c.choice("abcde"),
         "b": c.choice("abcde"),
         "km": c.randrange(1, 9),
+    },
+    "rules": lambda c: {
+        "prefix": c.choice(["/", "/a", "/a/", "/a/b", "/c/d"]),
+        "owner": maybe(c, c.choice("xyz")),
     },
     "sales": lambda c: {
         "shop": maybe(c, c.choice("uv")),
@@ -289,6 +296,12 @@ NEW_ROW: dict[str, Callable[[Chance], Row]] = {
         "machine": c.choice("ab"),
         "ts": minute(c, 3000),
         "state": c.choice(["up", "down"]),
+    },
+    "stays": lambda c: {
+        "id": c.randrange(60),
+        "room": maybe(c, c.randrange(3)),
+        "arrival": maybe(c, (BEGIN + dt.timedelta(days=c.randrange(90))).date()),
+        "departure": maybe(c, (BEGIN + dt.timedelta(days=c.randrange(95))).date()),
     },
     "theirs": lambda c: {
         "id": maybe(c, c.randrange(3)),
