@@ -82,18 +82,20 @@ def _in_groups(function: Function, values: pa.Array, constants: Sequence[pa.Arra
         codes = codes * (len(encoded.dictionary) + 1) + indices
     order = np.argsort(codes, kind="stable")
     firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    values = values.take(pa.array(order))
+    each = zip(*(column.take(pa.array(order[firsts])).to_pylist() for column in constants), strict=True)
+    lengths = np.diff(firsts, append=len(order))
     pieces = [
-        _of_one(function, values.take(pa.array(order[first:end])), [column[int(order[first])] for column in constants])
-        for first, end in zip(firsts, [*firsts[1:], len(order)], strict=True)
+        _of_one(function, values.slice(first, length), options)
+        for first, length, options in zip(firsts.tolist(), lengths.tolist(), each, strict=True)
     ]
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     return pa.concat_arrays(pieces).take(pa.array(back))
 
 
-def _of_one(function: Function, values: pa.Array, constants: Sequence[pa.Scalar]) -> pa.Array:
+def _of_one(function: Function, values: pa.Array, options: tuple[Any, ...]) -> pa.Array:
     """The function over rows that share their constants; `ArrowInvalid` where it does not take them."""
-    options = tuple(constant.as_py() for constant in constants)
     promised = function.result(values.type, *options)
     if None in options:
         return pa.nulls(len(values), promised)

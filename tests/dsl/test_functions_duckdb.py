@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import math
 from typing import Any
@@ -38,7 +39,7 @@ TYPES = {
         ],
     ),
     "d": (dbsp.DATE, "DATE", [None, dt.date(1969, 12, 31), dt.date(2013, 1, 31), dt.date(2024, 2, 29), dt.date(2021, 1, 3)]),
-    "l": (dbsp.list_of(dbsp.INT64), "BIGINT[]", [None, [], [1], [None], [3, None, 1], [0, 0]]),
+    "l": (dbsp.list_of(dbsp.INT64), "BIGINT[]", [None, [], [1], [1, 3], [None], [3, None, 1], [0, 0]]),
     "m": (dbsp.list_of(dbsp.STRING), "VARCHAR[]", [None, [], ["a"], ["b", None, ""], [None]]),
     "e": (
         dbsp.struct_of({"a": dbsp.INT64, "b": dbsp.STRING}),
@@ -310,6 +311,40 @@ def test_title_and_shift_left() -> None:
     assert ours(resolve(unwrap(col("s").title()), SCHEMA), rows) == ["Ab Cd", None]
     assert ours(resolve(unwrap(dbsp.lit(1).shift_left(col("i"))), SCHEMA), rows) == [8, "failed"]
     assert ours(resolve(unwrap(dbsp.lit(1).shift_left(col("i") - 4)), SCHEMA), rows) == ["failed", 2**59]
+
+
+@pytest.mark.parametrize(("step", "months"), [("month", 1), ("quarter", 3), ("year", 12)])
+def test_months_of_a_sequence_go_on_from_its_first_day(step: str, months: int) -> None:
+    """From the 31st of January the 29th of February, then the 31st of March, where DuckDB goes on from the 29th."""
+
+    def later(day: dt.date, number: int) -> dt.date:
+        year, month = divmod(day.year * 12 + day.month - 1 + number, 12)
+        return dt.date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))
+
+    starts = [dt.date(2023, 11, 28) + dt.timedelta(days=by) for by in range(0, 100, 3)]
+    pairs = [
+        (start, start + dt.timedelta(days=by)) for start in starts for by in (-1, 0, 27, *range(28, 33), 89, 91, 366)
+    ]
+    wanted = [[day for day in (later(start, months * k) for k in range(14)) if day <= end] for start, end in pairs]
+    rows = Rows(pa.table({"a": [start for start, _ in pairs], "b": [end for _, end in pairs]}))
+    schema = Schema.of({"a": dbsp.DATE, "b": dbsp.DATE})
+    assert resolve(unwrap(dbsp.sequence(col("a"), col("b"), step)), schema).evaluate(rows).to_pylist() == wanted
+
+
+def test_a_sequence_too_long_fails_its_row() -> None:
+    rows = [{**dict.fromkeys(TYPES), "a": value} for value in (2**63 - 1, -(2**63), 999_999, 1_000_000, -5)]
+    lengths = ours(resolve(unwrap(dbsp.sequence(0, col("a")).list_length()), SCHEMA), rows)
+    assert lengths == ["failed", 0, 1_000_000, "failed", 0]
+    assert ours(resolve(unwrap(dbsp.sequence(0, col("a"), 2**62).list_length()), SCHEMA), rows[:2]) == [2, 0]
+    assert ours(
+        resolve(unwrap(dbsp.sequence(dbsp.lit(-(2**63)), col("a"), 2**62).list_length()), SCHEMA), rows[:1]
+    ) == [4]
+
+
+def test_more_months_than_there_are_fail_their_row() -> None:
+    rows = [{**dict.fromkeys(TYPES), "d": dt.date(1970, 1, 31), "a": months} for months in (1, 10**8, -(10**15))]
+    moved = col("d").add_months(col("a")).epoch("second")
+    assert ours(resolve(unwrap(moved), SCHEMA), rows) == [58 * 86_400, "failed", "failed"]
 
 
 def test_weeks_between_count_mondays() -> None:
