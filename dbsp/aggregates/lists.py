@@ -162,7 +162,7 @@ def string_agg(
     ...     print(run.step()["known"].to_rows())
     [(('a', 'be so'), 1)]
     []
-    [(('a', 'be'), 1), (('a', 'be so'), -1)]
+    [(('a', 'be so'), -1), (('a', 'be'), 1)]
     """
     with located(user_line()):
         if not isinstance(separator, str):

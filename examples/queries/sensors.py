@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import dbsp
 from dbsp import col, lit
@@ -28,6 +29,33 @@ def carried_forward() -> dbsp.Stream:
     rows = readings.window(partition_by="sensor", order_by=["ts", "id"])
     seen = rows.with_columns(before=dbsp.lag("value", ignore_nulls=True))
     return seen.select("id", "sensor", value=dbsp.coalesce(col("value"), col("before")))
+
+
+def _smooth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Half the value, half of what was before; the first stands for itself."""
+    level, found = rows[0]["value"], []
+    for row in rows:
+        level = (level + row["value"]) / 2
+        found.append({"id": row["id"], "level": level})
+    return found
+
+
+@query("""
+    with numbered as (
+      select *, row_number() over (partition by sensor order by ts, id) as n from readings where value is not null)
+    select sensor, id, sum(value * 2.0 ** (n - 1)) over (
+        partition by sensor order by n rows unbounded preceding) / 2.0 ** n
+      + first_value(value) over (partition by sensor order by n) / 2.0 ** n as level
+    from numbered
+""")
+def smoothed() -> dbsp.Stream:
+    """What are the values, each mixed half and half with the smoothed one before it? (An exponential moving mean.)"""
+    levels = dbsp.fold_aggregate(
+        "id", "value", function=_smooth, order_by=["ts", "id"],
+        type=dbsp.list_of(dbsp.struct_of({"id": dbsp.INT64, "level": dbsp.FLOAT64})),
+    )  # fmt: skip
+    known = readings.filter(col("value").is_not_null()).group_by("sensor").aggregate(levels=levels)
+    return known.explode("levels").unnest("levels")
 
 
 @query("""
