@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from dbsp.errors import InternalError
 from dbsp.storage.chunkfile import ReadChunks, pack_chunk
 from dbsp.trace.chunks import ChunkRef
 from dbsp.trace.manifest import CHECKSUM, ID, PendingMerge, Refs, SpineState, StoredBatch, chunk_ids
@@ -36,12 +35,9 @@ class DraftChunks:
 
     def put(self, chunk: Batch) -> ChunkRef:
         """Keep a chunk; the reference lacks its checksum."""
-        if chunk.key_hash is None or len(chunk) == 0:
-            raise InternalError(f"a chunk must be arranged and not empty: rows={len(chunk)}")
-        number = self._next_number()
-        self._fresh[number] = chunk
-        first, last = int(chunk.key_hash[0]), int(chunk.key_hash[-1])
-        return ChunkRef(id=number, rows=len(chunk), first=first, last=last, nbytes=encoded_size(chunk), checksum=0)
+        ref = ChunkRef.of(self._next_number(), chunk, encoded_size(chunk))
+        self._fresh[ref.id] = chunk
+        return ref
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
         """A chunk made just now, or an older one; whoever merges reads all of it."""
@@ -78,7 +74,7 @@ def _checked(state: SpineState, checksums: dict[int, int]) -> SpineState:
         else run(entry)
         for entry in state.entries
     )
-    return SpineState(entries=entries)
+    return replace(state, entries=entries)
 
 
 def _with_checksums(refs: Refs, checksums: dict[int, int]) -> Refs:

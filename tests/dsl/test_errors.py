@@ -46,8 +46,8 @@ MISTAKES = {
         "write c=dbsp.rolling(dbsp.corr(…), rows=(None, None)) for all of a partition"
     ),
     't.window("id", "at").with_columns(c=dbsp.string_agg("name"))': (
-        "an aggregate over a window needs a frame: name=c at=circuit.py:LINE; for all of a partition: "
-        '.join(stream.group_by("k").aggregate(c=dbsp.string_agg(…)), on="k")'
+        "an aggregate over a window needs a frame: name=c at=circuit.py:LINE; "
+        "write c=dbsp.rolling(dbsp.string_agg(…), rows=(None, None)) for all of a partition"
     ),
     't.group_by("id").aggregate(x=dbsp.nth_value("name", 2))': (
         "a window function is no aggregate: name=x got=nth_value at=circuit.py:LINE; of a group it is "

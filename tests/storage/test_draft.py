@@ -9,15 +9,25 @@ import pytest
 
 from dbsp.storage.chunkfile import ReadChunks, WriteChunks, pack_chunk
 from dbsp.storage.draft import DraftChunks
-from dbsp.trace.chunks import ChunkRef
+from dbsp.trace.chunks import ChunkRef, MemoryChunks
 from dbsp.trace.manifest import SpineState, chunk_ids, encode_state, refs
 from dbsp.trace.spine import append, fuel_for
 from dbsp.zset.batch import Batch, arrange
-from dbsp.zset.schema import INT64, STRING, Arrangement, Schema
+from dbsp.zset.schema import INT64, STRING, Arrangement, OrderBy, Schema
 
 SCHEMA = Schema.of({"k": INT64, "s": STRING})
 BY_KEY = Arrangement(schema=SCHEMA, key=("k",))
 CHUNK_BYTES = 4096
+
+
+IN_ORDER = Arrangement(schema=SCHEMA, key=("s",), order=(OrderBy("k"),))
+
+
+def queue(step: int, size: int) -> Batch:
+    """One group, of which rows come at the end, and soon leave the front."""
+    came, gone = np.arange(step * size, (step + 1) * size), np.arange((step - 4) * size, (step - 3) * size)
+    keys, weights = np.concatenate([came, gone]), np.repeat([1, -1], size)
+    return arrange(Batch.of(SCHEMA, [keys, ["one"] * 2 * size], weights), IN_ORDER)
 
 
 def rows(rng: np.random.Generator, many: int) -> Batch:
@@ -81,3 +91,19 @@ def test_states_and_bytes_are_those_of_chunks_encoded_at_once(size: int, fuel: s
         assert encode_state(states[1]) == encode_state(states[0])
         assert all(ref.checksum for ref in refs(states[1]))
     assert never or size * 24 < CHUNK_BYTES
+
+
+def test_where_a_queue_begins_is_kept() -> None:
+    """The reference is the same trace in memory."""
+    late, number, memory = Held(), count(1).__next__, MemoryChunks(CHUNK_BYTES)
+    stored, state = SpineState(), SpineState()
+    for step in range(4, 24):
+        batch = queue(step, 800)
+        state = append(state, batch, IN_ORDER, memory, fuel_for(len(batch)))
+        drafts = DraftChunks(late, number)
+        draft = append(stored, batch, IN_ORDER, drafts, fuel_for(len(batch)))
+        kept, written = dict(drafts._fresh), dict[int, bytes]()
+        stored = drafts.settle(draft, lambda n, value, written=written: written.update({n: bytes(value)}))
+        late.written |= {n: (kept[n], value) for n, value in written.items()}
+        assert stored.fronts == state.fronts
+    assert len(state.fronts) == 1
