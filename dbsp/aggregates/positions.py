@@ -94,9 +94,8 @@ def min(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as d
     """Least value, in its own type; null if there is none. NaN is above every number.
 
     **State** the values of each group, sorted; over append-only tables the one value of each group.
-    **Cost** the front of the changed groups, and what was deleted there lately:
-    where the least value of a group leaves all the time, deleted ones are read until a merge removes them, up to half as
-    many as there are rows.
+    **Cost** the front of the changed groups. In a queue, where the least value of a group leaves all the time, those that are
+    gone are passed once; where they leave more than 256 groups in a step they are read until a merge removes them.
     """
     return Aggregate(Extreme(False), (argument_of(argument),))
 

@@ -48,8 +48,8 @@ class Ordered(Handle):
         Without a partition they are spread over the workers, each of which hands on only the first
         ones of its own.
 
-        **Cost** About k + offset rows read per changed partition, and what was deleted at its front lately: in a queue, whose
-        first rows leave all the time, deleted rows are read until a merge removes them, up to half as many as there are rows.
+        **Cost** About k + offset rows read per changed partition. In a queue, whose first rows leave all the time, those that are
+        gone are passed once; where they leave more than 256 partitions in a step they are read until a merge removes them.
 
         **Example**
 
@@ -121,8 +121,8 @@ class Ordered(Handle):
         **State** All rows, distributed by the partition; without one they are on one worker. A watermark drops partitions
         that it closes (by a `window_end` among their columns), not the early rows of a partition.
 
-        **Cost** See each function. In a partition whose first or last rows are deleted all the time, as in a queue, the
-        deleted ones are read too until a merge removes them, up to half as many as there are rows.
+        **Cost** See each function. In a partition whose last rows are deleted all the time, the deleted ones are read too until
+        a merge removes them, up to half as many as there are rows; first rows, as of a queue, as for `top_k`.
 
         **Example**
 

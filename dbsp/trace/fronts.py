@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.zset.batch import Batch
+from dbsp.zset.kernels import run_starts
 
 KEYS_MAX, ROWS_MIN = 256, 4096
 """Fronts are kept up by appends that take rows from at most so many keys, of keys with at least so many rows in a run."""
@@ -86,9 +87,11 @@ def moved(fronts: Fronts, batch: Batch, long: Long, firsts: Firsts) -> Fronts:
     gone = np.flatnonzero((batch.weights < 0).any(axis=1))
     if not len(gone) or code is None:
         return lowered
-    hashes, first = np.unique(key_hash[gone], return_index=True)
-    front = fronts.of(hashes)
-    in_front = code[gone[first]] <= front
+    first = gone[run_starts(key_hash[gone])]
+    if len(first) > KEYS_MAX and not len(fronts):
+        return lowered
+    hashes, front = key_hash[first], fronts.of(key_hash[first])
+    in_front = code[first] <= front
     if len(hashes) > KEYS_MAX:  # these are found anew when fewer keys change
         return lowered.replaced(hashes[in_front], np.zeros(int(in_front.sum()), np.uint64))
     hashes = hashes[in_front | (front == 0)]

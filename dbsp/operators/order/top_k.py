@@ -4,7 +4,7 @@
 weight w takes w places. Its change is -old +new over the partitions that changed.
 
 **State** all rows, keyed by the partition and sorted by the first ordering column, so that only a partition's first rows are
-read: about k, more where retracted rows or ties crowd the front. Where no row ever goes (`appends`), only the first k
+read: about k, more where ties or rows retracted lately crowd the front. Where no row ever goes (`appends`), only the first k
 places and those before the offset.
 """
 
