@@ -301,6 +301,7 @@ def _frames(keys: str, feeds: tuple[Feed, ...]) -> Iterator[Case]:
         "max": dbsp.rolling(dbsp.max("x"), rows=(None, 0)),
         "corr": dbsp.rolling(dbsp.corr("x", "f"), rows=(None, 0)),
         "count in a range": dbsp.rolling(dbsp.count(), range=(None, dbsp.seconds(0))),
+        "count_distinct": dbsp.rolling(dbsp.count_distinct("x"), rows=(None, 0)),
     }
     for name, function in running.items():
         view = t().select("k", "at", "x", "f").window("k", "at").with_columns(v=function)
