@@ -44,6 +44,7 @@ from dbsp.trace.memory import MemoryDatabase
 from dbsp.version import VERSION
 from dbsp.zset.batch import Batch, concat, consolidate
 from dbsp.zset.fitting import array_of, cast_to
+from dbsp.zset.hashing import hash_columns
 from dbsp.zset.schema import DATE, TIME, TIMESTAMP, TIMESTAMP_UTC, Column, Schema
 
 RUN = "in-process"
@@ -210,9 +211,19 @@ class Run(Answering):
         if table.append_only and operation == DELETE:
             raise CircuitError(f"{NO_DELETE}: table={name}", "declare the table without append_only")
         batch = _rows_to_batch(table, rows, operation)
-        at = self._pushes % self._inputs.spread if partition is None else partition
+        for at, part in self._parts(table, batch, partition):
+            self._inputs.append(name, part, np.full(len(part), operation, dtype=np.int8), at)
         self._pushes += 1
-        self._inputs.append(name, batch, np.full(len(batch), operation, dtype=np.int8), at)
+
+    def _parts(self, table: Table, batch: Batch, partition: int | None) -> list[tuple[int, Batch]]:
+        """Which rows go to which partition: the changes of a key to that of the key, for they have an order there alone."""
+        spread = self._inputs.spread
+        if partition is not None:
+            return [(partition, batch)]
+        if spread == 1 or not table.primary_key:
+            return [(self._pushes % spread, batch)]
+        at = hash_columns([batch.column(name) for name in table.primary_key], len(batch)) % np.uint64(spread)
+        return [(number, batch.take(np.flatnonzero(at == number))) for number in range(spread)]
 
     def _table(self, name: str) -> Table:
         for table in self.plan.tables:
@@ -417,8 +428,8 @@ class Run(Answering):
 def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1) -> Run:
     """Run a circuit in this process, in memory (exported as `dbsp.open`).
 
-    **Shape** `workers` copies of the circuit; each table's input has `partitions` partitions, pushes go round them.
-    Only within a partition are changes in order: with several, name one (`push(…, partition=…)`) for all changes of a key.
+    **Shape** `workers` copies of the circuit; each table's input has `partitions` partitions, pushes go round them. Only within a
+    partition are changes in order: the changes of a primary key go to one, unless you name them (`push(…, partition=…)`).
     **State** all of it in memory, gone when the run is.
     **Errors** `CircuitError` for an unknown table or view, or rows that do not fit the table.
     """

@@ -1,5 +1,8 @@
 """`dbsp.open`: what a notebook does, and what it is told when it does it wrong."""
 
+import random
+from collections import Counter
+
 import pyarrow as pa
 import pytest
 
@@ -37,6 +40,25 @@ def test_an_insert_replaces_the_row_of_its_key() -> None:
         assert run.step()["by_name"].to_rows() == [(("b", 1, 6), 1)]
         run.push("items", [{"id": 1, "name": "b", "x": 6}])
         assert len(run.step()["by_name"]) == 0
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_changes_of_a_key_keep_their_order_in_any_number_of_partitions(workers: int) -> None:
+    """As in one partition: the last push or delete of a step decides, however many came before it."""
+    table = dbsp.table("t", {"k": dbsp.INT64, "name": dbsp.STRING, "x": dbsp.INT64}, primary_key=["k", "name"])
+    chance, rows = random.Random(workers), dict[tuple[object, ...], int]()
+    with dbsp.open(dbsp.circuit("order", {"v": table}), workers=workers, partitions=3) as run:
+        for step in range(5):
+            for number in range(40):
+                key = {"k": chance.randrange(6), "name": chance.choice("ab")}
+                if chance.random() < 0.3:
+                    run.delete("t", [key])
+                    rows.pop(tuple(key.values()), None)
+                else:
+                    run.push("t", [{**key, "x": 100 * step + number}])
+                    rows[tuple(key.values())] = 100 * step + number
+            run.step()
+            assert Counter((*key, x) for key, x in rows.items()) == Counter(row for row, _ in run.view("v").to_rows())
 
 
 def test_refusals_name_table_column_and_view() -> None:
