@@ -225,9 +225,10 @@ class Scratch:
             found.setdefault(segment, []).append(step)
         return found
 
-    def add(self, txn: Txn, number: int, value: bytearray) -> None:
-        """Write a chunk; LMDB keeps its own copy."""
-        txn.put("chunks", number_key(number), value)
+    def add(self, txn: Txn, written: dict[int, bytearray]) -> None:
+        """Write chunks of one trace; the dictionary is emptied, so that nothing is in memory twice: LMDB keeps its own copy."""
+        for number in sorted(written):
+            txn.put("chunks", number_key(number), written.pop(number))
 
     def hold(self, txn: Txn, segment: int, step: int, record: Record, gone: Iterable[int]) -> None:
         """Write what a segment made of a step; let go of older steps than step - 1, and of chunks that only they had."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,8 +21,7 @@ import numpy as np
 
 from dbsp.errors import InternalError, UnavailableError
 from dbsp.processes import noted
-from dbsp.storage.chunkfile import ReadChunks
-from dbsp.storage.draft import DraftChunks
+from dbsp.storage.chunkfile import ReadChunks, WriteChunks
 from dbsp.storage.durable import Durable
 from dbsp.storage.records import Record
 from dbsp.storage.scratch import Scratch
@@ -197,17 +195,17 @@ class Transaction:
         self._check_open(txn)
         reading, before = self._entered()
         numbers = _Counter(self._scratch.next_chunk(txn))
-        chunks = DraftChunks(reading.chunks, numbers.next, self._scratch.cuts(txn))
+        chunks = WriteChunks(reading.chunks, numbers.next, self._scratch.cuts(txn))
         states, dropped = dict(before.traces), list[int]()
         kept_below = self._scratch.kept_below(txn, self._step)
         for trace, batch, floor in self._appended.values():
             old = states.get(trace.id, SpineState())
             fuel = fuel_for(len(batch))
-            made = append(old, batch, trace.arrangement, chunks, fuel, floor, kept_below=kept_below)
-            new = chunks.settle(made, partial(self._scratch.add, txn))
+            new = append(old, batch, trace.arrangement, chunks, fuel, floor, kept_below=kept_below)
             states[trace.id] = new
             now = set(chunk_ids(new).tolist())
             dropped += set(chunk_ids(old).tolist()) - now
+            self._scratch.add(txn, chunks.take(now))
         self._scratch.set_next_chunk(txn, numbers.value)
         record = Record(checkpoint=before.checkpoint, step=self._step + 1, traces=states, dropped=tuple(dropped))
         self._scratch.hold(txn, self._segment, self._step, record, before.dropped)
