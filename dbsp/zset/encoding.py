@@ -21,14 +21,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError, DataError
@@ -48,7 +49,6 @@ from dbsp.zset.arrays import (
     value_view,
 )
 from dbsp.zset.batch import Batch
-from dbsp.zset.kernels import crc32_of_blocks
 from dbsp.zset.nested import nested_of
 from dbsp.zset.schema import BOOL, Arrangement, Schema, is_list
 from dbsp.zset.schema import is_struct as is_struct_type
@@ -137,11 +137,10 @@ def _write_head(view: memoryview, batch: Batch, buffers: Sequence[NDArray[Any]],
     for offset, buffer in zip(layout.offsets, buffers, strict=True):
         _ENTRY.pack_into(view, at, offset, buffer.nbytes)
         at += _ENTRY.size
-    bytes_ = np.frombuffer(view, np.uint8)
-    sums = crc32_of_blocks(bytes_[layout.body : layout.total], BLOCK_BYTES).astype("<u4").tobytes()
-    view[at : at + len(sums)] = sums
-    at += len(sums)
-    _U32.pack_into(view, at, zlib.crc32(view[:at]))
+    for start, end in _blocks(layout.body, layout.total):
+        _U32.pack_into(view, at, crc32(view[start:end]))
+        at += _U32.size
+    _U32.pack_into(view, at, crc32(view[:at]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +177,11 @@ def _body_start(buffers: int, blocks: int) -> int:
 def _aligned(size: int) -> int:
     """The next multiple of the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The bounds of the checksummed blocks of the body."""
+    return pairwise([*range(start, end, BLOCK_BYTES), end])
 
 
 def _buffers(batch: Batch) -> list[NDArray[Any]]:
@@ -303,7 +307,7 @@ def head_checksum(buffer: Bytes) -> int:
     """
     view = _whole_header(buffer)
     *_, buffers, blocks = _HEADER.unpack_from(view)
-    return zlib.crc32(view[: _head_end(buffers, blocks)])
+    return crc32(view[: _head_end(buffers, blocks)])
 
 
 def _whole_header(buffer: Bytes) -> memoryview:
@@ -336,7 +340,7 @@ def _read_head(view: memoryview, expected_id: int) -> _Head:
     if len(view) < body + body_bytes:
         raise DataError(f"truncated batch: bytes={len(view)} expected={body + body_bytes}")
     at = _head_end(buffers, blocks)
-    if zlib.crc32(view[:at]) != _U32.unpack_from(view, at)[0]:
+    if crc32(view[:at]) != _U32.unpack_from(view, at)[0]:
         raise DataError(f"damaged batch header: rows={rows} bytes={len(view)}")
     if id_ != expected_id:
         raise DataError(f"batch of another schema: id={id_:016x} expected={expected_id:016x}")
@@ -350,12 +354,9 @@ def _read_head(view: memoryview, expected_id: int) -> _Head:
 def _verify_blocks(view: memoryview, head: _Head) -> None:
     """Check the checksum of each block of the body."""
     end = max((offset + _aligned(size) for offset, size in head.buffers), default=head.body)
-    found = crc32_of_blocks(np.frombuffer(view, np.uint8)[head.body : end], BLOCK_BYTES)
-    expected = np.array(head.checksums, np.uint32)
-    differ = np.flatnonzero(found[: len(expected)] != expected[: len(found)])
-    if len(differ):
-        number = int(differ[0])
-        raise DataError(f"damaged batch: block={number} offset={head.body + number * BLOCK_BYTES} rows={head.rows}")
+    for number, ((start, stop), expected) in enumerate(zip(_blocks(head.body, end), head.checksums, strict=False)):
+        if crc32(view[start:stop]) != expected:
+            raise DataError(f"damaged batch: block={number} offset={start} rows={head.rows}")
 
 
 def _numbers(buffer: pa.Buffer, dtype: Any, count: int) -> NDArray[Any]:

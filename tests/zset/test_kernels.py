@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from dbsp.errors import CapacityError
 from dbsp.zset import kernels
 from dbsp.zset.arrays import bytes_view
-from dbsp.zset.kernels import checksums, reference
+from dbsp.zset.kernels import reference
 from dbsp.zset.kernels.compile import kernels as all_kernels
 from dbsp.zset.kernels.groups import PROBED_ROWS
 
@@ -109,22 +109,6 @@ def test_many_groups(keys: int, shape: str) -> None:
     words = spread_keys(np.random.default_rng(keys), keys)[shape]
     agree("number_groups", np.tile(words, 5))
     agree("number_groups", np.concatenate([np.repeat(words[:500], 20), words]))
-
-
-@QUICK
-@given(data=st.binary(max_size=2000), block=st.sampled_from([64, 128, 448]), whole=st.booleans())
-def test_checksums(data: bytes, block: int, whole: bool) -> None:
-    """Blocks of every length, at any address."""
-    given_ = np.frombuffer(data, np.uint8)
-    agree("crc32_of_blocks", given_[: len(given_) // 64 * 64] if whole else given_, block)
-    agree("crc32_of_blocks", given_[1 : 1 + len(given_[1:]) // 64 * 64], block)
-
-
-def test_without_the_instruction_zlib_computes_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same numbers."""
-    data = np.random.default_rng(1).integers(0, 256, 640, np.uint8)
-    monkeypatch.setattr(checksums, "crc32_of_blocks", None)
-    agree("crc32_of_blocks", data, 256)
 
 
 @QUICK

@@ -7,14 +7,13 @@ weights per row), positions int64.
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
-from dbsp.zset.kernels import bytestrings, checksums, groups, hashes, merges, sorts, sums
+from dbsp.zset.kernels import bytestrings, groups, hashes, merges, sorts, sums
 from dbsp.zset.kernels.memory import keep_freed_memory, kept_bytes_max
 
 Words = NDArray[np.uint64]
@@ -294,18 +293,4 @@ def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
     """The first eight bytes of each byte string as one word that compares like them."""
     out = np.empty(len(offsets) - 1, np.uint64)
     bytestrings.leading_words(offsets, data, out)
-    return out
-
-
-# Checksums
-
-
-def crc32_of_blocks(data: NDArray[np.uint8], block: int) -> NDArray[np.uint32]:
-    """The crc32 of each block of `block` bytes, a multiple of 64; the last one may be shorter."""
-    out = np.empty(-(-len(data) // block), np.uint32)
-    if checksums.crc32_of_blocks is not None and len(data) % checksums.FOLDED_BYTES == 0:
-        checksums.crc32_of_blocks(data, block, out)
-        return out
-    for i in range(len(out)):
-        out[i] = zlib.crc32(data[i * block : (i + 1) * block].data)
     return out

@@ -5,7 +5,6 @@ Same names, arguments and results as in `dbsp.zset.kernels`; the tests compare t
 
 from __future__ import annotations
 
-import zlib
 from itertools import pairwise
 
 import numpy as np
@@ -268,8 +267,3 @@ def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
     """The first eight bytes of each byte string as one word that compares like them."""
     strings = _strings(offsets, data, np.arange(len(offsets) - 1))
     return np.array([int.from_bytes(string[:8].ljust(8, b"\0"), "big") for string in strings], np.uint64)
-
-
-def crc32_of_blocks(data: NDArray[np.uint8], block: int) -> NDArray[np.uint32]:
-    """The crc32 of each block."""
-    return np.array([zlib.crc32(data[at : at + block].data) for at in range(0, len(data), block)], np.uint32)
