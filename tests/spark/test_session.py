@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+import uuid
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,18 @@ def test_small_records_are_not_worth_a_kryo(spark: SparkHandle, tmp_path: Path, 
 def test_a_second_context_is_refused(spark: SparkHandle) -> None:
     with pytest.raises(ConfigError, match="a Spark context is running"):
         start(SparkSettings())
+
+
+def test_sockets_have_room_in_a_path_however_long_the_temporary_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket = f"/.{uuid.uuid4()}.sock"
+    for length in range(20, 120, 3):
+        home = (tmp_path / ("x" * length)).resolve()
+        home.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(home))
+        made = session._for_jvm()
+        made.rmdir()
+        assert len(f"{made}{socket}") <= 107
+        fits = len(f"{home}/{made.name}{socket}") <= 107
+        assert made.parent == (home if fits else Path("/tmp"))

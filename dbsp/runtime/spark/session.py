@@ -38,6 +38,10 @@ TASK_FAILURES_MAX = 4
 _LOG_TAIL_BYTES = 2000
 _STOP_TIMEOUT_S = 10
 _JVM_DIR = "dbsp-jvm-"
+_SOCKET_CHARS_MAX = 107
+"""Of the path of a unix domain socket, on Linux."""
+_IN_JVM_DIR = 8 + len("/.00000000-0000-0000-0000-000000000000.sock")
+"""The end of the folder's name, which is drawn, and a socket of Spark's in it."""
 
 _CONF = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -264,11 +268,17 @@ def _fresh(work_dir: Path | None) -> Path:
 
 
 def _for_jvm() -> Path:
-    """A folder for what the JVM unpacks and for its sockets, whose names may not be long; those of processes that are gone go."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_JVM_DIR}*"):
+    """A folder for what the JVM unpacks and for its sockets; those of processes that are gone go.
+
+    It lies in `/tmp`, which is the JVM's own default, where a socket's path in the system's temporary folder would be too long.
+    """
+    prefix, home = f"{_JVM_DIR}{own_name()}-", Path(tempfile.gettempdir())
+    if len(str(home / prefix)) + _IN_JVM_DIR > _SOCKET_CHARS_MAX:
+        home = Path("/tmp")  # noqa: S108 (with a name that mkdtemp makes)
+    for left in home.glob(f"{_JVM_DIR}*"):
         if not lives(left.name.removeprefix(_JVM_DIR).partition("-")[0]):
             shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{_JVM_DIR}{own_name()}-"))
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=home))
 
 
 @contextmanager
