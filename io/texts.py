@@ -10,13 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dbsp.algebra.table import Table
 from dbsp.expr.cast import castable, convert
 from dbsp.io.fitted import converted, fitted
 from dbsp.io.formats.arrow_rows import OPERATION
-from dbsp.io.formats.csv_rows import decode_records, header_of, record_starts, text_of
+from dbsp.io.formats.csv_rows import (
+    Bytes,
+    Positions,
+    decode_records,
+    header_of,
+    record_starts,
+    starts_behind,
+    text_of,
+)
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.pushed import BadRow, Push
 from dbsp.zset.schema import BINARY, STRING, Column
@@ -41,7 +48,7 @@ def kind_of(path: Path) -> str:
 class Text:
     """Where the rows of a file begin, and its end; the header's names, if it has one; its bytes, if they were packed."""
 
-    starts: NDArray[np.int64]
+    starts: Positions
     header: tuple[str, ...] | None
     delimiter: str
     unpacked: bytes | None
@@ -75,13 +82,13 @@ class Text:
                 data = file.read(end - begin)
         if self.header is None:
             return decode_json_lines(data, table)
-        return self._records(data, (self.starts[first : last + 1] - begin).tolist(), table)
+        return self._records(data, self.starts[first : last + 1] - begin, table)
 
-    def _records(self, data: bytes, starts: list[int], table: Table) -> Push:
+    def _records(self, data: bytes, starts: Positions, table: Table) -> Push:
         """Whole records as a push; a bad one is shown as it came."""
         header = self.header or ()
         wanted = [name for name in (*table.schema.names, OPERATION) if name in header]
-        found = decode_records(data, header, wanted, self.delimiter)
+        found = decode_records(data, starts, header, wanted, self.delimiter)
         columns = [_text_column(found.values.column(name), name, table) for name in wanted]
         push = fitted(pa.table(columns, names=wanted), table, _of_text)
         numbers = found.numbers[[row.index for row in push.bad]].tolist()
@@ -137,10 +144,9 @@ def _of_text(values: pa.Array, wanted: pa.DataType) -> pa.Array:
         raise pa.ArrowInvalid(str(error)) from None
 
 
-def _line_starts(data: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _line_starts(data: Bytes) -> Positions:
     """Where the lines that are not blank begin, and the end of the file."""
-    begins = np.concatenate([[0], np.flatnonzero(data == ord("\n")) + 1])
-    begins = begins[begins < len(data)]
+    begins = starts_behind(data == ord("\n"))
     if len(begins):
         begins = begins[np.logical_or.reduceat(~np.isin(data, _BLANKS), begins)]
-    return np.append(begins, len(data)).astype(np.int64)
+    return np.append(begins, len(data))

@@ -20,6 +20,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr import dates, list_functions, patterns, strings, zones
 from dbsp.expr.expression import ColumnRef, Expression, Function, Operands, broadcast
 from dbsp.expr.types import is_integer, type_of, typed
+from dbsp.zset.runs import begins, lengths
 from dbsp.zset.schema import STRING
 
 SAMPLES: dict[Function, tuple[Any, ...]] = {
@@ -81,13 +82,12 @@ def _in_groups(function: Function, values: pa.Array, constants: Sequence[pa.Arra
         indices = np.asarray(encoded.indices.fill_null(len(encoded.dictionary)), np.int64)
         codes = codes * (len(encoded.dictionary) + 1) + indices
     order = np.argsort(codes, kind="stable")
-    firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    firsts = np.flatnonzero(begins(codes[order]))
     values = values.take(pa.array(order))
     each = zip(*(column.take(pa.array(order[firsts])).to_pylist() for column in constants), strict=True)
-    lengths = np.diff(firsts, append=len(order))
     pieces = [
         _of_one(function, values.slice(first, length), options)
-        for first, length, options in zip(firsts.tolist(), lengths.tolist(), each, strict=True)
+        for first, length, options in zip(firsts.tolist(), lengths(firsts, len(order)).tolist(), each, strict=True)
     ]
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))

@@ -21,6 +21,7 @@ from dbsp.trace.fronts import Fronts
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import equal_ranges, expand_ranges
 from dbsp.zset.kernels.ranges import overlap_fences
+from dbsp.zset.runs import begins
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -82,8 +83,7 @@ class Source:
         """(queries, chunk) for every chunk that some query, ascending, is to be looked up in."""
         order = np.argsort(chunk, kind="stable")
         query, chunk = query[order], chunk[order]
-        bounds = [0, *(np.flatnonzero(chunk[1:] != chunk[:-1]) + 1).tolist(), len(chunk)]
-        for begin, end in pairwise(bounds if len(chunk) else ()):
+        for begin, end in pairwise([*np.flatnonzero(begins(chunk)).tolist(), len(chunk)]):
             at = int(chunk[begin])
             self._told(at, key_hash[query[begin:end]])
             yield query[begin:end], at

@@ -50,10 +50,19 @@ def record_starts(data: Bytes) -> Positions:
     quotes = data == _QUOTE
     if quotes.any():
         line_ends &= ~np.logical_xor.accumulate(quotes)
-    begins = np.concatenate([[0], np.flatnonzero(line_ends) + 1])
-    begins = begins[begins < len(data)]
+    begins = starts_behind(line_ends)
     empty = (data[begins] == _LF) | (data[begins] == _CR)
-    return np.append(begins[~empty], len(data)).astype(np.int64)
+    return np.append(begins[~empty], len(data))
+
+
+def starts_behind(line_ends: NDArray[np.bool_]) -> Positions:
+    """Where lines begin, given which bytes end one; nothing begins behind the last byte.
+
+    >>> starts_behind(np.array([False, True, False, True])).tolist()
+    [0, 2]
+    """
+    begins = np.concatenate([[0], np.flatnonzero(line_ends) + 1]).astype(np.int64)
+    return begins[begins < len(line_ends)]
 
 
 def header_of(record: bytes, delimiter: str) -> list[str]:
@@ -70,20 +79,19 @@ def text_of(record: bytes) -> str:
     return record.decode("utf-8", "replace").rstrip("\r\n")[:PAYLOAD_CHARS_MAX]
 
 
-def decode_records(data: bytes, header: Sequence[str], wanted: Sequence[str], delimiter: str) -> Records:
-    """The wanted columns of some whole records, as bytes or null."""
-    content = np.frombuffer(data, np.uint8)
-    starts = record_starts(content)
-    bad = dict.fromkeys(_misquoted(content, starts, delimiter), "a quote inside a value, or one that does not end")
+def decode_records(
+    data: bytes, starts: Positions, header: Sequence[str], wanted: Sequence[str], delimiter: str
+) -> Records:
+    """The wanted columns of some whole records, as bytes or null; `starts` are the records' and the end."""
+    misquoted = _misquoted(np.frombuffer(data, np.uint8), starts, delimiter)
+    bad = dict.fromkeys(misquoted, "a quote inside a value, or one that does not end")
     good = [number for number in range(len(starts) - 1) if number not in bad]
-    if bad:
-        data = b"".join(data[starts[number] : starts[number + 1]] for number in good)
-    found, skipped = _parsed(data, header, wanted, delimiter)
+    sound = b"".join(data[starts[number] : starts[number + 1]] for number in good) if bad else data
+    found, skipped = _parsed(sound, header, wanted, delimiter)
     bad |= {good[row]: f"values: {there}, columns: {len(header)}" for row, there in skipped.items()}
     numbers = np.array([number for number in good if number not in bad], np.int64)
-    whole = content.tobytes() if bad else b""
     letters = (
-        BadRow(index=number, reason=reason, payload=text_of(whole[starts[number] : starts[number + 1]]))
+        BadRow(index=number, reason=reason, payload=text_of(data[starts[number] : starts[number + 1]]))
         for number, reason in sorted(bad.items())
     )
     return Records(values=found, numbers=numbers, bad=tuple(letters))
