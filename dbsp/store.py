@@ -204,6 +204,10 @@ class Database(Protocol):
         """
         ...
 
+    def touch_warm(self) -> None:
+        """Have what was taken in warm in memory when it is used; it is not waited for."""
+        ...
+
     def hold_merges(self, epoch: int, cuts: Sequence[int] | None) -> None:
         """From now on merges of what there is wait, or go on (None); until the next `open`, after which they go on.
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from dbsp.errors import InternalError, UnavailableError
 from dbsp.storage.chunkfile import ReadChunks, WriteChunks
+from dbsp.storage.readahead import PAGE, will_need
 from dbsp.storage.records import number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.trace.chunks import ChunkRef
@@ -37,6 +38,9 @@ _NEXT, _TRY = b"next warm", b"warm try"
 """The next number of the try under way (absent: it is over), and the newest try there was in this epoch."""
 
 _KEYS = "warm"
+
+TOUCHED_BYTES_MAX = 256 << 20
+"""No more than this is read in again: a state that is larger than memory is not dragged through it."""
 
 
 def numbers(txn: Txn) -> npt.NDArray[np.uint64]:
@@ -112,6 +116,23 @@ def _written(txn: Txn, layout_version: int, made: Sequence[_Made]) -> dict[int, 
         txn.put(_KEYS, part.key, part.refs.tobytes())
         written |= part.values
     return written
+
+
+def touch(durable: Durable) -> int:
+    """Have the pages of warm chunks that are not in memory read in, without waiting; how many.
+
+    A kernel that is short of memory, or thrifty with it, gives back pages that nobody has touched since they were written, and
+    the first step after the switch would wait for them one after the other.
+    **Cost** some 8 us per chunk, and the reading, of `TOUCHED_BYTES_MAX` at most.
+    """
+    pages = 0
+    with durable.environment.reading() as txn:
+        for number in numbers(txn).tolist():
+            value = txn.lying("chunks", number_key(number))
+            pages += will_need(value) if value is not None else 0
+            if pages * PAGE > TOUCHED_BYTES_MAX:
+                break
+    return pages
 
 
 def forget(durable: Durable, epoch: int, layout_version: int) -> None:

@@ -420,6 +420,10 @@ class WorkerDatabase:
 
         return warm.take(durable, epoch, layout_version, parts, self._chunk_bytes_max, first_number)
 
+    def touch_warm(self) -> None:
+        """Have those pages of warm chunks read in that are not in memory, without waiting for them."""
+        warm.touch(self._disk())
+
     def hold_merges(self, epoch: int, cuts: Sequence[int] | None) -> None:
         """Merges of what there is wait, and new chunks end at `cuts`, or all goes on (None), until the next `open`."""
         self._write_scratch(epoch, lambda scratch, txn: scratch.hold_merges(txn, cuts))

@@ -382,6 +382,9 @@ class MemoryDatabase:
         with self._lock:
             return dict(self._warm)
 
+    def touch_warm(self) -> None:
+        """All of it is in memory."""
+
     def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
         """Keep the rows of these parts as chunks that no version refers to; the bytes."""
         with self._lock:

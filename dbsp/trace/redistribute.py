@@ -76,6 +76,10 @@ class Redistributable(Protocol):
         """
         ...
 
+    def touch_warm(self) -> None:
+        """All that is missing was taken in: have it in memory when it is used."""
+        ...
+
 
 Givers = Mapping[int, tuple[Redistributable, Sequence[HashRange]]]
 """Databases and what is taken of them, by the number of the worker."""
@@ -168,6 +172,8 @@ def warm_up(
                 copied += size
         if chosen:
             copied = target.take_warm(epoch, layout_version, opened, chosen)
+        if not missing:
+            target.touch_warm()
     return WarmReport(copied_bytes=copied, missing_bytes=missing, slices_bytes=total)
 
 

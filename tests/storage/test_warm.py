@@ -12,6 +12,7 @@ from test_redistribute import AnyDatabase, check_owned, joiner, kept, ranges, wh
 
 from dbsp.errors import FencedError
 from dbsp.storage import WorkerDatabase
+from dbsp.storage.chunkfile import HEADER_BYTES
 from dbsp.trace.manifest import ID, chunk_ids, chunk_refs
 from dbsp.trace.redistribute import WarmReport, redistribute, warm_up
 from tests.pace import some
@@ -121,6 +122,19 @@ def test_a_version_made_of_warm_parts_is_the_cold_one(kit: Kit, tmp_path: Path, 
             target.verify()
     assert whole(reopened) == expected
     run_step(reopened[1], 3, step, [])
+
+
+def test_what_is_warm_is_asked_for_when_a_round_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may have given back its pages since they were written; the first step would wait for each."""
+    kit, asked = WorkerKit(tmp_path, map_size_bytes=1 << 28), list[int]()
+    source, target = grown(kit, 1), joiner(kit, tmp_path, 1)
+    monkeypatch.setattr("dbsp.storage.warm.will_need", lambda value: asked.append(len(value)) or 0)
+    sources: Sources = {0: (source, [(0, 1 << 64)])}
+    while piece(sources, target).missing_bytes:
+        assert not asked
+    refs = [ref for refs in target.warm_chunks().values() for ref in refs]
+    assert len(refs) > 4
+    assert sorted(asked) == sorted(ref.nbytes + HEADER_BYTES for ref in refs)
 
 
 def test_steps_and_checkpoints_of_a_worker_that_stays_go_on(kit: Kit, tmp_path: Path) -> None:
