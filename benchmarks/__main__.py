@@ -46,6 +46,7 @@ ALL = (
     Suite("checkpoint"),
     Suite("checkpoint_pause"),
     Suite("recovery", small="--keys 200000"),
+    Suite("restart", small="--keys 100000"),
     Suite("rescale"),
     Suite("memory", "--rows 10000000 --limit-mb 400", "--rows 1000000 --limit-mb 300", ""),
     Suite("read_ahead", small="--runtime local --pairs 10", large="--rows 100000 1000000"),
