@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
+from dbsp.zset import kernels
 from dbsp.zset.nested import nested_bytes
 from dbsp.zset.schema import (
     BINARY,
@@ -58,13 +59,15 @@ _STORAGE: dict[int, np.dtype[Any]] = {
 }
 _BOOL, _DECIMAL = BOOL.id, decimal(1, 0).id
 _LIST, _STRUCT = list_of(INT64).id, struct_of({"a": INT64}).id
-_BYTES = frozenset([STRING.id, BINARY.id, _LIST])
+_TEXTS = frozenset([STRING.id, BINARY.id])
+_BYTES = _TEXTS | {_LIST}
 _FLOATS = frozenset([FLOAT32.id, FLOAT64.id])
 
 NAN: dict[np.dtype[Any], Any] = {np.dtype(np.float32): np.float32("nan"), np.dtype(np.float64): np.float64("nan")}
 """The one NaN of each width: quiet, positive, no payload."""
 
 Positions = NDArray[np.int64]
+_WORD_BYTES = 8
 
 
 def is_bytes(array: pa.Array) -> bool:
@@ -204,6 +207,25 @@ def gather_all(arrays: Sequence[pa.Array], rows: Sequence[Positions]) -> pa.Arra
         views = (_view(array.buffers()[1], dtype, array.offset, len(array)) for array in arrays)
         return from_values(np.concatenate([view.take(at) for view, at in zip(views, rows, strict=True)]), type_)
     return join([gather(array, at) for array, at in zip(arrays, rows, strict=True)])
+
+
+def gather_both(left: pa.Array, right: pa.Array, rows: Positions) -> pa.Array:
+    """The rows at these positions of two columns of one type, the right one below the left one; rows ascend within each side.
+
+    **Law** `gather(join([left, right]), rows)`.
+
+    **Cost** that of a gather at most, and nothing is joined first, for columns without nulls of 64 bits, strings and binary.
+    """
+    if len(rows) and len(left) and len(right) and not left.null_count and not right.null_count:
+        dtype = _STORAGE.get(left.type.id)
+        if dtype is not None and dtype.itemsize == _WORD_BYTES:
+            words = (value_view(side).view(np.uint64) for side in (left, right))
+            return from_values(kernels.pick_words(*words, rows), left.type)
+        if left.type.id in _TEXTS:
+            picked = kernels.pick_bytes(bytes_view(left), bytes_view(right), rows)
+            if picked is not None:
+                return pa.Array.from_buffers(left.type, len(rows), [None, *map(pa.py_buffer, picked)], 0)
+    return gather(join([left, right]), rows)
 
 
 def join(arrays: Sequence[pa.Array]) -> pa.Array:

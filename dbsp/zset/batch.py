@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
 from dbsp.zset import kernels
-from dbsp.zset.arrays import Positions, canonical_floats, gather, gather_all, join, no_rows
+from dbsp.zset.arrays import Positions, canonical_floats, gather, gather_all, gather_both, join, no_rows
 from dbsp.zset.consolidation import consolidate_sorted
 from dbsp.zset.equality import equal_columns, equal_keys, equal_rows
 from dbsp.zset.fitting import cast_to
@@ -450,7 +450,7 @@ def _merged(left: Batch, right: Batch, arrangement: Arrangement) -> Batch | None
         return None
     return Batch(
         schema=arrangement.schema,
-        columns=tuple(gather(join(pair), rows) for pair in zip(left.columns, right.columns, strict=True)),
+        columns=tuple(gather_both(*pair, rows) for pair in zip(left.columns, right.columns, strict=True)),
         weights=weights.reshape(-1, 1),
         key_hash=words[0],
         order_code=words[1],

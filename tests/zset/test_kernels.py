@@ -173,6 +173,19 @@ def test_merging_and_adding_up(data: st.DataObject, kinds: str) -> None:
 
 
 @QUICK
+@given(data=st.data(), sides=st.tuples(*[st.lists(st.binary(max_size=9), max_size=12)] * 2), skip=st.integers(0, 3))
+def test_picking(data: st.DataObject, sides: tuple[list[bytes], list[bytes]], skip: int) -> None:
+    """Rows of two columns in any order of the sides, some left out; columns may begin within others."""
+    n, m = map(len, sides)
+    turns = data.draw(st.permutations([0] * n + [1] * m))
+    each = (iter(range(n)), iter(range(n, n + m)))
+    rows = np.array([row for turn in turns if (row := next(each[turn])) % 4 != skip], np.int64)
+    views = [bytes_view(pa.array([b"before", *side, b"behind"])[1:-1]) for side in sides]
+    agree("pick_bytes", *views, rows)
+    agree("pick_words", *(np.arange(len(side), dtype=np.uint64) ** 3 for side in sides), rows)
+
+
+@QUICK
 @given(hay=word_arrays(), queries=word_arrays())
 def test_finding(hay: Any, queries: Any) -> None:
     """Sorted and unsorted queries, and the ranges spread out."""

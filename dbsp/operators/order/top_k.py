@@ -90,9 +90,9 @@ class TopK(Operator):
         return rearrange(concat([was.negate(), now], self.input, words=True), arrangement)
 
     def _change(self, old: Batch, new: Batch) -> Batch:
-        """What went and what came; rows that stay where they are cancel by their words, without a hash of all columns."""
+        """What went and what came, arranged; rows that stay where they are cancel by their words: no column is hashed again."""
         arrangement = Arrangement(schema=self.schema, key=self.partition, order=self.order)
-        return rearrange(concat([old.negate(), new], self.schema, words=True), arrangement).loose()
+        return rearrange(concat([old.negate(), new], self.schema, words=True), arrangement)
 
     def _front(self, partitions: Batch, query: Positions, found: Batch) -> tuple[Batch, Positions]:
         """The rows that begin in the first places of each partition, and how many places come before each."""

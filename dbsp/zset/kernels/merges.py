@@ -130,13 +130,17 @@ def merge_three(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a ke
 
 
 @helper
-def _copy_rest(source, source_2, source_3, weights, first, shift, rows, words, words_2, words_3, out, count):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
-    """Append the rows from `first` on; how many there are then."""
-    for i in range(first, len(source)):
+def _copy_below(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
+    bound, bounded, source, source_2, source_3, weights, first, shift, rows, words, words_2, words_3, out, count
+):
+    """Append the rows from `first` on, up to one that is not below the bound if there is one; which row comes then."""
+    i = first
+    while i < len(source) and not (bounded and source[i] >= bound):
         rows[count], out[count] = shift + i, weights[i]
         words[count], words_2[count], words_3[count] = source[i], source_2[i], source_3[i]
         count += 1
-    return count
+        i += 1
+    return i
 
 
 @kernel(
@@ -150,40 +154,55 @@ def merge_sums(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a ker
 ):  # fmt: skip
     """Merge two sorted runs of three words, add up rows of equal words, one of each side, and drop those that come to zero.
 
-    How many rows stay, and how many pairs were of equal words, which are listed; -1 for an overflow. Without branches, as in
-    `merge_one`; `wrong` becomes negative where a sum leaves 64 bits.
+    How many rows stay, and how many pairs were of equal words, which are listed; -1 for an overflow: `wrong` becomes negative
+    where a sum leaves 64 bits. The rows of one side below the other side's next first word are copied in a loop of their own,
+    which is foretold better, and waits less, than a choice for each row; only within a first word of both sides rows are
+    compared one by one.
     """
     n, m = len(left), len(right)
     i, j, count, pairs, wrong = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    while True:
-        steps = min(n - i, m - j)
-        if steps <= 0:
+    while i < n and j < m:
+        before = i
+        i = _copy_below(
+            right[j], True, left, left_2, left_3, left_weights, i, 0, rows, words, words_2, words_3, weights, count
+        )
+        count += i - before
+        if i == n:
             break
-        for _ in range(steps):
-            a, a_2, a_3 = left[i], left_2[i], left_3[i]
-            b, b_2, b_3 = right[j], right_2[j], right_3[j]
-            tie, tie_2 = np.int64(a == b), np.int64(a_2 == b_2)
-            same = tie & tie_2 & np.int64(a_3 == b_3)
-            from_left = same | np.int64(a < b) | (tie & (np.int64(a_2 < b_2) | (tie_2 & np.int64(a_3 < b_3))))
-            from_right = same | (1 - from_left)
-            x, y = left_weights[i] & -from_left, right_weights[j] & -from_right
-            total = x + y
-            wrong |= (x ^ total) & (y ^ total)
-            bits = np.uint64(-from_left)
-            rows[count] = n + j + (i - n - j) * from_left
-            words[count] = b ^ ((a ^ b) & bits)
-            words_2[count] = b_2 ^ ((a_2 ^ b_2) & bits)
-            words_3[count] = b_3 ^ ((a_3 ^ b_3) & bits)
-            weights[count] = total
-            same_left[pairs], same_right[pairs] = i, j
-            pairs += same
-            count += np.int64(total != 0)
-            i += from_left
-            j += from_right
-    count = _copy_rest(
-        left, left_2, left_3, left_weights, i, np.int64(0), rows, words, words_2, words_3, weights, count
+        before, key = j, left[i]
+        j = _copy_below(
+            key, True, right, right_2, right_3, right_weights, j, n, rows, words, words_2, words_3, weights, count
+        )
+        count += j - before
+        while i < n and j < m and left[i] == key and right[j] == key:
+            a_2, a_3, b_2, b_3 = left_2[i], left_3[i], right_2[j], right_3[j]
+            if a_2 == b_2 and a_3 == b_3:
+                total = left_weights[i] + right_weights[j]
+                wrong |= (left_weights[i] ^ total) & (right_weights[j] ^ total)
+                same_left[pairs], same_right[pairs] = i, j
+                pairs += 1
+                rows[count], words[count], words_2[count], words_3[count], weights[count] = i, key, a_2, a_3, total
+                count += np.int64(total != 0)
+                i += 1
+                j += 1
+            elif a_2 < b_2 or (a_2 == b_2 and a_3 < b_3):
+                rows[count], words[count], words_2[count], words_3[count] = i, key, a_2, a_3
+                weights[count] = left_weights[i]
+                count += 1
+                i += 1
+            else:
+                rows[count], words[count], words_2[count], words_3[count] = n + j, key, b_2, b_3
+                weights[count] = right_weights[j]
+                count += 1
+                j += 1
+    end = _copy_below(
+        np.uint64(0), False, left, left_2, left_3, left_weights, i, 0, rows, words, words_2, words_3, weights, count
     )
-    count = _copy_rest(right, right_2, right_3, right_weights, j, n, rows, words, words_2, words_3, weights, count)
+    count += end - i
+    end = _copy_below(
+        np.uint64(0), False, right, right_2, right_3, right_weights, j, n, rows, words, words_2, words_3, weights, count
+    )
+    count += end - j
     return (count if wrong >= 0 else np.int64(-1)), pairs
 
 

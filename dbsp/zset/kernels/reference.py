@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
-from dbsp.zset.kernels import OVERFLOW_HINT, Positions, Weights, WordColumns, Words
+from dbsp.zset.kernels import OVERFLOW_HINT, ByteStrings, Positions, Weights, WordColumns, Words
 from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_PER_GROUP
 from dbsp.zset.kernels.hashes import BYTES_SEED, COMBINE, GAMMA, MIX_1, MIX_2, WORD
 
@@ -247,10 +247,25 @@ def nonzero_rows(weights: Weights) -> Positions:
     return np.flatnonzero(weights.any(axis=1))
 
 
+def pick_words(left: Words, right: Words, rows: Positions) -> Words:
+    """The words at these rows of two columns, the right one below the left one."""
+    return np.concatenate([left, right])[rows]
+
+
+def pick_bytes(left: ByteStrings, right: ByteStrings, rows: Positions) -> ByteStrings | None:
+    """The same of byte strings."""
+    both = [
+        string for offsets, data in (left, right) for string in _strings(offsets, data, np.arange(len(offsets) - 1))
+    ]
+    picked = [both[row] for row in rows]
+    offsets = np.cumsum([0, *map(len, picked)], dtype=np.int32)
+    return offsets, np.frombuffer(b"".join(picked), np.uint8)
+
+
 def equal_bytes(
-    left: tuple[NDArray[np.int32], NDArray[np.uint8]],
+    left: ByteStrings,
     left_rows: Positions,
-    right: tuple[NDArray[np.int32], NDArray[np.uint8]],
+    right: ByteStrings,
     right_rows: Positions,
 ) -> NDArray[np.bool_]:
     """Whether the byte strings are equal, pair by pair."""
