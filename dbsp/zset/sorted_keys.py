@@ -19,12 +19,10 @@ from numpy.typing import NDArray
 from dbsp.zset import kernels
 from dbsp.zset.equality import equal_columns
 from dbsp.zset.hashing import hash_columns, hash_decides
+from dbsp.zset.kernels.groups import ROWS_MIN
 
 Words = NDArray[np.uint64]
 Positions = NDArray[np.int64]
-
-GROUPED_ROWS_MIN = 1024
-"""Fewer rows are sorted in no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +40,15 @@ class Groups:
 
 @dataclass(slots=True)
 class _Last:
-    """The key that was asked for last: its hashes, these sorted with the order that sorts them, its groups if they are few."""
+    """The key that was asked for last: its hashes, these sorted with the order that sorts them, its groups if they are few.
+
+    Rows of one hash are numbered as one group; whether they are of one key is looked at where it matters.
+    """
 
     arrays: tuple[pa.Array, ...] = ()
     words: Words | None = None
+    probed: bool = False
+    numbered: tuple[Positions, Positions] | None = None
     hashes: Words | None = None
     order: Positions | None = None
     agree: bool | None = None
@@ -77,16 +80,26 @@ def _known(arrays: Sequence[pa.Array], rows: int) -> tuple[_Last, Words]:
         last = _Last()
     if last.words is None or not last.is_of(arrays):
         last.arrays, last.words = tuple(arrays), hash_columns(arrays, rows)
-        last.hashes = last.order = last.agree = last.groups = None
-        last.grouped = False
+        last.numbered = last.hashes = last.order = last.agree = last.groups = None
+        last.probed = last.grouped = False
     return last, last.words
+
+
+def _numbered(known: _Last, words: Words) -> tuple[Positions, Positions] | None:
+    """The group of each row and the first row of each group, by hashes alone, if groups have several rows."""
+    if not known.probed:
+        known.probed = True
+        known.numbered = kernels.number_groups(words) if len(words) >= ROWS_MIN else None
+    return known.numbered
 
 
 def sorted_keys(arrays: Sequence[pa.Array], rows: int) -> tuple[Words, Positions]:
     """The sorted hashes of the rows over these columns, and the stable order that sorts them; the order is the caller's own."""
     known, words = _known(arrays, rows)
     if known.hashes is None or known.order is None:
-        known.hashes, known.order = kernels.sort_hash(words)
+        numbered = _numbered(known, words)
+        by_hash = kernels.sort_hash(words) if numbered is None else kernels.sort_groups(words, *numbered)
+        known.hashes, known.order = by_hash
     return known.hashes, known.order.copy()
 
 
@@ -96,17 +109,16 @@ def few_groups(arrays: Sequence[pa.Array], rows: int) -> Groups | None:
     **Cost** a hash and a look-up in a small table for each row, and a comparison with the first row of its group, once for the
     last key; where the first few thousand rows hold many keys nothing but the hashes.
     """
-    if rows < GROUPED_ROWS_MIN:
+    if rows < ROWS_MIN:
         return None
     known, words = _known(arrays, rows)
     if not known.grouped:
-        known.grouped, known.groups = True, _grouped(arrays, words)
+        known.grouped, known.groups = True, _grouped(arrays, words, _numbered(known, words))
     return known.groups
 
 
-def _grouped(arrays: Sequence[pa.Array], words: Words) -> Groups | None:
+def _grouped(arrays: Sequence[pa.Array], words: Words, found: tuple[Positions, Positions] | None) -> Groups | None:
     """The groups, if hashes tell them apart."""
-    found = kernels.number_groups(words)
     if found is None:
         return None
     group, firsts = found

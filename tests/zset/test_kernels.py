@@ -107,8 +107,12 @@ def test_groups(words: Any, times: int, swap: bool) -> None:
 def test_many_groups(keys: int, shape: str) -> None:
     """Few keys and too many, words of any shape, keys that come late; the table is as large as it may be."""
     words = spread_keys(np.random.default_rng(keys), keys)[shape]
-    agree("number_groups", np.tile(words, 5))
-    agree("number_groups", np.concatenate([np.repeat(words[:500], 20), words]))
+    for rows in (np.tile(words, 5), np.concatenate([np.repeat(words[:500], 20), words])):
+        agree("number_groups", rows)
+        agree("sort_words", rows, None, rows[::-1].copy())
+        found = reference.number_groups(rows)
+        if found is not None:
+            agree("sort_groups", rows, *found)
 
 
 @QUICK

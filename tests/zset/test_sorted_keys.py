@@ -18,8 +18,9 @@ from dbsp.zset import batch as batch_module
 from dbsp.zset import sorted_keys as module
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.hashing import narrow_hash
+from dbsp.zset.kernels.groups import ROWS_MIN
 from dbsp.zset.schema import INT64, STRING, Arrangement, OrderBy, Schema
-from dbsp.zset.sorted_keys import GROUPED_ROWS_MIN, few_groups, remembering, sorted_keys
+from dbsp.zset.sorted_keys import few_groups, remembering, sorted_keys
 
 SCHEMA = Schema.of({"a": INT64, "b": STRING, "c": INT64})
 ARRANGEMENTS = [
@@ -65,7 +66,7 @@ def test_the_last_key_is_sorted_once_and_its_order_is_not_shared() -> None:
     assert module._last.get() is None
 
 
-def crowd(keys: int, weights: list[int], rows: int = 3 * GROUPED_ROWS_MIN) -> Batch:
+def crowd(keys: int, weights: list[int], rows: int = 3 * ROWS_MIN) -> Batch:
     """Many rows of few keys, with nulls; the weights come round."""
     numbers = [None if n % 11 == 5 else n % keys for n in range(rows)]
     texts = [None if n % 13 == 3 else f"{n % keys % 3}" for n in range(rows)]
@@ -113,20 +114,20 @@ def same_or_refused(left: Batch | None, right: Batch | None) -> bool:
 
 
 def test_groups_are_found_once_and_by_columns() -> None:
-    keys = [pa.array([n % 5 for n in range(2 * GROUPED_ROWS_MIN)]), pa.array(["x"] * 2 * GROUPED_ROWS_MIN)]
+    keys = [pa.array([n % 5 for n in range(2 * ROWS_MIN)]), pa.array(["x"] * 2 * ROWS_MIN)]
     with remembering():
-        groups = few_groups(keys, 2 * GROUPED_ROWS_MIN)
+        groups = few_groups(keys, 2 * ROWS_MIN)
         assert groups is not None
         assert groups.firsts.tolist() == [0, 1, 2, 3, 4]
-        assert few_groups(keys, 2 * GROUPED_ROWS_MIN) is groups
+        assert few_groups(keys, 2 * ROWS_MIN) is groups
     with narrow_hash(1):
-        assert few_groups(keys, 2 * GROUPED_ROWS_MIN) is None
+        assert few_groups(keys, 2 * ROWS_MIN) is None
 
 
 def test_a_sum_may_leave_64_bits_on_the_way() -> None:
     """Only what is left at the end counts, whatever the order."""
     large = 2**62
-    weights = np.append(np.resize(np.array([large, large, -large, -large]), 2 * GROUPED_ROWS_MIN), 1)
+    weights = np.append(np.resize(np.array([large, large, -large, -large]), 2 * ROWS_MIN), 1)
     schema = Schema.of({"a": INT64})
     batch = Batch.of(schema, [np.full(len(weights), 7)], weights)
     assert few_groups(batch.columns, len(batch)) is not None

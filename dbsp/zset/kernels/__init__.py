@@ -87,11 +87,20 @@ def argsort_hash(key_hash: Words) -> Positions:
     return sort_hash(key_hash)[1]
 
 
+def sort_groups(key_hash: Words, group: Positions, firsts: Positions) -> tuple[Words, Positions]:
+    """`sort_hash` of rows whose groups are numbered: the groups alone are sorted, the rows dealt to them."""
+    hashes, words, order = key_hash.take(firsts), np.empty(len(group), np.uint64), np.empty(len(group), np.int64)
+    groups.deal_groups(group, sort_hash(hashes)[1], hashes, words, order)
+    return words, order
+
+
 def sort_words(
     key_hash: Words, order_code: Words | None, row_hash: Words | None
 ) -> tuple[Words, Words | None, Words | None, Positions]:
     """The three words of each row, sorted by all that are there, and the stable order that sorts them."""
-    return sort_within(*sort_hash(key_hash), order_code, row_hash)
+    numbered = number_groups(key_hash) if len(key_hash) >= groups.ROWS_MIN else None
+    by_hash = sort_hash(key_hash) if numbered is None else sort_groups(key_hash, *numbered)
+    return sort_within(*by_hash, order_code, row_hash)
 
 
 def sort_within(
@@ -154,6 +163,8 @@ def number_groups(words: Words) -> tuple[Positions, Positions] | None:
 
     None where groups have few rows: fewer than `groups.ROWS_PER_GROUP` on the average, or the first rows hold many.
     """
+    if not groups.repeat_early(words):
+        return None
     group, firsts = np.empty(len(words), np.int64), np.empty(len(words) // groups.ROWS_PER_GROUP, np.int64)
     count = groups.number_groups(words, group, firsts)
     return None if count < 0 else (group, firsts[:count].copy())

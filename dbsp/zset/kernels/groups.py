@@ -12,20 +12,41 @@ from dbsp.zset.kernels.kernel import kernel, reads, writes
 
 ROWS_PER_GROUP = 4
 """With fewer rows to a group than that, sorting all rows is as cheap."""
-PROBED_ROWS = 4096
-"""After so many rows it is seen whether keys come again: half of them must."""
+PROBED_BITS = 13
+PROBED_ROWS = 1 << (PROBED_BITS - 1)
+"""Of so many rows half must be of keys that came before."""
+ROWS_MIN = 1024
+"""Fewer rows are sorted in no time."""
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 
 
+@kernel(types.boolean(_U64))
+def repeat_early(words):  # type: ignore[no-untyped-def]
+    """Whether at least half of the first `PROBED_ROWS` rows, if there are so many, are of a group that was there.
+
+    A table that holds no more than these rows is a small part of the one that numbers all groups.
+    """
+    if len(words) <= PROBED_ROWS:
+        return True
+    held, filled = np.empty(2 * PROBED_ROWS, np.uint64), np.zeros(2 * PROBED_ROWS, np.uint8)
+    shift, mask = np.uint64(64 - PROBED_BITS), np.uint64(2 * PROBED_ROWS - 1)
+    count = np.int64(0)
+    for i in range(PROBED_ROWS):
+        slot = (words[i] * _SPREAD) >> shift
+        while filled[slot] and held[slot] != words[i]:
+            slot = (slot + np.uint64(1)) & mask
+        count += 1 - filled[slot]
+        held[slot] = words[i]
+        filled[slot] = 1
+    return 2 * count <= PROBED_ROWS
+
+
 @kernel(types.int64(_U64, _I64_OUT, _I64_OUT))
 def number_groups(words, group, firsts):  # type: ignore[no-untyped-def]
-    """Write each row's group and each group's first row; how many groups, -1 where there are more than `firsts` has room for.
-
-    Also -1 where fewer than half of the first `PROBED_ROWS` rows are of a group that was there.
-    """
+    """Write each row's group and each group's first row; how many groups, -1 where there are more than `firsts` has room for."""
     room = np.int64(len(firsts))
     bits = 4
     while (1 << bits) < 2 * room:
@@ -36,8 +57,6 @@ def number_groups(words, group, firsts):  # type: ignore[no-untyped-def]
     number = np.full(slots, np.int32(-1), np.int32)
     count = np.int64(0)
     for i in range(len(words)):
-        if i == PROBED_ROWS and 2 * count > PROBED_ROWS:
-            return -1
         word = words[i]
         slot = (word * _SPREAD) >> shift
         while number[slot] >= 0 and held[slot] != word:
@@ -51,6 +70,23 @@ def number_groups(words, group, firsts):  # type: ignore[no-untyped-def]
             count += 1
         group[i] = number[slot]
     return count
+
+
+@kernel(types.void(_I64, _I64, _U64, _U64_OUT, _I64_OUT))
+def deal_groups(group, places, key_hash, words, order):  # type: ignore[no-untyped-def]
+    """List the rows of each group in their order, and its hash beside them; `places` are the groups in the order wanted."""
+    ends = np.zeros(len(places), np.int64)
+    for i in range(len(group)):
+        ends[group[i]] += 1
+    start = np.int64(0)
+    for g in places:
+        size = ends[g]
+        ends[g] = start
+        words[start : start + size] = key_hash[g]
+        start += size
+    for i in range(len(group)):
+        order[ends[group[i]]] = i
+        ends[group[i]] += 1
 
 
 @kernel(types.void(_U64, _I64, _U64_OUT))

@@ -76,6 +76,12 @@ def sort_hash(key_hash: Words) -> tuple[Words, Positions]:
     return key_hash[order], order
 
 
+def sort_groups(key_hash: Words, group: Positions, firsts: Positions) -> tuple[Words, Positions]:
+    """The same where the groups are known."""
+    order = np.argsort(key_hash[firsts][group], kind="stable")
+    return key_hash[firsts][group][order], order
+
+
 def argsort_hash(key_hash: Words) -> Positions:
     """The stable order that sorts the hashes."""
     return np.argsort(key_hash, kind="stable")

@@ -1,8 +1,8 @@
 """Kernels that sort hashes: stable, by buckets, because hashes are spread evenly.
 
 A large input is first dealt into blocks that fit the cache, each block into about as many buckets as it has rows, each
-bucket sorted by insertion. A crowded bucket (a key with many rows, an uneven range) is sorted by merging: the cost never
-exceeds n log n.
+bucket sorted by insertion. A crowded bucket (a key with many rows, an uneven range such as that of prices) is dealt once more
+by its own range, and what is crowded still is sorted by merging: the cost never exceeds n log n.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ BLOCK_ROWS = 1 << BLOCK_BITS
 BLOCKS_BITS = 13
 SPARE_BITS = 1
 INSERTION_ROWS = 24
+CROWDED_ROWS_MIN = 96
+"""From so many rows on a crowded bucket is dealt once more."""
 
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
@@ -107,6 +109,35 @@ def _deal(keys, rows, out_keys, out_rows, lo, hi, least, shift, ends):  # type: 
 
 
 @helper
+def _sort_crowded(keys, rows, spare_keys, spare_rows, lo, hi):  # type: ignore[no-untyped-def]
+    """Sort a crowded bucket in place: dealt once more by its own range, and what is crowded then by merging."""
+    least, most = keys[lo], keys[lo]
+    for i in range(lo, hi):
+        least = min(least, keys[i])
+        most = max(most, keys[i])
+    if least == most:
+        return
+    if hi - lo < CROWDED_ROWS_MIN:
+        _merge_sort(keys, rows, spare_keys, spare_rows, lo, hi)
+        return
+    span_bits = _bit_length(most - least)
+    bits = min(span_bits, _bit_length(np.uint64(hi - lo - 1)) + SPARE_BITS)
+    ends = np.empty((1 << bits) + 1, np.int64)
+    _deal(keys, rows, spare_keys, spare_rows, lo, hi, least, np.uint64(span_bits - bits), ends)
+    start = lo
+    for b in range(1 << bits):
+        end = ends[b]
+        if end - start > INSERTION_ROWS:
+            _merge_sort(spare_keys, spare_rows, keys, rows, start, end)
+        elif end - start > 1:
+            _insertion_sort(spare_keys, spare_rows, start, end)
+        start = end
+    for i in range(lo, hi):
+        keys[i] = spare_keys[i]
+        rows[i] = spare_rows[i]
+
+
+@helper
 def _sort_buckets(spare_keys, spare_rows, keys, rows, lo, ends):  # type: ignore[no-untyped-def]
     """Sort within each bucket; one pass over all of them where none is crowded, because branches cost more than steps."""
     buckets = len(ends) - 1
@@ -119,8 +150,10 @@ def _sort_buckets(spare_keys, spare_rows, keys, rows, lo, ends):  # type: ignore
     start = lo
     for b in range(buckets):
         end = ends[b]
-        if end - start > 1:
-            _merge_sort(keys, rows, spare_keys, spare_rows, start, end)
+        if end - start > INSERTION_ROWS:
+            _sort_crowded(keys, rows, spare_keys, spare_rows, start, end)
+        elif end - start > 1:
+            _insertion_sort(keys, rows, start, end)
         start = end
 
 
