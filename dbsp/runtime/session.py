@@ -180,7 +180,7 @@ class Run(Answering):
 
         **Shape** `rows` are a list of dicts, a dict of columns, or an Arrow table. In dicts decimals, dates and times may be
         texts, as in JSON: `"3.50"`, `"2024-05-31"`, `"2024-05-31T10:00:00"`, with `Z` or `+02:00` where the column is
-        `dbsp.TIMESTAMP_UTC`.
+        `dbsp.TIMESTAMP_UTC`. Arrow tables are kept as they are, not copied: memory that one was made of must not change.
 
         **Example**
 
@@ -463,6 +463,8 @@ def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
     for column in table.schema:
         values = given.get(column.name)
         array = pa.nulls(source.num_rows, column.type) if values is None else _fitted(table, column, values)
+        if isinstance(rows, Mapping):
+            array = pa.concat_arrays([array])  # numpy arrays lie in it, which their owner may write to again
         if column.name in needed and array.null_count:
             raise CircuitError(f"a null where none is allowed: table={table.name} column={column.name}")
         columns.append(array)
@@ -489,7 +491,8 @@ def _fitted(table: Table, column: Column, values: list[Any] | pa.ChunkedArray) -
     try:
         if isinstance(values, list):
             return array_of(_whole(_read(values, column.type), column.type), column.type)
-        return cast_to(values, column.type).combine_chunks()
+        cast = cast_to(values, column.type)
+        return cast.chunk(0) if cast.num_chunks == 1 else cast.combine_chunks()
     except (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError) as error:
         place = f"table={table.name} column={column.name} type={spelled(column.type)}"
         raise CircuitError(f"a value that does not fit its column: {place} error={error}", _hint(column)) from None
