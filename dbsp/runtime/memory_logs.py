@@ -15,7 +15,7 @@ import numpy as np
 from dbsp.errors import DataError, FencedError
 from dbsp.logs import Changes, DeadLetter, Range
 from dbsp.zset.batch import Batch
-from dbsp.zset.encoding import encode
+from dbsp.zset.encoding import encode, head_checksum
 
 
 @dataclass(slots=True)
@@ -157,5 +157,6 @@ class MemoryOutputLog:
 def _checksum(parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> int:
     value = 0
     for name in sorted(parts):
-        value = zlib.crc32(bytes(encode(parts[name])), zlib.crc32(name.encode(), value))
+        rows = head_checksum(encode(parts[name])).to_bytes(4)
+        value = zlib.crc32(rows, zlib.crc32(name.encode(), value))
     return zlib.crc32(repr(list(dead)).encode(), value)

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,6 +24,15 @@ def test_rows_come_as_dicts_columns_or_arrow() -> None:
         run.push("items", {"id": [2], "name": ["a"]})
         run.push("items", pa.table({"id": [3], "name": ["b"], "x": [None]}, schema=ITEMS.schema.to_arrow()))
         assert run.step()["by_name"].to_rows() == [(("a", 2, 5), 1), (("b", 1, None), 1)]
+
+
+def test_numpy_columns_may_be_written_to_again_after_a_push() -> None:
+    """Arrow tables are not copied, columns of a dict are."""
+    ids = np.arange(3)
+    with dbsp.open(CIRCUIT) as run:
+        run.push("items", {"id": ids, "name": ["a", "b", "c"], "x": ids})
+        ids[:] = 9
+        assert [row for row, _ in run.step()["by_name"].to_rows()] == [("a", 1, 0), ("b", 1, 1), ("c", 1, 2)]
 
 
 def test_a_delete_needs_only_the_key_even_where_other_columns_are_never_null() -> None:
