@@ -68,6 +68,8 @@ NAN: dict[np.dtype[Any], Any] = {np.dtype(np.float32): np.float32("nan"), np.dty
 
 Positions = NDArray[np.int64]
 _WORD_BYTES = 8
+_STRETCHED_ROWS_MIN = 256
+"""Fewer rows are gathered before it is seen which of them follow each other."""
 
 
 def is_bytes(array: pa.Array) -> bool:
@@ -190,6 +192,10 @@ def gather(array: pa.Array, rows: Positions) -> pa.Array:
         if array.type.id == _DECIMAL:
             return from_values(pair_view(array).take(rows, axis=0), array.type)
         return from_values(value_view(array).take(rows), array.type)
+    if array.type.id in _TEXTS and len(rows) >= _STRETCHED_ROWS_MIN and not array.null_count:
+        taken = kernels.take_stretches(bytes_view(array), rows)
+        if taken is not None:
+            return _strings(taken, array.type)
     return pc.take(array, pa.array(rows), boundscheck=False)
 
 
@@ -210,7 +216,7 @@ def gather_all(arrays: Sequence[pa.Array], rows: Sequence[Positions]) -> pa.Arra
 
 
 def gather_both(left: pa.Array, right: pa.Array, rows: Positions) -> pa.Array:
-    """The rows at these positions of two columns of one type, the right one below the left one; rows ascend within each side.
+    """The rows at these positions of two columns of one type, the right one below the left one; no row comes twice.
 
     **Law** `gather(join([left, right]), rows)`.
 
@@ -219,13 +225,18 @@ def gather_both(left: pa.Array, right: pa.Array, rows: Positions) -> pa.Array:
     if len(rows) and len(left) and len(right) and not left.null_count and not right.null_count:
         dtype = _STORAGE.get(left.type.id)
         if dtype is not None and dtype.itemsize == _WORD_BYTES:
-            words = (value_view(side).view(np.uint64) for side in (left, right))
-            return from_values(kernels.pick_words(*words, rows), left.type)
+            words, others = (value_view(side).view(np.uint64) for side in (left, right))
+            return from_values(kernels.pick_words(words, others, rows), left.type)
         if left.type.id in _TEXTS:
             picked = kernels.pick_bytes(bytes_view(left), bytes_view(right), rows)
             if picked is not None:
-                return pa.Array.from_buffers(left.type, len(rows), [None, *map(pa.py_buffer, picked)], 0)
+                return _strings(picked, left.type)
     return gather(join([left, right]), rows)
+
+
+def _strings(held: kernels.ByteStrings, type_: pa.DataType) -> pa.Array:
+    """A null-free column of strings or binary that shares the memory of these."""
+    return pa.Array.from_buffers(type_, len(held[0]) - 1, [None, *map(pa.py_buffer, held)], 0)
 
 
 def join(arrays: Sequence[pa.Array]) -> pa.Array:

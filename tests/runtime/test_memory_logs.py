@@ -19,6 +19,11 @@ def test_a_step_written_again_is_compared() -> None:
     log = MemoryOutputLog()
     log.write(1, 0, {"v": rows(2, "y", 1)}, ())
     log.write(2, 0, {"v": rows(2, "y", 1)}, ())
-    for name, other in (("v", rows(2, "z", 1)), ("v", rows(3, "y", 1)), ("v", rows(2, "y", -1)), ("w", rows(2, "y", 1))):
+    for name, other in (
+        ("v", rows(2, "z", 1)),
+        ("v", rows(3, "y", 1)),
+        ("v", rows(2, "y", -1)),
+        ("w", rows(2, "y", 1)),
+    ):
         with pytest.raises(DataError, match="a replayed step gave another output: step=0"):
             log.write(2, 0, {name: other}, ())

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
+from dbsp.zset.arrays import gather, gather_both
 from dbsp.zset.batch import Batch, arrange, concat, consolidate, equal_keys, equal_rows, merge, schema_of, take_all
 from dbsp.zset.encoding import encode
 from dbsp.zset.hashing import narrow_hash
@@ -219,3 +220,17 @@ def test_decimals_and_empty_schemas() -> None:
     assert contents(consolidate(batch)) == {(Decimal("1.10"),): 2, (Decimal("-1.10"),): 1}
     nothing = Batch(schema=Schema(()), columns=(), weights=np.array([[2], [3]]))
     assert consolidate(nothing).to_rows() == [((), 5)]
+
+
+@pytest.mark.parametrize("stretch", [1, 2, 5, 400])
+@pytest.mark.parametrize("type_", [STRING, pa.binary(), INT64, INT32, pa.decimal128(5)])
+@pytest.mark.parametrize("null", [False, True])
+def test_rows_that_follow_each_other_are_gathered_as_any_others(stretch: int, type_: pa.DataType, null: bool) -> None:
+    """From one column and from two, of columns that begin within others, with rows twice and rows left out."""
+    values = [None if null and number % 5 == 0 else number * 37 % 1000 for number in range(2000)]
+    whole = pa.array([None if value is None else str(value) for value in values]).cast(type_)
+    starts = np.random.default_rng(stretch).permutation(np.arange(0, 1900, stretch))
+    rows = np.concatenate([np.arange(start, min(start + stretch, 1900)) for start in starts])
+    assert gather(whole[7:], np.tile(rows, 2)).equals(whole[7:].take(pa.array(np.tile(rows, 2))))
+    assert gather(whole, rows[::-1]).equals(whole.take(pa.array(rows[::-1])))
+    assert gather_both(whole[7:800], whole[800:1950], rows).equals(whole[7:].take(pa.array(rows)))

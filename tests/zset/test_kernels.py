@@ -186,6 +186,10 @@ def test_picking(data: st.DataObject, sides: tuple[list[bytes], list[bytes]], sk
     rows = np.array([row for turn in turns if (row := next(each[turn])) % 4 != skip], np.int64)
     views = [bytes_view(pa.array([b"before", *side, b"behind"])[1:-1]) for side in sides]
     agree("pick_bytes", *views, rows)
+    view = bytes_view(pa.array([b"before", *sides[0], *sides[1], b"behind"])[1:-1])
+    agree("take_stretches", view, np.repeat(rows, 2))
+    for some in (rows, np.sort(rows), np.arange(n + m)):
+        agree("take_stretches", view, some)
     agree("pick_words", *(np.arange(len(side), dtype=np.uint64) ** 3 for side in sides), rows)
 
 

@@ -23,6 +23,9 @@ Weights = NDArray[np.int64]
 ByteStrings = tuple[NDArray[np.int32], NDArray[np.uint8]]
 """The n + 1 offsets of n byte strings, and the bytes they lie in."""
 
+NO_STRINGS: ByteStrings = np.zeros(1, np.int32), np.empty(0, np.uint8)
+"""No rows."""
+
 WordColumns = tuple[Words, Words | None, Words | None]
 """Key hash, order code, row hash; the last two may be absent."""
 
@@ -299,7 +302,7 @@ def pick_words(left: Words, right: Words, rows: Positions) -> Words:
 
 
 def pick_bytes(left: ByteStrings, right: ByteStrings, rows: Positions) -> ByteStrings | None:
-    """The same of byte strings (offsets, data), for rows that ascend within each side; None for over 2 GiB in both columns.
+    """The same of byte strings (offsets, data), for rows of which none comes twice; None for over 2 GiB in both columns.
 
     **Cost** rows that follow each other are copied at once: for two merged runs a fraction of a gather, at worst as much.
     """
@@ -309,6 +312,17 @@ def pick_bytes(left: ByteStrings, right: ByteStrings, rows: Positions) -> ByteSt
     offsets, data = np.empty(len(rows) + 1, np.int32), np.empty(size, np.uint8)
     picks.pick_bytes(*left, *right, rows, offsets, data)
     return offsets, _cut(data, int(offsets[-1]))
+
+
+def take_stretches(strings: ByteStrings, rows: Positions) -> ByteStrings | None:
+    """The byte strings (offsets, data) at these rows; None where too few follow each other for copying them at once to pay."""
+    rows = np.ascontiguousarray(rows, np.int64)
+    size = picks.size_in_stretches(strings[0], rows)
+    if not 0 <= size < ROWS_MAX:
+        return None
+    offsets, data = np.empty(len(rows) + 1, np.int32), np.empty(size, np.uint8)
+    picks.pick_bytes(*NO_STRINGS, *strings, rows, offsets, data)
+    return offsets, data
 
 
 # Byte strings

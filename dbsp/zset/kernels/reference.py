@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
-from dbsp.zset.kernels import OVERFLOW_HINT, ByteStrings, Positions, Weights, WordColumns, Words
+from dbsp.zset.kernels import NO_STRINGS, OVERFLOW_HINT, ByteStrings, Positions, Weights, WordColumns, Words
 from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_PER_GROUP
 from dbsp.zset.kernels.hashes import BYTES_SEED, COMBINE, GAMMA, MIX_1, MIX_2, WORD
+from dbsp.zset.kernels.picks import PROBED_ROWS as STRETCHES_PROBED
+from dbsp.zset.kernels.picks import STRETCH_ROWS
 
 _MASK = (1 << 64) - 1
 
@@ -266,6 +268,13 @@ def pick_bytes(left: ByteStrings, right: ByteStrings, rows: Positions) -> ByteSt
     picked = [both[row] for row in rows]
     offsets = np.cumsum([0, *map(len, picked)], dtype=np.int32)
     return offsets, np.frombuffer(b"".join(picked), np.uint8)
+
+
+def take_stretches(strings: ByteStrings, rows: Positions) -> ByteStrings | None:
+    """The byte strings at these rows; None where too few of them follow each other."""
+    first = rows[:STRETCHES_PROBED]
+    breaks = 1 + np.count_nonzero(np.diff(first) != 1)
+    return None if STRETCH_ROWS * breaks > len(first) else pick_bytes(NO_STRINGS, strings, rows)
 
 
 def equal_bytes(
