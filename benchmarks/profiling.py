@@ -75,6 +75,8 @@ KERNELS = {
     "variances": "sum",
     "bytestrings": "hash",
     "frames": "sum",
+    "groups": "sort",
+    "picks": "gather",
 }
 
 
