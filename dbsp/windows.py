@@ -89,6 +89,19 @@ def rank() -> WindowFunction:
     """1 more than the rows that come before in the order itself: ties have one rank, and leave a gap; int64.
 
     **Cost** as `row_number`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> seen = t.window("k", order_by="x").with_columns(r=dbsp.rank())
+    >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+    ...     run.push("t", [{"k": "a", "x": x} for x in (4, 4, 7)])
+    ...     print(run.step()["seen"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 4}])
+    ...     print(run.step()["seen"].to_rows())
+    [(('a', 4, 1), 2), (('a', 7, 3), 1)]
+    [(('a', 4, 1), -1), (('a', 7, 2), 1), (('a', 7, 3), -1)]
     """
     return WindowFunction(function="rank")
 
@@ -123,6 +136,19 @@ def percent_rank() -> WindowFunction:
     """(rank - 1) / (rows - 1), 0 for a single row; float64.
 
     **Cost** a change computes its whole partition anew, because the number of rows is in every answer.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> seen = t.window("k", order_by="x").with_columns(r=dbsp.percent_rank())
+    >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+    ...     run.push("t", [{"k": "a", "x": x} for x in (4, 5, 7)])
+    ...     print(run.step()["seen"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 4}])
+    ...     print(run.step()["seen"].to_rows())
+    [(('a', 4, 0.0), 1), (('a', 5, 0.5), 1), (('a', 7, 1.0), 1)]
+    [(('a', 4, 0.0), -1), (('a', 5, 0.0), 1), (('a', 5, 0.5), -1)]
     """
     return WindowFunction(function="percent_rank")
 
@@ -131,6 +157,19 @@ def cume_dist() -> WindowFunction:
     """The part of the rows that come before or tie; float64.
 
     **Cost** as `percent_rank`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> seen = t.window("k", order_by="x").with_columns(r=dbsp.cume_dist())
+    >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+    ...     run.push("t", [{"k": "a", "x": x} for x in (4, 5, 7)])
+    ...     print(run.step()["seen"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 4}])
+    ...     print(run.step()["seen"].to_rows())
+    [(('a', 4, 0.3333333333333333), 1), (('a', 5, 0.6666666666666666), 1), (('a', 7, 1.0), 1)]
+    [(('a', 4, 0.3333333333333333), -1), (('a', 5, 0.5), 1), (('a', 5, 0.6666666666666666), -1)]
     """
     return WindowFunction(function="cume_dist")
 
@@ -139,6 +178,19 @@ def ntile(parts: int) -> WindowFunction:
     """The number, from 1, of the part when the partition is cut into `parts` of one length, the first ones longer by one.
 
     **Cost** as `percent_rank`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> seen = t.window("k", order_by="x").with_columns(r=dbsp.ntile(2))
+    >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+    ...     run.push("t", [{"k": "a", "x": x} for x in (4, 5, 7)])
+    ...     print(run.step()["seen"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 4}])
+    ...     print(run.step()["seen"].to_rows())
+    [(('a', 4, 1), 1), (('a', 5, 1), 1), (('a', 7, 2), 1)]
+    [(('a', 4, 1), -1)]
     """
     return WindowFunction(function="ntile", offset=_count("ntile", parts, least=1))
 
@@ -173,6 +225,19 @@ def lead(
 ) -> WindowFunction:
     """The value in the row `offset` places behind; `default`, else null, where there is none. `ignore_nulls` and
     **Cost** as `lag`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> seen = t.window("k", order_by="x").with_columns(r=dbsp.lead("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+    ...     run.push("t", [{"k": "a", "x": x} for x in (4, 5, 7)])
+    ...     print(run.step()["seen"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 4}])
+    ...     print(run.step()["seen"].to_rows())
+    [(('a', 4, 5), 1), (('a', 5, 7), 1), (('a', 7, None), 1)]
+    [(('a', 4, 5), -1)]
     """
     return _neighbour("lead", argument, offset, default, ignore_nulls)
 
@@ -182,6 +247,19 @@ def first_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFu
 
     **Cost** a change of that value changes every row of the partition; other changes touch their row alone. With
     `ignore_nulls` the rows before that value are read.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> seen = t.window("k", order_by="x").with_columns(r=dbsp.first_value("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+    ...     run.push("t", [{"k": "a", "x": x} for x in (4, 5, 7)])
+    ...     print(run.step()["seen"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 4}])
+    ...     print(run.step()["seen"].to_rows())
+    [(('a', 4, 4), 1), (('a', 5, 4), 1), (('a', 7, 4), 1)]
+    [(('a', 4, 4), -1), (('a', 5, 4), -1), (('a', 5, 5), 1), (('a', 7, 4), -1), (('a', 7, 5), 1)]
     """
     return WindowFunction(function="first_value", argument=_argument(argument), skips=_skips(ignore_nulls))
 
@@ -190,6 +268,19 @@ def last_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFun
     """The value in the last row of the partition: of all of it, not, as in SQL without a frame, up to the row's ties.
 
     `ignore_nulls` and **Cost** as `first_value`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> seen = t.window("k", order_by="x").with_columns(r=dbsp.last_value("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+    ...     run.push("t", [{"k": "a", "x": x} for x in (4, 7)])
+    ...     print(run.step()["seen"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 7}])
+    ...     print(run.step()["seen"].to_rows())
+    [(('a', 4, 7), 1), (('a', 7, 7), 1)]
+    [(('a', 4, 4), 1), (('a', 4, 7), -1), (('a', 7, 7), -1)]
     """
     return WindowFunction(function="last_value", argument=_argument(argument), skips=_skips(ignore_nulls))
 

@@ -106,9 +106,15 @@ def count(argument: str | Expr | None = None) -> Aggregate:
     **Example**
 
     >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT32})
-    >>> print(t.group_by("k").aggregate(n=dbsp.count()).schema)
-    (k: string, n: int64 not null)
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> sizes = t.group_by("k").aggregate(rows=dbsp.count(), known=dbsp.count("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"sizes": sizes})) as run:
+    ...     run.push("t", [{"k": "a", "x": 5}, {"k": "a", "x": None}])
+    ...     print(run.step()["sizes"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 5}])
+    ...     print(run.step()["sizes"].to_rows())
+    [(('a', 2, 1), 1)]
+    [(('a', 1, 0), 1), (('a', 2, 1), -1)]
     """
     every = argument is None or (isinstance(argument, str) and argument == "*")
     return Aggregate(Count(), () if every else (argument_of(argument),))
@@ -119,6 +125,19 @@ def count_distinct(argument: str | Expr, *more: Any) -> Aggregate:
 
     **State** the different values of each group, once for all distinct counts of a column under different filters. **Cost**
     one look-up per changed value.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> kinds = t.group_by("k").aggregate(n=dbsp.count_distinct("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"kinds": kinds})) as run:
+    ...     run.push("t", [{"k": "a", "x": 5}, {"k": "a", "x": 7}, {"k": "a", "x": 7}])
+    ...     print(run.step()["kinds"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 5}])
+    ...     print(run.step()["kinds"].to_rows())
+    [(('a', 2), 1)]
+    [(('a', 1), 1), (('a', 2), -1)]
     """
     if more:
         with located(user_line()):

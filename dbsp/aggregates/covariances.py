@@ -73,7 +73,21 @@ def covar_pop(y: str | Expr, x: str | Expr) -> Aggregate:
 
 
 def covar_samp(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Covariance of the pairs as a sample (divided by n - 1); null of fewer than two pairs. Otherwise as `covar_pop`."""
+    """Covariance of the pairs as a sample (divided by n - 1); null of fewer than two pairs. Otherwise as `covar_pop`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
+    >>> fit = t.group_by("k").aggregate(r=dbsp.covar_samp("y", "x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
+    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
+    ...     print(run.step()["fit"].to_rows())
+    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
+    ...     print(run.step()["fit"].to_rows())
+    [(('a', 2.5), 1)]
+    [(('a', 0.5), 1), (('a', 2.5), -1)]
+    """
     return _paired("covar_samp", y, x)
 
 
@@ -82,6 +96,19 @@ def corr(y: str | Expr, x: str | Expr) -> Aggregate:
 
     **Law** of the exact sums, within a few units in the last place. As in PostgreSQL a constant side gives null (DuckDB gives
     NaN). **State** and **Cost** as `covar_pop`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
+    >>> fit = t.group_by("k").aggregate(r=dbsp.corr("y", "x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
+    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
+    ...     print(run.step()["fit"].to_rows())
+    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
+    ...     print(run.step()["fit"].to_rows())
+    [(('a', 0.944911182523068), 1)]
+    [(('a', 0.944911182523068), -1), (('a', 1.0), 1)]
     """
     return _paired("corr", y, x)
 
@@ -90,32 +117,115 @@ def regr_slope(y: str | Expr, x: str | Expr) -> Aggregate:
     """Slope of the line of least squares that gives y for x; null if there is no pair, or where x is constant.
 
     The dependent column comes first, as in SQL; where x is constant DuckDB gives NaN. **Law**, **State** and **Cost** as `corr`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
+    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_slope("y", "x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
+    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
+    ...     print(run.step()["fit"].to_rows())
+    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
+    ...     print(run.step()["fit"].to_rows())
+    [(('a', 2.5), 1)]
+    [(('a', 1.0), 1), (('a', 2.5), -1)]
     """
     return _paired("regr_slope", y, x)
 
 
 def regr_intercept(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Where the line of `regr_slope` meets x = 0; null where the slope is."""
+    """Where the line of `regr_slope` meets x = 0; null where the slope is.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
+    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_intercept("y", "x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
+    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
+    ...     print(run.step()["fit"].to_rows())
+    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
+    ...     print(run.step()["fit"].to_rows())
+    [(('a', -2.0), 1)]
+    [(('a', -2.0), -1), (('a', 0.0), 1)]
+    """
     return _paired("regr_intercept", y, x)
 
 
 def regr_r2(y: str | Expr, x: str | Expr) -> Aggregate:
-    """How much of y's variance that line explains, from 0 to 1; null where x is constant, 1 where only y is."""
+    """How much of y's variance that line explains, from 0 to 1; null where x is constant, 1 where only y is.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
+    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_r2("y", "x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
+    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
+    ...     print(run.step()["fit"].to_rows())
+    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
+    ...     print(run.step()["fit"].to_rows())
+    [(('a', 0.8928571428571429), 1)]
+    [(('a', 0.8928571428571429), -1), (('a', 1.0), 1)]
+    """
     return _paired("regr_r2", y, x)
 
 
 def regr_count(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Number of pairs without a null; int64, never null."""
+    """Number of pairs without a null; int64, never null.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
+    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_count("y", "x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
+    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
+    ...     print(run.step()["fit"].to_rows())
+    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
+    ...     print(run.step()["fit"].to_rows())
+    [(('a', 3), 1)]
+    [(('a', 2), 1), (('a', 3), -1)]
+    """
     return count(y).where(_expr(x).is_not_null())
 
 
 def regr_avgx(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Mean of x over the pairs without a null; float64, null if there is none."""
+    """Mean of x over the pairs without a null; float64, null if there is none.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
+    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_avgx("y", "x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
+    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
+    ...     print(run.step()["fit"].to_rows())
+    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
+    ...     print(run.step()["fit"].to_rows())
+    [(('a', 2.0), 1)]
+    [(('a', 1.5), 1), (('a', 2.0), -1)]
+    """
     return avg(x).where(_expr(y).is_not_null())
 
 
 def regr_avgy(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Mean of y over the pairs without a null; float64, null if there is none."""
+    """Mean of y over the pairs without a null; float64, null if there is none.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
+    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_avgy("y", "x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
+    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
+    ...     print(run.step()["fit"].to_rows())
+    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
+    ...     print(run.step()["fit"].to_rows())
+    [(('a', 3.0), 1)]
+    [(('a', 1.5), 1), (('a', 3.0), -1)]
+    """
     return avg(y).where(_expr(x).is_not_null())
 
 

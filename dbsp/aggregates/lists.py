@@ -172,7 +172,21 @@ def string_agg(
 
 def array_agg(argument: str | Expr, order_by: Order = None, *, distinct: bool = False) -> Aggregate:
     """The values as a list in order, nulls among them; null if there is no row. Order, `distinct`, **State** and **Cost** as
-    `string_agg`."""
+    `string_agg`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> all_x = t.group_by("k").aggregate(x=dbsp.array_agg("x", order_by=dbsp.desc("x")))
+    >>> with dbsp.open(dbsp.circuit("demo", {"all_x": all_x})) as run:
+    ...     run.push("t", [{"k": "a", "x": 5}, {"k": "a", "x": 7}])
+    ...     print(run.step()["all_x"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 7}])
+    ...     print(run.step()["all_x"].to_rows())
+    [(('a', [7, 5]), 1)]
+    [(('a', [5]), 1), (('a', [7, 5]), -1)]
+    """
     return _ordered("array_agg", ArrayAgg(distinct), argument, order_by, distinct)
 
 

@@ -131,20 +131,76 @@ def bool_and(argument: str | Expr) -> Aggregate:
 
 
 def bool_or(argument: str | Expr) -> Aggregate:
-    """Whether any value is true; null if there is none. **State** two counts per group."""
+    """Whether any value is true; null if there is none. **State** two counts per group.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "late": dbsp.BOOL})
+    >>> some = t.group_by("k").aggregate(late=dbsp.bool_or("late"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"some": some})) as run:
+    ...     run.push("t", [{"k": "a", "late": False}, {"k": "a", "late": True}])
+    ...     print(run.step()["some"].to_rows())
+    ...     run.delete("t", [{"k": "a", "late": True}])
+    ...     print(run.step()["some"].to_rows())
+    [(('a', True), 1)]
+    [(('a', False), 1), (('a', True), -1)]
+    """
     return Aggregate(Bool("or"), (argument_of(argument),))
 
 
 def bit_and(argument: str | Expr) -> Aggregate:
-    """The bits that all values have, in their type; null if there is none. **State** a count per bit and group."""
+    """The bits that all values have, in their type; null if there is none. **State** a count per bit and group.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> common = t.group_by("k").aggregate(x=dbsp.bit_and("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"common": common})) as run:
+    ...     run.push("t", [{"k": "a", "x": 6}, {"k": "a", "x": 7}, {"k": "a", "x": 12}])
+    ...     print(run.step()["common"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 12}])
+    ...     print(run.step()["common"].to_rows())
+    [(('a', 4), 1)]
+    [(('a', 4), -1), (('a', 6), 1)]
+    """
     return Aggregate(Bit("and"), (argument_of(argument),))
 
 
 def bit_or(argument: str | Expr) -> Aggregate:
-    """The bits that any value has, in their type; null if there is none. **State** a count per bit and group."""
+    """The bits that any value has, in their type; null if there is none. **State** a count per bit and group.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> any_ = t.group_by("k").aggregate(x=dbsp.bit_or("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"any_": any_})) as run:
+    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 6}])
+    ...     print(run.step()["any_"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 6}])
+    ...     print(run.step()["any_"].to_rows())
+    [(('a', 7), 1)]
+    [(('a', 1), 1), (('a', 7), -1)]
+    """
     return Aggregate(Bit("or"), (argument_of(argument),))
 
 
 def bit_xor(argument: str | Expr) -> Aggregate:
-    """The bits that an odd number of values have, in their type; null if there is none. **State** as `bit_or`."""
+    """The bits that an odd number of values have, in their type; null if there is none. **State** as `bit_or`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> odd = t.group_by("k").aggregate(x=dbsp.bit_xor("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"odd": odd})) as run:
+    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 7}])
+    ...     print(run.step()["odd"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 1}])
+    ...     print(run.step()["odd"].to_rows())
+    [(('a', 6), 1)]
+    [(('a', 6), -1), (('a', 7), 1)]
+    """
     return Aggregate(Bit("xor"), (argument_of(argument),))

@@ -96,12 +96,39 @@ def min(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as d
     **State** the values of each group, sorted; over append-only tables the one value of each group.
     **Cost** the front of the changed groups. In a queue, where the least value of a group leaves all the time, those that are
     gone are passed once; where they leave more than 256 groups in a step they are read until a merge removes them.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> least = t.group_by("k").aggregate(x=dbsp.min("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"least": least})) as run:
+    ...     run.push("t", [{"k": "a", "x": 5}, {"k": "a", "x": 7}])
+    ...     print(run.step()["least"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 5}])
+    ...     print(run.step()["least"].to_rows())
+    [(('a', 5), 1)]
+    [(('a', 5), -1), (('a', 7), 1)]
     """
     return Aggregate(Extreme(False), (argument_of(argument),))
 
 
 def max(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.max)
-    """Greatest value, in its own type; null if there is none. NaN is above every number. Kept as `min` is."""
+    """Greatest value, in its own type; null if there is none. NaN is above every number. Kept as `min` is.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> most = t.group_by("k").aggregate(x=dbsp.max("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"most": most})) as run:
+    ...     run.push("t", [{"k": "a", "x": 5}, {"k": "a", "x": 7}])
+    ...     print(run.step()["most"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 7}])
+    ...     print(run.step()["most"].to_rows())
+    [(('a', 7), 1)]
+    [(('a', 5), 1), (('a', 7), -1)]
+    """
     return Aggregate(Extreme(True), (argument_of(argument),))
 
 
@@ -129,7 +156,21 @@ def arg_min(argument: str | Expr, by: str | Expr) -> Aggregate:
 
 
 def arg_max(argument: str | Expr, by: str | Expr) -> Aggregate:
-    """The argument in the row where `by` is greatest; where several tie, the least argument. Otherwise as `arg_min`."""
+    """The argument in the row where `by` is greatest; where several tie, the least argument. Otherwise as `arg_min`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"item": dbsp.STRING, "price": dbsp.INT64})
+    >>> dear = t.aggregate(item=dbsp.arg_max("item", "price"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"dear": dear})) as run:
+    ...     run.push("t", [{"item": "tea", "price": 3}, {"item": "silk", "price": 90}])
+    ...     print(run.step()["dear"].to_rows())
+    ...     run.delete("t", [{"item": "silk", "price": 90}])
+    ...     print(run.step()["dear"].to_rows())
+    [(('silk',), 1)]
+    [(('silk',), -1), (('tea',), 1)]
+    """
     return Aggregate(ArgExtreme(True), (argument_of(argument), argument_of(by)))
 
 
@@ -171,7 +212,21 @@ def last(
     *,
     ignore_nulls: bool = False,
 ) -> Aggregate:
-    """The argument in the group's last row by `order_by`; ties are settled in reverse too. Otherwise as `first`."""
+    """The argument in the group's last row by `order_by`; ties are settled in reverse too. Otherwise as `first`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "at": dbsp.INT64, "x": dbsp.INT64})
+    >>> known = t.group_by("k").aggregate(x=dbsp.last("x", order_by="at"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"known": known})) as run:
+    ...     run.push("t", [{"k": "a", "at": 1, "x": 8}, {"k": "a", "at": 2, "x": 3}])
+    ...     print(run.step()["known"].to_rows())
+    ...     run.delete("t", [{"k": "a", "at": 2, "x": 3}])
+    ...     print(run.step()["known"].to_rows())
+    [(('a', 3), 1)]
+    [(('a', 3), -1), (('a', 8), 1)]
+    """
     return _placed(True, argument, order_of("dbsp.last", order_by, needed=True), ignore_nulls)
 
 

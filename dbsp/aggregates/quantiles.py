@@ -101,10 +101,37 @@ def quantile_disc(argument: str | Expr, fraction: float) -> Aggregate:
     """The least value that at least this fraction of the values does not exceed, in its own type; null if there is none.
 
     Of any type that has an order. **State**, **Cost** and **Limit** as `quantile_cont`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> upper = t.group_by("k").aggregate(x=dbsp.quantile_disc("x", 0.75))
+    >>> with dbsp.open(dbsp.circuit("demo", {"upper": upper})) as run:
+    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 2}, {"k": "a", "x": 40}])
+    ...     print(run.step()["upper"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 40}])
+    ...     print(run.step()["upper"].to_rows())
+    [(('a', 40), 1)]
+    [(('a', 2), 1), (('a', 40), -1)]
     """
     return Aggregate(_quantile(fraction, False), (argument_of(argument),))
 
 
 def median(argument: str | Expr) -> Aggregate:
-    """The value in the middle, or between the two there: `quantile_cont(x, 0.5)`."""
+    """The value in the middle, or between the two there: `quantile_cont(x, 0.5)`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> middle = t.group_by("k").aggregate(x=dbsp.median("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"middle": middle})) as run:
+    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 2}, {"k": "a", "x": 30}])
+    ...     print(run.step()["middle"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 1}])
+    ...     print(run.step()["middle"].to_rows())
+    [(('a', 2.0), 1)]
+    [(('a', 16.0), 1), (('a', 2.0), -1)]
+    """
     return Aggregate(_quantile(0.5, True), (argument_of(argument),))

@@ -104,6 +104,19 @@ def sum(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as d
     null if there is none.
 
     **Errors** a sum that does not fit its type fails the group's row by the error policy.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> totals = t.group_by("k").aggregate(x=dbsp.sum("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"totals": totals})) as run:
+    ...     run.push("t", [{"k": "a", "x": 5}, {"k": "a", "x": 7}])
+    ...     print(run.step()["totals"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 7}])
+    ...     print(run.step()["totals"].to_rows())
+    [(('a', 12), 1)]
+    [(('a', 12), -1), (('a', 5), 1)]
     """
     return Aggregate(Sum(), (argument_of(argument),))
 

@@ -114,25 +114,95 @@ def var_pop(argument: str | Expr) -> Aggregate:
 
 
 def var_samp(argument: str | Expr) -> Aggregate:
-    """Variance of the values as a sample (divided by n - 1); float64, null of fewer than two. Otherwise as `var_pop`."""
+    """Variance of the values as a sample (divided by n - 1); float64, null of fewer than two. Otherwise as `var_pop`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> spread = t.group_by("k").aggregate(v=dbsp.var_samp("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"spread": spread})) as run:
+    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 3}, {"k": "a", "x": 5}])
+    ...     print(run.step()["spread"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 5}])
+    ...     print(run.step()["spread"].to_rows())
+    [(('a', 4.0), 1)]
+    [(('a', 2.0), 1), (('a', 4.0), -1)]
+    """
     return Aggregate(Variance(1, False), (argument_of(argument),))
 
 
 def stddev_pop(argument: str | Expr) -> Aggregate:
-    """Standard deviation of a whole population: the square root of `var_pop`."""
+    """Standard deviation of a whole population: the square root of `var_pop`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> spread = t.group_by("k").aggregate(d=dbsp.stddev_pop("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"spread": spread})) as run:
+    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 3}, {"k": "a", "x": 11}])
+    ...     print(run.step()["spread"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 11}])
+    ...     print(run.step()["spread"].to_rows())
+    [(('a', 4.320493798938574), 1)]
+    [(('a', 1.0), 1), (('a', 4.320493798938574), -1)]
+    """
     return Aggregate(Variance(0, True), (argument_of(argument),))
 
 
 def stddev_samp(argument: str | Expr) -> Aggregate:
-    """Standard deviation of a sample: the square root of `var_samp`."""
+    """Standard deviation of a sample: the square root of `var_samp`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> spread = t.group_by("k").aggregate(d=dbsp.stddev_samp("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"spread": spread})) as run:
+    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 3}, {"k": "a", "x": 5}])
+    ...     print(run.step()["spread"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 1}])
+    ...     print(run.step()["spread"].to_rows())
+    [(('a', 2.0), 1)]
+    [(('a', 1.4142135623730951), 1), (('a', 2.0), -1)]
+    """
     return Aggregate(Variance(1, True), (argument_of(argument),))
 
 
 def variance(argument: str | Expr) -> Aggregate:
-    """As `var_samp`, SQL's other name for it."""
+    """As `var_samp`, SQL's other name for it.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> spread = t.group_by("k").aggregate(v=dbsp.variance("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"spread": spread})) as run:
+    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 3}, {"k": "a", "x": 5}])
+    ...     print(run.step()["spread"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 5}])
+    ...     print(run.step()["spread"].to_rows())
+    [(('a', 4.0), 1)]
+    [(('a', 2.0), 1), (('a', 4.0), -1)]
+    """
     return var_samp(argument)
 
 
 def stddev(argument: str | Expr) -> Aggregate:
-    """As `stddev_samp`, SQL's other name for it."""
+    """As `stddev_samp`, SQL's other name for it.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
+    >>> spread = t.group_by("k").aggregate(d=dbsp.stddev("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"spread": spread})) as run:
+    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 3}, {"k": "a", "x": 5}])
+    ...     print(run.step()["spread"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 1}])
+    ...     print(run.step()["spread"].to_rows())
+    [(('a', 2.0), 1)]
+    [(('a', 1.4142135623730951), 1), (('a', 2.0), -1)]
+    """
     return stddev_samp(argument)

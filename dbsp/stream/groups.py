@@ -46,9 +46,15 @@ class Groups(Handle):
         **Example**
 
         >>> import dbsp
-        >>> t = dbsp.table("t", {"at": dbsp.TIMESTAMP, "x": dbsp.FLOAT64})
-        >>> print(t.group_by(hour=dbsp.col("at").hour()).aggregate(mean=dbsp.avg("x")).schema)
-        (hour: int64, mean: double)
+        >>> t = dbsp.table("t", {"shop": dbsp.STRING, "x": dbsp.INT64})
+        >>> sizes = t.group_by("shop", large=dbsp.col("x") > 5).aggregate(n=dbsp.count())
+        >>> with dbsp.open(dbsp.circuit("demo", {"sizes": sizes})) as run:
+        ...     run.push("t", [{"shop": "a", "x": 1}, {"shop": "a", "x": 9}])
+        ...     print(run.step()["sizes"].to_rows())
+        ...     run.delete("t", [{"shop": "a", "x": 9}])
+        ...     print(run.step()["sizes"].to_rows())
+        [(('a', False, 1), 1), (('a', True, 1), 1)]
+        [(('a', True, 1), -1)]
         """
         source = user_line()
         with located(source):
@@ -130,6 +136,24 @@ class Groups(Handle):
         """Groups by every subset of the keys, as SQL's `cube`; otherwise as `rollup`.
 
         **Limit** eight keys, which are 256 group-bys.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"region": dbsp.STRING, "kind": dbsp.STRING, "x": dbsp.INT64})
+        >>> sales = t.cube("region", "kind").aggregate(total=dbsp.sum("x"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"sales": sales})) as run:
+        ...     run.push("t", [{"region": "n", "kind": "tea", "x": 1}, {"region": "s", "kind": "tea", "x": 2}])
+        ...     _ = run.step()
+        ...     run.delete("t", [{"region": "s", "kind": "tea", "x": 2}])
+        ...     for row in run.step()["sales"].to_rows():
+        ...         print(row)
+        (('s', 'tea', 2), -1)
+        (('s', None, 2), -1)
+        ((None, 'tea', 1), 1)
+        ((None, 'tea', 3), -1)
+        ((None, None, 1), 1)
+        ((None, None, 3), -1)
         """
         source = user_line()
         with located(source):
@@ -144,6 +168,19 @@ class Groups(Handle):
         """Groups by each of these sets of keys, as SQL's `grouping sets`; otherwise as `rollup`.
 
         **Shape** the keys are the columns of all sets, in the order in which they are named first.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"region": dbsp.STRING, "kind": dbsp.STRING, "x": dbsp.INT64})
+        >>> sales = t.grouping_sets([["region"], ["kind"]]).aggregate(total=dbsp.sum("x"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"sales": sales})) as run:
+        ...     run.push("t", [{"region": "n", "kind": "tea", "x": 1}, {"region": "s", "kind": "tea", "x": 2}])
+        ...     print(run.step()["sales"].to_rows())
+        ...     run.delete("t", [{"region": "s", "kind": "tea", "x": 2}])
+        ...     print(run.step()["sales"].to_rows())
+        [(('n', None, 1), 1), (('s', None, 2), 1), ((None, 'tea', 3), 1)]
+        [(('s', None, 2), -1), ((None, 'tea', 1), 1), ((None, 'tea', 3), -1)]
         """
         source = user_line()
         with located(source):

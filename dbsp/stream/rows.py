@@ -52,8 +52,14 @@ class Rows(Handle):
 
         >>> import dbsp
         >>> t = dbsp.table("t", {"x": dbsp.INT64, "y": dbsp.INT64})
-        >>> print(t.select("x", total=dbsp.col("x") + dbsp.col("y")).schema)
-        (x: int64, total: int64)
+        >>> totals = t.select("x", total=dbsp.col("x") + dbsp.col("y"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"totals": totals})) as run:
+        ...     run.push("t", [{"x": 1, "y": 2}])
+        ...     print(run.step()["totals"].to_rows())
+        ...     run.delete("t", [{"x": 1, "y": 2}])
+        ...     print(run.step()["totals"].to_rows())
+        [((1, 3), 1)]
+        [((1, 3), -1)]
         """
         source = user_line()
         with located(source):
@@ -67,8 +73,14 @@ class Rows(Handle):
 
         >>> import dbsp
         >>> t = dbsp.table("t", {"x": dbsp.INT32})
-        >>> print(t.with_columns(x=dbsp.col("x").cast(dbsp.INT64), double=dbsp.col("x") * 2).schema)
-        (x: int64, double: int32)
+        >>> both = t.with_columns(x=dbsp.col("x").cast(dbsp.INT64), double=dbsp.col("x") * 2)
+        >>> with dbsp.open(dbsp.circuit("demo", {"both": both})) as run:
+        ...     run.push("t", [{"x": 4}])
+        ...     print(run.step()["both"].to_rows())
+        ...     run.delete("t", [{"x": 4}])
+        ...     print(run.step()["both"].to_rows())
+        [((4, 8), 1)]
+        [((4, 8), -1)]
         """
         source = user_line()
         with located(source):
@@ -77,7 +89,21 @@ class Rows(Handle):
             return self._selected([*kept, *added], source)
 
     def rename(self, names: Mapping[str, str]) -> Stream:
-        """The same columns, some under new names: `{"old": "new"}`."""
+        """The same columns, some under new names: `{"old": "new"}`.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"x": dbsp.INT64})
+        >>> named = t.rename({"x": "pieces"})
+        >>> with dbsp.open(dbsp.circuit("demo", {"named": named})) as run:
+        ...     run.push("t", [{"x": 4}])
+        ...     print(run.step()["named"].to_rows())
+        ...     run.delete("t", [{"x": 4}])
+        ...     print(run.step()["named"].to_rows())
+        [((4,), 1)]
+        [((4,), -1)]
+        """
         source = user_line()
         with located(source):
             if not isinstance(names, Mapping):
@@ -91,7 +117,21 @@ class Rows(Handle):
             return self._selected([(names.get(name, name), name) for name in self.columns], source)
 
     def drop(self, *names: str) -> Stream:
-        """Without these columns."""
+        """Without these columns.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"x": dbsp.INT64, "note": dbsp.STRING})
+        >>> bare = t.drop("note")
+        >>> with dbsp.open(dbsp.circuit("demo", {"bare": bare})) as run:
+        ...     run.push("t", [{"x": 4, "note": "a"}, {"x": 4, "note": "b"}])
+        ...     print(run.step()["bare"].to_rows())
+        ...     run.delete("t", [{"x": 4, "note": "a"}])
+        ...     print(run.step()["bare"].to_rows())
+        [((4,), 2)]
+        [((4,), -1)]
+        """
         source = user_line()
         with located(source):
             for name in names:

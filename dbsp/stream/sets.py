@@ -136,7 +136,21 @@ class Sets(Handle):
             return self._pair("difference", other, source, all=all)
 
     def except_(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
-        """SQL's EXCEPT, with `all` EXCEPT ALL: another name of `difference`."""
+        """SQL's EXCEPT, with `all` EXCEPT ALL: another name of `difference`.
+
+        **Example**
+
+        >>> import dbsp
+        >>> a, b = (dbsp.table(name, {"x": dbsp.INT64}) for name in "ab")
+        >>> rest = a.except_(b)
+        >>> with dbsp.open(dbsp.circuit("demo", {"rest": rest})) as run:
+        ...     run.push("a", [{"x": 1}, {"x": 2}])
+        ...     print(run.step()["rest"].to_rows())
+        ...     run.delete("a", [{"x": 1}])
+        ...     print(run.step()["rest"].to_rows())
+        [((1,), 1), ((2,), 1)]
+        [((1,), -1)]
+        """
         source = user_line()
         with located(source):
             check_streams("except_", [other])

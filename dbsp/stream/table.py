@@ -41,6 +41,17 @@ def table(
     >>> import dbsp
     >>> dbsp.table("airlines", {"code": dbsp.STRING, "name": dbsp.STRING}, primary_key="code")
     Stream(Table (code: string not null, name: string))
+
+    >>> prices = dbsp.table("prices", {"item": dbsp.STRING, "cents": dbsp.INT64}, primary_key="item")
+    >>> with dbsp.open(dbsp.circuit("demo", {"prices": prices})) as run:
+    ...     run.push("prices", [{"item": "tea", "cents": 300}])
+    ...     _ = run.step()
+    ...     run.push("prices", [{"item": "tea", "cents": 320}])
+    ...     print(run.step()["prices"].to_rows())
+    ...     run.delete("prices", [{"item": "tea"}])
+    ...     print(run.step()["prices"].to_rows())
+    [(('tea', 300), -1), (('tea', 320), 1)]
+    [(('tea', 320), -1)]
     """
     source = user_line()
     with located(source):

@@ -83,8 +83,14 @@ class Window(Answering):
 
         >>> import dbsp
         >>> t = dbsp.table("t", {"at": dbsp.INT64, "x": dbsp.INT64})
-        >>> print(t.window(order_by="at").select("x", change=dbsp.lag("x")).schema)
-        (x: int64, change: int64)
+        >>> changes = t.window(order_by="at").select("x", before=dbsp.lag("x"))
+        >>> with dbsp.open(dbsp.circuit("demo", {"changes": changes})) as run:
+        ...     run.push("t", [{"at": 1, "x": 5}, {"at": 2, "x": 7}])
+        ...     print(run.step()["changes"].to_rows())
+        ...     run.delete("t", [{"at": 1, "x": 5}])
+        ...     print(run.step()["changes"].to_rows())
+        [((5, None), 1), ((7, 5), 1)]
+        [((5, None), -1), ((7, 5), -1), ((7, None), 1)]
         """
         source = user_line()
         with located(source):
