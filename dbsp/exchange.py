@@ -27,6 +27,7 @@ from dbsp.logs import DeadLetter
 from dbsp.plan.plan import ExchangeSpec, Plan
 from dbsp.runtime.profile import NodeProfile
 from dbsp.timing import Signal
+from dbsp.verdict import FailedRow
 from dbsp.zset.batch import Batch, concat, keys_of, merge
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.kernels import partition_by
@@ -85,13 +86,15 @@ class Carried:
 class Parcel:
     """What one worker sends one worker at one depth of one step: a batch per exchange number.
 
-    `least` is the first round for which the source has work for a loop, -1 where it has none.
+    `least` is the first round for which the source has work for a loop, -1 where it has none. `failed` is what failed at the
+    source and is yet to be judged (`dbsp.verdict`): all destinations get all of it.
     """
 
     address: Address
     batches: Mapping[int, Batch]
     carried: Carried | None = None
     least: int = -1
+    failed: tuple[FailedRow, ...] = ()
 
 
 class Owners(Protocol):
@@ -176,6 +179,7 @@ def sections_of(parcel: Parcel) -> list[bytes | bytearray]:
     """The same bytes, not yet joined."""
     sections: list[bytes | bytearray] = []
     index: dict[str, object] = {"least": parcel.least, "address": _flat(parcel.address), "batches": [], "carried": None}
+    index["failed"] = [_flat(row) for row in parcel.failed]
     index["batches"] = [[number, *_add(sections, batch)] for number, batch in sorted(parcel.batches.items())]
     if parcel.carried is not None:
         carried = parcel.carried
@@ -201,7 +205,10 @@ def from_bytes(data: bytes | memoryview, plan: Plan) -> Parcel:
     exchanges = {spec.id: spec.schema for spec in plan.all_exchanges()}
     batches = {number: _read(body, place, exchanges[number]) for number, *place in index["batches"]}
     carried = _carried(index["carried"], body, plan, exchanges)
-    return Parcel(address=Address(**index["address"]), batches=batches, carried=carried, least=index["least"])
+    return Parcel(
+        address=Address(**index["address"]), batches=batches, carried=carried, least=index["least"],
+        failed=tuple(FailedRow(**row) for row in index["failed"]),
+    )  # fmt: skip
 
 
 def least_of(data: bytes | memoryview) -> int:

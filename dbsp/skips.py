@@ -7,9 +7,9 @@ rows, because which rows fail there is decided by the record and the state alone
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from dbsp.errors import DataError, RowsError
+from dbsp.errors import DataError
 
 MIGRATE = "migrate "
 """How commands of another kind begin: see `dbsp.distribute.commands`, which refuses those that it does not know."""
@@ -45,20 +45,3 @@ def skipped_nodes(commands: Iterable[str]) -> frozenset[int]:
             )
         found.add(int(number))
     return frozenset(found)
-
-
-def merged(errors: Sequence[RowsError]) -> RowsError:
-    """What failed on several workers in one segment, as one error: that of the first node at which rows failed.
-
-    All workers run the nodes in one order, so those that went further had no failing row at that node.
-
-    >>> first = RowsError("a row failed", None, 3, "apply#3", 1, (("r", "why", 1),))
-    >>> other = RowsError("a row failed", None, 7, "apply#7", 5, ())
-    >>> merged([other, first, first]).count
-    2
-    """
-    node = min(error.node for error in errors)
-    here = [error for error in errors if error.node == node]
-    rows = tuple(sorted(row for error in here for row in error.rows))
-    count = sum(error.count for error in here)
-    return RowsError(here[0].message, here[0].hint, node, here[0].name, count, rows)

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from dbsp.errors import CapacityError, DbspError, InternalError, RowsError
+from dbsp.errors import CapacityError, DbspError, InternalError
 from dbsp.horizon import floor_of
 from dbsp.logs import DeadLetter
 from dbsp.operators.integrate import integrate
-from dbsp.operators.operator import Failure, StepContext
+from dbsp.operators.operator import StepContext
 from dbsp.operators.receive import Receive
 from dbsp.operators.source import Source
 from dbsp.plan.plan import Plan, PlanNode
@@ -27,11 +27,9 @@ from dbsp.timing import Moment, Signal
 from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import PendingMerge, state_bytes
 from dbsp.trace.spine import Spine
+from dbsp.verdict import FailedRow
 from dbsp.zset.batch import Batch, arrange, consolidate
 from dbsp.zset.sorted_keys import remembering
-
-ROWS_NAMED_MAX = 100
-STOP_HINT = "mend the row, decide with `coordinator skip`, or choose error_policy dead-letter or null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +46,17 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentResult:
-    """What a segment made: rows to send per exchange, the views' deltas, dead letters, figures per node."""
+    """What a segment made: rows to send per exchange, the views' deltas, dead letters, figures per node.
+
+    `failed` is what may be a reason not to take the step (`dbsp.verdict`).
+    """
 
     sent: Mapping[int, Batch]
     views: Mapping[str, Batch]
     dead: tuple[DeadLetter, ...]
     nodes: tuple[NodeProfile, ...]
     signals: tuple[Signal, ...] = ()
+    failed: tuple[FailedRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +126,15 @@ def run_segment(
 ) -> SegmentResult:
     """Run one segment; at the `skipped` nodes rows that fail are dead letters whatever the error policy.
 
+    Under `stop` they are dead letters everywhere, and what failed elsewhere is told, for all workers to judge together.
+
     **State** each node's traces, read as of step-1 and appended to; materialized views are integrated here too.
     **Cost** the nodes' own; the views' deltas are consolidated, so that equal steps give equal bytes.
     **Errors** whatever a node raises, with the node, the step and the user's line added.
     """
     values: dict[int, Batch] = {}
     dead: list[DeadLetter] = []
+    failed: list[FailedRow] = []
     figures: list[NodeProfile] = []
     signals: list[Signal] = []
     changes: dict[int, Batch] = {}
@@ -142,13 +147,15 @@ def run_segment(
         )  # fmt: skip
         values[node.id] = _run_node(node, context, inputs, transaction, changes)
         if plan.circuit.error_policy == "stop" and node.id not in skipped:
-            _stop(node, context)
+            failed.extend(_unjudged(node, context))
         dead.extend(_dead_letters(node, context))
         seconds = time.perf_counter() - started
         figures.append(_profile(plan, node, inputs, values[node.id], seconds, transaction))
     sent = {spec.id: values[spec.sender] for spec in plan.exchanges if spec.sender in values}
     views = _views(plan, segment, values, transaction)
-    return SegmentResult(sent=sent, views=views, dead=tuple(dead), nodes=tuple(figures), signals=tuple(signals))
+    return SegmentResult(
+        sent=sent, views=views, dead=tuple(dead), nodes=tuple(figures), signals=tuple(signals), failed=tuple(failed)
+    )
 
 
 def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Arrived) -> tuple[Batch, ...]:
@@ -196,28 +203,18 @@ def _run_node(
         raise InternalError(f"operator failed: {type(error).__name__}: {error} {_place(node, step)}") from error
 
 
-def _stop(node: PlanNode, context: StepContext) -> None:
-    """Refuse the step if rows came that failed, naming them.
-
-    A row that only goes is no reason: it failed when it came, so it was skipped then, and its going is a dead letter too.
-    Inputs may be loose, so a row that goes may also come in part: what counts is the sum of its weights.
-
-    **Limit** the sum is that of this worker. A row that comes on one worker and goes on another in the same step is refused,
-    although on a single worker it would pass.
-    """
-    sums: dict[tuple[str, str], Failure] = {}
+def _unjudged(node: PlanNode, context: StepContext) -> Iterator[FailedRow]:
+    """What failed at the node, added up; rows that came too late leave the stream under every error policy."""
+    sums: Counter[tuple[str, str]] = Counter()
     for failure in context.failures:
         if not failure.late:
-            key = (failure.payload, failure.reason)
-            sums[key] = replace(failure, weight=failure.weight + (sums[key].weight if key in sums else 0))
-    came = [failure for failure in sums.values() if failure.weight > 0]
-    if not came:
-        return
-    first, more = came[0], len(came) - 1
-    others = f" more_rows={more}" if more else ""
-    message = f"a row failed: reason={first.reason} row={first.payload}{others} {_place(node, context.step)}"
-    rows = tuple((failure.payload, failure.reason, failure.weight) for failure in came[:ROWS_NAMED_MAX])
-    raise RowsError(message, STOP_HINT, node.id, node.name, len(came), rows)
+            sums[failure.payload, failure.reason] += failure.weight
+    for (payload, reason), weight in sums.items():
+        if weight:
+            yield FailedRow(
+                node=node.id, name=node.name, place=_place(node, context.step), payload=payload, reason=reason,
+                weight=weight,
+            )  # fmt: skip
 
 
 def _dead_letters(node: PlanNode, context: StepContext) -> Iterator[DeadLetter]:

@@ -2,8 +2,8 @@
 
 A column is computed for all rows at once; only when that fails is the range halved until the failing rows are known
 (`dbsp.expr.halving`), so a step without failures pays nothing. `dead-letter`: the row leaves the stream and is noted; `null`:
-the value becomes null, where the column allows that (else as `dead-letter`). `stop` is as `dead-letter` here: the executor
-(`dbsp.step`) ends the step when a node has noted rows.
+the value becomes null, where the column allows that (else as `dead-letter`). `stop` is as `dead-letter` here: all
+workers together end the step when rows were noted (`dbsp.verdict`).
 """
 
 from __future__ import annotations

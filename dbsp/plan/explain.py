@@ -30,7 +30,8 @@ def explain(plan: Plan) -> str:
     head = f"segments={plan.segments} exchanges={len(plan.exchanges)} traces={len(plan.all_traces())}"
     lines = [f"plan {plan.circuit.name}: {head}"]
     for segment in range(plan.segments):
-        lines.append(f"segment {segment}")
+        judges = "" if plan.segment(segment) else ": rows that failed before it end the step"
+        lines.append(f"segment {segment}{judges}")
         for node in plan.segment(segment):
             lines.extend(f"  {line}" for line in _node(plan, node))
         for loop in plan.loops_after(segment):

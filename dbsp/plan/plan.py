@@ -120,7 +120,10 @@ class ViewSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A circuit made runnable; `nodes` is in topological order, `segments` = deepest exchange + 2 (1 without exchange)."""
+    """A circuit made runnable; `nodes` is in topological order, `segments` = deepest exchange + 2 (1 without exchange).
+
+    Under the error policy `stop` there may be one more, without nodes: see `dbsp.verdict`.
+    """
 
     circuit: Circuit
     nodes: tuple[PlanNode, ...]

@@ -20,6 +20,8 @@ from dbsp.circuit.fingerprint import fingerprint
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.nodes import Circuit, Node
 from dbsp.operators.operator import AsKept
+from dbsp.operators.receive import Receive
+from dbsp.operators.source import Source
 from dbsp.plan.appending import appending
 from dbsp.plan.builder import Builder
 from dbsp.plan.plan import Plan, ViewSpec
@@ -65,10 +67,21 @@ def plan(circuit: Circuit) -> Plan:
         exchanges=tuple(builder.exchanges),
         views=views,
         tables=circuit.tables,
-        segments=max((exchange.depth + 2 for exchange in builder.exchanges), default=1),
+        segments=_segments(builder, circuit.error_policy),
         fingerprint=fingerprint(circuit),
         loops=tuple(builder.loops),
     )
+
+
+def _segments(builder: Builder, error_policy: str) -> int:
+    """As many as the deepest exchange asks for.
+
+    Under `stop` there is one more behind the last one in which rows may fail: it begins when all workers know what failed.
+    """
+    count = max((exchange.depth + 2 for exchange in builder.exchanges), default=1)
+    last = [node for node in builder.nodes if node.segment == count - 1]
+    fails = error_policy == "stop" and not all(isinstance(node.operator, Receive | Source) for node in last)
+    return count + fails
 
 
 def _planned(roots: Sequence[Node], planning: Planning) -> Planning:

@@ -20,14 +20,13 @@ import pyarrow as pa
 
 from dbsp.distribute.keys import Keys
 from dbsp.distribute.strategies import joint
-from dbsp.errors import DataError, RowsError
+from dbsp.errors import DataError
 from dbsp.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime import ahead, loops, migrating, tasks
 from dbsp.runtime.copying import Copier, WarmRound
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
-from dbsp.skips import merged
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import concat, consolidate
 
@@ -141,17 +140,8 @@ class InProcessRuntime:
         return results, turn
 
     def _on_all(self, layout: Layout, run: Callable[[int], Sent]) -> dict[int, Sent]:
-        """One segment on every worker; rows that fail on some are named together, after all have run."""
-        results: dict[int, Sent] = {}
-        failed: list[RowsError] = []
-        for worker in layout.workers:
-            try:
-                results[worker] = run(worker)
-            except RowsError as error:
-                failed.append(error)
-        if failed:
-            raise merged(failed)
-        return results
+        """One segment on every worker."""
+        return {worker: run(worker) for worker in layout.workers}
 
     def _deliver(self, results: Mapping[int, Sent], layout: Layout) -> dict[int, list[Parcel]]:
         """Sort the parcels by destination."""

@@ -17,18 +17,19 @@ from typing import TypeVar
 
 import numpy as np
 
-from dbsp.errors import CapacityError, InternalError, RowsError
+from dbsp.errors import CapacityError, InternalError
 from dbsp.exchange import Address, Carried, Parcel, Slot, check_arrival, gather, split
 from dbsp.operators.rounds.rounds import rounds_of
 from dbsp.plan.plan import LoopSpec, Plan
 from dbsp.runtime.moved import moved_over
-from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of
+from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of, without_round
 from dbsp.runtime.tasks import StepOrder, Work
 from dbsp.skips import skipped_nodes
 from dbsp.step import Arrived, SegmentResult, run_segment
 from dbsp.store import StepTransaction, TraceSpec
 from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine
+from dbsp.verdict import FailedRow, judge
 from dbsp.zset.batch import Batch, concat, merge
 
 NOTHING = -1
@@ -97,7 +98,10 @@ def run_loop_segment(
     check_arrival(parcels, _address(work, order, place.depth, place.turn, worker, worker), order.layout)
     carried = next(p.carried for p in parcels if p.address.source == worker and p.carried is not None)
     parked: Parked = dict(carried.parked)
+    failed = next(p.failed for p in parcels if p.address.source == worker)
     if place.turn == 0:
+        judge(row for parcel in parcels for row in parcel.failed)
+        failed = ()
         held = gather(parcels, plan, place.depth)
         parked.update({(HELD, number, 0): batch for number, batch in held.items() if len(batch)})
     arrived = _arrived(loop, place, parcels, parked)
@@ -111,7 +115,8 @@ def run_loop_segment(
         returned = _park(loop, place, result, parked)
         seconds = time.perf_counter() - started
         total = _figures(loop, replace(carried, parked=parked), result, seconds)
-        return [send(p) for p in _parcels(work, order, place, worker, result, returned, total)]
+        failed += tuple(replace(row, node=loop.place, payload=without_round(row.payload)) for row in result.failed)
+        return [send(p) for p in _parcels(work, order, place, worker, result, returned, total, failed=failed)]
 
 
 def _arrived(loop: LoopSpec, place: LoopPlace, parcels: Sequence[Parcel], parked: Parked) -> Arrived:
@@ -146,18 +151,15 @@ def _run(order: StepOrder, loop: LoopSpec, place: LoopPlace, arrived: Arrived, t
     skipped: frozenset[int] = frozenset()
     if loop.place in skipped_nodes(order.record.commands):
         skipped = frozenset(node.id for node in loop.body.nodes)
-    try:
-        return run_segment(
-            loop.body,
-            place.segment,
-            step=order.record.step,
-            moment=order.record.moment,
-            arrived=arrived,
-            transaction=turn,
-            skipped=skipped,
-        )
-    except RowsError as error:
-        raise RowsError(error.message, error.hint, loop.place, error.name, error.count, error.rows) from error
+    return run_segment(
+        loop.body,
+        place.segment,
+        step=order.record.step,
+        moment=order.record.moment,
+        arrived=arrived,
+        transaction=turn,
+        skipped=skipped,
+    )
 
 
 @dataclass(slots=True)
@@ -246,8 +248,13 @@ def _parcels(
     result: SegmentResult,
     returned: Mapping[int, Batch],
     carried: Carried,
+    *,
+    failed: tuple[FailedRow, ...],
 ) -> list[Parcel]:
-    """One parcel per worker: rows inside the body, or at its end rows for the next round."""
+    """One parcel per worker: rows inside the body, or at its end rows for the next round.
+
+    What failed in any turn so far goes with each: a row that fails in one round and is gone in another is judged behind the loop.
+    """
     loop = work.plan.loops[place.loop]
     sent = {**result.sent, **returned}
     last = ends_round(work.plan, place)
@@ -264,6 +271,7 @@ def _parcels(
             batches={number: share[slot] for number, share in shares.items() if len(share[slot])},
             carried=carried if destination == worker else None,
             least=min(rounds, default=NOTHING),
+            failed=failed,
         )
         for slot, destination in enumerate(order.layout.workers)
     ]

@@ -66,14 +66,14 @@ def _netted(letters: Sequence[DeadLetter]) -> tuple[DeadLetter, ...]:
     """Rows of a loop that failed, added up over the rounds; all others as they are."""
     sums: Counter[DeadLetter] = Counter()
     for letter in letters:
-        plain = replace(letter, payload=_without_round(letter.payload), weight=0)
+        plain = replace(letter, payload=without_round(letter.payload), weight=0)
         sums[plain] += letter.weight
     if all(f'"{ROUND}"' not in letter.payload for letter in letters):
         return tuple(letters)
     return tuple(replace(letter, weight=weight) for letter, weight in sums.items() if weight)
 
 
-def _without_round(payload: str) -> str:
+def without_round(payload: str) -> str:
     """A row's text without its round."""
     if f'"{ROUND}"' not in payload:
         return payload

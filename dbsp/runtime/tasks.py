@@ -34,6 +34,7 @@ from dbsp.step import Arrived, SegmentResult, run_segment
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 from dbsp.timing import LATE
 from dbsp.trace.redistribute import WarmReport, redistribute, warm_up
+from dbsp.verdict import judge
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.schema import Schema
 
@@ -104,9 +105,13 @@ def run_later_segment(
     send: Callable[[Parcel], Sent],
     turn: int = 0,
 ) -> list[Sent] | WorkerReport:
-    """Segment s > 0: check what arrived, run up to the next exchange or to the end; `turn` counts the loops' tasks before it."""
+    """Segment s > 0: check what arrived, run up to the next exchange or to the end; `turn` counts the loops' tasks before it.
+
+    **Errors** `RowsError` if rows failed before it, under the error policy `stop`.
+    """
     expected = replace(_address(work, order, segment - 1, worker, worker), round=turn)
     check_arrival(parcels, expected, order.layout)
+    judge(row for parcel in parcels for row in parcel.failed)
     carried = next(p.carried for p in parcels if p.address.source == worker and p.carried is not None)
     if turn == 0:
         exchanges = gather(parcels, work.plan, segment - 1)
@@ -175,6 +180,7 @@ def _parcels(
             batches={number: share[slot] for number, share in shares.items() if len(share[slot])},
             carried=carried if destination == worker else None,
             least=0 if works else -1,
+            failed=result.failed,
         )
         for slot, destination in enumerate(order.layout.workers)
     ]

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -20,9 +20,7 @@ import pytest
 
 import dbsp
 from dbsp import col
-from dbsp.operators.operator import StepContext
 from dbsp.plan.planner import plan
-from dbsp.step import _stop
 
 BIG = 2**63 - 1
 COLUMNS = {"id": dbsp.INT64, "k": dbsp.STRING, "x": dbsp.INT64, "f": dbsp.FLOAT64, "s": dbsp.STRING,
@@ -331,15 +329,47 @@ def test_a_row_that_fails_in_a_loop_is_noted_alike_and_leaves_nothing() -> None:
     assert over_steps(found[0][0]) == over_steps(found[1][0])
 
 
-@pytest.mark.parametrize(("went", "stops"), [(-2, False), (-1, False), (0, True)])
-def test_stop_is_for_rows_whose_weights_add_up_to_more_than_none(went: int, stops: bool) -> None:
-    """A join's change is loose: the deletion of a pair that was skipped holds it with both signs."""
-    node = next(iter(plan(dbsp.circuit("c", {"v": t.select("id", v=12 // col("x"))})).nodes))
-    context = StepContext(step=0, clock_us=0, error_policy="stop", signals=[])
-    context.fail("row", "reason", 1)
-    context.fail("row", "reason", went)
-    if stops:
-        with pytest.raises(dbsp.errors.RowsError, match="a row failed"):
-            _stop(node, context)
-    else:
-        _stop(node, context)
+def passed(view: Any, workers: int, came: list[Row], went: list[Row]) -> tuple[bool, Any]:
+    """Rows that come through one partition and go through the other in one step, under `stop`: whether it ran, and the view."""
+    with run_of(view, workers, "stop") as run:
+        run.push("t", [row(7, x=-1)])
+        run.step()
+        run.push("t", came, partition=0)
+        run.delete("t", went, partition=1)
+        try:
+            run.step()
+        except dbsp.errors.RowsError as error:
+            return False, (error.message, error.rows, shown(run))
+        return True, shown(run)
+
+
+HALVES = t.select("k", half=12 // col("x"))
+PLACES: dict[str, Callable[[], Any]] = {
+    "rows as they are read": lambda: HALVES,
+    "behind an exchange, without its key": lambda: t.group_by("id").aggregate(x=dbsp.min("x")).select(v=12 // col("x")),
+    "a join's rows": lambda: t.join(t.select("id", y="x"), on="id").select(v=12 // col("y")),
+    "in a recursion": lambda: dbsp.recursive(
+        t.select("x"), lambda r: r.filter(12 // col("x") > 0).select(x=col("x") - 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_stop_judges_rows_over_all_workers(name: str) -> None:
+    """What comes and goes in one step is no reason to stop, wherever it is read; a row too many is, with the same words."""
+    bad, other = row(0, x=0), row(1, x=0)
+    assert len({repr(passed(PLACES[name](), workers, [bad], [bad])) for workers in (1, 2, 3, 5)}) == 1
+    assert passed(PLACES[name](), 2, [bad], [bad])[0]
+    stopped = [passed(PLACES[name](), workers, [bad, other], [bad]) for workers in (1, 2, 3, 5)]
+    assert not stopped[0][0]
+    assert len(set(map(repr, stopped))) == 1
+
+
+def test_nothing_is_written_of_a_step_that_is_refused_in_its_last_segment() -> None:
+    """All workers know what failed before any of them writes."""
+    circuit = dbsp.circuit("c", {"v": HALVES, "n": t.group_by("k").aggregate(n=dbsp.sum("x"))}, error_policy="stop")
+    for materialize in (True, False):
+        made = plan(replace(circuit, materialized=circuit.materialized if materialize else frozenset()))
+        last = [node for node in made.nodes if node.segment == made.segments - 1]
+        assert not last
+        assert plan(replace(circuit, error_policy="null")).segments == made.segments - 1

@@ -9,7 +9,7 @@ import pytest
 
 import dbsp
 from dbsp.circuit.nodes import Circuit
-from dbsp.errors import CapacityError
+from dbsp.errors import CapacityError, RowsError
 from tests.spark.pipelines import PARTITIONS, MakeRuntime, Open, Pipeline
 from tests.spark.wrapped_sites import LateKillingSite
 
@@ -88,3 +88,31 @@ def test_a_python_worker_killed_between_rounds_changes_nothing(
     assert mark.exists()
     assert other.outputs() == one.outputs()
     assert other.views() == one.views()
+
+
+def inverses_circuit() -> Circuit:
+    """Rows may fail as they are read, in a recursion, and in the last segment that has operators."""
+    table = dbsp.table("t", {"k": dbsp.INT64, "x": dbsp.INT64})
+    down = dbsp.recursive(table.select("x"), lambda r: r.filter(12 // dbsp.col("x") > 0).select(x=dbsp.col("x") - 1))
+    halves = table.select("k", half=12 // dbsp.col("x"))
+    sums = table.group_by("k").aggregate(x=dbsp.sum("x"))
+    views = {"halves": halves, "down": down, "sums": sums}
+    return dbsp.circuit("inverses", views, materialize=False, error_policy="stop")
+
+
+def test_stop_judges_rows_over_all_workers_on_spark_too(on_spark: MakeRuntime, opened: Open, tmp_path: Path) -> None:
+    """A row that comes through one worker and goes through the other passes; one too many is refused with the same words."""
+    one = opened(tmp_path / "d", circuit=inverses_circuit())
+    other = opened(tmp_path / "e", on_spark, circuit=inverses_circuit())
+    said = []
+    for pipeline in (one, other):
+        pipeline.push("t", [(1, 0), (2, -3)], partition=0)
+        pipeline.push("t", [(1, 0)], operation=1, partition=1)
+        pipeline.run_step()
+        pipeline.push("t", [(1, 0), (2, 0)], partition=0)
+        pipeline.push("t", [(1, 0)], operation=1, partition=1)
+        with pytest.raises(RowsError) as caught:
+            pipeline.run_step()
+        said.append((caught.value.message, caught.value.rows, caught.value.node))
+    assert said[0] == said[1]
+    assert [sum(map(len, each.outputs()["halves"].values())) for each in (one, other)] == [1, 1]

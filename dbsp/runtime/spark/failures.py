@@ -23,7 +23,6 @@ from dbsp.errors import (
     RowsError,
     UnavailableError,
 )
-from dbsp.skips import merged
 
 MARK = b"DBSPFAIL"
 _KINDS: dict[str, type[DbspError]] = {
@@ -62,8 +61,8 @@ class Failure:
     def error(self) -> DbspError:
         """The error again, of its own class, naming the worker."""
         message = self.message if "worker=" in self.message else f"{self.message} worker={self.worker}"
-        if self.code == RowsError.code:
-            return RowsError(message, self.hint, self.node, self.name, self.count, self.rows)
+        if self.code == RowsError.code:  # all workers say the same
+            return RowsError(self.message, self.hint, self.node, self.name, self.count, self.rows)
         return _KINDS.get(self.code, InternalError)(message, self.hint)
 
 
@@ -92,14 +91,11 @@ def failure_from(block: bytes) -> Failure:
 def worst(failures: Sequence[Failure]) -> Failure:
     """The one to raise: a fenced worker first (the caller must stop), else the first reported that is no row's fault.
 
-    If rows failed and nothing else, those of all workers together; a failure that came by several ways counts once.
+    If rows failed and nothing else, any worker's: all have judged the same.
     """
     known = sorted(set(failures), key=lambda failure: (failure.worker, failure.message))
     others = [failure for failure in known if failure.code != RowsError.code]
-    if others:
-        return min(others, key=lambda failure: failure.code != FencedError.code)
-    errors = [error for failure in known if isinstance(error := failure.error(), RowsError)]
-    return failure_of(merged(errors), known[0].worker)
+    return min(others or known, key=lambda failure: failure.code != FencedError.code)
 
 
 def jvm_lost(what: str) -> UnavailableError:
