@@ -19,6 +19,7 @@ from dbsp.aggregates.logic import Bit, Bool
 from dbsp.aggregates.positions import ArgExtreme, Extreme, FirstInOrder
 from dbsp.aggregates.quantiles import Quantile
 from dbsp.aggregates.sums import Avg, Sum
+from dbsp.aggregates.unique import Unique
 from dbsp.aggregates.user import FoldRows
 from dbsp.aggregates.variances import Variance
 from dbsp.circuit.source_lines import located, user_line
@@ -413,6 +414,8 @@ def aggregate_name(value: Any) -> str:
             return "max" if greatest else "min"
         case CountDistinct():
             return "count_distinct"
+        case Unique():
+            return value.kind.sql(("…",))
     return value.kind.sql(("…",) * len(value.arguments)).partition("(")[0]
 
 

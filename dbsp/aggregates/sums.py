@@ -10,6 +10,7 @@ import pyarrow as pa
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.counts import values_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
+from dbsp.aggregates.unique import Unique
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_number
@@ -99,9 +100,12 @@ def scale_of(type_: pa.DataType) -> int:
     return type_.scale if is_decimal(type_) else 0
 
 
-def sum(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.sum)
+def sum(argument: str | Expr, *, distinct: bool = False) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.sum)
     """Sum of the values: int64 of integers, float64 of floats, decimal(38, s) of decimals, a duration of durations;
-    null if there is none.
+    null if there is none. With `distinct` equal values count once.
+
+    **State** a few numbers per group; with `distinct` also its different values. **Cost** constant per row, with `distinct` a
+    look-up per changed value.
 
     **Errors** a sum that does not fit its type fails the group's row by the error policy.
 
@@ -117,12 +121,23 @@ def sum(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as d
     ...     print(run.step()["totals"].to_rows())
     [(('a', 12), 1)]
     [(('a', 12), -1), (('a', 5), 1)]
+
+    >>> once = t.group_by("k").aggregate(x=dbsp.sum("x", distinct=True), n=dbsp.count())
+    >>> with dbsp.open(dbsp.circuit("demo", {"once": once})) as run:
+    ...     run.push("t", [{"k": "a", "x": 5}, {"k": "a", "x": 5}, {"k": "a", "x": 7}])
+    ...     print(run.step()["once"].to_rows())
+    ...     run.delete("t", [{"k": "a", "x": 5}])
+    ...     print(run.step()["once"].to_rows())
+    [(('a', 12, 3), 1)]
+    [(('a', 12, 2), 1), (('a', 12, 3), -1)]
     """
-    return Aggregate(Sum(), (argument_of(argument),))
+    return Aggregate(Unique(Sum()) if distinct else Sum(), (argument_of(argument),))
 
 
-def avg(argument: str | Expr) -> Aggregate:
+def avg(argument: str | Expr, *, distinct: bool = False) -> Aggregate:
     """Mean of the values as float64, of durations the nearest duration, halves away from zero; null if there is none.
+
+    With `distinct` equal values count once; **State** and **Cost** are those of `sum`.
 
     **Example**
 
@@ -137,4 +152,4 @@ def avg(argument: str | Expr) -> Aggregate:
     ...     print([str(took) for (shop, took), weight in run.view("usual").to_rows()])
     ['0:01:30']
     """
-    return Aggregate(Avg(), (argument_of(argument),))
+    return Aggregate(Unique(Avg()) if distinct else Avg(), (argument_of(argument),))

@@ -58,9 +58,7 @@ SAME = (
 
 _DESCENDING = 'write by=dbsp.desc("x") for a descending order'
 _TIES = 'write .window(order_by=dbsp.desc("x")).with_columns(r=dbsp.rank()).filter(dbsp.col("r") <= 3) for ties too'
-_DISTINCT = (
-    "make the rows distinct first: .select(…).distinct().group_by(…); string_agg and array_agg take distinct=True"
-)
+_DISTINCT = "make the rows distinct first: .select(…).distinct().group_by(…); sum, avg, string_agg, array_agg take distinct=True"
 _ONE_ROW = 'write .distinct() for different rows, .limit(1, by="at", partition_by="k") for one row per key'
 _PLACED = 'the window says it: .window(partition_by="k", order_by="x").with_columns(n=dbsp.row_number())'
 _ROLLED = (

@@ -418,7 +418,7 @@ s = dbsp.table("s", {"s": dbsp.STRING, "c": dbsp.STRING, "l": dbsp.list_of(dbsp.
         (lambda: dbsp.when(t["x"] > 1, 2, 3), "write dbsp.when(condition, value).otherwise(other)"),
         (lambda: dbsp.count("x", distinct=True), 'write dbsp.count_distinct("x")'),
         (lambda: dbsp.sum("x", where=t["x"] > 1), 'write dbsp.sum("x").where(condition)'),
-        (lambda: dbsp.sum("x", distinct=True), "make the rows distinct first"),
+        (lambda: dbsp.stddev("x", distinct=True), "make the rows distinct first"),
         (lambda: dbsp.string_agg("x", order_by="at", distinct=True), "leave order_by out, or give the argument itself"),
         (lambda: t.top_k(3, by="x", ties=True), ".with_columns(r=dbsp.rank())"),
         (lambda: t.filter(dbsp.row_number() == 1), "Python answered a comparison itself"),

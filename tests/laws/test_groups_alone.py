@@ -29,7 +29,7 @@ ALONE = [
         for table in ("t", "u")
         for make in (groups.whole, groups.logical, groups.arg_extremes, groups.first_last, groups.middles, groups.modes,
                      groups.joined_texts, groups.different_texts, groups.pivoted, groups.grouped, groups.extremes,
-                     groups.distinct_filtered)
+                     groups.distinct_filtered, groups.sums_of_different)
     ),
 ]  # fmt: skip
 

@@ -265,6 +265,24 @@ def distinct_filtered(r: Relation) -> Relation:
     )
 
 
+def sums_of_different(r: Relation) -> Relation:
+    """Sums and means to which equal values are one, beside one to which they are not."""
+    stream = r.stream.group_by("b").aggregate(
+        s=dbsp.sum("a", distinct=True),
+        low=dbsp.sum("a", distinct=True).where(dbsp.col("f") < 1),
+        n=dbsp.count(),
+        f=dbsp.avg("f", distinct=True),
+        m=dbsp.sum("f", distinct=True),
+    )
+    number = dbsp.coalesce(dbsp.col("s"), dbsp.lit(7)) + dbsp.coalesce(dbsp.col("low"), dbsp.lit(9)) + dbsp.col("n")
+    return Relation(
+        stream.select("b", a=number, f=dbsp.col("f") + dbsp.col("m")),
+        "select b, (coalesce(sum(distinct a), 7) + coalesce(sum(distinct a) filter (where f < 1), 9) + count(*))::bigint as a,"
+        f" avg(distinct f) + sum(distinct f) as f from ({r.sql}) group by b",
+        (*r.operators, "sum of different"),
+    )
+
+
 def squares(rows: pa.Table) -> list[Any]:
     values = rows["a"].fill_null(0).to_numpy() % 1000
     return [values * values, np.asarray(rows["a"].is_valid()).astype(np.int64)]
@@ -318,6 +336,7 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(having, inner, st.integers(0, 2)),
         st.builds(pivoted, inner),
         st.builds(distinct_filtered, inner),
+        st.builds(sums_of_different, inner),
     ]
     return [
         st.builds(grouped, inner),

@@ -1,0 +1,37 @@
+"""Aggregates over different values: SQL's `sum(distinct x)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dbsp.aggregates.kind import AggregateCall, Argument, Asked, Kind
+from dbsp.operators.groups.row_form import value_name
+from dbsp.operators.groups.unique_part import UniquePart
+from dbsp.zset.schema import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """A kind that leaves nulls out, over the different values of its argument."""
+
+    of: Kind
+    keeps_nulls = False
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
+        """As that of the kind."""
+        return self.of.result(name, arguments)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """A part that knows the different values, around the one that the kind asks for."""
+        values = asked.row_form(call, present=True)
+        inner = Asked(keys=asked.keys, rows=values.schema, result=asked.result)
+        columns = tuple(map(value_name, call.columns))
+        self.of.add(replace(call, kind=self.of, columns=columns, where=None), inner)
+        linear, others = inner.parts()
+        asked.part(UniquePart(values=values, of=others[0] if others else linear))
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        function, bracket, rest = self.of.sql(arguments).partition("(")
+        return f"{function}{bracket}distinct {rest}"

@@ -1,0 +1,63 @@
+"""An aggregate over the different values of a group: a sum or a mean to which equal values are one.
+
+**Law** the aggregate over distinct: a value enters when its weight becomes positive and leaves when it no longer is; what
+entered and left is a change of rows like any other, and another part makes the aggregate of it.
+
+**State** per group the different values with their weights, and what that part keeps. **Cost** a look-up per changed value,
+and that part's for the values that entered or left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dbsp.operators.groups.linear_part import checked_sum
+from dbsp.operators.groups.part import Part, PartState, Values
+from dbsp.operators.groups.row_form import RowForm
+from dbsp.operators.operator import State
+from dbsp.zset.batch import Batch, arrange
+from dbsp.zset.schema import Arrangement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniquePart:
+    """`of` over the rows of `values`, each of them once; it reads these rows and no others."""
+
+    values: RowForm
+    of: Part
+
+    def __str__(self) -> str:
+        """The aggregate."""
+        return f"{self.of} of different {self.values}"
+
+    def form(self) -> RowForm:
+        """Keys and value."""
+        return self.values
+
+    def names(self) -> tuple[str, ...]:
+        """Those of the other part."""
+        return self.of.names()
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The values of each group; then what the other part keeps."""
+        return self.values.arrangement(), *self.of.arrangements()
+
+    def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
+        """What the other part gives for the values that entered and left."""
+        entered = delta
+        if len(delta):
+            weight = state.spine(0).sums(delta)
+            change = (checked_sum(weight, delta.weights) > 0).astype(np.int64) - (weight > 0)
+            state.append(0, delta)
+            entered = delta.loose().with_weights(change).filter(change[:, 0] != 0)
+        old, new = self.of.step(PartState(state, 1), groups, self._formed(entered))
+        return replace(old, alive=None), replace(new, alive=None)
+
+    def _formed(self, rows: Batch) -> Batch:
+        """The rows as the other part wants them."""
+        arrangement = self.of.arrangements()[0]
+        if len(rows) == 0:
+            return arrange(Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+        return arrange(self.of.form().of(rows), arrangement)
