@@ -29,6 +29,7 @@ import pyarrow as pa
 from dbsp.errors import CircuitError, InternalError
 from dbsp.expr.names import missing_column
 from dbsp.expr.type_names import type_name
+from dbsp.zset.calendar import check_days
 from dbsp.zset.schema import DATE, DURATION, TIME, TIMESTAMP, TIMESTAMP_UTC, Schema
 
 Datum = Any  # pa.Array | pa.Scalar; pyarrow has no type stubs
@@ -251,7 +252,7 @@ class Call:
             return self.function.lazy(self, rows)
 
     def compute(self, data: list[Datum]) -> Datum:
-        """The function over these values of the arguments, as the type that it promises."""
+        """The function over these values of the arguments, as the type that it promises, all days of the calendar."""
         constant = all(isinstance(datum, pa.Scalar) for datum in data)
         if constant:
             data = [broadcast(datum, 1) for datum in data]
@@ -259,6 +260,7 @@ class Call:
         promised = self.function.result(*(datum.type for datum in data), *self.options)
         if values.type != promised:
             values = values.cast(promised)
+        check_days(values)
         return values[0] if constant else values
 
     def evaluate(self, rows: Rows) -> pa.Array:

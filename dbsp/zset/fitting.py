@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbsp.zset.calendar import check_days
 from dbsp.zset.schema import is_list, is_struct
 
 _DIGITS = 38
@@ -36,12 +37,13 @@ def array_of(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
 def cast_to(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """The column in another type; fields of structs are found by name, and those that are missing are null.
 
-    **Errors** those of Arrow's cast; `ArrowInvalid` for a field that the type does not have.
+    **Errors** those of Arrow's cast; `ArrowInvalid` for a field that the type does not have, and for days of no calendar.
     """
-    if array.type == type_:
-        return array
-    _check_type(array.type, type_)
-    return to_decimal(array, type_) if pa.types.is_decimal128(type_) else array.cast(type_)
+    if array.type != type_:
+        _check_type(array.type, type_)
+        array = to_decimal(array, type_) if pa.types.is_decimal128(type_) else array.cast(type_)
+    check_days(array)
+    return array
 
 
 def to_decimal(array: Any, type_: pa.DataType) -> Any:

@@ -23,6 +23,7 @@ from dbsp.io.formats.wire import to_json_text
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
+from dbsp.zset.calendar import OUTSIDE, counts_days, outside
 from dbsp.zset.schema import BINARY, STRING, Column, is_list, is_struct
 
 OPERATION = "__op"
@@ -69,6 +70,8 @@ def push_of(found: pa.Table, table: Table, reasons: Mapping[int, str] = MappingP
     for column, array in zip(table.schema, columns, strict=True):
         for row in np.flatnonzero(_forbidden_null(array, column, operations, table)):
             reasons.setdefault(int(row), f"column {column.name}: missing or null")
+        for row in np.flatnonzero(outside(array)) if counts_days(array.type) else ():
+            reasons.setdefault(int(row), f"column {column.name}: {OUTSIDE}")
     batch = loose_batch(table.schema, columns)
     if not reasons:
         return Push(batch=batch, operations=operations)

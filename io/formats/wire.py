@@ -29,10 +29,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import InternalError
+from dbsp.zset.calendar import check_days
 from dbsp.zset.schema import BINARY, DATE, DURATION, FLOAT32, FLOAT64, INT64, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC
 
-_FIRST_DAY = -719_162
-_DAY_US = 86_400_000_000
 _AS_TEXT = frozenset([STRING, BINARY, DATE, TIME, TIMESTAMP, TIMESTAMP_UTC])
 _HEX = "^([0-9a-fA-F]{2})*$"
 
@@ -87,11 +86,9 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 
 
 def _checked(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Parsed dates or timestamps, none before year 1."""
+    """Parsed dates or timestamps of the calendar."""
     array = text.cast(type_)
-    least = pc.min(array.cast(pa.int32() if type_ == DATE else INT64)).as_py()
-    if least is not None and least < (_FIRST_DAY if type_ == DATE else _FIRST_DAY * _DAY_US):
-        raise pa.ArrowInvalid("the year is out of range")
+    check_days(array)
     return array
 
 

@@ -45,6 +45,19 @@ def test_rows_that_do_not_fit(rows: Any, message: str) -> None:
         assert run.view("v").to_pylist() == [{"id": 1, "paid": Decimal("1.50")}, {"id": 2, "paid": None}]
 
 
+def test_a_day_of_no_calendar_is_refused() -> None:
+    """Nobody could read it again: a dead letter, a view, a query."""
+    table = dbsp.table("t", {"day": dbsp.DATE, "times": dbsp.list_of(dbsp.TIMESTAMP)})
+    far = pa.array([4_000_000], pa.int32()).cast(pa.date32()), pa.array([[2**62]], pa.list_(pa.int64()))
+    with dbsp.open(dbsp.circuit("c", {"v": table})) as run:
+        for column, values in (("day", far[0]), ("times", far[1].cast(pa.list_(pa.timestamp("us"))))):
+            with pytest.raises(CircuitError, match=f"column={column}.*outside of the years 1 to 9999"):
+                run.push("t", pa.table({column: values}))
+        run.push("t", [{"day": dt.date.max, "times": [dt.datetime.max, dt.datetime.min, None]}])
+        run.step()
+        assert run.view("v").to_pylist() == [{"day": dt.date.max, "times": [dt.datetime.max, dt.datetime.min, None]}]
+
+
 TIMES = {
     "day": dbsp.DATE,
     "at": dbsp.TIMESTAMP,

@@ -347,6 +347,22 @@ def test_arrow_in() -> None:
         assert (len(push.batch), len(push.bad)) == (0, 1), data
 
 
+def test_a_day_of_no_calendar_makes_its_row_bad() -> None:
+    """As in JSON, which has no text for it; a struct or list with one inside, too."""
+    table = dbsp.table(
+        "t", {"id": dbsp.INT64, "day": dbsp.DATE, "part": dbsp.struct_of({"times": dbsp.list_of(dbsp.TIMESTAMP)})}
+    )
+    days = pa.array([0, 4_000_000, None, -800_000, 2_932_896], pa.int32()).cast(pa.date32())
+    times = pa.array([[1, None], None, [2, 2**62], [], None]).cast(pa.list_(pa.timestamp("us")))
+    parts = pa.StructArray.from_arrays([times], ["times"])
+    push = decode_arrow(stream(pa.table({"id": range(5), "day": days, "part": parts})), table.node)
+    assert push.batch.column("id").to_pylist() == [0, 4]
+    outside = "a day outside of the years 1 to 9999"
+    assert [(bad.index, bad.reason) for bad in push.bad] == [
+        (1, f"column day: {outside}"), (2, f"column part: {outside}"), (3, f"column day: {outside}")
+    ]  # fmt: skip
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_damaged_arrow_does_not_crash(data: st.DataObject) -> None:

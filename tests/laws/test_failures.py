@@ -52,6 +52,18 @@ def batch_inverses(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([rows["id"], pc.divide(12, rows["x"])], names=["id", "v"])
 
 
+LAST_SECOND = 253_402_300_799
+
+
+def moments(stream: Any) -> Any:
+    return stream.with_columns(at=dbsp.from_epoch(col("x"), "second"))
+
+
+def with_x(name: str) -> dbsp.Expr:
+    """A column, made so that x is read too, and shown where the row fails."""
+    return dbsp.when(col("x").is_null(), None).otherwise(col(name))
+
+
 USER = {"id": dbsp.INT64, "v": dbsp.INT64}
 
 
@@ -104,6 +116,22 @@ CASES: dict[str, Case] = {
     "strptime": Case(
         view=value(col("s").strptime("%Y-%m-%d")), column="s", good=("2026-01-02",), bad=("2026-13-02", "x"),
         says=lambda s: datetime.datetime.strptime(s, "%Y-%m-%d").replace(tzinfo=None),
+    ),
+    "day of no calendar": Case(
+        view=value(dbsp.lit(datetime.datetime(2024, 1, 1)) + col("x") * dbsp.days(1)), column="x", good=(3, -3),
+        bad=(3_000_000, -739_000), says=lambda x: datetime.datetime(2024, 1, 1) + datetime.timedelta(x),
+    ),
+    "month of no calendar": Case(
+        view=value(dbsp.lit(datetime.date(2024, 1, 31)).add_months(col("x"))), column="x", good=(1,), bad=(100_000, -25_000),
+        says=lambda x: datetime.date(2024, 1 + x, 29),
+    ),
+    "hop": Case(
+        view=lambda s: moments(s).hop("at", dbsp.days(2), dbsp.days(2)).select("id", v=with_x("window_end")), column="x",
+        good=(5, 200_000), bad=(LAST_SECOND,), says=lambda x: datetime.datetime(1970, 1, 3 if x == 5 else 5),
+    ),
+    "session": Case(
+        view=lambda s: moments(s).session("at", dbsp.days(2), "id").select("id", v=with_x("window_end")), column="x",
+        good=(5,), bad=(LAST_SECOND,), says=lambda x: datetime.datetime(1970, 1, 3, second=x),
     ),
     "filter": Case(
         view=lambda s: s.filter(12 // col("x") > 2).select("id", v="x"), column="x", good=(3, 4), bad=(0,),

@@ -21,6 +21,7 @@ from dbsp.expr.dates import BUCKET
 from dbsp.expr.expression import Call, ColumnRef, Literal
 from dbsp.horizon import Horizon, bound_of
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.time.far import windowed
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import DURATION, INT64, Schema
 
@@ -55,13 +56,15 @@ class Hop(Operator):
         return {**inputs[0], **{name: bound for name, bound in made.items() if bound is not None}}
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows, each as often as it has windows."""
+        """The rows, each as often as it has windows; one of whose windows reach beyond the calendar fails."""
         (batch,) = inputs
         if len(batch) == 0:
             return Batch.empty(self.schema)
-        times = batch.column(self.time)
-        at = np.asarray(times.cast(INT64).fill_null(0)) - self.offset_us
-        valid = np.asarray(pc.is_valid(times))
+        at, valid = self._moments(batch)
+        first, last = ((at - self.size_us) // self.slide_us + 1) * self.slide_us, at // self.slide_us * self.slide_us
+        ends = first + self.offset_us, last + self.offset_us + self.size_us
+        batch, valid = windowed(context, batch, valid, *ends, nulls=self.schema[self.end].nullable)
+        at, _ = self._moments(batch)
         last = at // self.slide_us
         count = np.where(valid, last - (at - self.size_us) // self.slide_us, 1)
         row = np.repeat(np.arange(len(batch)), count)
@@ -70,6 +73,11 @@ class Hop(Operator):
         taken = batch.take(row)
         kept = (self._times(column, start, valid[row]) for column in (self.start, self.end))
         return Batch(schema=self.schema, columns=(*taken.columns, *kept), weights=taken.weights)
+
+    def _moments(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """The times in microseconds past the offset, and where there are some."""
+        times = batch.column(self.time)
+        return np.asarray(times.cast(INT64).fill_null(0)) - self.offset_us, np.asarray(pc.is_valid(times))
 
     def _times(self, name: str, start: np.ndarray, valid: np.ndarray) -> pa.Array:
         """A column of window bounds."""

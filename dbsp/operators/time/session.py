@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from dbsp.horizon import Bound, Horizon
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.slots import code, value_of, whole
+from dbsp.operators.time.far import windowed
 from dbsp.trace.floor import above
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat, keys_of
@@ -86,14 +87,15 @@ class Session(Operator):
         """Sessions that ended below the waterline are closed."""
         return (next(iter(self.horizon(inputs).items()), None),)
 
-    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows whose session changed.
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
+        """The rows whose session changed; one whose session would reach beyond the calendar by itself fails.
 
         A row is stored with its session's end, so a session that grew leaves rows with ends below the waterline, and what
         retracts them: they are passed over, because merges drop one without the other.
         """
         (batch,) = inputs
-        timed = np.asarray(pc.is_valid(batch.column(self.time)))
+        at = whole(batch, self.time)
+        batch, timed = windowed(context, batch, np.asarray(pc.is_valid(batch.column(self.time))), at, at + self.gap_us)
         delta = batch.filter(timed).loose()
         parts = [self._windowed(batch.filter(~timed).loose(), None)]
         if len(delta):

@@ -1,0 +1,72 @@
+"""The days that a column may hold: those of the years 1 to 9999, which Python's dates and the texts of JSON and SQL can say.
+
+A date counts days and a timestamp microseconds in integers that reach much further. What lies outside is no value: it is
+refused where rows come in, and an expression that gives it fails its row, so that whatever is kept can be read.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbsp.zset.schema import DATE, TIMESTAMP, is_list, is_struct
+
+OUTSIDE = "a day outside of the years 1 to 9999"
+DAYS = tuple(pa.scalar(day, DATE).value for day in (datetime.date.min, datetime.date.max))
+"""The first day and the last one, counted from 1970."""
+MICROS = tuple(pa.scalar(moment, TIMESTAMP).value for moment in (datetime.datetime.min, datetime.datetime.max))
+"""The first moment and the last one, in microseconds from 1970."""
+
+
+def counts_days(type_: pa.DataType) -> bool:
+    """Whether values of the type are, or hold, dates or timestamps."""
+    if is_list(type_):
+        return counts_days(type_.value_type)
+    if is_struct(type_):
+        return any(counts_days(field.type) for field in type_)
+    return bool(type_ == DATE or pa.types.is_timestamp(type_))
+
+
+def outside(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which of these dates or timestamps no calendar has; of lists and structs, which hold one."""
+    found = np.zeros(len(values), np.bool_)
+    if _within(values):
+        return found
+    if pa.types.is_nested(values.type):
+        return np.array([not _within(values.slice(row, 1)) for row in range(len(values))])
+    first, last = DAYS if values.type == DATE else MICROS
+    counts = np.asarray(values.cast(pa.int32() if values.type == DATE else pa.int64()).fill_null(0))
+    return (counts < first) | (counts > last)
+
+
+def check_days(values: pa.Array | pa.ChunkedArray) -> None:
+    """Refuse a column with a day outside of the years 1 to 9999.
+
+    **Cost** one pass over the values.
+    **Errors** `ArrowInvalid`.
+
+    >>> check_days(pa.array([datetime.date.max, None]))
+    >>> check_days(pa.array([4_000_000], pa.int32()).cast(DATE))
+    Traceback (most recent call last):
+    ...
+    pyarrow.lib.ArrowInvalid: a day outside of the years 1 to 9999
+    """
+    if counts_days(values.type) and not _within(values):
+        raise pa.ArrowInvalid(OUTSIDE)
+
+
+def _within(values: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether all days are of the calendar."""
+    if not counts_days(values.type) or len(values) == values.null_count:
+        return True
+    if is_list(values.type):
+        return _within(pc.list_flatten(values))
+    if is_struct(values.type):
+        return all(_within(pc.struct_field(values, index)) for index in range(values.type.num_fields))
+    first, last = DAYS if values.type == DATE else MICROS
+    found = pc.min_max(values)
+    return bool(first <= found["min"].value and found["max"].value <= last)
