@@ -40,7 +40,8 @@ def outside(values: pa.Array) -> npt.NDArray[np.bool_]:
         return np.array([not _within(values.slice(row, 1)) for row in range(len(values))])
     first, last = DAYS if values.type == DATE else MICROS
     counts = np.asarray(values.cast(pa.int32() if values.type == DATE else pa.int64()).fill_null(0))
-    return (counts < first) | (counts > last)
+    found |= (counts < first) | (counts > last)
+    return found
 
 
 def check_days(values: pa.Array | pa.ChunkedArray) -> None:
