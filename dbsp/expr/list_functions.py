@@ -32,8 +32,9 @@ def _fit_list(operands: Operands) -> tuple[Expression, ...]:
 
 def _fit_position(operands: Operands) -> tuple[Expression, ...]:
     (position,) = operands.options
-    if position < 1:
-        raise CircuitError(f"positions count from 1: position={position}", "write .element(1) for the first")
+    if position == 0:
+        hint = "write .element(1) for the first, .element(-1) for the last"
+        raise CircuitError(f"positions count from 1: position={position}", hint)
     return _fit_list(operands)
 
 
@@ -67,10 +68,11 @@ def _length(values: pa.Array) -> pa.Array:
 
 
 def _element(values: pa.Array, position: int) -> pa.Array:
-    """The element at a position; null where the list is shorter."""
-    there = pc.fill_null(pc.greater_equal(pc.list_value_length(values), position), False)
-    first = pc.add(values.offsets.cast(INT64).slice(0, len(values)), position - 1)
-    return values.values.take(pc.if_else(there, first, pa.scalar(None, INT64)))
+    """The element at a position, from the end if it is negative; null where the list is shorter."""
+    there = pc.fill_null(pc.greater_equal(pc.list_value_length(values), abs(position)), False)
+    ends = values.offsets.cast(INT64)
+    at = pc.add(ends[:-1], position - 1) if position > 0 else pc.add(ends[1:], position)
+    return values.values.take(pc.if_else(there, at, pa.scalar(None, INT64)))
 
 
 def _contains(values: pa.Array, value: Any) -> pa.Array:

@@ -21,7 +21,7 @@ class Lists(Applied):
         return self._call(list_functions.LIST_LENGTH)
 
     def element(self, position: int | Expr) -> Expr:
-        """The element at a position, counted from 1; null where the list is shorter."""
+        """The element at a position, counted from 1, or from the end: -1 is the last; null where the list is shorter."""
         return self._with(list_functions.ELEMENT, position=position)
 
     def list_contains(self, value: Any) -> Expr:
