@@ -222,6 +222,7 @@ def _aggregates() -> Iterator[Case]:
         "count": (dbsp.count(), dbsp.count),
         "count where": (dbsp.count().where(x > 500_000), dbsp.Aggregate.where),
         "count_distinct": (dbsp.count_distinct("x"), dbsp.count_distinct),
+        "sum distinct": (dbsp.sum("x", distinct=True), dbsp.sum),
         "sum int": (dbsp.sum("x"), dbsp.sum),
         "sum float": (dbsp.sum("f"), dbsp.sum),
         "sum decimal": (dbsp.sum(x.cast(dbsp.decimal(18, 2))), dbsp.sum),
