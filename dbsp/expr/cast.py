@@ -31,6 +31,8 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return to_decimal(values, target)
     if is_float(source) and target == STRING:
         return pc.add(values, 0.0).cast(target)
+    if target == STRING and (is_timestamp(source) or source == TIME):
+        return _text_of_moments(values)
     if source == STRING and target == TIME:
         return _time_of_text(values)
     if source == TIMESTAMP and target == TIMESTAMP_UTC:
@@ -39,6 +41,11 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         values = values.cast(TIMESTAMP)
     rounds = (is_integer(source) and is_float(target)) or (is_timestamp(source) and target in (DATE, TIME))
     return values.cast(target, safe=not rounds)
+
+
+def _text_of_moments(values: pa.Array) -> pa.Array:
+    """Times as texts, as SQL writes them: with a fraction only where there is one, and no zeros at its end."""
+    return pc.replace_substring_regex(values.cast(STRING), r"\.?0+(Z?)$", r"\1")
 
 
 def _time_of_text(values: pa.Array) -> pa.Array:
