@@ -95,7 +95,7 @@ def min(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as d
 
     **State** the values of each group, sorted; over append-only tables the one value of each group.
     **Cost** the front of the changed groups. In a queue, where the least value of a group leaves all the time, those that are
-    gone are passed once; where they leave more than 256 groups in a step they are read until a merge removes them.
+    gone are passed once; where they leave very many short groups in a step they are read until a merge removes them.
 
     **Example**
 

@@ -20,8 +20,10 @@ import numpy.typing as npt
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import run_starts
 
-KEYS_MAX, ROWS_MIN = 256, 4096
-"""Fronts are kept up by appends that take rows from at most so many keys, of keys with at least so many rows in a run."""
+KEYS_MIN, ROWS_MIN = 256, 4096
+"""Fronts are kept up by appends that take rows from so many keys, or fewer; of keys with at least so many rows in a run."""
+ROWS_PER_KEY = 1024
+"""In a trace with so many rows for each key that an append takes rows from, they are kept up by that too."""
 
 U64 = npt.NDArray[np.uint64]
 _NOTHING: U64 = np.empty((0, 2), np.uint64)
@@ -76,11 +78,12 @@ Firsts = Callable[[U64], U64]
 """The code of the first row that is there of each of some sorted hashes."""
 
 
-def moved(fronts: Fronts, batch: Batch, long: Long, firsts: Firsts) -> Fronts:
-    """The fronts when a batch is added; `firsts` tells of the trace with it.
+def moved(fronts: Fronts, batch: Batch, rows: int, long: Long, firsts: Firsts) -> Fronts:
+    """The fronts when a batch is added to so many `rows`; `firsts` tells of the trace with it.
 
-    **Cost** where rows are taken away in front of the first that is there, or a long group loses rows for the first time: to read
-    as far as the next that is there. So each row that is gone is passed once.
+    **Cost** to look the keys up from which rows are taken, where they are few for the trace. Where rows are taken away in front
+    of the first that is there, or a long group loses rows for the first time: to read as far as the next that is there. So each
+    row that is gone is passed once.
     """
     lowered = fronts.lowered(batch)
     key_hash, code = batch.words[0], batch.order_code
@@ -88,11 +91,12 @@ def moved(fronts: Fronts, batch: Batch, long: Long, firsts: Firsts) -> Fronts:
     if not len(gone) or code is None:
         return lowered
     first = gone[run_starts(key_hash[gone])]
-    if len(first) > KEYS_MAX and not len(fronts):
+    keys_max = max(KEYS_MIN, rows // ROWS_PER_KEY)
+    if len(first) > keys_max and not len(fronts):
         return lowered
     hashes, front = key_hash[first], fronts.of(key_hash[first])
     in_front = code[first] <= front
-    if len(hashes) > KEYS_MAX:  # these are found anew when fewer keys change
+    if len(hashes) > keys_max:  # these are found anew when fewer keys change
         return lowered.replaced(hashes[in_front], np.zeros(int(in_front.sum()), np.uint64))
     hashes = hashes[in_front | (front == 0)]
     found, large = np.zeros(len(hashes), np.uint64), long(hashes)

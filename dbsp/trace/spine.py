@@ -114,7 +114,7 @@ def _fronts(state: SpineState, batch: Batch, arrangement: Arrangement, chunks: C
     if not len(batch):
         return state.fronts
     after = Spine(arrangement, state, chunks, (batch,))
-    return moved(state.fronts, batch, after.long, after.first_codes)
+    return moved(state.fronts, batch, state.rows, after.long, after.first_codes)
 
 
 def _kept_rows_max(state: SpineState) -> int:

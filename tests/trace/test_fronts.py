@@ -31,9 +31,10 @@ KEYS = 3
 
 @pytest.fixture
 def short_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups of three rows are long, and steps that take from more than two keys keep up no front."""
+    """Groups of three rows are long, and steps that take from more than two keys keep up no front while there are few rows."""
     monkeypatch.setattr(spine, "ROWS_MIN", 3)
-    monkeypatch.setattr(fronts, "KEYS_MAX", 2)
+    monkeypatch.setattr(fronts, "KEYS_MIN", 2)
+    monkeypatch.setattr(fronts, "ROWS_PER_KEY", 20)
 
 
 def changes(random: Random, model: Counter[Row]) -> Iterator[list[tuple[Row, int]]]:
@@ -135,8 +136,11 @@ def touched(chunks: Counting, read: Callable[[], object], among: Iterable[int] |
     return len(set(chunks.asked).intersection(chunks.asked if among is None else among))
 
 
-def test_rows_that_left_a_queue_are_read_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("keys_min", [2, 1])
+def test_rows_that_left_a_queue_are_read_no_more(monkeypatch: pytest.MonkeyPatch, keys_min: int) -> None:
+    """Few groups lose rows in a step, or many for any trace but one with so many rows."""
     monkeypatch.setattr(spine, "ROWS_MIN", 1000)
+    monkeypatch.setattr(fronts, "KEYS_MIN", keys_min)
     chunks = Counting(4000)
     state = queue(chunks, 60)
     keys = keys_of(Batch.from_rows(Schema.of({"k": INT64}), [((0,), 1), ((1,), 1)]), ("k",))
