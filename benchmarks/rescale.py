@@ -31,9 +31,9 @@ import pyarrow as pa
 
 from benchmarks import report
 from dbsp.coordinator.config import load_config
-from dbsp.coordinator.protocol import COLD, STRATEGIES, WARMUP
 from dbsp.coordinator.service import Service
-from dbsp.distribute.strategies import STRATEGIES as BY_KEY
+from dbsp.coordinator.strategies import COLD, STRATEGIES, WARMUP
+from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.zset.kernels.compile import compile_all
 
 SUMS = 8

@@ -9,6 +9,7 @@ service     the shell with its circuit, logs and runtime: the Python interface
 http, query, metrics, progress, events_log     how others look in
 config, site, build     from pipeline.toml to a service
 serve, cli, exits       `dbsp-coordinator` and `coordinator`
+address, shown, limits, strategies      what the command line needs of all this, without the engine
 """
 
 if __name__ != "dbsp.coordinator":

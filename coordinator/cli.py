@@ -20,12 +20,11 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import error_of, exit_code, guarded
-from dbsp.coordinator.layouts import ranges_as_text, rescale_as_text
-from dbsp.coordinator.listen import read_address
-from dbsp.coordinator.progress import rescale_lines
-from dbsp.coordinator.protocol import STRATEGIES
+from dbsp.coordinator.shown import ranges_as_text, rescale_as_text, rescale_lines
+from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION
 

@@ -34,10 +34,10 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dbsp.coordinator.autoscale import AutoscaleSection
-from dbsp.coordinator.cutting import StepLimits
-from dbsp.coordinator.protocol import STRATEGIES
+from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError
-from dbsp.layout import check_hosts
+from dbsp.hosts import check_hosts
 
 ENVIRONMENT_PREFIX = "DBSP_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dbsp.coordinator.cutting import NOWHERE, Positions
-from dbsp.coordinator.protocol import COLD, Standing
+from dbsp.coordinator.protocol import Standing
 from dbsp.coordinator.recovery import destined
+from dbsp.coordinator.strategies import COLD
 from dbsp.distribute.course import Course
 from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import open_environment, release_environment

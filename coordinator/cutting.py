@@ -11,30 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dbsp.errors import ConfigError, DataError
+from dbsp.coordinator.limits import StepLimits
+from dbsp.errors import DataError
 from dbsp.logs import Range, StepRecord
 
 Place = tuple[str, int]
 Positions = Mapping[Place, int]
 
 NOWHERE: Positions = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepLimits:
-    """How much one step may take, and how long the first waiting row may wait for company."""
-
-    max_rows_per_step: int = 1_000_000
-    max_step_bytes: int = 256 * 1024 * 1024
-    max_step_delay_ms: int = 20
-
-    def __post_init__(self) -> None:
-        """Refuse limits that would stop the pipeline."""
-        for name in ("max_rows_per_step", "max_step_bytes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"must be at least 1: {name}={getattr(self, name)}", f"raise `{name}` in [step]")
-        if self.max_step_delay_ms < 0:
-            raise ConfigError(f"must not be negative: max_step_delay_ms={self.max_step_delay_ms}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

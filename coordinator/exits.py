@@ -19,36 +19,46 @@ from typing import Any
 
 import click
 
-from dbsp import errors
-from dbsp.errors import DbspError, InternalError, UnavailableError
+from dbsp.errors import (
+    CapacityError,
+    CircuitError,
+    ConfigError,
+    DataError,
+    DbspError,
+    FencedError,
+    InternalError,
+    OverloadedError,
+    RowsError,
+    UnavailableError,
+)
 
 OK = 0
 INTERRUPTED = 130
 
-KINDS: dict[str, type[errors.DbspError]] = {
+KINDS: dict[str, type[DbspError]] = {
     kind.code: kind
     for kind in (
-        errors.CircuitError,
-        errors.ConfigError,
-        errors.DataError,
-        errors.RowsError,
-        errors.UnavailableError,
-        errors.OverloadedError,
-        errors.CapacityError,
-        errors.FencedError,
-        errors.InternalError,
+        CircuitError,
+        ConfigError,
+        DataError,
+        RowsError,
+        UnavailableError,
+        OverloadedError,
+        CapacityError,
+        FencedError,
+        InternalError,
     )
 }
 
 
-def error_of(code: str, message: str, hint: str | None = None) -> errors.DbspError:
+def error_of(code: str, message: str, hint: str | None = None) -> DbspError:
     """The error of a kind."""
-    return KINDS.get(code, errors.DbspError)(message, hint)
+    return KINDS.get(code, DbspError)(message, hint)
 
 
 def exit_code(code: str | None) -> int:
     """The exit code for an error's kind; None is success."""
-    return OK if code is None else KINDS.get(code, errors.DbspError).exit_code
+    return OK if code is None else KINDS.get(code, DbspError).exit_code
 
 
 def guarded(action: Callable[[], Any]) -> int:

@@ -20,10 +20,13 @@ from dbsp.coordinator import protocol as p
 from dbsp.coordinator.autoscale import AutoscaleSection
 from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.control import Control, Ledger, Saved
-from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, StepLimits, advance, backlog, begin, cut
-from dbsp.coordinator.moves import Moves, MovingProgress
+from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, advance, backlog, begin, cut
+from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.moves import Moves
+from dbsp.coordinator.shown import MovingProgress, RescaleProgress
 from dbsp.coordinator.status import Board, StepIndex
-from dbsp.coordinator.warmups import RescaleProgress, WarmUps
+from dbsp.coordinator.strategies import COLD
+from dbsp.coordinator.warmups import WarmUps
 from dbsp.errors import DataError, DbspError, InternalError, RowsError
 from dbsp.layout import Layout
 from dbsp.logs import InputLog, StepLog, StepRecord
@@ -47,7 +50,7 @@ class ShellSettings:
     failures_max: int = 5
     max_warmup_replicas: int = 2
     autoscale: AutoscaleSection = field(default_factory=AutoscaleSection)
-    strategy: str = p.COLD
+    strategy: str = COLD
 
 
 def unlocated(_record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:

@@ -148,33 +148,3 @@ def layout_as_json(
         "strategy": course.strategy, "workers_before": list(course.old.workers), "workers": list(course.new.workers),
     }  # fmt: skip
     return {**asdict(layout), "shards": layout.shards, "shard_counts": counts, "rows": rows, "moving": moving}
-
-
-def rescale_as_text(found: Mapping[str, Any]) -> str:
-    """A plan, or what a rescale has done, for people."""
-    before, after = found["workers_before"], found["workers"]
-    if found["done"] and not found["shards_moved"]:
-        return f"there are {after} workers already: nothing was moved"
-    moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; at least {found['least']:.1%} must)"
-    known = found["bytes_moved"] is not None
-    size = f"{found['bytes_moved']:,} of {found['bytes_total']:,} bytes" if known else "bytes are not known yet"
-    if found["done"]:
-        return f"{before} -> {after} workers: moved {moved}, {size}"
-    text = f"{before} -> {after} workers would move {moved}, about {size}"
-    if found["pause_seconds"] is None:
-        return text
-    return f"{text}\nsteps would stop for about {found['pause_seconds']:.1f} s cold, told from {found['pause_from']}"
-
-
-RANGES_SHOWN = 3
-
-
-def ranges_as_text(ranges: list[list[str]]) -> str:
-    """Hash ranges by their leading digits.
-
-    >>> ranges_as_text([["0000000000000000", "7fffffffffffffff"], ["c000000000000000", "ffffffffffffffff"]])
-    '0000-7fff c000-ffff'
-    """
-    shown = " ".join(f"{low[:4]}-{high[:4]}" for low, high in ranges[:RANGES_SHOWN])
-    more = len(ranges) - RANGES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown

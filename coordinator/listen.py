@@ -19,10 +19,10 @@ from typing import Any
 
 import uvicorn
 
+from dbsp.coordinator.address import ADDRESS_FILE, read_address
 from dbsp.coordinator.config import HttpSection
-from dbsp.errors import ConfigError, UnavailableError
+from dbsp.errors import ConfigError
 
-ADDRESS_FILE = "coordinator.json"
 STOP_TIMEOUT_S = 10.0
 BACKLOG = 128
 
@@ -107,16 +107,3 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
-
-
-def read_address(data_dir: Path) -> dict[str, Any]:
-    """What a running service wrote about itself; empty if none did."""
-    try:
-        found = json.loads((data_dir / ADDRESS_FILE).read_text())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise UnavailableError(
-            f"cannot read the service's address: file={data_dir / ADDRESS_FILE} error={error}"
-        ) from error
-    return found if isinstance(found, dict) else {}

@@ -5,29 +5,11 @@ Told of every step on the shell's thread; read by any thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dbsp.coordinator import orders as do
 from dbsp.coordinator.clock import Clock
+from dbsp.coordinator.shown import MovingProgress
 from dbsp.layout import Layout
 from dbsp.runtime.runtime import MigrationReport, MoveReport, StepReport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovingProgress:
-    """A migration as users see it: keys that have moved since this process has looked, keys left to move.
-
-    What a replay moves again counts again. `expected_s` is how long it takes yet, if it goes on as it did.
-    """
-
-    strategy: str
-    workers: int
-    workers_before: int
-    moved_keys: int
-    moved_bytes: int
-    left_keys: int
-    seconds: float
-    expected_s: float | None
 
 
 class Moves:

@@ -6,18 +6,16 @@ and only when something changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from dbsp.coordinator.clock import Clock
-from dbsp.coordinator.moves import MovingProgress
-from dbsp.coordinator.status import Snapshot, WaitingRescale
-from dbsp.coordinator.warmups import RescaleProgress
+from dbsp.coordinator.shown import rescale_text, waiting_text
+from dbsp.coordinator.status import Snapshot
 
 PLAIN_INTERVAL_S = 10.0
 RATE_WINDOW_S = 2.0
@@ -66,48 +64,6 @@ def line(now: Snapshot, rate: float) -> str:
     if now.rollbacks:
         parts.append(f"{now.rollbacks} rollbacks")
     return "  ".join(parts)
-
-
-def rescale_lines(status: Mapping[str, Any]) -> list[str]:
-    """What a service's status says of the rescale under way and of the one that waits: a line each."""
-    under_way, waiting = status["rescale"], status["rescale_waiting"]
-    lines = []
-    if under_way:
-        progress = MovingProgress(**under_way) if "left_keys" in under_way else RescaleProgress(**under_way)
-        lines.append(rescale_text(progress))
-    if waiting:
-        lines.append(waiting_text(WaitingRescale(**waiting)))
-    return lines
-
-
-def waiting_text(waiting: WaitingRescale) -> str:
-    """Which rescale waits, and for what.
-
-    **Example**
-
-    >>> waiting_text(WaitingRescale(workers=3, strategy="icadd", waits_for="the rescale under way"))
-    'to 3 workers by icadd: waits for the rescale under way'
-    """
-    return f"to {waiting.workers} workers by {waiting.strategy}: waits for {waiting.waits_for}"
-
-
-def rescale_text(rescale: RescaleProgress | MovingProgress) -> str:
-    """How far a warm-up or a migration is, and how long its round, or all of it, takes yet.
-
-    **Example**
-
-    >>> rescale_text(RescaleProgress(workers=3, workers_before=2, round=1, copied_bytes=30_000_000, lag_bytes=10_000_000,
-    ...     slices_bytes=90_000_000, seconds=3.0, expected_s=1.0))
-    '2 -> 3 workers: round 1, 30 MB copied, 10 MB to go, 1 s'
-    """
-    known = "" if rescale.expected_s is None else f", {rescale.expected_s:,.0f} s"
-    counts = f"{rescale.workers_before} -> {rescale.workers} workers"
-    if isinstance(rescale, MovingProgress):
-        return f"{counts}: {rescale.moved_keys:,} keys moved, {rescale.left_keys:,} to go{known}"
-    return (
-        f"{counts}: round {rescale.round},"
-        f" {rescale.copied_bytes / 1e6:,.0f} MB copied, {rescale.lag_bytes / 1e6:,.0f} MB to go{known}"
-    )
 
 
 class Progress:

@@ -10,15 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.distribute.course import Course
-from dbsp.distribute.strategies import STRATEGIES as BY_KEY
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId, VersionInfo
-
-COLD, WARMUP = "cold", "warmup"
-STRATEGIES = (COLD, WARMUP, *BY_KEY)
-"""How state gets to its new owners: while no step runs, copied ahead of time while steps go on, or key by key in the steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

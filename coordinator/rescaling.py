@@ -29,6 +29,7 @@ from dbsp.coordinator import migrating
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.recovery import destined
+from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.errors import ConfigError, InternalError
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import StepRecord
@@ -78,7 +79,7 @@ def begin_cold(facts: p.Facts, workers: int) -> Answer:
 def switch(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -> Answer:
     """Log the layout as it begins here, and slice: a published checkpoint of all that was done, or what is done as it is."""
     course = None
-    if warming.strategy == p.WARMUP:
+    if warming.strategy == WARMUP:
         steps = dict(zip(facts.layout.workers, facts.layout.first_steps, strict=True))
         firsts = tuple(steps.get(worker, facts.next_step) for worker in warming.new.workers)
         new = replace(warming.new, first_steps=firsts)
@@ -145,7 +146,7 @@ def between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer | GoOn | R
         return _cancel(facts, ahead)
     if warming is not None and (wants.stop or wants.rescale is not None or warming.code is not None):
         return _cancel(facts, ahead)
-    if wants.rescale is not None and wants.strategy == p.COLD:
+    if wants.rescale is not None and wants.strategy == COLD:
         return Rest(facts=facts, ahead=ahead)
     if wants.rescale is not None:
         # making the joining workers fences them, and that would end the copy of a checkpoint in flight
@@ -159,7 +160,7 @@ def _prepare(facts: p.Facts, workers: int, ahead: StepRecord | None) -> Answer:
     facts = without_wish(facts)
     if not isinstance(new, Layout):
         return _forget(replace(facts, rescale_error=new), ahead)
-    if strategy != p.WARMUP:
+    if strategy != WARMUP:
         new = migrating.course_to(facts, new, strategy, ahead).layout
     facts = replace(_joined(facts, new), warming=p.Warming(new=new, workers=workers, strategy=strategy))
     return p.WarmingUp(facts=facts, awaits="logged", ahead=ahead), (migrating.log(facts, new, None),)
@@ -197,7 +198,7 @@ def _begin_round(facts: p.Facts, warming: p.Warming, ahead: StepRecord | None) -
         new=warming.new, workers=warming.workers, strategy=warming.strategy, round=warming.round + 1,
         version=facts.version, step=facts.checkpoint_step,
     )  # fmt: skip
-    if warming.strategy != p.WARMUP:
+    if warming.strategy != WARMUP:
         return _go_on(facts, replace(warming, ended=True), ahead)
     command = do.WarmUp(round=warming.round, version=warming.version, old=facts.layout, new=warming.new)
     return p.WarmingUp(facts=replace(facts, warming=warming), awaits="begun", ahead=ahead), (command,)
@@ -329,13 +330,13 @@ def asked(facts: p.Facts, event: p.RescaleAsked, *, ending: bool) -> p.Facts:
     facts = replace(facts, rescale_error=None)
     met = warming is not None and (event.strategy, event.workers) == (warming.strategy, warming.workers)
     if met and not ending:
-        return replace(facts, wants=replace(facts.wants, rescale=None, strategy=p.COLD, cancel=False))
+        return replace(facts, wants=replace(facts.wants, rescale=None, strategy=COLD, cancel=False))
     return replace(facts, wants=replace(facts.wants, rescale=event.workers, strategy=event.strategy, cancel=False))
 
 
 def without_wish(facts: p.Facts) -> p.Facts:
     """No other number of workers is wished for."""
-    return replace(facts, wants=replace(facts.wants, rescale=None, strategy=p.COLD))
+    return replace(facts, wants=replace(facts.wants, rescale=None, strategy=COLD))
 
 
 def checkpoint_id(facts: p.Facts, layout_version: int) -> CheckpointId:

@@ -29,14 +29,14 @@ from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.hands import Observer
 from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale, refuse_apart
 from dbsp.coordinator.metrics import Metrics
-from dbsp.coordinator.moves import MovingProgress
 from dbsp.coordinator.query import QueryLimits
 from dbsp.coordinator.query_process import Queries
 from dbsp.coordinator.rescaling import is_moving
 from dbsp.coordinator.shell import SETTLED, Shell
+from dbsp.coordinator.shown import MovingProgress, RescaleProgress, WaitingRescale
 from dbsp.coordinator.site import close_site
-from dbsp.coordinator.status import Board, Snapshot, WaitingRescale
-from dbsp.coordinator.warmups import RescaleProgress
+from dbsp.coordinator.status import Board, Snapshot
+from dbsp.coordinator.strategies import COLD, STRATEGIES
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Incoming, Position, Producer, Push
 from dbsp.layout import Layout, rescaled
@@ -452,8 +452,8 @@ class Service:
         **Errors** `UnavailableError` if it was given up: an error, `cancel_rescale`, or another count that was asked for since.
         """
         strategy = strategy or self.config.layout.strategy
-        if strategy not in p.STRATEGIES:
-            raise ConfigError(f"no such strategy: strategy={strategy}", f"known: {', '.join(p.STRATEGIES)}")
+        if strategy not in STRATEGIES:
+            raise ConfigError(f"no such strategy: strategy={strategy}", f"known: {', '.join(STRATEGIES)}")
         now = self.snapshot
         if self.plan_rescale(workers).workers_before == workers and now.rescale is None and now.waiting is None:
             return None
@@ -500,7 +500,7 @@ class Service:
 
         self._result(lambda: self._shell.submit(p.CancelAsked(), met), timeout_s)
 
-    def wish_rescale(self, workers: int, strategy: str = p.COLD) -> None:
+    def wish_rescale(self, workers: int, strategy: str = COLD) -> None:
         """Note the wish durably; before `start`, the service begins with it."""
         epoch = self.snapshot.epoch if self._thread is not None else None
         self.built.parts.control.change(epoch, lambda ledger: ledgers.wish_rescale(ledger, workers, strategy))

@@ -21,6 +21,7 @@ from dbsp.coordinator.hands import Hands, Observer, Parts, ShellSettings
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.rescaling import is_moving
 from dbsp.coordinator.status import Board, waiting_rescale
+from dbsp.coordinator.strategies import COLD
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.runtime.runtime import Runtime
 
@@ -65,7 +66,7 @@ class Shell:
         self._watching, self._sampled = Watching(since_s=parts.clock.monotonic_s()), -1
         self.hands.woken = self._wake.set
 
-    def begin_with_rescale(self, workers: int, strategy: str = p.COLD) -> None:
+    def begin_with_rescale(self, workers: int, strategy: str = COLD) -> None:
         """Before `run`: rescale as soon as the pipeline has recovered."""
         facts = self._state.facts
         wants = replace(facts.wants, rescale=workers, strategy=strategy)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dbsp.coordinator.cutting import Positions
-from dbsp.coordinator.moves import MovingProgress
-from dbsp.coordinator.protocol import WARMUP, Facts, Halt
+from dbsp.coordinator.protocol import Facts, Halt
 from dbsp.coordinator.rescaling import is_moving
-from dbsp.coordinator.warmups import RescaleProgress
+from dbsp.coordinator.shown import MovingProgress, RescaleProgress, WaitingRescale
+from dbsp.coordinator.strategies import WARMUP
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
@@ -23,15 +23,6 @@ from dbsp.runtime.runtime import StepReport
 from dbsp.skips import skipped_nodes
 
 STEPS_REMEMBERED_MAX = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingRescale:
-    """A rescale that is asked for and moves nothing yet, and why."""
-
-    workers: int
-    strategy: str
-    waits_for: str
 
 
 def waiting_rescale(facts: Facts) -> WaitingRescale | None:

@@ -7,32 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.clock import Clock
+from dbsp.coordinator.shown import RescaleProgress
 from dbsp.errors import DbspError
 from dbsp.runtime.runtime import WarmProgress
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RescaleProgress:
-    """A warm-up as users see it.
-
-    `lag_bytes` is what the new owners lack of the version that round `round` copies, `copied_bytes` what they took in all rounds,
-    `slices_bytes` what they own of it in all. `expected_s` is how long the round takes yet, if it goes on as it did.
-    """
-
-    workers: int
-    workers_before: int
-    round: int
-    copied_bytes: int
-    lag_bytes: int
-    slices_bytes: int
-    seconds: float
-    expected_s: float | None
 
 
 class WarmUps:

@@ -1,261 +1,46 @@
-"""Incremental circuits over Z-sets, kept up to date on Spark."""
+"""Incremental circuits over Z-sets, kept up to date on Spark.
 
-from types import FunctionType as _FunctionType
-from typing import TYPE_CHECKING, NoReturn
+The public names are those of `dbsp.surface`, which is imported when the first of them is used: what needs a part of dbsp alone,
+such as the command line that talks to a service, does not wait for the engine.
+"""
 
-from dbsp.aggregates import (
-    Aggregate,
-    arg_max,
-    arg_min,
-    array_agg,
-    asc,
-    avg,
-    bit_and,
-    bit_or,
-    bit_xor,
-    bool_and,
-    bool_or,
-    corr,
-    count,
-    count_distinct,
-    covar_pop,
-    covar_samp,
-    desc,
-    first,
-    fold_aggregate,
-    last,
-    linear_aggregate,
-    max,  # noqa: A004 (SQL's name, used as dbsp.max)
-    median,
-    min,  # noqa: A004 (SQL's name, used as dbsp.min)
-    mode,
-    quantile_cont,
-    quantile_disc,
-    regr_avgx,
-    regr_avgy,
-    regr_count,
-    regr_intercept,
-    regr_r2,
-    regr_slope,
-    stddev,
-    stddev_pop,
-    stddev_samp,
-    string_agg,
-    sum,  # noqa: A004 (SQL's name, used as dbsp.sum)
-    var_pop,
-    var_samp,
-    variance,
-)
-from dbsp.circuit.circuit import circuit
-from dbsp.circuit.drawing import drawing
-from dbsp.circuit.load import load_circuit
-from dbsp.circuit.nodes import Circuit
-from dbsp.durations import days, hours, milliseconds, minutes, seconds
-from dbsp.errors import (
-    CapacityError,
-    CircuitError,
-    ConfigError,
-    DataError,
-    DbspError,
-    FencedError,
-    InternalError,
-    UnavailableError,
-)
-from dbsp.expr.answering import answered as _answered
-from dbsp.expr.answering import no_attribute as _no_attribute
-from dbsp.expr.build import (
-    Expr,
-    coalesce,
-    col,
-    concat_ws,
-    date_diff,
-    from_epoch,
-    greatest,
-    least,
-    lit,
-    now,
-    sequence,
-    struct,
-    when,
-)
-from dbsp.expr.other_names import FUNCTION as _FUNCTION
-from dbsp.runtime.session import Rowset, Run
-from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
-from dbsp.stream import Group, Stream, join_all, recursive, table
-from dbsp.version import VERSION as __version__  # noqa: N811 (the name Python gives it)
-from dbsp.windows import (
-    WindowFunction,
-    cume_dist,
-    dense_rank,
-    first_value,
-    lag,
-    last_value,
-    lead,
-    nth_value,
-    ntile,
-    percent_rank,
-    rank,
-    rolling,
-    row_number,
-)
-from dbsp.zset.schema import (
-    BINARY,
-    BOOL,
-    DATE,
-    DURATION,
-    FLOAT32,
-    FLOAT64,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMP_UTC,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-    Column,
-    OrderBy,
-    Schema,
-    decimal,
-    list_of,
-    struct_of,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BINARY",
-    "BOOL",
-    "DATE",
-    "DURATION",
-    "FLOAT32",
-    "FLOAT64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "STRING",
-    "TIME",
-    "TIMESTAMP",
-    "TIMESTAMP_UTC",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-    "Aggregate",
-    "CapacityError",
-    "Circuit",
-    "CircuitError",
-    "Column",
-    "ConfigError",
-    "DataError",
-    "DbspError",
-    "Expr",
-    "FencedError",
-    "Group",
-    "InternalError",
-    "OrderBy",
-    "Rowset",
-    "Run",
-    "Schema",
-    "Stream",
-    "UnavailableError",
-    "WindowFunction",
-    "__version__",
-    "arg_max",
-    "arg_min",
-    "array_agg",
-    "asc",
-    "avg",
-    "bit_and",
-    "bit_or",
-    "bit_xor",
-    "bool_and",
-    "bool_or",
-    "circuit",
-    "coalesce",
-    "col",
-    "concat_ws",
-    "corr",
-    "count",
-    "count_distinct",
-    "covar_pop",
-    "covar_samp",
-    "cume_dist",
-    "date_diff",
-    "days",
-    "decimal",
-    "dense_rank",
-    "desc",
-    "drawing",
-    "first",
-    "first_value",
-    "fold_aggregate",
-    "from_epoch",
-    "greatest",
-    "hours",
-    "join_all",
-    "lag",
-    "last",
-    "last_value",
-    "lead",
-    "least",
-    "linear_aggregate",
-    "list_of",
-    "lit",
-    "load_circuit",
-    "max",
-    "median",
-    "milliseconds",
-    "min",
-    "minutes",
-    "mode",
-    "now",
-    "nth_value",
-    "ntile",
-    "open",
-    "percent_rank",
-    "quantile_cont",
-    "quantile_disc",
-    "rank",
-    "recursive",
-    "regr_avgx",
-    "regr_avgy",
-    "regr_count",
-    "regr_intercept",
-    "regr_r2",
-    "regr_slope",
-    "rolling",
-    "row_number",
-    "seconds",
-    "sequence",
-    "stddev",
-    "stddev_pop",
-    "stddev_samp",
-    "string_agg",
-    "struct",
-    "struct_of",
-    "sum",
-    "table",
-    "var_pop",
-    "var_samp",
-    "variance",
-    "when",
-]
+from dbsp.version import VERSION as __version__  # noqa: F401, N811 (the name Python gives it)
 
-if not TYPE_CHECKING:  # for the type checker an unknown name, and an unknown argument, are errors
-    globals().update(
-        {
-            name: _answered(value, name)
-            for name, value in globals().items()
-            if name in __all__ and type(value) is _FunctionType
-        }
-    )
+if TYPE_CHECKING:  # a type checker knows the names, and that no other is there
+    from dbsp.surface import *  # noqa: F403
+    from dbsp.surface import __all__ as __all__
+else:
+    import importlib
+    import sys
+    from types import ModuleType
 
-    def __getattr__(name: str) -> NoReturn:
-        """Only to say what others' functions are called here."""
-        import dbsp  # noqa: PLC0415 (itself, whole by now)
+    class _Package(ModuleType):
+        def __setattr__(self, name, value):
+            """Python would name the package `dbsp.circuit` here when it is imported; the name is the function's."""
+            if name != "circuit" or not isinstance(value, ModuleType):
+                super().__setattr__(name, value)
 
-        raise _no_attribute("dbsp", dbsp, name, _FUNCTION)
+    def _surface():
+        """The public names, each of which stands here from now on."""
+        surface = importlib.import_module("dbsp.surface")
+        names = {name: getattr(surface, name) for name in surface.__all__}
+        globals().update(names, __all__=surface.__all__)
+        return names
+
+    def __getattr__(name):
+        """A public name that is used first, or what others' functions are called here."""
+        if name.startswith("_") and name != "__all__":
+            raise AttributeError(f"module 'dbsp' has no attribute {name!r}")
+        _surface()
+        if name in globals():
+            return globals()[name]
+        answering, others = map(importlib.import_module, ("dbsp.expr.answering", "dbsp.expr.other_names"))
+        raise answering.no_attribute("dbsp", sys.modules[__name__], name, others.FUNCTION)
+
+    def __dir__():
+        """All names, for those who look."""
+        return sorted({*globals(), *_surface()})
+
+    sys.modules[__name__].__class__ = _Package

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbsp.errors import ConfigError
+from dbsp.hosts import check_hosts
 
 SHARDS_MAX = 1 << 16
 WORKERS_MAX = 4096
@@ -98,16 +99,6 @@ class Layout:
     def reader_of(self, partition: int) -> int:
         """The worker that reads an input partition, of however many there are."""
         return self.workers[partition % len(self.workers)]
-
-
-def check_hosts(offered: Sequence[tuple[str, float]]) -> None:
-    """Refuse a host that is named twice or weighs nothing."""
-    names = [name for name, _ in offered]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"a host is named twice: hosts={names}", "name each host once in [layout] hosts")
-    for name, weight in offered:
-        if not 0 < weight < float("inf"):
-            raise ConfigError(f"a host must weigh more than nothing: host={name} weight={weight}")
 
 
 def initial(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dbsp.distribute import messages
-from dbsp.distribute.strategies import STRATEGIES
+from dbsp.distribute.names import STRATEGIES
 from dbsp.errors import DataError
 from dbsp.layout import Layout
 from dbsp.skips import MIGRATE

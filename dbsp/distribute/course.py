@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dbsp.distribute.commands import BeginCommand, CancelCommand, EnterCommand, MigrateCommand, MoveCommand
-from dbsp.distribute.strategies import ICADD, STRATEGIES, joint
+from dbsp.distribute.names import ICADD, STRATEGIES
+from dbsp.distribute.strategies import joint
 from dbsp.errors import ConfigError
 from dbsp.layout import Layout
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dbsp.distribute.icadd import IcaddDistributor
+from dbsp.distribute.names import STRATEGIES
 from dbsp.distribute.redistribute import RedistributeDistributor
 from dbsp.errors import ConfigError
 from dbsp.layout import Layout
-
-ICADD, REDISTRIBUTE = "icadd", "redistribute"
-STRATEGIES = (ICADD, REDISTRIBUTE)
 
 AnyDistributor = IcaddDistributor | RedistributeDistributor
 

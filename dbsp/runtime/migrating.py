@@ -45,8 +45,9 @@ from dbsp.distribute.messages import (
     Move,
     Take,
 )
+from dbsp.distribute.names import ICADD
 from dbsp.distribute.places import all_keys, finds_out, places_of, with_keys, yet_to_give
-from dbsp.distribute.strategies import ICADD, AnyDistributor, distributor, joint
+from dbsp.distribute.strategies import AnyDistributor, distributor, joint
 from dbsp.errors import DataError, InternalError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dbsp.distribute.commands import BeginCommand, MigrateCommand, MoveCommand
-from dbsp.distribute.strategies import ICADD
+from dbsp.distribute.names import ICADD
 from dbsp.layout import Layout
 from dbsp.runtime.runtime import MigrationReport
 from tests.coordinator.fakes import Row, must, owner, row_hash

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.coordinator.cutting import StepLimits, advance, backlog, begin, cut
+from dbsp.coordinator.cutting import advance, backlog, begin, cut
+from dbsp.coordinator.limits import StepLimits
 from dbsp.errors import DataError
 from dbsp.logs import Range, StepRecord
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator import listen
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.control import LmdbControl, raise_epoch
 from dbsp.coordinator.http import make_app
-from dbsp.coordinator.listen import Server, bind, read_address
+from dbsp.coordinator.listen import Server, bind
 from dbsp.coordinator.serve import announce
 from dbsp.coordinator.service import Service
 from tests.coordinator.shop import settings

@@ -12,6 +12,7 @@ from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.recovery import choose
+from dbsp.coordinator.strategies import WARMUP
 from dbsp.errors import InternalError
 from dbsp.layout import initial, rescaled
 from dbsp.logs import Range, StepRecord
@@ -189,12 +190,12 @@ def test_who_claims_late_begins_with_what_the_ledger_says() -> None:
     new = replace(rescaled(LAYOUT, 3, step=4), version=1)
     found = p.Standing(
         layouts={0: LAYOUT, 1: new}, courses={}, used=1, members=frozenset({0, 1, 2, 3}), forming=frozenset({3}), published=4,
-        rescale=4, strategy=p.WARMUP,
+        rescale=4, strategy=WARMUP,
     )  # fmt: skip
     state, commands = play(asked, p.Begin(), p.Claimed(epoch=9, standing=found))
     assert state.facts == replace(
         asked.facts, layouts=found.layouts, layout=new, members=found.members, forming=found.forming,
-        published=4, epoch=9, wants=p.Wants(pause=True, rescale=4, strategy=p.WARMUP),
+        published=4, epoch=9, wants=p.Wants(pause=True, rescale=4, strategy=WARMUP),
     )  # fmt: skip
     assert names(commands) == ["ClaimEpoch", "CreateWorkers"]
 

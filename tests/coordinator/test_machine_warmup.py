@@ -10,6 +10,7 @@ from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.migrating import CANCELLED
+from dbsp.coordinator.strategies import WARMUP
 from dbsp.layout import Layout, initial, rescaled
 from tests.coordinator.test_machine import (
     LAYOUT,
@@ -26,7 +27,7 @@ from tests.coordinator.test_machine import (
 LAG = 1000
 NEW = rescaled(LAYOUT, 3, step=5)
 BEGAN = replace(NEW, first_steps=(0, 0, 8))
-ASKED = p.RescaleAsked(workers=3, strategy=p.WARMUP)
+ASKED = p.RescaleAsked(workers=3, strategy=WARMUP)
 MADE = (p.LayoutLogged(layout=NEW), p.Discarded(), p.Created(), p.Fenced(), p.MergesHeld())
 
 
@@ -226,11 +227,11 @@ def test_a_cancel_without_a_rescale_is_nothing() -> None:
     assert state.facts.wants == p.Wants()
 
 
-@pytest.mark.parametrize("other", [p.RescaleAsked(workers=4, strategy=p.WARMUP), p.RescaleAsked(workers=4)])
+@pytest.mark.parametrize("other", [p.RescaleAsked(workers=4, strategy=WARMUP), p.RescaleAsked(workers=4)])
 def test_another_wish_takes_its_place(other: p.RescaleAsked) -> None:
     state, commands = warming(p.Recorded(record=record(5)), other, p.StepDone(step=5), p.Cooled(), p.Discarded())
     assert "ForgetRescale" not in names(commands), "the ledger holds the newer wish"
-    assert names(commands)[-1] == ("LogLayout" if other.strategy == p.WARMUP else "PinVersion")
+    assert names(commands)[-1] == ("LogLayout" if other.strategy == WARMUP else "PinVersion")
     assert state.facts.rescale_error is None
 
 
@@ -255,7 +256,7 @@ def test_a_rollback_begins_the_warm_up_anew() -> None:
     state, _ = warming(p.Recorded(record=record(5)), p.Failed(code="unavailable", message="gone"))
     assert isinstance(state, p.Recovering)
     assert state.facts.warming is None
-    assert (state.facts.wants.rescale, state.facts.wants.strategy) == (3, p.WARMUP)
+    assert (state.facts.wants.rescale, state.facts.wants.strategy) == (3, WARMUP)
     assert state.facts.members == {0, 1, 2}, "the one that joined is known, so it can be taken away"
 
 
@@ -287,7 +288,7 @@ def test_a_wish_that_comes_during_the_switch_is_met_after_it() -> None:
 def test_a_count_that_cannot_be_is_told_and_steps_go_on() -> None:
     fixed = initial(2, shards=4)
     state, commands = play(
-        beginning(layout=fixed, layouts={0: fixed}), p.RescaleAsked(workers=9, strategy=p.WARMUP), p.Forgotten()
+        beginning(layout=fixed, layouts={0: fixed}), p.RescaleAsked(workers=9, strategy=WARMUP), p.Forgotten()
     )
     assert names(commands) == ["ForgetRescale", "CutStep"]
     assert "more workers than shards" in (state.facts.rescale_error or "")

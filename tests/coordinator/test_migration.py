@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.moves import MovingProgress
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.shown import MovingProgress
 from dbsp.coordinator.status import Snapshot
+from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
@@ -20,7 +21,6 @@ from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import StepReport
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
 
-STRATEGIES = ("icadd", "redistribute")
 PREPARED = "checkpoints beside the steps"
 
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return make_folder(tmp_path)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", BY_KEY)
 def test_every_count_under_traffic_gives_the_outputs_of_the_step_log(
     folder: Path,
     tmp_path: Path,
@@ -54,9 +54,9 @@ def test_all_strategies_in_turn_with_restarts(folder: Path, tmp_path: Path) -> N
     draw = random.Random(5)
     for _ in range(4):
         with Service(settings(folder, "layout.keys_per_step=150")) as service, traffic(service, draw.randrange(1000)):
-            service.rescale(draw.choice([1, 2, 3, 4]), 120, strategy=draw.choice(p.STRATEGIES))
+            service.rescale(draw.choice([1, 2, 3, 4]), 120, strategy=draw.choice(STRATEGIES))
             workers = draw.choice([n for n in (1, 2, 3, 4) if n != len(service.layout().workers)])
-            waiting = threading.Thread(target=ask, args=(service, workers, draw.choice(STRATEGIES)))
+            waiting = threading.Thread(target=ask, args=(service, workers, draw.choice(BY_KEY)))
             waiting.start()
             assert service.board.wait_for(lambda now: moved_keys(now) > 0, 60)
         waiting.join()
@@ -79,7 +79,7 @@ def ask(service: Service, workers: int, strategy: str) -> Any:
         return str(error)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", BY_KEY)
 def test_keys_that_have_moved_move_back(folder: Path, tmp_path: Path, strategy: str) -> None:
     answers: list[Any] = []
     with Service(settings(folder, "layout.keys_per_step=80")) as service, traffic(service, 1):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator import protocol as p
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import DbspError
 from dbsp.storage.environment import data_file
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
@@ -43,7 +43,7 @@ def lost(folder: Path, draw: random.Random, workers: int) -> None:
 def test_a_lost_database_is_made_again_after_every_kind_of_rescale(folder: Path, tmp_path: Path) -> None:
     """Nothing but the steps since the last checkpoint is replayed; every step's outputs are those of one worker."""
     draw, workers = random.Random(3), 1
-    for strategy in p.STRATEGIES:
+    for strategy in STRATEGIES:
         with (
             Service(settings(folder, STANDBYS, "checkpoint.interval_s=0.2")) as service,
             traffic(service, draw.randrange(1000)),
@@ -60,7 +60,7 @@ def test_a_lost_database_is_made_again_after_every_kind_of_rescale(folder: Path,
         lost(folder, draw, workers)
     with Service(settings(folder, STANDBYS)) as service:
         assert len(service.layout().workers) == workers
-    assert notes(folder).count('"restored"') == len(p.STRATEGIES)
+    assert notes(folder).count('"restored"') == len(STRATEGIES)
     check_golden(folder, tmp_path)
 
 

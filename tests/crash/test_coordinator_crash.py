@@ -23,11 +23,11 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
-from dbsp.coordinator.listen import read_address
-from dbsp.coordinator.protocol import STRATEGIES
-from dbsp.distribute.strategies import STRATEGIES as BY_KEY
+from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, read_outputs
 from dbsp.io.output_part import DEAD_LETTERS, with_dead_letters
 from dbsp.layout import initial

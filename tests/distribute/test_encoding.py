@@ -12,7 +12,8 @@ from dbsp.distribute import commands
 from dbsp.distribute.encoding import decode, encode
 from dbsp.distribute.keys import keys_of
 from dbsp.distribute.messages import AddKeys, Begin, Cancel, Enter, Interrogated, Local, Move, Received, Shutdown
-from dbsp.distribute.strategies import STRATEGIES, distributor, joint
+from dbsp.distribute.names import STRATEGIES
+from dbsp.distribute.strategies import distributor, joint
 from dbsp.errors import ConfigError, DataError, InternalError
 from dbsp.layout import initial, rescaled
 from tests.distribute.small import h, told

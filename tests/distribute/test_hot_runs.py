@@ -11,7 +11,7 @@ import pytest
 
 import dbsp
 from dbsp.distribute.encoding import decode
-from dbsp.distribute.strategies import STRATEGIES
+from dbsp.distribute.names import STRATEGIES
 from dbsp.errors import CircuitError, ConfigError, DataError, InternalError
 from dbsp.layout import rescaled
 from dbsp.logs import StepRecord

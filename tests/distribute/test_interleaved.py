@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbsp.distribute.strategies import STRATEGIES
+from dbsp.distribute.names import STRATEGIES
 from dbsp.layout import initial
 from tests.distribute.world import interleaved
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dbsp.distribute.messages import Cancel, Enter, Move
-from dbsp.distribute.strategies import STRATEGIES
+from dbsp.distribute.names import STRATEGIES
 from dbsp.errors import InternalError
 from dbsp.layout import initial
 from tests.distribute.world import Lockstep, walk

@@ -39,8 +39,9 @@ from dbsp.distribute.messages import (
     Local,
     Take,
 )
+from dbsp.distribute.names import ICADD, STRATEGIES
 from dbsp.distribute.places import Places, all_keys, finds_out, places_of, with_keys, yet_to_give
-from dbsp.distribute.strategies import ICADD, STRATEGIES, AnyDistributor, distributor
+from dbsp.distribute.strategies import AnyDistributor, distributor
 from dbsp.layout import Layout, initial, rescaled
 from tests.distribute.world import key_pool
 

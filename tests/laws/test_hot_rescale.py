@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.distribute.strategies import STRATEGIES
+from dbsp.distribute.names import STRATEGIES
 from dbsp.errors import ConfigError
 from dbsp.zset.hashing import narrow_hash
 from tests.laws.circuits import each_on_top

@@ -18,10 +18,12 @@ from typing import Any
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.control import wish_rescale
-from dbsp.coordinator.cutting import StepLimits, advance
+from dbsp.coordinator.cutting import advance
 from dbsp.coordinator.hands import Hands, ShellSettings
+from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.migrating import is_open
+from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import CapacityError, DbspError, FencedError, UnavailableError
 from dbsp.skips import skipped_nodes
 from tests.coordinator import fake_runtime, fakes
@@ -192,7 +194,7 @@ class Simulation:
             workers = self.random.randint(1, self.rates.workers_max)
             if self.random.random() < 0.05:
                 workers = 5000  # more than there can be
-            strategy = self.random.choice(p.STRATEGIES)
+            strategy = self.random.choice(STRATEGIES)
             try:
                 self.world.control.change(epoch, lambda ledger: wish_rescale(ledger, workers, strategy))
             except FencedError:

@@ -14,6 +14,7 @@ import pytest
 
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
+from dbsp.coordinator.strategies import COLD
 from tests.pace import examples
 from tests.sim.seeds import run_seed
 from tests.sim.simulation import Simulation, without_faults
@@ -83,7 +84,7 @@ def test_the_first_step_in_a_new_layout_takes_no_more_rows_than_the_last_before_
         world.grow(("a", 0), rows)
         until(do.RunStep)
         until(do.Wait)
-    coordinator.decide(p.RescaleAsked(workers=workers + 1, strategy=p.COLD))
+    coordinator.decide(p.RescaleAsked(workers=workers + 1, strategy=COLD))
     until(do.Redistribute)
     world.grow(("a", 0), 9)
     for _ in range(2):

@@ -14,7 +14,7 @@ import dbsp
 from dbsp.circuit.nodes import Circuit
 from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
-from dbsp.distribute.strategies import STRATEGIES
+from dbsp.distribute.names import STRATEGIES
 from dbsp.io import read_outputs
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import StepRecord

@@ -1,0 +1,125 @@
+"""A rescale as users see it: how far it is, what waits, what a plan says; values, and their texts for people.
+
+Whoever only shows what a service answers imports this module without the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+RANGES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRescale:
+    """A rescale that is asked for and moves nothing yet, and why."""
+
+    workers: int
+    strategy: str
+    waits_for: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovingProgress:
+    """A migration as users see it: keys that have moved since this process has looked, keys left to move.
+
+    What a replay moves again counts again. `expected_s` is how long it takes yet, if it goes on as it did.
+    """
+
+    strategy: str
+    workers: int
+    workers_before: int
+    moved_keys: int
+    moved_bytes: int
+    left_keys: int
+    seconds: float
+    expected_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleProgress:
+    """A warm-up as users see it.
+
+    `lag_bytes` is what the new owners lack of the version that round `round` copies, `copied_bytes` what they took in all rounds,
+    `slices_bytes` what they own of it in all. `expected_s` is how long the round takes yet, if it goes on as it did.
+    """
+
+    workers: int
+    workers_before: int
+    round: int
+    copied_bytes: int
+    lag_bytes: int
+    slices_bytes: int
+    seconds: float
+    expected_s: float | None
+
+
+def rescale_lines(status: Mapping[str, Any]) -> list[str]:
+    """What a service's status says of the rescale under way and of the one that waits: a line each."""
+    under_way, waiting = status["rescale"], status["rescale_waiting"]
+    lines = []
+    if under_way:
+        progress = MovingProgress(**under_way) if "left_keys" in under_way else RescaleProgress(**under_way)
+        lines.append(rescale_text(progress))
+    if waiting:
+        lines.append(waiting_text(WaitingRescale(**waiting)))
+    return lines
+
+
+def waiting_text(waiting: WaitingRescale) -> str:
+    """Which rescale waits, and for what.
+
+    **Example**
+
+    >>> waiting_text(WaitingRescale(workers=3, strategy="icadd", waits_for="the rescale under way"))
+    'to 3 workers by icadd: waits for the rescale under way'
+    """
+    return f"to {waiting.workers} workers by {waiting.strategy}: waits for {waiting.waits_for}"
+
+
+def rescale_text(rescale: RescaleProgress | MovingProgress) -> str:
+    """How far a warm-up or a migration is, and how long its round, or all of it, takes yet.
+
+    **Example**
+
+    >>> rescale_text(RescaleProgress(workers=3, workers_before=2, round=1, copied_bytes=30_000_000, lag_bytes=10_000_000,
+    ...     slices_bytes=90_000_000, seconds=3.0, expected_s=1.0))
+    '2 -> 3 workers: round 1, 30 MB copied, 10 MB to go, 1 s'
+    """
+    known = "" if rescale.expected_s is None else f", {rescale.expected_s:,.0f} s"
+    counts = f"{rescale.workers_before} -> {rescale.workers} workers"
+    if isinstance(rescale, MovingProgress):
+        return f"{counts}: {rescale.moved_keys:,} keys moved, {rescale.left_keys:,} to go{known}"
+    return (
+        f"{counts}: round {rescale.round},"
+        f" {rescale.copied_bytes / 1e6:,.0f} MB copied, {rescale.lag_bytes / 1e6:,.0f} MB to go{known}"
+    )
+
+
+def rescale_as_text(found: Mapping[str, Any]) -> str:
+    """A plan, or what a rescale has done, for people."""
+    before, after = found["workers_before"], found["workers"]
+    if found["done"] and not found["shards_moved"]:
+        return f"there are {after} workers already: nothing was moved"
+    moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; at least {found['least']:.1%} must)"
+    known = found["bytes_moved"] is not None
+    size = f"{found['bytes_moved']:,} of {found['bytes_total']:,} bytes" if known else "bytes are not known yet"
+    if found["done"]:
+        return f"{before} -> {after} workers: moved {moved}, {size}"
+    text = f"{before} -> {after} workers would move {moved}, about {size}"
+    if found["pause_seconds"] is None:
+        return text
+    return f"{text}\nsteps would stop for about {found['pause_seconds']:.1f} s cold, told from {found['pause_from']}"
+
+
+def ranges_as_text(ranges: list[list[str]]) -> str:
+    """Hash ranges by their leading digits.
+
+    >>> ranges_as_text([["0000000000000000", "7fffffffffffffff"], ["c000000000000000", "ffffffffffffffff"]])
+    '0000-7fff c000-ffff'
+    """
+    shown = " ".join(f"{low[:4]}-{high[:4]}" for low, high in ranges[:RANGES_SHOWN])
+    more = len(ranges) - RANGES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
