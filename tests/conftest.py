@@ -32,7 +32,6 @@ settings.load_profile("dbsp")
 LONGEST = (
     "tests/crash/test_coordinator_crash.py",
     "tests/laws/test_equalities.py",
-    "tests/sim/test_sim_plants.py",
     "tests/recursion/test_recursion.py",
     "tests/kafka/test_kafka_faults.py",
     "tests/spark/test_drivers.py",
@@ -40,6 +39,7 @@ LONGEST = (
     "tests/spark/test_keepers.py",
     "tests/examples/test_flights_run.py",
     "tests/spark/test_cuts.py",
+    "tests/sim/test_sim_plants.py",
     "tests/kafka/test_spark_killed.py",
     "tests/coordinator/test_migration.py",
     "tests/spark/test_migration_spark.py",
@@ -57,6 +57,21 @@ LONGEST = (
     "tests/sim/test_sim_coverage.py",
     "tests/timing/test_watermarks.py",
     "tests/storage/test_warm.py",
+    "tests/spark/test_warmup_spark.py",
+    "tests/spark/test_recursion.py",
+    "tests/spark/test_memory.py",
+    "tests/spark/test_jobs.py",
+    "tests/planted/test_planted_bugs.py",
+    "tests/operators/test_aggregates.py",
+    "tests/sim/test_circuits_sim.py",
+    "tests/coordinator/test_standbys.py",
+    "tests/laws/test_dead_letters.py",
+    "tests/tidy/test_controls.py",
+    "tests/crash/test_power_loss.py",
+    "tests/packaging/test_wheel.py",
+    "tests/coordinator/test_files.py",
+    "tests/spark/test_time.py",
+    "tests/spark/test_aggregates.py",
 )
 """By seconds, as measured; the others follow by how many tests they have."""
 

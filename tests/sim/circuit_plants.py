@@ -115,11 +115,11 @@ STRAGGLERS = replace(
 """Of all that goes on behind everybody's back, stragglers alone."""
 
 RULES = (
-    ("one parcel from every worker, of this step", take_any_parcel, "5", 12, 2),
-    ("a task reads the state before its step", read_what_was_just_written, "6", 12, 1),
-    ("a task that runs again writes nothing again", write_a_task_twice, "6", 12, 1),
+    ("one parcel from every worker, of this step", take_any_parcel, "5", 12, 9),
+    ("a task reads the state before its step", read_what_was_just_written, "6", 12, 3),
+    ("a task that runs again writes nothing again", write_a_task_twice, "6", 12, 2),
     ("a database that lost its steps is opened anew", lost_steps_count_as_empty, "6", 20, 3),
-    ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 12, 2),
+    ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 12, 3),
     ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, 0),
 )
 """The rule, how it is broken, the section of the design that names it, within how many seeds it is found, and which finds it."""

@@ -413,26 +413,36 @@ BEHIND = Plant(
 PLANTS = (
     BEHIND,
     Plant(rule="an older epoch is refused", breaks=no_fence, design="6", seeds=60, faults=PAUSES),
-    Plant(rule="a new epoch at each rollback", breaks=same_epoch, design="8", seeds=60, faults=ERRORS),
+    Plant(rule="a new epoch at each rollback", breaks=same_epoch, design="8", seeds=60, first=44, faults=ERRORS),
     Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=20, faults=PAUSES),
     Plant(rule="recovery asks the workers of the version's own layout", breaks=all_workers_vote, design="8", seeds=20),
     Plant(rule="recovery asks every worker of the layout", breaks=some_workers_vote, design="8", seeds=20),
-    Plant(rule="the cut is pinned", breaks=pin_late, design="6", seeds=20),
-    Plant(rule="at most one checkpoint in flight", breaks=two_in_flight, design="6", seeds=60),
+    Plant(rule="the cut is pinned", breaks=pin_late, design="6", seeds=20, first=4),
+    Plant(rule="at most one checkpoint in flight", breaks=two_in_flight, design="6", seeds=60, first=14),
     Plant(rule="published when all have committed", breaks=publish_early, design="8", seeds=20),
     Plant(rule="a step record is durable", breaks=forget_a_record, design="7", seeds=20),
     Plant(rule="the record before the step", breaks=run_before_the_record, design="7", seeds=20),
-    Plant(rule="a decision is logged", breaks=decide_in_memory, design="4", seeds=20),
+    Plant(rule="a decision is logged", breaks=decide_in_memory, design="4", seeds=20, first=3),
     Plant(rule="a checkpoint's positions are those of its steps", breaks=positions_of_the_cut, design="8", seeds=20),
-    Plant(rule="positions before the first commit", breaks=intend_late, design="8", seeds=60),
+    Plant(rule="positions before the first commit", breaks=intend_late, design="8", seeds=60, first=31),
     Plant(rule="logs trimmed below the oldest openable version", breaks=trim_too_much, design="7", seeds=20),
     Plant(rule="a shard moves to one owner", breaks=move_a_shard_twice, design="9", seeds=60),
     Plant(rule="every shard moves", breaks=forget_a_shard, design="9", seeds=20),
     Plant(
-        rule="warm slices lie outside the manifest", breaks=slices_in_the_manifest, design="9", seeds=60, faults=BESIDE
+        rule="warm slices lie outside the manifest",
+        breaks=slices_in_the_manifest,
+        design="9",
+        seeds=60,
+        first=25,
+        faults=BESIDE,
     ),
     Plant(
-        rule="what a warm-up lacks is copied at the switch", breaks=take_over_early, design="9", seeds=60, faults=QUIET
+        rule="what a warm-up lacks is copied at the switch",
+        breaks=take_over_early,
+        design="9",
+        seeds=60,
+        first=5,
+        faults=QUIET,
     ),
     Plant(
         rule="the switch slices what all steps have made",
@@ -443,7 +453,7 @@ PLANTS = (
     ),
     Plant(rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=60),
     Plant(
-        rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, first=9, faults=PAUSES
+        rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, first=40, faults=PAUSES
     ),
     Plant(rule="a course is logged before its first step", breaks=forget_the_course, design="9", seeds=20),
     Plant(rule="no step is logged ahead while keys move", breaks=cut_ahead_while_keys_move, design="9", seeds=20),
@@ -455,10 +465,16 @@ PLANTS = (
         breaks=split_rows_by_the_new_layout,
         design="9",
         seeds=12,
+        first=5,
         circuits=True,
     ),
     Plant(
-        rule="rows follow the keys that have moved", breaks=forget_what_has_moved, design="9", seeds=12, circuits=True
+        rule="rows follow the keys that have moved",
+        breaks=forget_what_has_moved,
+        design="9",
+        seeds=12,
+        first=6,
+        circuits=True,
     ),
     Plant(
         rule="a replay runs each step in the layouts of its record",
@@ -468,7 +484,7 @@ PLANTS = (
         first=10,
         circuits=True,
     ),
-    Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20),
+    Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20, first=8),
     Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20),
     *(
         Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, circuits=True)
