@@ -120,6 +120,6 @@ RULES = (
     ("a task that runs again writes nothing again", write_a_task_twice, "6", 12, 2),
     ("a database that lost its steps is opened anew", lost_steps_count_as_empty, "6", 20, 3),
     ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 12, 3),
-    ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, 0),
+    ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, 4),
 )
 """The rule, how it is broken, the section of the design that names it, within how many seeds it is found, and which finds it."""
