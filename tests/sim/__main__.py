@@ -5,6 +5,7 @@ python -m tests.sim --seeds 1000           many; figures, coverage of (state, ev
 python -m tests.sim --seconds 600          as many as time allows, from a random first seed
 python -m tests.sim --plant pin-late --seed 3
 python -m tests.sim --circuits --seconds 600   workers that run a circuit, not sets of rows: slower, and sees what steps compute
+python -m tests.sim --disks --seconds 600   the same on the real files, which processes and hosts lose in the midst of writing
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pytest
 from tests.coordinator import fakes
 from tests.sim.circuits import CircuitSimulation
 from tests.sim.coverage import Coverage, reachable
+from tests.sim.disks import DiskSimulation
 from tests.sim.plants import PLANTS
 from tests.sim.simulation import Simulation
 from tests.sim.table import answered
@@ -39,6 +41,11 @@ def rows_only(seed: int) -> Simulation:
 def with_circuit(seed: int) -> Simulation:
     """Workers that run a circuit."""
     return CircuitSimulation(seed=seed)
+
+
+def with_disks(seed: int) -> Simulation:
+    """Workers that run a circuit, on files."""
+    return DiskSimulation(seed=seed)
 
 
 def command_for(seed: int, turns: int, options: str = "") -> str:
@@ -67,11 +74,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--turns", type=int, default=300)
     parser.add_argument("--circuits", action="store_true")
+    parser.add_argument("--disks", action="store_true")
     parser.add_argument("--plant", choices=[plant.name for plant in PLANTS])
     given = parser.parse_args()
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         make, options = (with_circuit, " --circuits") if given.circuits else (rows_only, "")
+        if given.disks:
+            make, options = with_disks, " --disks"
         for plant in PLANTS:
             if plant.name == given.plant:
                 plant.breaks(patch)

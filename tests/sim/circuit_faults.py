@@ -5,15 +5,15 @@
 - A task runs **twice**, as at-least-once task runners do: either answer counts.
 - A parcel of an exchange is **lost**, **repeated**, or comes **late** (in the place of another one); the order of arrival is any.
 - A host loses its **power**: a worker's database comes back with what was synced (versions, the epoch), and nothing else, in the
-  midst of the work or together with the coordinator. What a commit had in hand is there whole or not at all; how the database on
-  disk keeps that promise when writes are torn is shown by `tests/crash/test_power_loss.py`.
+  midst of the work or together with the coordinator. What a commit had in hand is there whole or not at all: the databases are in
+  memory. On files (`tests.sim.disks`) it is torn.
 - **Rows fail**: under the policy of the seed they are dead letters, are null, or halt the pipeline until somebody decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from dbsp.exchange import Parcel
@@ -30,7 +30,9 @@ class CircuitFaults(Faults):
     """Chances per task (`twice`), per parcel (`parcel`), per look at a database (`power`).
 
     `outage` is the chance that the power goes with a crash of the coordinator, for every host; `tasks_max` is how many looks at
-    databases and logs a straggler gets before it ends.
+    databases and logs a straggler gets before it ends. `torn` is the chance that what was not synced is torn, not lost whole,
+    where there are files (`tests.sim.disks`). In states that are rare and short, errors, pauses, successors and requests are
+    `rare` times as frequent, so that every event meets every state in fewer seeds.
     """
 
     twice: float = 0.0
@@ -38,6 +40,15 @@ class CircuitFaults(Faults):
     power: float = 0.0
     outage: float = 0.0
     tasks_max: int = 40
+    torn: float = 0.8
+    rare: float = 1.0
+
+    def in_rare_states(self) -> CircuitFaults:
+        """What strikes there."""
+        often = self.rare
+        return replace(
+            self, error=self.error * often, pause=self.pause * often, zombie=self.zombie * often, ask=self.ask * often
+        )
 
 
 @dataclass
@@ -56,6 +67,13 @@ class Strikes:
         if struck:
             self.fired.note(kind)
         return struck
+
+    def shuffled(self, workers: Sequence[int]) -> list[int]:
+        """In some order; as it is when nothing goes wrong any more."""
+        found = list(workers)
+        if not self.is_quiet():
+            self.random.shuffle(found)
+        return found
 
     def run(self, task: Callable[[int], Sequence[Parcel]], worker: int) -> Sequence[Parcel]:
         """What a task gives; sometimes it has run before, and that answer was lost."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from dbsp.errors import DbspError, UnavailableError
 from dbsp.exchange import Parcel
 from dbsp.layout import Layout, initial
 from dbsp.logs import DELETE, INSERT, DeadLetter, StepRecord
-from dbsp.plan.plan import Plan
+from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
@@ -48,7 +48,7 @@ RUN = "run"
 KEYS = 12
 FAULTS = CircuitFaults(
     crash=0.002, crash_again=0.003, error=0.002, pause=0.0003, zombie=0.01, slow=0.01, clock=0.02, ask=0.1, rescale=0.08,
-    workers_max=4, straggler=0.6, twice=0.02, parcel=0.002, power=0.0007, outage=0.3,
+    workers_max=4, straggler=0.6, twice=0.02, parcel=0.002, power=0.0007, outage=0.3, rare=5.0,
 )  # fmt: skip
 TURNS_ROUND = 0.05
 STRAGGLERS_WAIT = 0.8
@@ -120,6 +120,7 @@ class SimulatedCopier:
     """As `dbsp.runtime.copying.Copier`, without a thread."""
 
     world: fakes.World
+    order: Callable[[Sequence[int]], Sequence[int]] = tuple
     _going: PieceByPiece | None = None
 
     def start(
@@ -128,7 +129,7 @@ class SimulatedCopier:
         piece: Callable[[tuple[int, ...]], Mapping[int, Any]],
         at_once: int | None = None,
     ) -> Future[Mapping[int, Any]]:
-        self._going = PieceByPiece(workers, piece)
+        self._going = PieceByPiece(tuple(self.order(workers)), piece)
         self.world.copies.append(self._going)
         return self._going.future
 
@@ -137,6 +138,13 @@ class SimulatedCopier:
         if going is not None and not going.future.done():
             self.world.copies = [copy for copy in self.world.copies if copy is not going]
             going.future.set_exception(UnavailableError("the copying was ended"))
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOrder:
+    """The workers of a layout, in some order."""
+
+    workers: Sequence[int]
 
 
 class SimulatedRuntime(InProcessRuntime):
@@ -156,7 +164,14 @@ class SimulatedRuntime(InProcessRuntime):
         return report
 
     def _on_all(self, layout: Layout, run: Callable[[int], Any]) -> dict[int, Any]:
-        return super()._on_all(layout, lambda worker: self.strikes.run(run, worker))
+        """In any order, as tasks that run beside each other: so a crash leaves the work of any of them."""
+        some = AnyOrder(self.strikes.shuffled(layout.workers))
+        found = super()._on_all(cast(Layout, some), lambda worker: self.strikes.run(run, worker))
+        return {worker: found[worker] for worker in layout.workers}
+
+    def _each(self, workers: Sequence[int], work: Callable[[int], Any]) -> list[Any]:
+        found = {worker: work(worker) for worker in self.strikes.shuffled(workers)}
+        return [found[worker] for worker in workers]
 
     def _deliver(self, results: Mapping[int, Any], layout: Layout) -> dict[int, list[Parcel]]:
         sent = super()._deliver(results, layout)
@@ -200,6 +215,7 @@ class CircuitSimulation(Simulation):
         self.plan = circuit_plan(POLICIES[self.seed % len(POLICIES)])
         super().__post_init__()
         rates = self.rates if isinstance(self.rates, CircuitFaults) else CircuitFaults()
+        self.usual, self.seldom = rates, rates.in_rare_states()
         self.strikes_in = Strikes(rates, random.Random(f"circuit {self.seed}"), self.fired, lambda: self.quiet)
         self.world.waits = lambda: not self.quiet and self.strikes_in.random.random() < STRAGGLERS_WAIT
 
@@ -210,17 +226,53 @@ class CircuitSimulation(Simulation):
             return p.CancelAsked()
         return super().request(epoch)
 
+    def turn(self, coordinator: Coordinator) -> None:
+        """More strikes where a machine seldom stands."""
+        self.rates = self.seldom if self._is_rare() else self.usual
+        super().turn(coordinator)
+
     def make_hands(self) -> Hands:
         """New hands whose runtime is the one of a process."""
-        parts = replace(fake_runtime.parts(self.world, self.clock), runtime=self._runtime)
+        found = fake_runtime.parts(self.world, self.clock)
+        parts = replace(found, runtime=self._runtime, steps=self.make_steps())
         return Hands(parts, self.settings, Board(), fakes.Silent(), fakes.Inline())
+
+    def make_steps(self) -> Any:
+        """A handle on the step log."""
+        return fakes.FakeSteps(self.world)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether parcels pass through their bytes."""
+        return False
+
+    def make_site(self, point: Callable[[str], None], loses_power: Callable[[], bool]) -> PointedSite:
+        """What a process that starts now has of databases and logs."""
+        return PointedSite(self.world.site, point, loses_power)
+
+    def power_goes(self) -> None:
+        """All hosts at once."""
+        databases = self.world.site.databases
+        self.world.site.databases = {worker: circuit_faults.rebooted(found) for worker, found in databases.items()}
+
+    def databases_there(self) -> set[int]:
+        """The workers that have one."""
+        return set(self.world.site.databases)
+
+    def written(self, step: int, view: ViewSpec) -> list[Any]:
+        """What a step changed in a view, summed over the workers."""
+        return outputs(self.world.site, step, view.name, view.schema)
+
+    def dead(self, step: int) -> Counter[DeadLetter]:
+        """What a step could not use."""
+        return dead_letters(self.world.site, step)
 
     def _runtime(self) -> SimulatedRuntime:
         strikes = self.strikes_in
-        site = PointedSite(self.world.site, self._point, lambda: strikes.strikes(strikes.rates.power, "power"))
+        site = self.make_site(self._point, lambda: strikes.strikes(strikes.rates.power, "power"))
         work = Work(site=site, plan=self.plan, run=RUN)
-        copier, warmer = SimulatedCopier(self.world), SimulatedCopier(self.world)
-        made = SimulatedRuntime(work, encode_parcels=False, _copier=copier, _warmer=warmer)  # type: ignore[arg-type]
+        copier, warmer = (SimulatedCopier(self.world, strikes.shuffled) for _ in range(2))
+        made = SimulatedRuntime(work, self.encodes, _copier=copier, _warmer=warmer)  # type: ignore[arg-type]
         made.strikes, made.late = strikes, self._goes_on
         return made
 
@@ -231,9 +283,9 @@ class CircuitSimulation(Simulation):
         looks = self.strikes_in.random.randint(1, self.strikes_in.rates.tasks_max)
 
         def goes_on() -> None:
-            site = PointedSite(self.world.site, Patience(looks).look)
+            site = self.make_site(Patience(looks).look, lambda: False)
             runtime = InProcessRuntime(
-                Work(site=site, plan=self.plan, run=RUN), encode_parcels=False, epoch=epoch,
+                Work(site=site, plan=self.plan, run=RUN), encode_parcels=self.encodes, epoch=epoch,
                 _copier=SimulatedCopier(self.world), _warmer=SimulatedCopier(self.world),  # type: ignore[arg-type]
             )  # fmt: skip
             runtime.run_step(record, layout, coming)
@@ -242,10 +294,10 @@ class CircuitSimulation(Simulation):
 
     def _after_crash(self) -> Coordinator:
         """Hosts may lose their power with the coordinator's; tasks of hosts that did not go on."""
-        strikes, databases = self.strikes_in, self.world.site.databases
+        strikes = self.strikes_in
         if strikes.random.random() < strikes.rates.outage:
             strikes.fired.note("power")
-            self.world.site.databases = {worker: circuit_faults.rebooted(found) for worker, found in databases.items()}
+            self.power_goes()
             return super()._after_crash()
         going = self.world.stragglers
         coordinator = super()._after_crash()
@@ -264,15 +316,17 @@ class CircuitSimulation(Simulation):
             runtime.run_step(without_moves(record), layout)
             for view in plan.views:
                 wanted = outputs(golden, record.step, view.name, view.schema)
-                found = outputs(self.world.site, record.step, view.name, view.schema)
-                fakes.must(found == wanted, f"a: outputs of step {record.step} in {view.name}")
+                fakes.must(
+                    self.written(record.step, view) == wanted, f"a: outputs of step {record.step} in {view.name}"
+                )
             self._count_failures(record)
-            found_dead, wanted_dead = (dead_letters(site, record.step) for site in (self.world.site, golden))
-            fakes.must(found_dead == wanted_dead, f"a: dead letters of step {record.step}")
+            fakes.must(
+                self.dead(record.step) == dead_letters(golden, record.step), f"a: dead letters of step {record.step}"
+            )
 
     def _count_failures(self, record: StepRecord) -> None:
         """Rows that failed, and halts that somebody decided about, are faults that fired."""
-        if dead_letters(self.world.site, record.step):
+        if self.dead(record.step):
             self.fired.note("row")
         if skipped_nodes(record.commands):
             self.fired.note("halt")
@@ -282,7 +336,7 @@ class CircuitSimulation(Simulation):
         ledger = self.world.control.load()
         assert ledger is not None
         layout = ledger.layouts[ledger.saved[ledger.published].checkpoint.layout_version]
-        there = set(self.world.site.databases)
+        there = self.databases_there()
         fakes.must(set(layout.owners) == set(layout.workers) == set(ledger.members), "b: a worker owns nothing")
         fakes.must(set(layout.workers) <= there, "b: members have databases")
         fakes.must(self.had_zombies or there == set(layout.workers), "b: databases of nobody")

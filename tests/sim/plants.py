@@ -26,8 +26,9 @@ from dbsp.store import CheckpointId, VersionInfo
 from dbsp.timing import Timing
 from tests.coordinator import fake_runtime, fakes
 from tests.coordinator.fake_moves import FakeMove
-from tests.sim import circuit_plants
+from tests.sim import circuit_plants, disk_plants
 from tests.sim.circuits import FAULTS, CircuitSimulation
+from tests.sim.disks import DiskSimulation
 from tests.sim.faults import USUAL, Faults
 from tests.sim.simulation import Simulation
 
@@ -46,6 +47,7 @@ class Plant:
     first: int = 0
     faults: Faults | None = None
     circuits: bool = False
+    disks: bool = False
 
     @property
     def name(self) -> str:
@@ -54,9 +56,16 @@ class Plant:
 
     def simulation(self, seed: int) -> Simulation:
         """A seed of the faults under which the rule matters."""
+        if self.disks:
+            return DiskSimulation(seed=seed, faults=self.faults)
         if self.circuits:
             return CircuitSimulation(seed=seed, faults=self.faults or FAULTS)
         return Simulation(seed=seed, faults=self.faults)
+
+    @property
+    def turns(self) -> int:
+        """How many turns a seed takes: fewer where each writes files."""
+        return 120 if self.disks else 300
 
     @property
     def order(self) -> list[int]:
@@ -489,5 +498,9 @@ PLANTS = (
     *(
         Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, circuits=True)
         for rule, breaks, design, seeds, first in circuit_plants.RULES
+    ),
+    *(
+        Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, faults=faults, disks=True)
+        for rule, breaks, design, seeds, first, faults in disk_plants.RULES
     ),
 )

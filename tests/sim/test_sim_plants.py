@@ -8,7 +8,6 @@ import pytest
 
 from tests.sim.circuit_plants import STRAGGLERS
 from tests.sim.plants import BEHIND, PLANTS, Plant
-from tests.sim.seeds import TURNS
 from tests.sim.simulation import first_failure
 
 pytestmark = pytest.mark.timeout(900)
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.mark.parametrize("plant", PLANTS, ids=[plant.name for plant in PLANTS])
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant.breaks(monkeypatch)
-    found = first_failure(plant.order, TURNS, plant.simulation)
+    found = first_failure(plant.order, plant.turns, plant.simulation)
     assert found is not None, f"nothing noticed within {plant.seeds} seeds that this is broken: {plant.rule}"
 
 
@@ -25,4 +24,4 @@ def test_it_is_the_stragglers_that_show_what_they_may_not_do(monkeypatch: pytest
     """In the same seed, under the same faults but for them, nobody notices that the rule is broken."""
     BEHIND.breaks(monkeypatch)
     without = replace(BEHIND, faults=replace(STRAGGLERS, straggler=0.0))
-    assert first_failure(BEHIND.order[:1], TURNS, without.simulation) is None
+    assert first_failure(BEHIND.order[:1], BEHIND.turns, without.simulation) is None
