@@ -114,12 +114,16 @@ STRAGGLERS = replace(
 )
 """Of all that goes on behind everybody's back, stragglers alone."""
 
+POWER = replace(FAULTS, power=0.01, rare=1.0)
+"""Hosts that lose their power more often than usual."""
+
 RULES = (
-    ("one parcel from every worker, of this step", take_any_parcel, "5", 12, 9),
-    ("a task reads the state before its step", read_what_was_just_written, "6", 12, 3),
-    ("a task that runs again writes nothing again", write_a_task_twice, "6", 12, 2),
-    ("a database that lost its steps is opened anew", lost_steps_count_as_empty, "6", 20, 3),
-    ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 12, 3),
-    ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, 4),
+    ("one parcel from every worker, of this step", take_any_parcel, "5", 12, 1, FAULTS),
+    ("a task reads the state before its step", read_what_was_just_written, "6", 12, 1, FAULTS),
+    ("a task that runs again writes nothing again", write_a_task_twice, "6", 12, 1, FAULTS),
+    ("a database that lost its steps is opened anew", lost_steps_count_as_empty, "6", 20, 1, POWER),
+    ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 12, 2, FAULTS),
+    ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, 5, FAULTS),
 )
-"""The rule, how it is broken, the section of the design that names it, within how many seeds it is found, and which finds it."""
+"""The rule, how it is broken, the section of the design that names it, within how many seeds it is found, which finds it,
+under which faults."""

@@ -496,8 +496,8 @@ PLANTS = (
     Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20, first=8),
     Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20),
     *(
-        Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, circuits=True)
-        for rule, breaks, design, seeds, first in circuit_plants.RULES
+        Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, faults=faults, circuits=True)
+        for rule, breaks, design, seeds, first, faults in circuit_plants.RULES
     ),
     *(
         Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, faults=faults, disks=True)

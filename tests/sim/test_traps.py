@@ -10,6 +10,10 @@
 | 6 | nothing that a pinned cut refers to is deleted | a pin that is forgotten | `tests/crash/test_commit_killed.py::test_the_sweep_finds_a_deleted_pin` |
 | 6 | a version is its checkpoint id, not its number | `any_checkpoint_id` | `tests/coordinator/test_recovery.py::test_one_number_under_two_ids_is_no_version` |
 | 6 | an older epoch is refused wherever it writes, and deletes | `no-fence`, `discard-without-epoch` | the simulator |
+| 6 | scratch of another boot is never opened | `trust-the-scratch-of-another-boot` | the simulator |
+| 6 | the manifest is the last transaction of a commit | `land-before-the-chunks` | the simulator |
+| 7 | progress is written with its part, in one transaction | `note-a-part-before-its-rows` | the simulator |
+| 7 | a record and the count of records are one write | `count-a-record-before-it-is-there` | the simulator |
 | 7 | the record of a step is durable before the step runs | `run-before-the-record`, `forget-a-record` | the simulator |
 | 7 | logs are trimmed below the oldest openable version | `trim-too-much` | the simulator |
 | 7 | positions are noted before the first worker commits | `intend-late`, `positions-of-the-cut` | the simulator |
