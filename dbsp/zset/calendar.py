@@ -13,12 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbsp.zset.schema import DATE, TIMESTAMP, is_list, is_struct
+from dbsp.zset.schema import DATE, is_list, is_struct
 
 OUTSIDE = "a day outside of the years 1 to 9999"
-DAYS = tuple(pa.scalar(day, DATE).value for day in (datetime.date.min, datetime.date.max))
+_EPOCH = datetime.datetime(1970, 1, 1)
+_ENDS = (datetime.datetime.min, datetime.datetime.max)
+DAYS = tuple((moment - _EPOCH).days for moment in _ENDS)
 """The first day and the last one, counted from 1970."""
-MICROS = tuple(pa.scalar(moment, TIMESTAMP).value for moment in (datetime.datetime.min, datetime.datetime.max))
+MICROS = tuple((moment - _EPOCH) // datetime.timedelta(microseconds=1) for moment in _ENDS)
 """The first moment and the last one, in microseconds from 1970."""
 
 
