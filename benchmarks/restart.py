@@ -4,7 +4,9 @@ A service with the Spark runtime and two workers: a count per key with state for
 no checkpoint holds, then the service, its JVM and its Python workers are killed. It is started again, and a row is pushed as
 soon as it answers. Measured from the start of the process to the end of the first step that is no replay, beside what every
 program on Spark waits for: a process that makes a context and runs one job with a shuffle. The two take turns. *Above* is the
-difference of the medians less the replay. The counts after all of it are compared with the rows that were pushed.
+difference of the medians less the replay. Steps are measured by the clock, from the begin of the first to the end of the last,
+live ones with the pushes between them; *in steps* is what they took themselves. The counts after all of it are compared with
+the rows that were pushed. What is killed counts as other processes.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -128,25 +131,49 @@ def bare_s(folder: Path) -> float:
         return time.perf_counter() - began
 
 
-def restart(folder: Path, keys: Any) -> tuple[float, float, float]:
-    """Ten steps, kill -9, start: seconds to the end of the first new step, of the replay, of the same steps live."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Seconds from the start to the end of the first new step; of the replay and of the same steps live, by both measures."""
+
+    first_s: float
+    replay_s: float
+    live_s: float
+    replay_in_steps_s: float
+    live_in_steps_s: float
+
+
+def clock_s(steps: Sequence[dict[str, Any]]) -> float:
+    """From the begin of the first to the end of the last."""
+    return float(steps[-1]["at"] - steps[0]["at"] + steps[0]["seconds"])
+
+
+def in_steps_s(steps: Sequence[dict[str, Any]]) -> float:
+    """What they took themselves."""
+    return float(sum(step["seconds"] for step in steps))
+
+
+def restart(folder: Path, keys: Any) -> Restart:
+    """Ten steps, kill -9, start, one step more."""
     with service(folder) as client:
         for _ in range(STEPS):
             push(client, next(keys))
-        live = sum(step["seconds"] for step in steps_of(folder)[-STEPS:])
+        live = steps_of(folder)[-STEPS:]
     known, began = len(steps_of(folder)), time.time()
     with service(folder) as client:
         push(client, next(keys)[:1])
         later = steps_of(folder)[known:]
         asked(client, "POST", "/v1/checkpoint")
     first = next(step for step in later if not step["replay"])
-    replayed = [step["seconds"] for step in later if step["replay"]]
-    if len(replayed) != STEPS:
-        raise RuntimeError(f"other steps were replayed than were to be: steps={len(replayed)}")
-    return first["at"] - began, sum(replayed), live
+    replay = [step for step in later if step["replay"]]
+    if len(replay) != STEPS:
+        raise RuntimeError(f"other steps were replayed than were to be: steps={len(replay)}")
+    return Restart(
+        first_s=first["at"] - began, replay_s=clock_s(replay), live_s=clock_s(live),
+        replay_in_steps_s=in_steps_s(replay), live_in_steps_s=in_steps_s(live),
+    )  # fmt: skip
 
 
-def measure(folder: Path, keys: int) -> tuple[list[float], list[tuple[float, float, float]]]:
+def measure(folder: Path, keys: int) -> tuple[list[float], list[Restart]]:
     """Bare starts and restarts in turn; the counts must be right in the end."""
     (folder / "circuit.py").write_text(CIRCUIT)
     (folder / "pipeline.toml").write_text(SETTINGS)
@@ -162,7 +189,7 @@ def measure(folder: Path, keys: int) -> tuple[list[float], list[tuple[float, flo
             np.add.at(counts, batch, 1)
             yield batch
 
-    source, bare, found = batches(), list[float](), list[tuple[float, float, float]]()
+    source, bare, found = batches(), list[float](), list[Restart]()
     for _ in range(report.RUNS):
         bare.append(bare_s(folder))
         found.append(restart(folder, source))
@@ -180,17 +207,19 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="restart-") as name:
         bare, found = measure(Path(name), arguments.keys)
-    first_s, replay_s, live_s = (statistics.median(each) for each in zip(*found, strict=True))
+    first_s = statistics.median(one.first_s for one in found)
+    replay_s = statistics.median(one.replay_s for one in found)
     bare_start_s = statistics.median(bare)
     figures: dict[str, object] = {
         "keys": arguments.keys, "rows_replayed": STEPS * STEP_ROWS, "bare_start_to_first_job_s": bare_start_s,
         "kill_to_first_new_step_s": first_s, "replay_s": replay_s,
         "above_bare_start_and_replay_s": first_s - bare_start_s - replay_s,
-        "ratio_of_replay_to_the_steps": replay_s / live_s,
+        "ratio_of_replay_to_live": statistics.median(one.replay_s / one.live_s for one in found),
+        "ratio_in_steps": statistics.median(one.replay_in_steps_s / one.live_in_steps_s for one in found),
     }  # fmt: skip
     targets = {
         "above_bare_start_and_replay_s": report.at_most(ABOVE_S_MAX),
-        "ratio_of_replay_to_the_steps": report.at_most(1.0),
+        "ratio_of_replay_to_live": report.at_most(1.0),
     }
     report.keep("restart", figures, targets)
 
