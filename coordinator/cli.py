@@ -281,7 +281,8 @@ def query(client: Client, sql: str) -> None:
     for row in found["rows"]:
         table.add_row(*("" if value is None else str(value) for value in row))
     _print(table)
-    click.echo(f"{len(found['rows'])} rows as of step {found['step']:,}")
+    count = len(found["rows"])
+    click.echo(f"{count:,} {'row' if count == 1 else 'rows'} as of step {found['step']:,}")
 
 
 @command.command()

@@ -20,6 +20,7 @@ from dbsp.runtime.runtime import StepReport
 
 ASSUMED_BYTES_PER_S = 100e6
 ASSUMED_FIXED_S = 0.5
+TOLD_BY_BYTES_MIN = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +85,18 @@ class Rates:
         """(seconds, what they are told from) for moving so many bytes of so many: the last checkpoint's time, and the move's."""
         if self._rescale is not None:
             seconds, before = self._rescale
-            return seconds * max(1.0, moved / max(before, 1)), "the last cold rescale"
+            return seconds + _writing_s(max(0, moved - before), seconds, before), "the last cold rescale"
         if self._checkpoint is not None and self._checkpoint[1] > 0:
             seconds, written = self._checkpoint
-            return seconds + moved * seconds / written, "the last checkpoint (an estimate)"
+            return seconds + _writing_s(moved, seconds, written), "the last checkpoint (an estimate)"
         return ASSUMED_FIXED_S + (
             moved + total
         ) / ASSUMED_BYTES_PER_S, "100 MB/s (an assumption: nothing was measured yet)"
+
+
+def _writing_s(count: int, seconds: float, written: int) -> float:
+    """How long so many bytes take, told from others; of few bytes the time says nothing: it is that of the syncs."""
+    return count * seconds / written if written >= TOLD_BY_BYTES_MIN else count / ASSUMED_BYTES_PER_S
 
 
 def plan_rescale(

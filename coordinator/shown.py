@@ -105,10 +105,10 @@ def rescale_as_text(found: Mapping[str, Any]) -> str:
         return f"there are {after} workers already: nothing was moved"
     moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; at least {found['least']:.1%} must)"
     known = found["bytes_moved"] is not None
-    size = f"{found['bytes_moved']:,} of {found['bytes_total']:,} bytes" if known else "bytes are not known yet"
+    size = f"{found['bytes_moved']:,} of {found['bytes_total']:,} bytes" if known else "how many bytes is not known yet"
     if found["done"]:
         return f"{before} -> {after} workers: moved {moved}, {size}"
-    text = f"{before} -> {after} workers would move {moved}, about {size}"
+    text = f"{before} -> {after} workers would move {moved}, {'about ' if known else ''}{size}"
     if found["pause_seconds"] is None:
         return text
     return f"{text}\nsteps would stop for about {found['pause_seconds']:.1f} s cold, told from {found['pause_from']}"

@@ -16,6 +16,7 @@ from dbsp.runtime.runtime import StepReport
 from tests.coordinator import fakes
 from tests.io.log_samples import make_record
 
+MB = 1_000_000
 FOUR = {0: 1000, 1: 3000, 2: 2000, 3: 2000}
 
 
@@ -42,18 +43,31 @@ def test_nothing_is_said_of_bytes_before_a_step() -> None:
 def test_a_pause_is_told_from_what_was_measured() -> None:
     now = [10.0]
     heard = rates(now)
-    heard.noted("checkpoint", {"seconds": 2.0, "bytes_written": 1000})
-    assert heard.pause(500, 8000) == (3.0, "the last checkpoint (an estimate)")
+    heard.noted("checkpoint", {"seconds": 2.0, "bytes_written": 1000 * MB})
+    assert heard.pause(500 * MB, 8000 * MB) == (3.0, "the last checkpoint (an estimate)")
     heard.noted("state", {"state": "Rescaling"})
-    heard.noted("rescale", {"bytes_moved": 500, "bytes_ahead": 0})
+    heard.noted("rescale", {"bytes_moved": 500 * MB, "bytes_ahead": 0})
     now[0] = 14.0
     heard.noted("state", {"state": "Running"})
-    assert heard.pause(1000, 8000) == (8.0, "the last cold rescale")
+    assert heard.pause(1000 * MB, 8000 * MB) == (8.0, "the last cold rescale")
     heard.noted("state", {"state": "Rescaling"})
     heard.noted("failed", {})
     now[0] = 99.0
     heard.noted("state", {"state": "Running"})
-    assert heard.pause(1000, 8000) == (8.0, "the last cold rescale"), "one that failed measures nothing"
+    assert heard.pause(1000 * MB, 8000 * MB) == (8.0, "the last cold rescale"), "one that failed measures nothing"
+
+
+@pytest.mark.parametrize("moved", [0, 1000])
+def test_few_bytes_do_not_tell_how_long_many_take(moved: int) -> None:
+    now = [0.0]
+    heard = rates(now)
+    heard.noted("checkpoint", {"seconds": 0.1, "bytes_written": 1000})
+    assert heard.pause(100 * MB, 200 * MB)[0] == pytest.approx(1.1)
+    heard.noted("state", {"state": "Rescaling"})
+    heard.noted("rescale", {"bytes_moved": moved, "bytes_ahead": 0})
+    now[0] = 0.05
+    heard.noted("state", {"state": "Running"})
+    assert heard.pause(100 * MB, 200 * MB)[0] == pytest.approx(1.05, rel=1e-4)
 
 
 def test_only_a_cold_rescale_measures_a_pause() -> None:
