@@ -11,7 +11,6 @@ the rows that were pushed. What is killed counts as other processes.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import statistics
@@ -22,7 +21,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import report
+from benchmarks.rescale import told
 from dbsp.coordinator.address import read_address
 
 STEP_ROWS, STEPS, LOAD_ROWS = 100_000, 10, 500_000
@@ -115,13 +114,6 @@ def push(client: httpx.Client, keys: Any) -> None:
     asked(client, "POST", f"/v1/tables/rows/rows?wait=true&timeout_s={STARTS_S}", content=body, headers=headers)
 
 
-def steps_of(folder: Path) -> list[dict[str, Any]]:
-    """The steps that the service logged, `at` in seconds since 1970."""
-    events = map(json.loads, (folder / "data" / "coordinator.log").read_text().splitlines())
-    steps = [event for event in events if event["event"] == "step"]
-    return [event | {"at": datetime.fromisoformat(event["at"]).timestamp()} for event in steps]
-
-
 def bare_s(folder: Path) -> float:
     """From the start of a process to the end of its first job."""
     began = time.perf_counter()
@@ -152,16 +144,27 @@ def in_steps_s(steps: Sequence[dict[str, Any]]) -> float:
     return float(sum(step["seconds"] for step in steps))
 
 
+def logged(folder: Path, known: int, count: int) -> list[dict[str, Any]]:
+    """The next steps behind those that are known, once so many are logged, which is just after they are answered."""
+    limit = time.monotonic() + STARTS_S
+    while len(steps := told(folder, "step")[known:]) < count:
+        if time.monotonic() > limit:
+            raise RuntimeError(f"steps are missing: logged={len(steps)} expected={count}")
+        time.sleep(0.01)
+    return steps
+
+
 def restart(folder: Path, keys: Any) -> Restart:
     """Ten steps, kill -9, start, one step more."""
+    known = len(told(folder, "step"))
     with service(folder) as client:
         for _ in range(STEPS):
             push(client, next(keys))
-        live = steps_of(folder)[-STEPS:]
-    known, began = len(steps_of(folder)), time.time()
+        live = logged(folder, known, STEPS)
+    began = time.time()
     with service(folder) as client:
         push(client, next(keys)[:1])
-        later = steps_of(folder)[known:]
+        later = logged(folder, known + STEPS, STEPS + 1)
         asked(client, "POST", "/v1/checkpoint")
     first = next(step for step in later if not step["replay"])
     replay = [step for step in later if step["replay"]]
