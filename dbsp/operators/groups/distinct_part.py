@@ -19,10 +19,17 @@ from dbsp.operators.groups.linear_part import as_queries, checked_sum
 from dbsp.operators.groups.part import Values, group_of
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
+from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import scatter_add
 from dbsp.zset.schema import INT64, Arrangement
+
+
+def entered(values: Spine, delta: Batch) -> npt.NDArray[np.int64]:
+    """For each row of a change 1 where its weight becomes positive with it, -1 where it no longer is, else 0."""
+    weight = values.sums(delta)
+    return (checked_sum(weight, delta.weights) > 0).astype(np.int64) - (weight > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +66,7 @@ class DistinctPart:
         old = state.spine(1).sums(as_queries(groups, self.arrangements()[1]))
         change = np.zeros((len(groups), len(self.filters)), np.int64)
         if len(delta):
-            weight = state.spine(0).sums(delta)
-            entered = (checked_sum(weight, delta.weights) > 0).astype(np.int64) - (weight > 0)
-            scatter_add(change, group_of(groups, delta), entered)
+            scatter_add(change, group_of(groups, delta), entered(state.spine(0), delta))
             state.append(0, delta)
             self._append_counts(state, groups, change)
         return self._count(old), self._count(checked_sum(old, change))

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from dbsp.operators.groups.linear_part import checked_sum
+from dbsp.operators.groups.distinct_part import entered
 from dbsp.operators.groups.part import Part, PartState, Values
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
@@ -46,13 +44,12 @@ class UniquePart:
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
         """What the other part gives for the values that entered and left."""
-        entered = delta
+        moved = delta
         if len(delta):
-            weight = state.spine(0).sums(delta)
-            change = (checked_sum(weight, delta.weights) > 0).astype(np.int64) - (weight > 0)
+            change = entered(state.spine(0), delta)
             state.append(0, delta)
-            entered = delta.loose().with_weights(change).filter(change[:, 0] != 0)
-        old, new = self.of.step(PartState(state, 1), groups, self._formed(entered))
+            moved = delta.loose().with_weights(change).filter(change[:, 0] != 0)
+        old, new = self.of.step(PartState(state, 1), groups, self._formed(moved))
         return replace(old, alive=None), replace(new, alive=None)
 
     def _formed(self, rows: Batch) -> Batch:

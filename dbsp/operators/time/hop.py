@@ -60,24 +60,24 @@ class Hop(Operator):
         (batch,) = inputs
         if len(batch) == 0:
             return Batch.empty(self.schema)
-        at, valid = self._moments(batch)
-        first, last = ((at - self.size_us) // self.slide_us + 1) * self.slide_us, at // self.slide_us * self.slide_us
-        ends = first + self.offset_us, last + self.offset_us + self.size_us
-        batch, valid = windowed(context, batch, valid, *ends, nulls=self.schema[self.end].nullable)
-        at, _ = self._moments(batch)
-        last = at // self.slide_us
-        count = np.where(valid, last - (at - self.size_us) // self.slide_us, 1)
-        row = np.repeat(np.arange(len(batch)), count)
+        before, last = self._numbers(batch)
+        valid = np.asarray(pc.is_valid(batch.column(self.time)))
+        ends = (before + 1) * self.slide_us + self.offset_us, last * self.slide_us + self.offset_us + self.size_us
+        rows, valid = windowed(context, batch, valid, *ends, nulls=self.schema[self.end].nullable)
+        if rows is not batch:  # some have left
+            before, last = self._numbers(rows)
+        count = np.where(valid, last - before, 1)
+        row = np.repeat(np.arange(len(rows)), count)
         back = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
         start = (last[row] - back) * self.slide_us + self.offset_us
-        taken = batch.take(row)
+        taken = rows.take(row)
         kept = (self._times(column, start, valid[row]) for column in (self.start, self.end))
         return Batch(schema=self.schema, columns=(*taken.columns, *kept), weights=taken.weights)
 
-    def _moments(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """The times in microseconds past the offset, and where there are some."""
-        times = batch.column(self.time)
-        return np.asarray(times.cast(INT64).fill_null(0)) - self.offset_us, np.asarray(pc.is_valid(times))
+    def _numbers(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Of each row the number of the window before its first one, and of its last one, counted in slides past the offset."""
+        at = np.asarray(batch.column(self.time).cast(INT64).fill_null(0)) - self.offset_us
+        return (at - self.size_us) // self.slide_us, at // self.slide_us
 
     def _times(self, name: str, start: np.ndarray, valid: np.ndarray) -> pa.Array:
         """A column of window bounds."""
