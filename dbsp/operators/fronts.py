@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dbsp.errors import InternalError
+from dbsp.trace.heads import Heads
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch
 from dbsp.zset.order import sort_rows
 from dbsp.zset.schema import INT64, Column, OrderBy, Schema
 
 Positions = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.int64]
 
 _GROUP = "__group__"
 
@@ -25,17 +26,14 @@ def sorted_within(group: Positions, rows: Batch, order: Sequence[OrderBy]) -> Po
     return sort_rows(numbered, (OrderBy(_GROUP), *order))
 
 
-def settled(group: Positions, rows: Batch, order: Sequence[OrderBy], positions: Positions) -> Positions:
-    """The rows at these positions, in order of (group, order code), put into exact order.
+def settled(heads: Heads, weights: Weights, order: Sequence[OrderBy]) -> Positions:
+    """The rows of positive weight on one side, in exact order within their queries.
 
-    **Shape** `group` of every row; ascending positions in, the same ones out in another order.
-
-    **Cost** a comparison sort of the rows alone that share group and code with another one.
+    **Cost** a comparison sort of the rows alone that share query and order code with another one.
     """
-    if rows.order_code is None:
-        raise InternalError("rows of an ordered trace carry their codes")
-    groups, code = group[positions], rows.order_code[positions]
-    tied = (groups[1:] == groups[:-1]) & (code[1:] == code[:-1])
+    positions = np.flatnonzero(weights > 0)
+    query, code = heads.query.take(positions), heads.code.take(positions)
+    tied = (query[1:] == query[:-1]) & (code[1:] == code[:-1])
     if not tied.any():
         return positions
     crowded = np.zeros(len(positions), np.bool_)
@@ -44,6 +42,5 @@ def settled(group: Positions, rows: Batch, order: Sequence[OrderBy], positions: 
     members = np.flatnonzero(crowded)
     run = np.concatenate([[0], np.cumsum(~tied)])[members]
     held = positions[members]
-    exact = positions.copy()
-    exact[members] = held[sorted_within(run, rows.take(held), order)]
-    return exact
+    positions[members] = held[sorted_within(run, heads.take(held, weights.take(held)), order)]
+    return positions

@@ -1,235 +1,368 @@
-"""The first rows of many keys at once, out of several sorted runs.
+"""The first rows of many keys at once, out of several sorted runs, and what they are with a change.
 
 Each run gives its first m rows of each key. A run that has more is *truncated* there, and then only rows before its last
 given order code are known completely; so of all runs together only rows below the least such code are trusted. Where fewer
-than k trusted rows have a positive sum, m doubles for those keys alone.
+than k trusted rows have a positive sum, m grows for those keys alone.
 
-**Law**: the trusted rows of a key are exactly the rows of the consolidated trace that come before some order code.
+Which rows they are is decided by words alone, of all runs at once; columns are read to confirm that rows with equal words are
+the same and that rows with a key's hash are of that key, and gathered of those rows alone that a reader takes. Keys whose hash,
+or a row's words, turn out to be shared are answered by adding up all their rows.
+
+**Law**: the rows of a key on either side are exactly the rows of the consolidated trace up to some order code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from dbsp.errors import InternalError
+from dbsp.errors import CapacityError, InternalError
 from dbsp.trace.rows import empty
 from dbsp.trace.source import Source, numbers
-from dbsp.zset.batch import Batch, concat, merge, rearrange
-from dbsp.zset.equality import equal_rows
+from dbsp.zset.arrays import gather, gather_all, no_rows
+from dbsp.zset.batch import Batch, concat, rearrange, take_all
+from dbsp.zset.equality import equal_columns, equal_rows
 from dbsp.zset.hashing import hash_decides
-from dbsp.zset.kernels import expand_ranges, lower_bounds, run_starts
+from dbsp.zset.kernels import OVERFLOW_HINT, equal_ranges, expand_ranges, partition_by, run_starts
+from dbsp.zset.kernels.heads import AFTER, CHUNK, POSITION, QUERY, WEIGHT, collect_heads, settle_heads
 from dbsp.zset.kernels.ranges import cut_ranges
-from dbsp.zset.runs import begins, lengths
+from dbsp.zset.runs import begins
 from dbsp.zset.schema import Arrangement
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-_FIRST_ROWS_MIN = 4
+_FIRST_ROWS_MIN, _ROWS_FACTOR = 4, 4
+_ROOM_MIN = 256
 _NO_LIMIT = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+_NO_ROWS = np.empty(0, np.int64)
+_NO_CODES = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Trusted:
-    """What one round knows: consolidated rows that are complete, the key each belongs to, which keys have more rows."""
+class Heads:
+    """The first rows of queries, each row once, in order of (query, sort words), with its weights without a change and with it.
 
-    rows: Batch
-    key: I64
-    truncated: Mask
-    limit: U64
+    A weight is 0 where the row is not among the first ones of that side. Columns are gathered of the rows alone that are taken.
+    """
+
+    arrangement: Arrangement
+    key_hash: U64
+    chunks: Sequence[Batch]
+    query: I64
+    chunk: I64
+    position: I64
+    before: I64
+    after: I64
+    code: U64
+    row: U64
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.query)
+
+    def column(self, name: str) -> pa.Array:
+        """A column of all rows."""
+        index = self.arrangement.schema.index(name)
+        if not len(self):
+            return no_rows(self.arrangement.schema.columns[index].type)
+        return _column(self.chunks, index, *_places(len(self.chunks), self.chunk, self.position))
+
+    def take(self, rows: I64, weights: I64) -> Batch:
+        """Some rows with these weights, as a loose batch with its words."""
+        if not len(rows):
+            return empty(self.arrangement)
+        places = _places(len(self.chunks), self.chunk.take(rows), self.position.take(rows))
+        return Batch(
+            schema=self.arrangement.schema,
+            columns=tuple(_column(self.chunks, index, *places) for index in range(len(self.arrangement.schema))),
+            weights=np.ascontiguousarray(weights).reshape(-1, 1),
+            key_hash=self.key_hash.take(self.query.take(rows)),
+            order_code=self.code.take(rows),
+            row_hash=None if self.arrangement.key_is_row else self.row.take(rows),
+        )
+
+    def changed(self, weights: I64) -> Batch:
+        """Those rows whose weight is not zero, arranged; for a weight of each row."""
+        rows = np.flatnonzero(weights)
+        taken = self.take(rows, weights.take(rows))
+        hashes, codes, hashed = taken.words
+        if codes is None:
+            raise InternalError("rows of an ordered trace carry their codes")
+        if begins(hashes, codes, codes if hashed is None else hashed).all():
+            return replace(taken, arrangement=self.arrangement)
+        return rearrange(taken, self.arrangement)
+
+    def side(self, weights: I64) -> tuple[I64, Batch]:
+        """The rows of one side, and which query each is of."""
+        rows = np.flatnonzero(weights)
+        return self.query.take(rows), self.take(rows, weights.take(rows))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Queries:
-    """What is asked: distinct hashes, and for each the range of queries that share it."""
+Places = tuple[list[tuple[int, I64]], I64 | None]
+"""Positions in each chunk that has some, and how rows lie that are gathered so; None where they are in order."""
 
-    hashes: U64
-    low: I64
-    high: I64
-    keys: Batch | None
+
+def _places(chunks: int, chunk: I64, position: I64) -> Places:
+    """Of rows that lie there, in their order."""
+    order, bounds = partition_by(chunk, chunks)
+    dealt = position.take(order)
+    parts = [(index, dealt[low:high]) for index, (low, high) in enumerate(pairwise(bounds.tolist())) if low < high]
+    if len(parts) == 1:
+        return parts, None
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return parts, places
+
+
+def _column(chunks: Sequence[Batch], index: int, parts: list[tuple[int, I64]], places: I64 | None) -> pa.Array:
+    """One column of rows at such places, at least one row."""
+    columns = [chunks[chunk].columns[index] for chunk, _ in parts]
+    if places is None:
+        return gather(columns[0], parts[0][1])
+    return gather(gather_all(columns, [at for _, at in parts]), places)
 
 
 def first_rows(
-    sources: Sequence[Source], arrangement: Arrangement, key_hash: U64, k: int, keys: Batch | None
-) -> tuple[I64, Batch]:
-    """See `Spine.heads`."""
-    return _first_rows(sources, arrangement, key_hash, k, keys, None)[0]
-
-
-def first_rows_twice(
-    sources: Sequence[Source], arrangement: Arrangement, key_hash: U64, k: int, keys: Batch | None, delta: Batch
-) -> tuple[tuple[I64, Batch], tuple[I64, Batch]]:
-    """See `Spine.heads_twice`."""
-    before, after = _first_rows(sources, arrangement, key_hash, k, keys, delta)
-    return before, after
-
-
-def _first_rows(
     sources: Sequence[Source],
     arrangement: Arrangement,
     key_hash: U64,
     k: int,
     keys: Batch | None,
-    delta: Batch | None,
-) -> list[tuple[I64, Batch]]:
-    """The first rows in the runs and, with a delta, those in the runs and the delta, of every key; both from one reading."""
-    sides = 1 if delta is None else 2
-    if len(key_hash) == 0:
-        return [(np.empty(0, np.int64), empty(arrangement))] * sides
-    starts = run_starts(key_hash)
-    ends = np.append(starts[1:], len(key_hash))
-    asked = _Queries(hashes=key_hash[starts], low=starts, high=ends, keys=keys)
-    active = np.arange(len(starts))
+    delta: Batch | None = None,
+) -> Heads:
+    """See `Spine.heads` and `Spine.heads_twice`."""
+    reading = _Reading(sources, arrangement, key_hash, k, keys, delta)
+    alone = np.ones(len(key_hash), np.bool_)
+    same = key_hash[1:] == key_hash[:-1]
+    if same.any():
+        alone[1:] &= ~same
+        alone[:-1] &= ~same
+    active, shared = np.flatnonzero(alone), [np.flatnonzero(~alone)]
     rows_max = max(_FIRST_ROWS_MIN, 2 * k)
-    found: list[tuple[list[Batch], list[I64]]] = [([], []) for _ in range(sides)]
     while len(active):
-        known = [_round(sources, arrangement, asked.hashes[active], rows_max)]
-        if delta is not None:
-            known.append(_with_delta(known[0], delta, asked.hashes[active], rows_max, arrangement))
-        ready = np.ones(len(active), np.bool_)
-        for side in known:
-            if side.truncated.any():
-                ready &= ~side.truncated | _satisfied(side, arrangement, asked, active, k)
-        for (rows, key), side in zip(found, known, strict=True):
-            of_ready = np.flatnonzero(ready[side.key])
-            if len(of_ready):
-                rows.append(_some(side.rows, of_ready))
-                key.append(active[side.key[of_ready]])
-        active = active[~ready]
-        rows_max *= 4
-    return [_in_query_order(rows, key, asked, arrangement) for rows, key in found]
+        ready, doubtful = reading.round(active, rows_max)
+        shared.append(active[doubtful])
+        active = active[~(ready | doubtful)]
+        rows_max *= _ROWS_FACTOR
+    reading.in_full(np.sort(np.concatenate(shared)))
+    return reading.heads()
 
 
-def _some(rows: Batch, positions: I64) -> Batch:
-    """The rows at these ascending positions, still arranged."""
-    return (
-        rows if len(positions) == len(rows) else replace(rows.take(positions, words=True), arrangement=rows.arrangement)
-    )
+class _Reading:
+    """What is asked, and what was found so far."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        arrangement: Arrangement,
+        key_hash: U64,
+        k: int,
+        keys: Batch | None,
+        delta: Batch | None,
+    ) -> None:
+        """Nothing found yet."""
+        self.sources = sources
+        self.arrangement = arrangement
+        self.key_hash = key_hash
+        self.k = k
+        self.keys = keys
+        self.delta = delta if delta is not None and len(delta) else None
+        self.chunks: list[Batch] = []
+        self.kept: list[I64] = []
+        self.words: list[U64] = []
+
+    def heads(self) -> Heads:
+        """All that was found, in order."""
+        if len(self.kept) == 1:
+            return self._heads(self.kept[0], self.words[0])
+        kept = np.concatenate([np.empty((AFTER + 1, 0), np.int64), *self.kept], axis=1)
+        words = np.concatenate([np.empty((2, 0), np.uint64), *self.words], axis=1)
+        order = np.argsort(kept[QUERY], kind="stable")
+        return self._heads(kept.take(order, axis=1), words.take(order, axis=1))
+
+    def _heads(self, kept: I64, words: U64) -> Heads:
+        """Rows that were found."""
+        return Heads(
+            arrangement=self.arrangement, key_hash=self.key_hash, chunks=self.chunks, query=kept[QUERY], chunk=kept[CHUNK],
+            position=kept[POSITION], before=kept[WEIGHT], after=kept[AFTER], code=words[0], row=words[1],
+        )  # fmt: skip
+
+    def round(self, active: I64, rows_max: int) -> tuple[Mask, Mask]:
+        """Look at so many rows of each run for these queries; which are answered, and which must be read in full."""
+        found = _Candidates(self.key_hash.take(active), rows_max, self.chunks)
+        for source in self.sources:
+            found.read(source)
+        cut, limit, delta = found.cut, found.limit, -1
+        if self.delta is not None:
+            cut, limit, delta = cut.copy(), limit.copy(), len(self.chunks)
+            found.read(Source.of(self.delta))
+        kept, words, same, ready = found.settled(self.k, delta, cut, limit)
+        doubtful = np.zeros(len(active), np.bool_)
+        doubtful[found.differing(same)] = True
+        query = kept[QUERY].copy()
+        kept[QUERY] = active.take(query)
+        doubtful[query[self._strangers(kept, words, delta)]] = True
+        if doubtful.any():
+            sure = np.flatnonzero(~doubtful[query])
+            kept, words = kept.take(sure, axis=1), words.take(sure, axis=1)
+        self.kept.append(kept)
+        self.words.append(words)
+        return ready, doubtful
+
+    def _strangers(self, kept: I64, words: U64, delta: int) -> I64:
+        """Rows that are not of the key of their query, though of its hash; of unknown keys those unlike the first one.
+
+        Rows of the chunk `delta`, all of whose keys are asked for, are of the one key with their hash that is asked for.
+        """
+        names = self.arrangement.key
+        chunks = [[chunk.column(name) for name in names] for chunk in self.chunks]
+        if not kept.shape[1] or all(map(hash_decides, chunks)):
+            return _NO_ROWS
+        query, position = kept[QUERY], kept[POSITION]
+        if self.keys is None:
+            keys = [_first_of_each(self._heads(kept, words), name) for name in names]
+            query, delta = np.cumsum(begins(query)) - 1, -1
+        else:
+            keys = [self.keys.column(name) for name in names]
+        order, bounds = partition_by(kept[CHUNK], len(chunks))
+        wrong = []
+        for index, (low, high) in enumerate(pairwise(bounds.tolist())):
+            if low < high and index != delta:
+                rows = order[low:high]
+                wrong.append(rows[~equal_columns(keys, query.take(rows), chunks[index], position.take(rows))])
+        return np.concatenate(wrong) if wrong else _NO_ROWS
+
+    def in_full(self, queries: I64) -> None:
+        """Answer these by all rows of their hashes, added up."""
+        if not len(queries):
+            return
+        asked = self.key_hash.take(queries)
+        hashes = asked.take(run_starts(asked))
+        parts = [part for source in self.sources for part in _all_rows(source, hashes)]
+        rows = [_weighing(take_all(parts, words=True), 1, 1)] if parts else []
+        changed = [] if self.delta is None else list(_all_rows(Source.of(self.delta), hashes))
+        if changed:
+            rows.append(_weighing(take_all(changed, words=True), 0, 1))
+        if not rows:
+            return
+        whole = rearrange(concat(rows, words=True), replace(self.arrangement, weights=2))
+        query, position = expand_ranges(*equal_ranges(asked, whole.words[0]))
+        if self.keys is not None:
+            same = equal_rows(self.keys, queries.take(query), whole, position, self.arrangement.key)
+            query, position = query[same], position[same]
+        chunk = np.full(len(query), len(self.chunks))
+        self.chunks.append(whole)
+        self.kept.append(np.stack([queries.take(query), chunk, position, *whole.weights.take(position, axis=0).T]))
+        words = (whole.words[1], whole.words[1] if whole.words[2] is None else whole.words[2])
+        self.words.append(np.stack([word.take(position) for word in words if word is not None]))
 
 
-def _round(sources: Sequence[Source], arrangement: Arrangement, hashes: U64, rows_max: int) -> _Trusted:
-    """Take at most `rows_max` rows per run and key, consolidate them, and keep those that are complete."""
-    truncated = np.zeros(len(hashes), np.bool_)
-    limit = np.full(len(hashes), _NO_LIMIT)
-    parts: list[Batch] = []
-    for source in sources:
-        parts += _take_first(source, hashes, rows_max, truncated, limit)
-    if not parts:
-        rows = replace(empty(arrangement), arrangement=arrangement)
-        return _Trusted(rows=rows, key=np.empty(0, np.int64), truncated=truncated, limit=limit)
-    rows = _added_up(parts, arrangement)
-    key, complete = _complete(rows, hashes, truncated, limit)
-    return _Trusted(rows=_some(rows, complete), key=key[complete], truncated=truncated, limit=limit)
+def _weighing(rows: Batch, before: int, after: int) -> Batch:
+    """Rows with so many times their weight on either side."""
+    return replace(rows, weights=rows.weights * np.array([before, after]))
 
 
-def _added_up(parts: Sequence[Batch], arrangement: Arrangement) -> Batch:
-    """Rows of sorted runs, of which each part is a stretch, consolidated."""
-    return rearrange(concat(parts, words=True), arrangement)
-
-
-def _keys(rows: Batch, hashes: U64) -> I64:
-    """Which hash each row has."""
-    if rows.key_hash is None:
-        raise InternalError("arranged rows carry their words")
-    return lower_bounds(rows.key_hash, hashes)
-
-
-def _complete(rows: Batch, hashes: U64, truncated: Mask, limit: U64) -> tuple[I64, I64]:
-    """The key of each row, and the rows that are known completely."""
-    key = _keys(rows, hashes)
-    if not truncated.any() or rows.order_code is None:
-        return key, np.arange(len(rows))
-    return key, np.flatnonzero(~truncated[key] | (rows.order_code < limit[key]))
-
-
-def _with_delta(known: _Trusted, delta: Batch, hashes: U64, rows_max: int, arrangement: Arrangement) -> _Trusted:
-    """What the rows are after a change, of which as many rows are looked at as of a run."""
-    truncated, limit = known.truncated.copy(), known.limit.copy()
-    changed = list(_take_first(Source.of(delta), hashes, rows_max, truncated, limit)) if len(delta) else []
-    if not changed:
-        return known
-    rows = replace(changed[0], arrangement=arrangement)
-    rows = merge(*(_some(side, _complete(side, hashes, truncated, limit)[1]) for side in (known.rows, rows)))
-    return _Trusted(rows=rows, key=_keys(rows, hashes), truncated=truncated, limit=limit)
-
-
-def _take_first(source: Source, hashes: U64, rows_max: int, truncated: Mask, limit: U64) -> Iterator[Batch]:
-    """The first rows of each key in one run; notes where there are more, and the order code of the last one given."""
-    taken = np.zeros(len(hashes), np.int64)
-    last_code = np.zeros(len(hashes), np.uint64)
-    cut = np.zeros(len(hashes), np.bool_)
-    begin, end = source.begin(hashes, np.zeros(len(hashes), np.uint64)), np.full(len(hashes), _NO_LIMIT)
-    fronts = begin.any()
-    for asked, index in source.overlapped(hashes, begin, end) if fronts else source.touched(hashes):
-        room = rows_max - taken[asked]
-        if not room.any():
-            cut[asked] = True
-            continue
+def _all_rows(source: Source, hashes: U64) -> Iterator[tuple[Batch, I64]]:
+    """Where all rows of some hashes lie in a run."""
+    for asked, index in source.touched(hashes):
         chunk = source.load(index)
-        if chunk.order_code is None:
+        position = expand_ranges(*source.find(index, chunk, hashes[asked]))[1]
+        if len(position):
+            yield chunk, position
+
+
+def _first_of_each(heads: Heads, name: str) -> pa.Array:
+    """A column of the first row of each query that has rows."""
+    return gather(heads.column(name), np.flatnonzero(begins(heads.query)))
+
+
+class _Candidates:
+    """The first rows of each query in every run that was read, and how far they are known."""
+
+    def __init__(self, hashes: U64, rows_max: int, chunks: list[Batch]) -> None:
+        """Nothing read yet; `chunks` is added to."""
+        self.hashes = hashes
+        self.rows_max = rows_max
+        self.chunks = chunks
+        self.cut = np.zeros(len(hashes), np.bool_)
+        self.limit = np.full(len(hashes), _NO_LIMIT)
+        room = max(_ROOM_MIN, 2 * len(hashes))
+        self.found = np.empty((room, WEIGHT + 1), np.int64)
+        self.words = np.empty((room, 2), np.uint64)
+        self.count = 0
+
+    def read(self, source: Source) -> None:
+        """The first rows of each query in one run."""
+        hashes = self.hashes
+        taken, last = np.zeros(len(hashes), np.int64), np.empty(len(hashes), np.uint64)
+        begin = end = _NO_CODES
+        if len(source.fronts):
+            begin, end = source.begin(hashes, np.zeros(len(hashes), np.uint64)), np.full(len(hashes), _NO_LIMIT)
+        some = False
+        for asked, index in source.overlapped(hashes, begin, end) if len(begin) else source.touched(hashes):
+            queries = numbers(asked)
+            if some and (taken[queries] >= self.rows_max).all():
+                self.cut[queries], self.limit[queries] = True, np.minimum(self.limit[queries], last[queries])
+                continue
+            chunk = source.load(index)
+            low, high = source.find(index, chunk, hashes[asked])
+            if len(begin):
+                cut_ranges(low, high, begin[asked], end[asked], chunk.order_code)
+            self._collect(chunk, queries, low, high, taken, last)
+            some = True
+
+    def _collect(self, chunk: Batch, queries: I64, low: I64, high: I64, taken: I64, last: U64) -> None:
+        """The first rows of each query in these ranges of a chunk of the run."""
+        _, codes, rows = chunk.words
+        if codes is None:
             raise InternalError("a trace with an order stores order codes")
-        low, high = source.find(index, chunk, hashes[asked])
-        if fronts:
-            cut_ranges(low, high, begin[asked], end[asked], chunk.order_code)
-        use = np.minimum(high - low, room)
-        cut[asked] |= high - low > use
-        some = np.flatnonzero(use > 0)
-        if len(some) == 0:
-            continue
-        taken[asked] += use
-        last_code[numbers(asked)[some]] = chunk.order_code[low[some] + use[some] - 1]
-        yield chunk.take(expand_ranges(low[some], low[some] + use[some])[1], words=True)
-    truncated |= cut
-    limit[cut] = np.minimum(limit[cut], last_code[cut])
+        here = queries, low, high, codes, codes if rows is None else rows, chunk.weight, len(self.chunks), self.rows_max
+        while True:
+            known = taken, last, self.cut, self.limit, self.found, self.words
+            count = collect_heads(*here, *known, self.count)
+            if count >= 0:
+                break
+            more = max(-count, len(self.found))
+            self.found = np.concatenate([self.found, np.empty((more, WEIGHT + 1), np.int64)])
+            self.words = np.concatenate([self.words, np.empty((more, 2), np.uint64)])
+        self.count = count
+        self.chunks.append(chunk)
 
+    def settled(self, k: int, delta: int, cut: Mask, limit: U64) -> tuple[I64, U64, I64, Mask]:
+        """The first rows of each query, the chunk `delta` being the change, without which the limits are these.
 
-def _satisfied(known: _Trusted, arrangement: Arrangement, asked: _Queries, active: I64, k: int) -> Mask:
-    """For which keys at least k trusted rows have a positive weight."""
-    positive = known.rows.weights[:, 0] > 0
-    enough: Mask = np.bincount(known.key[positive], minlength=len(active)) >= k
-    if hash_decides([known.rows.column(name) for name in arrangement.key]):
-        return enough
-    if asked.keys is None:
-        enough[_shared(known, arrangement.key)] = False
-        return enough
-    rows = np.flatnonzero(positive)
-    low, high = asked.low[active], asked.high[active]
-    pair, query = expand_ranges(low[known.key[rows]], high[known.key[rows]])
-    same = equal_rows(known.rows, rows[pair], asked.keys, query, arrangement.key)
-    count = np.bincount(query[same], minlength=int(asked.high[-1]))
-    short = np.add.reduceat((count < k).astype(np.int64), asked.low)
-    return np.asarray(short[active] == 0)
+        Rows as in `Heads`, the candidates that were added to others for their equal words, and which queries are answered.
+        """
+        rows, queries = self.count, len(self.hashes)
+        order, scratch = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        ends, ready = np.zeros(queries + 1, np.int64), np.empty(queries, np.bool_)
+        kept, words = np.empty((AFTER + 1, rows), np.int64), np.empty((2, rows), np.uint64)
+        same = np.empty((2, rows), np.int64)
+        count, pairs = settle_heads(
+            self.found[:rows], self.words[:rows], delta, k, cut, limit, self.cut, self.limit, order, scratch, ends, ready,
+            kept, words, same,
+        )  # fmt: skip
+        if count < 0:
+            raise CapacityError("weight overflow: bits=64", OVERFLOW_HINT)
+        return kept[:, :count], words[:, :count], same[:, :pairs], ready
 
-
-def _shared(known: _Trusted, names: Sequence[str]) -> I64:
-    """Keys of one hash whose trusted rows show more than one key."""
-    if len(known.key) == 0:
-        return np.empty(0, np.int64)
-    starts = np.flatnonzero(begins(known.key))
-    leader = np.repeat(starts, lengths(starts, len(known.key)))
-    same = equal_rows(known.rows, leader, known.rows, np.arange(len(known.key)), names)
-    return np.unique(known.key[~same])
-
-
-def _in_query_order(
-    found: list[Batch], found_key: list[I64], asked: _Queries, arrangement: Arrangement
-) -> tuple[I64, Batch]:
-    """Rows of all rounds, ordered by query; repeated queries get the rows each."""
-    if not found:
-        return np.empty(0, np.int64), empty(arrangement)
-    rows, key = concat(found, words=True), np.concatenate(found_key)
-    if len(found) > 1:
-        order = np.argsort(key, kind="stable")
-        rows, key = rows.take(order, words=True), key.take(order)
-    queries = len(asked.hashes)
-    if asked.high[-1] == queries:
-        return key, rows
-    low, high = key.searchsorted(np.arange(queries), "left"), key.searchsorted(np.arange(queries), "right")
-    repeats = asked.high - asked.low
-    query, position = expand_ranges(np.repeat(low, repeats), np.repeat(high, repeats))
-    return query, rows.take(position, words=True)
+    def differing(self, same: I64) -> I64:
+        """Queries of those pairs of candidates that are not the same row."""
+        if not same.shape[1]:
+            return _NO_ROWS
+        left, right = (self.found.take(side, axis=0) for side in same)
+        columns = [
+            [_column(self.chunks, index, *places) for index in range(len(self.chunks[0].columns))]
+            for places in (_places(len(self.chunks), side[:, CHUNK], side[:, POSITION]) for side in (left, right))
+        ]
+        every = np.arange(len(left))
+        wrong = np.flatnonzero(~equal_columns(columns[0], every, columns[1], every))
+        queries: I64 = left[:, QUERY].take(wrong)
+        return queries

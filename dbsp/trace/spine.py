@@ -28,7 +28,7 @@ from dbsp.errors import InternalError
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.floor import Floor, above
 from dbsp.trace.fronts import ROWS_MIN, Fronts, moved
-from dbsp.trace.heads import first_rows, first_rows_twice
+from dbsp.trace.heads import Heads, first_rows
 from dbsp.trace.manifest import ID, NBYTES, Entry, PendingMerge, SpineState, StoredBatch, stored
 from dbsp.trace.merging import advance, read_all, store
 from dbsp.trace.neighbours import Positions, reach
@@ -473,22 +473,23 @@ class Spine:
 
         All rows that tie with the k-th in their order code are among them. Rows come consolidated over runs, ordered by
         (query, sort words). Give the queries' key columns as `keys` (a batch with those columns, aligned with `key_hash`)
-        so that the count is that of the key itself where two keys share a hash; without it, a hash that is seen
+        so that rows are of the key itself where two keys share a hash; without it, a hash that is seen
         to be shared is answered in full.
 
         **Cost**: per run and key about k rows, more where the newest runs retract what the older ones hold first.
         """
         if not self.arrangement.order:
             raise InternalError("heads needs a trace with an order")
-        return first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys)
+        found = first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys)
+        return found.side(found.before)
 
-    def heads_twice(
-        self, key_hash: U64, k: int, keys: Batch | None, delta: Batch
-    ) -> tuple[tuple[I64, Batch], tuple[I64, Batch]]:
+    def heads_twice(self, key_hash: U64, k: int, keys: Batch | None, delta: Batch) -> Heads:
         """`heads` of this trace, and of it with `delta`, a batch arranged as it is, all of whose keys are asked for.
+
+        **Shape**: each row once, with its weights before and after; columns are gathered only of the rows that are taken.
 
         **Cost**: the trace is read once; a second time for the keys alone whose first rows the delta takes away.
         """
         if not self.arrangement.order:
             raise InternalError("heads needs a trace with an order")
-        return first_rows_twice(tuple(self._sources()), self.arrangement, key_hash, k, keys, delta)
+        return first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys, delta)

@@ -177,6 +177,17 @@ def test_nothing_stays_of_a_group_that_vanished(call: str) -> None:
     assert [driver.stored(index) for index in range(len(driver.traces))] == [{}] * len(driver.traces)
 
 
+@pytest.mark.parametrize("gone", range(1, 20))
+def test_the_pivot_stays_however_many_rows_leave_the_low_heap(gone: int) -> None:
+    """Also where all rows that are read at once move, so that the one that stays is read later."""
+    driver = Grouped(("k",), "cont10 x")
+    pairs = [(row(x=i), 1) for i in range(10 * gone + 10)]
+    driver.feed(pairs)
+    driver.feed([(r, -1) for r, _ in pairs[10:]])
+    driver.feed([(r, -1) for r, _ in pairs[:10]])
+    assert [driver.stored(index) for index in range(len(driver.traces))] == [{}] * len(driver.traces)
+
+
 EVERY = (
     *ALL,
     "sum f",

@@ -178,7 +178,8 @@ def test_heads_twice_are_the_heads_before_and_after(
         after = dict(model)
         for row, weight in change:
             after[row] = after.get(row, 0) + weight
-        sides = Spine(ORDERED, state, chunks).heads_twice(key_hash, k, batch, delta)
+        heads = Spine(ORDERED, state, chunks).heads_twice(key_hash, k, batch, delta)
+        sides = heads.side(heads.before), heads.side(heads.after)
         for (found, rows), full in zip(sides, (model, after), strict=True):
             for query, key in enumerate(keys):
                 got = {

@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 
 from dbsp.errors import InternalError
 from dbsp.operators.fronts import settled
-from dbsp.operators.groups.part import Positions, Values, of_same_keys
+from dbsp.operators.groups.part import Positions, Values
 from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
+from dbsp.trace.heads import Heads
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import is_bytes, is_decimal
-from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.batch import Batch
 from dbsp.zset.runs import begins
 from dbsp.zset.schema import Arrangement, OrderBy
 
@@ -42,38 +43,44 @@ class FirstPart(ValuePart):
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
         """The first row before and after the change."""
-        spine = state.spine(0)
+        heads = _heads(state.spine(0), groups, delta)
+        old = _first(heads, heads.before, self.order)
         if not len(delta):
-            values = Values(columns=(value_of(first_rows(spine, groups, self.order), groups, self.gives),))
+            values = Values(columns=(_spread(heads.column(self.gives), heads.query, old, len(groups)),))
             return values, values
-        if groups.key_hash is None:
-            raise InternalError("groups are arranged")
-        (found, rows), (found_after, rows_after) = spine.heads_twice(groups.key_hash, 1, groups, delta)
-        old = _first(*of_same_keys(groups, found, rows, words=True), self.order)
-        new = _first(*of_same_keys(groups, found_after, rows_after, words=True), self.order)
-        state.append(0, self._moved(old[1], new[1]) if self.appends else delta)
-        return (
-            Values(columns=(value_of(old, groups, self.gives),)),
-            Values(columns=(value_of(new, groups, self.gives),)),
-        )
+        new = _first(heads, heads.after, self.order)
+        state.append(0, self._moved(heads, old, new) if self.appends else delta)
+        column = heads.column(self.gives)
+        sides = (_spread(column, heads.query, first, len(groups)) for first in (old, new))
+        old_values, new_values = (Values(columns=(values,)) for values in sides)
+        return old_values, new_values
 
-    def _moved(self, old: Batch, new: Batch) -> Batch:
+    def _moved(self, heads: Heads, old: Positions, new: Positions) -> Batch:
         """The change of the first rows, each kept once."""
-        once = [rows.loose().with_weights(np.ones((len(rows), 1), np.int64)) for rows in (old, new)]
-        (arrangement,) = self.arrangements()
-        return arrange(concat([once[0].negate(), once[1]], arrangement.schema), arrangement)
+        weights = np.zeros(len(heads), np.int64)
+        weights[new] = 1
+        weights[old] -= 1
+        return heads.changed(weights)
+
+
+def _heads(spine: Spine, groups: Batch, delta: Batch) -> Heads:
+    """The first rows of each group without a change and with it."""
+    if groups.key_hash is None:
+        raise InternalError("groups are arranged")
+    return spine.heads_twice(groups.key_hash, 1, groups, delta)
+
+
+def _first(heads: Heads, weights: Positions, order: tuple[OrderBy, ...]) -> Positions:
+    """The first row of positive weight of each group that has one."""
+    sequence = settled(heads, weights, order)
+    return sequence[begins(heads.query.take(sequence))]
 
 
 def first_rows(spine: Spine, groups: Batch, order: tuple[OrderBy, ...]) -> tuple[Positions, Batch]:
     """The groups that have rows of positive weight, and the first such row of each, in a trace sorted by `order[0]`."""
-    return _first(*front(spine, groups, 1), order)
-
-
-def _first(group: Positions, found: Batch, order: tuple[OrderBy, ...]) -> tuple[Positions, Batch]:
-    """The first row of positive weight of each group, of rows in order of (group, order code)."""
-    sequence = settled(group, found, order, np.flatnonzero(found.weight > 0))
-    first = sequence[begins(group[sequence])]
-    return group[first], found.take(first)
+    heads = _heads(spine, groups, Batch.empty(spine.arrangement.schema))
+    first = _first(heads, heads.before, order)
+    return heads.query.take(first), heads.take(first, heads.before.take(first))
 
 
 def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives: str) -> pa.Array:
@@ -84,17 +91,22 @@ def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives:
 def value_of(rows: tuple[Positions, Batch], groups: Batch, gives: str) -> pa.Array:
     """Per group one value of its row; null if it has none."""
     group, found = rows
-    at = np.zeros(len(groups), np.int64)
-    absent = np.ones(len(groups), np.bool_)
-    at[group], absent[group] = np.arange(len(group)), False
-    return pc.take(found.column(gives), pa.array(at, mask=absent))
+    return _spread(found.column(gives), group, np.arange(len(group)), len(groups))
+
+
+def _spread(column: pa.Array, group: Positions, rows: Positions, groups: int) -> pa.Array:
+    """Per group the value of that one of these rows, at most one, that is of it; null if none is."""
+    at, absent = np.zeros(groups, np.int64), np.ones(groups, np.bool_)
+    mine = group.take(rows)
+    at[mine], absent[mine] = rows, False
+    return pc.take(column, pa.array(at, mask=absent))
 
 
 def front(spine: Spine, groups: Batch, k: int) -> tuple[Positions, Batch]:
     """The first rows of each group, complete up to some order code, at least `k` of positive weight if there are so many."""
     if groups.key_hash is None:
         raise InternalError("groups are arranged")
-    return of_same_keys(groups, *spine.heads(groups.key_hash, k, groups), words=True)
+    return spine.heads(groups.key_hash, k, groups)
 
 
 def in_code_order(rows: Batch, order: tuple[OrderBy, ...]) -> bool:

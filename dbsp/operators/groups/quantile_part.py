@@ -253,7 +253,8 @@ class _Heaps:
         gone = (self.counts[group, 0] == 0) & (rows.weight != 0)
         moving = _prefix(group, (left > wanted[group]) & ~gone)
         moved = np.flatnonzero(moving)
-        stays = _first_after(group, moving)
+        lost = ~np.asarray(self.pivots.values.is_valid())  # all that was read before moved
+        stays = _first_after(group, moving, lost)
         self._move(group[moved], rows.take(moved), _LOW, _HIGH)
         self.pivots = self.pivots.moved(group[stays], rows.column(self.part.value).take(pa.array(stays)))
         more = _seen(len(among), group) & ~_seen(len(among), group[~moving])
@@ -310,12 +311,12 @@ def _last_of(group: Positions, among: Mask) -> Positions:
     return np.asarray(rows[ends(group[rows])])
 
 
-def _first_after(group: Positions, moving: Mask) -> Positions:
-    """The first row of each group that stays, where rows before it move."""
-    stays = ~moving
-    after = np.zeros(len(group), np.bool_)
-    after[1:] = moving[:-1] & stays[1:] & (group[1:] == group[:-1])
-    return np.flatnonzero(after)
+def _first_after(group: Positions, moving: Mask, lost: Mask) -> Positions:
+    """The first row of each group that stays, where rows before it move, or moved when they were read."""
+    first = begins(group)
+    after = first & lost[group]
+    after[1:] |= moving[:-1] & ~first[1:]
+    return np.flatnonzero(after & ~moving)
 
 
 def _seen(groups: int, group: Positions) -> Mask:

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.fronts import settled
-from dbsp.operators.groups.part import of_same_keys
 from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.trace.heads import Heads
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch, arrange, concat, keys_once, rearrange
 from dbsp.zset.hashing import hash_column
@@ -76,53 +76,55 @@ class TopK(Operator):
         if partitions.key_hash is None:
             raise InternalError("partitions are arranged")
         heads = state.spine(0).heads_twice(partitions.key_hash, self.k + self.offset, partitions, delta)
-        old, new = (self._front(partitions, *side) for side in heads)
-        state.append(0, self._moved(old, new) if self.appends else delta)
-        return self._change(self._first(*old), self._first(*new))
-
-    def _moved(self, old: tuple[Batch, Positions], new: tuple[Batch, Positions]) -> Batch:
-        """The change of the rows in the first places, each as often as it takes a place."""
-        end = self.k + self.offset
-        was, now = (
-            replace(rows, weights=np.minimum(rows.weight, end - before).reshape(-1, 1)) for rows, before in (old, new)
-        )
-        (arrangement,) = self.arrangements()
-        return rearrange(concat([was.negate(), now], self.input, words=True), arrangement)
-
-    def _change(self, old: Batch, new: Batch) -> Batch:
-        """What went and what came, arranged; rows that stay where they are cancel by their words: no column is hashed again."""
-        arrangement = Arrangement(schema=self.schema, key=self.partition, order=self.order)
-        return rearrange(concat([old.negate(), new], self.schema, words=True), arrangement)
-
-    def _front(self, partitions: Batch, query: Positions, found: Batch) -> tuple[Batch, Positions]:
-        """The rows that begin in the first places of each partition, and how many places come before each."""
-        query, found = of_same_keys(partitions, query, found, words=True)
-        order = settled(query, found, self.order, np.flatnonzero(found.weight > 0))
-        before = _places_before(query[order], found.weight[order])
-        taken = np.flatnonzero(before < self.k + self.offset)
-        return found.take(order[taken], words=True), before[taken]
-
-    def _first(self, rows: Batch, before: Positions) -> Batch:
-        """The places after the offset."""
-        first = np.maximum(before, self.offset)
-        places = np.minimum(before + rows.weight, self.k + self.offset) - first
-        taken = np.flatnonzero(places > 0)
-        if len(taken) < len(rows):
-            rows = rows.take(taken, words=True)
-        return self._output(rows, first[taken], places[taken])
-
-    def _output(self, rows: Batch, before: Positions, places: Positions) -> Batch:
-        """The rows with as many places as they take; with a rank, one row per place. Their words go along."""
+        old, new = (self._places(heads, weights) for weights in (heads.before, heads.after))
+        state.append(0, heads.changed(new.held - old.held) if self.appends else delta)
         if self.rank is None:
-            return replace(rows, schema=self.schema, weights=places.reshape(-1, 1))
-        if len(places) and places.max() > 1:
-            source = np.repeat(np.arange(len(rows)), places)
-            before = before[source] + np.arange(len(source)) - np.repeat(np.cumsum(places) - places, places)
-            rows = rows.take(source, words=True)
-        ranks = from_values(before + 1, INT64)
-        hashed = hash_column(ranks) if rows.row_hash is None else combine_hashes(rows.row_hash, hash_column(ranks))
-        weights = np.ones((len(rows), 1), np.int64)
-        return replace(rows, schema=self.schema, columns=(*rows.columns, ranks), weights=weights, row_hash=hashed)
+            return replace(heads.changed(new.shown - old.shown), schema=self.schema, arrangement=self._arranged)
+        return self._ranked(heads, old, new)
+
+    @property
+    def _arranged(self) -> Arrangement:
+        """How the answer comes."""
+        return Arrangement(schema=self.schema, key=self.partition, order=self.order)
+
+    def _places(self, heads: Heads, weights: Positions) -> _Places:
+        """The places that rows take on one side."""
+        order = settled(heads, weights, self.order)
+        weight = weights.take(order)
+        first = _places_before(heads.query.take(order), weight)
+        end = self.k + self.offset
+        held = np.clip(end - first, 0, weight)
+        begin = np.maximum(first, self.offset)
+        places = _Places(*np.zeros((3, len(heads)), np.int64))
+        places.first[order], places.held[order] = begin, held
+        places.shown[order] = np.maximum(first + held - begin, 0)
+        return places
+
+    def _ranked(self, heads: Heads, old: _Places, new: _Places) -> Batch:
+        """What went and what came, one row per place; rows whose places stay are left out, and places that stay cancel."""
+        moved = (old.shown != new.shown) | (old.first != new.first)
+        sides = (self._with_rank(heads, side, np.flatnonzero(moved & (side.shown > 0))) for side in (old, new))
+        went, came = sides
+        return rearrange(concat([went.negate(), came], self.schema, words=True), self._arranged)
+
+    def _with_rank(self, heads: Heads, places: _Places, rows: Positions) -> Batch:
+        """These rows with their rank, one row per place. Their words go along."""
+        shown, first = places.shown.take(rows), places.first.take(rows)
+        source = np.repeat(np.arange(len(rows)), shown)
+        within = np.arange(len(source)) - np.repeat(np.cumsum(shown) - shown, shown)
+        ranks = from_values(first.take(source) + within + 1, INT64)
+        taken = heads.take(rows.take(source), np.ones(len(source), np.int64))
+        hashed = hash_column(ranks) if taken.row_hash is None else combine_hashes(taken.row_hash, hash_column(ranks))
+        return replace(taken, schema=self.schema, columns=(*taken.columns, ranks), row_hash=hashed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Of each row the first place after the offset that it takes, how many it takes of all, and how many after the offset."""
+
+    first: Positions
+    held: Positions
+    shown: Positions
 
 
 def _places_before(query: Positions, weight: Positions) -> Positions:

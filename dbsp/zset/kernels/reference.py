@@ -14,10 +14,12 @@ from dbsp.errors import CapacityError
 from dbsp.zset.kernels import NO_STRINGS, OVERFLOW_HINT, ByteStrings, Positions, Weights, WordColumns, Words
 from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_PER_GROUP
 from dbsp.zset.kernels.hashes import BYTES_SEED, COMBINE, GAMMA, MIX_1, MIX_2, WORD
+from dbsp.zset.kernels.heads import CHUNK, POSITION, QUERY, WEIGHT
 from dbsp.zset.kernels.picks import PROBED_ROWS as STRETCHES_PROBED
 from dbsp.zset.kernels.picks import STRETCH_ROWS
 
 _MASK = (1 << 64) - 1
+Mask = NDArray[np.bool_]
 
 
 def _shift(bits: int) -> np.uint64:
@@ -297,3 +299,62 @@ def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
     """The first eight bytes of each byte string as one word that compares like them."""
     strings = _strings(offsets, data, np.arange(len(offsets) - 1))
     return np.array([int.from_bytes(string[:8].ljust(8, b"\0"), "big") for string in strings], np.uint64)
+
+
+# Heads
+
+
+def collect_heads(  # noqa: PLR0913, PLR0917  as the kernel
+    queries: Positions, lows: Positions, highs: Positions, codes: Words, rows: Words, weights: Positions, chunk: int,
+    rows_max: int, taken: Positions, last: Words, cut: Mask, limit: Words, found: Positions, words: Words, count: int,
+) -> int:  # fmt: skip
+    """Note the first rows of each range of a chunk; how many are noted now, or how many lack room, negative."""
+    use = np.minimum(highs - lows, rows_max - taken[queries])
+    query, at = np.repeat(queries, use), np.concatenate([np.empty(0, np.int64), *map(np.arange, lows, lows + use)])
+    end = count + len(at)
+    if end > len(found):
+        return len(found) - end
+    found[count:end] = np.stack([query, np.full(len(at), chunk), at, weights[at]], axis=1)
+    words[count:end] = np.stack([codes[at], rows[at]], axis=1)
+    some, more = use > 0, highs - lows > use
+    taken[queries] += use
+    last[queries[some]] = codes[(lows + use - 1)[some]]
+    cut[queries[more]] = True
+    limit[queries[more]] = np.minimum(limit, last)[queries[more]]
+    return end
+
+
+def settle_heads(  # noqa: PLR0913, PLR0917  as the kernel
+    found: Positions, words: Words, delta: int, k: int, cut: Mask, limit: Words, cut_after: Mask, limit_after: Words,
+    order: Positions, scratch: Positions, ends: Positions,  # noqa: ARG001  what the kernel writes for itself
+    ready: Mask, kept: Positions, kept_words: Words, same: Positions,
+) -> tuple[int, int]:  # fmt: skip
+    """List the first rows of each query; how many, and how many candidates were added to others. No overflow is seen."""
+    listed: list[tuple[int, ...]] = []
+    pairs: list[tuple[int, int]] = []
+    for query in range(len(ready)):
+        mine: dict[tuple[int, int], list[int]] = {}
+        for each in np.flatnonzero(found[:, QUERY] == query).tolist():
+            mine.setdefault((int(words[each, 0]), int(words[each, 1])), []).append(each)
+        sides, enough = [], []
+        for of, cuts, limits in (
+            (found[:, CHUNK] != delta, cut, limit),
+            (found[:, CHUNK] >= 0, cut_after, limit_after),
+        ):
+            sums = {at: sum(int(found[each, WEIGHT]) for each in some if of[each]) for at, some in sorted(mine.items())}
+            known = {at: total for at, total in sums.items() if not cuts[query] or at[0] < int(limits[query])}
+            positive = [code for (code, _), total in known.items() if total > 0]
+            reach = positive[k - 1] if len(positive) >= k else 1 << 64
+            sides.append({at: total for at, total in known.items() if at[0] <= reach})
+            enough.append(not cuts[query] or len(positive) >= k)
+        ready[query] = all(enough)
+        for at, some in sorted(mine.items()):
+            weights = [side.get(at, 0) for side in sides]
+            pairs += [(some[0], each) for each in some[1:] if any(at in side for side in sides)]
+            if ready[query] and any(weights):
+                listed.append((query, int(found[some[0], CHUNK]), int(found[some[0], POSITION]), *weights, *at))
+    for index, (*integers, code, row) in enumerate(listed):
+        kept[:, index], kept_words[:, index] = integers, (code, row)
+    for index, pair in enumerate(pairs):
+        same[:, index] = pair
+    return len(listed), len(pairs)
