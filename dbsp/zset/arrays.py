@@ -184,6 +184,12 @@ def is_plain(array: pa.Array) -> bool:
     return array.null_count == 0 and (array.type.id in _STORAGE or array.type.id == _DECIMAL)
 
 
+def is_word(array: pa.Array) -> bool:
+    """Whether the column is null-free and of 64 bits a value that are equal where values are: floats are canonical."""
+    dtype = _STORAGE.get(array.type.id)
+    return dtype is not None and dtype.itemsize == _WORD_BYTES and array.null_count == 0
+
+
 def gather(array: pa.Array, rows: Positions) -> pa.Array:
     """The rows at these positions, as a new column."""
     if not len(rows):

@@ -26,7 +26,17 @@ from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
 from dbsp.zset import kernels
-from dbsp.zset.arrays import Positions, canonical_floats, gather, gather_all, gather_both, join, no_rows
+from dbsp.zset.arrays import (
+    Positions,
+    canonical_floats,
+    gather,
+    gather_all,
+    gather_both,
+    is_word,
+    join,
+    no_rows,
+    value_view,
+)
 from dbsp.zset.consolidation import consolidate_sorted
 from dbsp.zset.equality import equal_columns, equal_keys, equal_rows
 from dbsp.zset.fitting import cast_to
@@ -41,6 +51,9 @@ __all__ = [
 ]  # fmt: skip
 
 Words = NDArray[np.uint64]
+
+_WORD_COLUMNS = (1, 2)
+"""Keys of so many columns of words are compared beside their hash in one pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -479,15 +492,23 @@ def keys_once(batch: Batch) -> Batch:
     by_key = Arrangement(schema=schema, key=arrangement.key)
     columns = tuple(batch.column(name) for name in arrangement.key)
     fresh = kernels.run_flags(batch.key_hash)
-    repeats = kernels.set_positions(fresh == 0)
-    if len(repeats) and not hash_decides(columns) and not equal_columns(columns, repeats - 1, columns, repeats).all():
+    hashes, once = batch.key_hash, bool(fresh.all())
+    if not once and not hash_decides(columns) and not _one_key_a_hash(columns, hashes, fresh):
         return arrange(Batch(schema=schema, columns=columns, weights=np.ones((len(batch), 1), np.int64)), by_key)
-    hashes = batch.key_hash
-    if len(repeats):
+    if not once:
         starts = kernels.set_positions(fresh)
         columns, hashes = tuple(gather(column, starts) for column in columns), hashes.take(starts)
     weights = np.ones((len(hashes), 1), np.int64)
     return Batch(schema=schema, columns=columns, weights=weights, key_hash=hashes, arrangement=by_key)
+
+
+def _one_key_a_hash(columns: Sequence[pa.Array], hashes: Words, fresh: NDArray[np.uint8]) -> bool:
+    """Whether neighbours with one hash have one key; `fresh` marks where another hash begins."""
+    if len(columns) in _WORD_COLUMNS and all(map(is_word, columns)):
+        second, *third = (value_view(column).view(np.uint64) for column in columns)
+        return bool((kernels.run_flags(hashes, second, third[0] if third else None) == fresh).all())
+    repeats = kernels.set_positions(fresh == 0)
+    return bool(equal_columns(columns, repeats - 1, columns, repeats).all())
 
 
 def _check(batch: Batch, arrangement: Arrangement) -> None:

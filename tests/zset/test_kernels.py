@@ -66,6 +66,20 @@ def test_hashes(a: Any, data: st.DataObject) -> None:
 
 
 @QUICK
+@given(data=st.data(), groups=st.integers(0, 12))
+def test_what_went_and_came_lies_by_group(data: st.DataObject, groups: int) -> None:
+    """In order of the rows' hashes within a group."""
+    old, new = (data.draw(hnp.arrays(np.uint64, groups, elements=st.integers(0, 3))) for _ in range(2))
+    went, came = (data.draw(hnp.arrays(np.bool_, groups)) for _ in range(2))
+    *ours, clear = kernels.interleave(old, new, went, came)
+    *theirs, settled = reference.interleave(old, new, went, came)
+    assert clear == settled
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+@QUICK
 @given(strings=st.lists(st.binary(max_size=40), max_size=20), skip=st.integers(0, 3))
 def test_byte_strings(strings: list[bytes], skip: int) -> None:
     """Hash, order and equality of slices of byte strings."""

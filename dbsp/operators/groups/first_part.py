@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import InternalError
+from dbsp.operators.columns import column_of
 from dbsp.operators.fronts import settled
 from dbsp.operators.groups.part import Positions, Values
 from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
 from dbsp.trace.heads import Heads
 from dbsp.trace.spine import Spine
-from dbsp.zset.arrays import is_bytes, is_decimal
+from dbsp.zset.arrays import is_bytes, is_decimal, is_plain, value_view
 from dbsp.zset.batch import Batch
 from dbsp.zset.runs import begins
 from dbsp.zset.schema import Arrangement, OrderBy
@@ -96,10 +97,16 @@ def value_of(rows: tuple[Positions, Batch], groups: Batch, gives: str) -> pa.Arr
 
 def _spread(column: pa.Array, group: Positions, rows: Positions, groups: int) -> pa.Array:
     """Per group the value of that one of these rows, at most one, that is of it; null if none is."""
-    at, absent = np.zeros(groups, np.int64), np.ones(groups, np.bool_)
-    mine = group.take(rows)
-    at[mine], absent[mine] = rows, False
-    return pc.take(column, pa.array(at, mask=absent))
+    mine, there = group.take(rows), np.zeros(groups, np.bool_)
+    there[mine] = True
+    if is_plain(column) and not is_decimal(column):
+        values = value_view(column)
+        spread = np.zeros(groups, values.dtype)
+        spread[mine] = values.take(rows)
+        return column_of(spread, there, column.type)
+    at = np.zeros(groups, np.int64)
+    at[mine] = rows
+    return pc.take(column, pa.array(at, mask=~there))
 
 
 def front(spine: Spine, groups: Batch, k: int) -> tuple[Positions, Batch]:

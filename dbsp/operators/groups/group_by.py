@@ -26,6 +26,7 @@ from dbsp.zset.arrays import gather, join
 from dbsp.zset.batch import Batch, arrange, keys_once, merge
 from dbsp.zset.equality import equal_columns, equal_keys
 from dbsp.zset.hashing import hash_columns, hash_decides
+from dbsp.zset.kernels import interleave
 from dbsp.zset.schema import Arrangement, Schema
 
 Mask = npt.NDArray[np.bool_]
@@ -147,16 +148,14 @@ class GroupBy(Operator):
         of a group share a hash are the rows arranged as any others.
         """
         arrangement = Arrangement(schema=self.schema, key=self.keys.names)
-        hashes = [hash_columns(side[len(self.keys) :], len(went)) for side in rows]
-        order, clear = _interleaved(hashes, went, came)
-        group = order % len(went)
+        old, new = (hash_columns(side[len(self.keys) :], len(went)) for side in rows)
+        order, group, weights, row_hash, clear = interleave(old, new, went, came)
         columns = tuple(gather(a, group) if a is b else gather(join([a, b]), order) for a, b in zip(*rows, strict=True))
-        weights = np.where(order < len(went), -1, 1).reshape(-1, 1)
-        batch = Batch(schema=self.schema, columns=columns, weights=weights)
+        batch = Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
         if not clear or (key_hash[1:] == key_hash[:-1]).any():
             return arrange(batch, arrangement)
-        row_hash = None if arrangement.key_is_row else np.concatenate(hashes)[order]
-        return replace(batch, key_hash=key_hash[group], row_hash=row_hash, arrangement=arrangement)
+        there = None if arrangement.key_is_row else row_hash
+        return replace(batch, key_hash=key_hash.take(group), row_hash=there, arrangement=arrangement)
 
     def _reasons(self, failed: Mask, values: Sequence[Values]) -> dict[int, str]:
         """The groups that have no value, each with the first part's reason."""
@@ -171,21 +170,6 @@ class GroupBy(Operator):
         """Note the groups that fail on one side of the change, and do not for the same reason on the other."""
         reasons = {row: reason for row, reason in some.items() if others.get(row) != reason}
         report(context, groups, self.keys.names, np.full(len(groups), weight), reasons)
-
-
-def _interleaved(hashes: Sequence[Words], went: Mask, came: Mask) -> tuple[Positions, bool]:
-    """The rows that went (by group) and came (by group, behind them), in order of (group, row hash).
-
-    And whether that settles the order: not if the two rows of a group share their hash.
-    """
-    both = went & came
-    later = both & (hashes[0] > hashes[1])  # the old row comes second
-    first = np.cumsum(went.astype(np.int64) + came) - went - came
-    order = np.empty(int(np.count_nonzero(went) + np.count_nonzero(came)), np.int64)
-    old, new = np.flatnonzero(went), np.flatnonzero(came)
-    order[first[old] + later[old]] = old
-    order[first[new] + (both & ~later)[new]] = new + len(went)
-    return order, not (both & (hashes[0] == hashes[1])).any()
 
 
 def _delta(batch: Batch, part: Part) -> Batch:

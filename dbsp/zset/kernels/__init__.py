@@ -180,6 +180,20 @@ def least_of_groups(words: Words, group: Positions, count: int) -> Words:
     return out
 
 
+def interleave(
+    old: Words, new: Words, went: NDArray[np.bool_], came: NDArray[np.bool_]
+) -> tuple[Positions, Positions, Positions, Words, bool]:
+    """The rows that went and came, with hashes `old` and `new` for each group, in order of (group, row hash).
+
+    Of each its number (those that came are numbered behind all that may have gone), its group, its weight and its hash. And
+    whether that settles the order: not if the two rows of a group share their hash.
+    """
+    rows = 2 * len(went)
+    order, group, weights, hashes = *(np.empty(rows, np.int64) for _ in range(3)), np.empty(rows, np.uint64)
+    count, shared = groups.interleave(old, new, went, came, order, group, weights, hashes)
+    return order[:count], group[:count], weights[:count], hashes[:count], not shared
+
+
 # Merging and finding
 
 

@@ -21,6 +21,7 @@ ROWS_MIN = 1024
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
+_MASK = reads(types.boolean)
 
 
 @kernel(types.boolean(_U64))
@@ -95,3 +96,21 @@ def least_of_groups(words, group, out):  # type: ignore[no-untyped-def]
     for i in range(len(words)):
         at = group[i]
         out[at] = min(out[at], words[i])
+
+
+@kernel(types.UniTuple(types.int64, 2)(_U64, _U64, _MASK, _MASK, _I64_OUT, _I64_OUT, _I64_OUT, _U64_OUT))  # type: ignore[no-untyped-call]
+def interleave(  # type: ignore[no-untyped-def]  # noqa: PLR0917  a kernel has no structs
+    old, new, went, came, order, group, weights, hashes
+):
+    """List the rows that went and came by group; how many there are, and whether the two of a group ever share their hash."""
+    count, shared = np.int64(0), np.int64(0)
+    for g in range(len(went)):
+        both = went[g] and came[g]
+        shared |= np.int64(both and old[g] == new[g])
+        for second in range(2):
+            is_new = (second == 1) != (both and old[g] > new[g])
+            if came[g] if is_new else went[g]:
+                order[count], group[count] = g + (len(went) if is_new else 0), g
+                weights[count], hashes[count] = (1 if is_new else -1), (new[g] if is_new else old[g])
+                count += 1
+    return count, shared

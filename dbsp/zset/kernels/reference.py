@@ -161,6 +161,15 @@ def least_of_groups(words: Words, group: Positions, count: int) -> Words:
     return least
 
 
+def interleave(old: Words, new: Words, went: Mask, came: Mask) -> tuple[Positions, Positions, Positions, Words, bool]:
+    """The rows that went and came in order of (group, row hash): number, group, weight, hash; and whether that settles it."""
+    number = np.concatenate([np.flatnonzero(went), np.flatnonzero(came) + len(went)])
+    group, hashes = number % max(len(went), 1), np.concatenate([old, new])[number]
+    by = np.lexsort((number, hashes, group))
+    weights = np.where(number < len(went), -1, 1)[by]
+    return number[by], group[by], weights, hashes[by], not (went & came & (old == new)).any()
+
+
 def merge_words(left: WordColumns, right: WordColumns) -> tuple[WordColumns, Positions]:
     """Two sorted runs of words merged, and the order that merges them."""
     both = [None if a is None or b is None else np.concatenate([a, b]) for a, b in zip(left, right, strict=True)]
