@@ -95,7 +95,8 @@ class Heads:
         hashes, codes, hashed = taken.words
         if codes is None:
             raise InternalError("rows of an ordered trace carry their codes")
-        if begins(hashes, codes, codes if hashed is None else hashed).all():
+        shared = (self.key_hash[1:] == self.key_hash[:-1]).any()  # then rows come by query, not by words
+        if not shared and begins(hashes, codes, codes if hashed is None else hashed).all():
             return replace(taken, arrangement=self.arrangement)
         return rearrange(taken, self.arrangement)
 
