@@ -3,12 +3,12 @@
 `python -m benchmarks.outsiders [--rows 2000000] [--events 1000000] [--step 100000] [--peers crate flink] [--runs 1]`.
 `python -m benchmarks.peers.install` makes their environments first; a peer without one is left out, with the reason.
 
-Count per key, join + sum, and Nexmark's q4. Each peer runs in a process of its own from files; its start is not counted, and
-reading the files only for Flink and Pathway, which read CSV while they run. Ours and the crate take steps of `--step` rows
-from memory, on one worker, and the changes of every step come out. Flink: SQL, one slot, state in RocksDB, a checkpoint
-every two seconds, mini batches. Pathway: one bulk batch. Bytewax: written by hand, only inserts, no recovery. Ratios are
-of processor seconds (for Flink those of its JVM, compilation of Java code included) and of the clock. All answers are
-compared with DuckDB's.
+Count per key, join + sum, and Nexmark's q4 (more of its queries beside the crate: `python -m benchmarks.nexmark --peers crate`).
+Each peer runs in a process of its own from files; its start is not counted, and reading the files only for Flink and Pathway,
+which read CSV while they run. Ours and the crate take steps of `--step` rows from memory, on one worker, and the changes of
+every step come out; both have played all steps once before. Flink: SQL, one slot, state in RocksDB, a checkpoint every two
+seconds, mini batches. Pathway: one bulk batch. Bytewax: written by hand, only inserts, no recovery. Ratios are of processor
+seconds (for Flink those of its JVM, compilation of Java code included) and of the clock. All answers are compared with DuckDB's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import dbsp
 from benchmarks import count_per_key, join_sum, report
 from benchmarks.nexmark.generator import Generator
 from benchmarks.nexmark.queries import QUERIES
-from benchmarks.peers import duck, install
+from benchmarks.peers import crate, duck, install
 
 TIMEOUT_S = 900
 WORKLOADS = ("count_per_key", "join_sum", "q4")
@@ -102,16 +102,24 @@ def ours(work: Workload, expected: pa.Table | None) -> tuple[float, float]:
 
 
 def write(work: Workload, folder: Path) -> None:
-    """For the peers: whole tables as Parquet, and raw 64-bit columns with the rows of each step."""
+    """For the peers: whole tables as Parquet, and raw columns for the crate."""
     folder.mkdir()
     tables = {name: [rows] for name, rows in work.before.items()}
     tables |= {name: [step[name] for step in work.steps] for name in work.steps[0]}
     for name, parts in tables.items():
-        whole = pa.concat_tables(parts)
-        pq.write_table(whole, folder / f"{name}.parquet")
-        np.array([part.num_rows for part in parts], np.int64).tofile(folder / f"{name}.rows.i64")
-        for column in whole.column_names:
-            whole[column].combine_chunks().cast(pa.int64()).to_numpy().tofile(folder / f"{name}.{column}.i64")
+        pq.write_table(pa.concat_tables(parts), folder / f"{name}.parquet")
+    crate.write(tables, folder)
+
+
+def on_crate(start: list[str], name: str, folder: Path, expected: pa.Table) -> tuple[float, float] | str:
+    """The crate's seconds of a second run in its process; the first is compared."""
+    try:
+        with crate.Crate(start, name, folder) as there:
+            duck.check(f"crate, {name}", there.answer(expected.column_names), expected)
+            taken = there.play()
+    except crate.CrateError as error:
+        return str(error)
+    return taken.seconds, taken.cpu_s
 
 
 def theirs(peer: str, name: str, folder: Path, expected: pa.Table) -> tuple[float, float] | str:
@@ -119,6 +127,8 @@ def theirs(peer: str, name: str, folder: Path, expected: pa.Table) -> tuple[floa
     start = install.command(peer)
     if isinstance(start, str):
         return start
+    if peer == "crate":
+        return on_crate(start, name, folder, expected)
     out = folder / f"{peer}.i64"
     try:
         done = subprocess.run(

@@ -1,10 +1,15 @@
 """Nexmark from memory, in process, one worker: events a second of CPU for each query, its changes produced in every step.
 
 `python -m benchmarks.nexmark [--events 1000000] [--steps 100000 10000] [--queries q4 q9] [--append-only]
-[--profile [FILE]] [--peers duckdb] [--spacing-us 10000] [--runs 1]`. Beside each figure the Rust crate's on such a core (10 ms of
-event time between events; it produces no output and parses nothing) and the ratio; twice the crate is the target in steps
-of 100 k, as much as the crate in steps of 10 k and for queries without state. The circuits materialize nothing beyond what
-their operators keep. Every answer is compared with DuckDB's, on the events that warm up.
+[--profile [FILE]] [--peers duckdb crate] [--spacing-us 10000] [--events-from FOLDER] [--runs 1]`. Beside each figure an older one
+of the Rust crate's on such a core (10 ms of event time between events; it produces no output and parses nothing) and the ratio;
+twice the crate is the target in steps of 100 k, as much as the crate in steps of 10 k and for queries without state. The
+circuits materialize nothing beyond what their operators keep. Every answer is compared with DuckDB's, on the events that warm up.
+
+`--events-from FOLDER` plays events that others made (Parquet, a file or folder per table: `benchmarks.nexmark.events`), the first
+`--events` of them; all of them are compared. `--peers crate` plays the queries that have a program for the Rust crate there
+too: the same steps, on the columns that each needs, in a process that stays, both sides in turn (`benchmarks.peers.crate`).
+Ratios are per processor second and by the clock, of the medians of `--runs`.
 
 `--peers duckdb` runs the query in DuckDB again after every step over all events so far, on one thread, as we have one worker,
 and compares the processor seconds of all steps, and those of the last three tenths of the steps, where the history is long.
@@ -17,7 +22,10 @@ writes that as a flame graph for speedscope.app (`benchmarks.profiling`).
 
 from __future__ import annotations
 
+import statistics
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +33,13 @@ import pyarrow as pa
 
 import dbsp
 from benchmarks import profiling, report
+from benchmarks.nexmark import crate as programs
+from benchmarks.nexmark import events as given
 from benchmarks.nexmark.generator import Generator, Tables
 from benchmarks.nexmark.queries import QUERIES, SIDE_KEYS
 from benchmarks.nexmark.tables import APPEND_ONLY, COLUMNS, declared
-from benchmarks.peers import duck
+from benchmarks.peers import duck, install
+from benchmarks.peers.crate import Taken
 
 SIDE = pa.table({"key": range(SIDE_KEYS), "value": [f"value {number}" for number in range(SIDE_KEYS)]})
 WARM_EVENTS = 200_000
@@ -122,6 +133,25 @@ class Figures:
             self.targets[f"{name}_duckdb_by_ours_in_last_steps_of_{step}"] = report.at_least(1.0)
         return "DuckDB's time by ours: all steps {:.2f}, last steps {:.2f}".format(*ratios.values())
 
+    def add_crate(self, name: str, step: int, ours: list[Played], theirs: list[Taken], events: int) -> str:
+        """The crate's time by ours, in the same run."""
+        cpu_s = statistics.median(each.cpu_s for each in theirs)
+        per_cpu_s = cpu_s / statistics.median(each.whole_s for each in ours)
+        per_s = statistics.median(each.seconds for each in theirs) / statistics.median(
+            sum(each.clock_s) for each in ours
+        )
+        key = f"{name}_by_the_crate_per_cpu_s_in_steps_of_{step}"
+        self.kept |= {
+            f"{name}_crate_events_per_cpu_s_in_steps_of_{step}": round(events / cpu_s),
+            key: round(per_cpu_s, 3),
+            f"{name}_by_the_crate_per_s_in_steps_of_{step}": round(per_s, 3),
+        }
+        if step in WANTED:
+            self.targets[key] = report.at_least(WANTED[step] if QUERIES[name].stateful else 1.0)
+        return (
+            f"{events / cpu_s:>12,.0f} of the crate: {per_cpu_s:.2f} times it per CPU second, {per_s:.2f} by the clock"
+        )
+
 
 def add_spark(figures: Figures, steps: list[Tables], step: int, found: dict[str, Played]) -> None:
     """Spark SQL's time for each query over all events, by our last steps', by the clock."""
@@ -140,6 +170,83 @@ def add_spark(figures: Figures, steps: list[Tables], step: int, found: dict[str,
                 figures.targets[f"{name}_spark_sql_by_ours_in_last_steps_of_{step}"] = report.at_least(1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The events to play: the generator's, or those of a folder."""
+
+    events: int
+    spacing_us: int
+    folder: Path | None
+
+    def steps(self, step: int) -> list[Tables]:
+        """All of them, so many at a time."""
+        if self.folder is not None:
+            return list(given.split(given.read(self.folder, self.events), step))
+        return list(Generator(spacing_us=self.spacing_us).batches(self.events, step))
+
+    def warm(self) -> list[Tables]:
+        """What warms up and is compared: other events of the generator, but all of a folder's."""
+        if self.folder is not None:
+            return self.steps(100_000)
+        return list(Generator(seed=1, spacing_us=self.spacing_us).batches(WARM_EVENTS, 100_000))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What the queries of a run share."""
+
+    figures: Figures
+    peers: list[str]
+    runs: int
+    warm: list[Tables]
+    crate: list[str] | None
+    profile: profiling.Profile | None
+    box: Path
+
+    def query(self, name: str, step: int, steps: list[Tables]) -> Played:
+        """One query in steps of one size: our run in the middle of all."""
+        run_query(name, self.warm, compare=True)
+        runs = list(self.in_turn(name, steps))
+        ours, theirs = [run for run, _ in runs], [taken for _, taken in runs if taken is not None]
+        middle = sorted(ours, key=lambda each: each.whole_s)[len(ours) // 2]
+        events, said = sum(table.num_rows for table in whole(steps).values()), f"{name:>5}  steps of {step:>7,}  "
+        print(said + self.figures.add(name, step, middle, events), flush=True)
+        if theirs:
+            print(said + self.figures.add_crate(name, step, ours, theirs, events), flush=True)
+        if "duckdb" in self.peers:
+            seconds, _ = duck.recomputed(steps, QUERIES[name].sql, 1, {"side": SIDE})
+            print(said + self.figures.add_duckdb(name, step, middle, seconds), flush=True)
+        if self.profile is not None:
+            print(middle.plan)
+            with self.profile.recording(f"{name}, steps of {step:,}"):
+                run_query(name, steps, compare=False)
+            print(self.profile.table(), flush=True)
+        return middle
+
+    def in_turn(self, name: str, steps: list[Tables]) -> Iterator[tuple[Played, Taken | None]]:
+        """All steps so many times, on both sides if the crate has a program for the query."""
+        if self.crate is None or name not in programs.NEEDED:
+            yield from ((run_query(name, steps, compare=False), None) for _ in range(self.runs))
+            return
+        programs.compare(name, self.warm, whole(self.warm), self.crate, self.box)
+        with (
+            tempfile.TemporaryDirectory(dir=self.box) as place,
+            programs.begun(name, steps, self.crate, Path(place)) as there,
+        ):
+            there.play()  # its memory is fresh the first time
+            for _ in range(self.runs):
+                yield run_query(name, steps, compare=False), there.play()
+
+
+def crate_command(peers: list[str]) -> list[str] | None:
+    """How the crate's programs are run, if they are wanted and there."""
+    found = install.command("crate") if "crate" in peers else None
+    if isinstance(found, str):
+        report.skipped("nexmark", "the crate", found)
+        return None
+    return found
+
+
 def main() -> None:
     """Measure, print, keep."""
     parser = report.parser(__doc__)
@@ -148,33 +255,29 @@ def main() -> None:
     parser.add_argument("--queries", nargs="+", default=list(QUERIES))
     parser.add_argument("--runs", type=int, default=1, help="the median of so many runs")
     parser.add_argument("--spacing-us", type=int, default=10_000, help="event time between two events")
-    parser.add_argument("--peers", nargs="*", choices=["duckdb", "spark"], default=[])
+    parser.add_argument("--events-from", type=Path, metavar="FOLDER", help="events of others, a Parquet file per table")
+    parser.add_argument("--peers", nargs="*", choices=["duckdb", "spark", "crate"], default=[])
     parser.add_argument("--profile", nargs="?", const="", metavar="FILE", help="where the time of each query goes")
     parser.add_argument("--append-only", action="store_true", help="declare the tables append-only")
     arguments = parser.parse_args()
     declared(arguments.append_only, "benchmarks.nexmark")
-    kept: dict[str, object] = {"events": arguments.events, "spacing_us": arguments.spacing_us}
-    figures = Figures(kept | {"append_only": APPEND_ONLY}, {})
+    source = Source(arguments.events, arguments.spacing_us, arguments.events_from)
+    try:
+        warm = source.warm()
+    except given.EventsError as error:
+        parser.error(str(error))
+    spacing = arguments.spacing_us if source.folder is None else None
+    kept: dict[str, object] = {"events": arguments.events, "spacing_us": spacing, "append_only": APPEND_ONLY}
+    figures = Figures(kept | ({"events_from": source.folder.name} if source.folder else {}), {})
     profile = profiling.Profile() if arguments.profile is not None else None
-    warm = list(Generator(seed=1, spacing_us=arguments.spacing_us).batches(WARM_EVENTS, 100_000))
-    for step in arguments.steps:
-        steps = list(Generator(spacing_us=arguments.spacing_us).batches(arguments.events, step))
-        played: dict[str, Played] = {}
-        for name in arguments.queries:
-            run_query(name, warm, compare=True)
-            found = sorted(
-                (run_query(name, steps, compare=False) for _ in range(arguments.runs)), key=lambda each: each.whole_s
-            )
-            ours = played[name] = found[len(found) // 2]
-            print(f"{name:>5}  steps of {step:>7,}  {figures.add(name, step, ours, arguments.events)}", flush=True)
-            if "duckdb" in arguments.peers:
-                seconds, _ = duck.recomputed(steps, QUERIES[name].sql, 1, {"side": SIDE})
-                print(f"{name:>5}  {figures.add_duckdb(name, step, ours, seconds)}", flush=True)
-            if profile is not None:
-                print(ours.plan)
-                with profile.recording(f"{name}, steps of {step:,}"):
-                    run_query(name, steps, compare=False)
-                print(profile.table(), flush=True)
+    with tempfile.TemporaryDirectory(prefix="nexmark-") as box:
+        bench = Bench(
+            figures=figures, peers=arguments.peers, runs=arguments.runs, warm=warm,
+            crate=crate_command(arguments.peers), profile=profile, box=Path(box),
+        )  # fmt: skip
+        for step in arguments.steps:
+            steps = source.steps(step)
+            played = {name: bench.query(name, step, steps) for name in arguments.queries}
     if "spark" in arguments.peers:
         add_spark(figures, steps, step, played)
     if profile is not None and arguments.profile:
