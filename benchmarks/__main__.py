@@ -36,7 +36,7 @@ ALL = (
     Suite("micro", small="--rows 200000"),
     Suite("latency", small="--rows 100000", large="--large"),
     Suite("recursion"),
-    Suite("nexmark", "--peers duckdb", "--peers duckdb --events 200000 --steps 100000",
+    Suite("nexmark", "--peers duckdb crate", "--peers duckdb crate --events 200000 --steps 100000",
           "--peers duckdb --events 10000000 --steps 100000"),
     Suite("scaling", small="--events 200000"),
     Suite("shared_indexes", small="--events 40000"),
