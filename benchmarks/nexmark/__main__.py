@@ -17,7 +17,7 @@ and compares the processor seconds of all steps, and those of the last three ten
 not take the text of all queries, which are DuckDB's.
 
 `--profile` prints the plan of each query with its figures and what the time of each node went into; with a file name it also
-writes that as a flame graph for speedscope.app (`benchmarks.profiling`).
+writes that as a flame graph for speedscope.app (`benchmarks.profiling`). With `--peers crate`, what its operators took, too.
 """
 
 from __future__ import annotations
@@ -236,6 +236,8 @@ class Bench:
             there.play()  # its memory is fresh the first time
             for _ in range(self.runs):
                 yield run_query(name, steps, compare=False), there.play()
+            if self.profile is not None:
+                print("\n".join([f"the crate's {name}, its worker's operators", *there.profile()]), flush=True)
 
 
 def crate_command(peers: list[str]) -> list[str] | None:

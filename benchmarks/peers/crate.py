@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -63,19 +64,55 @@ class Crate:
         self._asked(str(self.folder))
         return pa.table([_read(self.folder, f"answer.{at}") for at in range(len(names))], names=list(names))
 
+    def profile(self) -> list[str]:
+        """Play all steps under the crate's own profiler; a line for each operator of its worker, the dearest first."""
+        said = self._said("profile")
+        (worker,) = said["profile"]["worker_profiles"]
+        spent = Counter(dict(_spent(said["profile"]["graph"]["nodes"], _processor_s(worker["metadata"]))))
+        rest = ("the rest: merging in threads, input, the step", said["cpu_seconds"] - spent.total())
+        return [
+            f"{cpu_s:>8.3f} s {cpu_s / said['cpu_seconds']:>5.0%}  {what}"
+            for what, cpu_s in [*spent.most_common(), rest]
+        ]
+
     def _asked(self, line: str) -> Taken:
+        said = self._said(line)
+        return Taken(said["seconds"], said["cpu_seconds"])
+
+    def _said(self, line: str) -> dict[str, Any]:
         sent, found = self._process.stdin, self._process.stdout
         if sent is None or found is None:
             raise CrateError("its pipes are closed")
         try:
             sent.write(f"{line}\n")
             sent.flush()
-            said = json.loads(found.readline())
+            return dict(json.loads(found.readline()))
         except (OSError, ValueError) as error:
             self._errors.seek(0)
             last = " ".join(self._errors.read().strip().splitlines()[-2:])[-300:]
             raise CrateError(f"the crate failed: workload={self.workload} {last}") from error
-        return Taken(said["seconds"], said["cpu_seconds"])
+
+
+def _processor_s(operators: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
+    """Processor seconds of each operator that ran."""
+    return {
+        operator: reading["value"]["value"]["numerator"] / 1e6
+        for operator, readings in operators.items()
+        for reading in readings
+        if reading["metric_id"] == "nonblocking_percent"
+    }
+
+
+def _spent(
+    cluster: Mapping[str, Any], processor_s: Mapping[str, float], inside: str = ""
+) -> Iterator[tuple[str, float]]:
+    """What each call in the program spent: its name and line, and the operator that it became."""
+    for node in cluster["nodes"]:
+        for kind, value in node.items():
+            if kind == "Cluster":
+                yield from _spent(value, processor_s, inside or f"{value['label']}: ")
+            elif processor_s.get(value["id"], 0.0) > 0.0:
+                yield f"{inside}{value['label']} {value['id']}", processor_s[value["id"]]
 
 
 def write(tables: Mapping[str, Sequence[pa.Table]], folder: Path) -> None:

@@ -47,6 +47,30 @@ def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
         there.play()
 
 
+PROFILED = """
+import json
+def node(name, label): return {"Simple": {"id": name, "label": label}}
+def took(micros): return [{"metric_id": "nonblocking_percent", "value": {"value": {"numerator": micros, "denominator": micros}}}]
+join = {"Cluster": {"label": "join", "nodes": [{"Cluster": {"label": "trace", "nodes": [node("c", "Z1")]}}, node("b", "Merge")]}}
+graph = {"nodes": {"nodes": [node("a", "Input"), join, node("d", "Output")]}}
+spent = {"a": took(500_000), "b": took(250_000), "c": took(1_000_000), "d": [], "": took(0)}
+input()
+print(json.dumps({"seconds": 1, "cpu_seconds": 2,
+                  "profile": {"worker_profiles": [{"metadata": spent}], "graph": graph}}))
+"""
+
+
+def test_a_profile_adds_up_by_the_calls_in_the_program(tmp_path: Path) -> None:
+    """The dearest operator first, with the call that made it; what no operator took is the last line."""
+    with crate.Crate([sys.executable, "-c", PROFILED], "q4", tmp_path) as there:
+        assert [line.split() for line in there.profile()] == [
+            ["1.000", "s", "50%", "join:", "Z1", "c"],
+            ["0.500", "s", "25%", "Input", "a"],
+            ["0.250", "s", "12%", "join:", "Merge", "b"],
+            ["0.250", "s", "12%", "the", "rest:", "merging", "in", "threads,", "input,", "the", "step"],
+        ]
+
+
 def test_every_program_has_its_columns() -> None:
     """The list here and the one in Rust name the same queries, and only columns that there are."""
     text = (install.CRATE / "src" / "queries.rs").read_text()
