@@ -1,16 +1,22 @@
-"""Nexmark from Parquet to Parquet, exactly once, checkpoints on: ours on Spark beside Structured Streaming with RocksDB.
+"""Nexmark from Parquet to Parquet, exactly once, checkpoints on: ours on Spark beside Structured Streaming and Flink SQL.
 
-`python -m benchmarks.parquet [--events 1000000] [--step 100000] [--queries q3 best q17 q20] [--workers 2]`. Both read a Parquet
-file per table and batch, into tables that are only appended to, keep their state durable (Structured Streaming commits its state
-store after every batch, so ours commits a version after every step; `--steps-per-version` sets how often), and write the changed
-rows as Parquet files. Both on `local[2]` with two workers and two shuffle partitions, ours first, in sessions of their own.
-Events a second by the clock, without start-up and without the first batch. Afterwards both outputs are folded to the last
-answer and compared with DuckDB's. Events per processor second, of all processes together, stand beside: they say more where
-the machine is busy (Structured Streaming's are from its second batch's output on).
+`python -m benchmarks.parquet [--events 1000000] [--step 100000] [--queries q3 best q17 q20] [--workers 2]
+[--peers structured_streaming flink] [--checkpoint-s 2]`. All read a Parquet file per table and batch, into tables that are only
+appended to, keep their state durable, and write the changed rows as Parquet files; all with parallelism two (Spark on `local[2]`
+with two shuffle partitions, Flink with two slots), ours first, in sessions of their own. Events a second by the clock, without
+start-up and without the first batch. Afterwards every output is folded to the last answer and compared with DuckDB's. Events
+per processor second, of all processes together, stand beside: they say more where the machine is busy (Structured
+Streaming's are from its second batch's output on).
 
-Ours is driven step by step by this process, as the coordinator does, without its HTTP service. Structured Streaming can say
-q3 and q20 (joins of streams, whose state is never dropped), q17, and the first half of q4 (`best`: highest bid in time per
-auction); it refuses q4, q15 and q16, and q9, q18 and q19 have no equal there.
+Ours is driven step by step by this process, as the coordinator does, without its HTTP service, and commits a version after
+every step (`--steps-per-version`). Structured Streaming commits its state store (RocksDB) after every batch. It can say q3 and
+q20 (joins of streams, whose state is never dropped), q17, and the first half of q4 (`best`: highest bid in time per auction); it
+refuses q4, q15 and q16, and q9, q18 and q19 have no equal there.
+
+Flink SQL (`python -m benchmarks.peers.install flink`) runs in streaming mode with RocksDB and can say them all; how stands in
+`benchmarks/peers/flink_parquet_job.py`. It finds all files at once and knows no batches: state and output become durable every
+`--checkpoint-s` seconds. What a job over the first batch takes in the same JVM is taken off. As both end with a checkpoint that
+they wait for, the clock is only right to a second or two: give it 3 M events and more.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 import dbsp
@@ -33,7 +39,7 @@ from benchmarks.durable import DurablePipeline
 from benchmarks.nexmark.generator import Generator, Tables
 from benchmarks.nexmark.queries import QUERIES, bids_in_time
 from benchmarks.nexmark.tables import COLUMNS, declared
-from benchmarks.peers import duck, spark_sql
+from benchmarks.peers import duck, flink_parquet, spark_sql
 from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkSettings, start
@@ -45,11 +51,14 @@ Streams = dict[str, DataFrame]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query in the three languages; `keys` are the columns by which later rows of Spark's output replace earlier ones."""
+    """A query in ours, DuckDB's and Spark's words; Flink's stand in `flink_parquet`.
+
+    `keys` are the columns by which later rows of Spark's output replace earlier ones.
+    """
 
     ours: Callable[[], dbsp.Stream]
     sql: str
-    spark: Callable[[Streams], DataFrame]
+    spark: Callable[[Streams], DataFrame] | None = None
     keys: tuple[str, ...] = ()
 
 
@@ -95,6 +104,10 @@ ALL = {
     ),
     "q17": Query(ours=QUERIES["q17"].build, sql=QUERIES["q17"].sql, spark=_q17, keys=("auction", "day")),
     "q20": Query(ours=QUERIES["q20"].build, sql=QUERIES["q20"].sql, spark=_q20),
+    **{
+        name: Query(ours=QUERIES[name].build, sql=QUERIES[name].sql)
+        for name in ("q4", "q9", "q15", "q16", "q18", "q19")
+    },
 }
 
 
@@ -128,6 +141,7 @@ class Bench:
     steps: list[Tables]
     workers: int
     steps_per_version: int
+    checkpoint_s: int
 
     @property
     def events(self) -> int:
@@ -163,21 +177,21 @@ class Bench:
             spark.stop()
         files = sorted((out / "v").glob("*.parquet"))
         changes = pa.concat_tables([pq.read_table(file) for file in files])
-        names = ", ".join(f'"{column}"' for column in changes.column_names if column not in ("weight", "step"))
-        again = f"select {names}, sum(weight) from changes group by all having sum(weight) <> 0"
-        _, rows = duck.asked([{"changes": changes}], again, 1)
-        duck.check(f"ours, {name}", rows.select(range(rows.num_columns - 1)), self.expected(name))
+        duck.check(f"ours, {name}", folded(changes, "weight", ("weight", "step")), self.expected(name))
         return speed
 
-    def theirs(self, name: str, spark: SparkSession) -> Speed:
-        """Structured Streaming; the answer is checked."""
+    def structured_streaming(self, name: str) -> Speed | str:
+        """Structured Streaming, or why there is none; the answer is checked."""
+        query = ALL[name]
+        if query.spark is None:
+            return "refused, or without an equal there"
+        spark = spark_sql.session(self.workers)  # the same for all queries
         out = self.box / f"theirs-{name}-out"
         of = {}
         for table in COLUMNS:
             path = str(self.box / "in" / table)
             schema = spark.read.parquet(path).schema
             of[table] = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(path)
-        query = ALL[name]
         writer = query.spark(of).writeStream.outputMode("update" if query.keys else "append")
 
         begun: list[report.Moment] = []
@@ -196,17 +210,39 @@ class Bench:
         for number, folder in enumerate(sorted(out.glob("batch-*"))):
             rows = pq.read_table(folder)
             parts.append(rows.append_column("batch", pa.array([number] * rows.num_rows, pa.int64())))
-        folded = "select * exclude (batch) from parts"
+        last = "select * exclude (batch) from parts"
         if query.keys:
-            folded += f" qualify row_number() over (partition by {', '.join(query.keys)} order by batch desc) = 1"
-        _, found = duck.asked([{"parts": pa.concat_tables(parts)}], folded, 1)
+            last += f" qualify row_number() over (partition by {', '.join(query.keys)} order by batch desc) = 1"
+        _, found = duck.asked([{"parts": pa.concat_tables(parts)}], last, 1)
         duck.check(f"Structured Streaming, {name}", plain(found), self.expected(name))
         seconds = sum(each["durationMs"]["triggerExecution"] for each in progress[1:]) / 1000
         return Speed(self.events / seconds, self.events / (ended.own_s - begun[0].own_s))
 
+    def flink(self, name: str) -> Speed | str:
+        """Flink SQL, or why there is none; the answer is checked but for what the query leaves open."""
+        box = self.box / f"flink-{name}"
+        box.mkdir()
+        ran = flink_parquet.run(name, self.box / "in", box, self.workers, self.checkpoint_s)
+        if isinstance(ran, str):
+            return ran
+        text, rows, expected = flink_parquet.TEXTS[name], ran.answer, self.expected(name)
+        if text.changes:
+            rows = folded(rows, flink_parquet.WEIGHT, ("op",))
+        kept = [at for at, column in enumerate(rows.column_names) if column not in text.free]
+        duck.check(f"Flink SQL, {name}", plain(rows.select(kept)), expected.select(kept))
+        return Speed(self.events / ran.seconds, self.events / ran.cpu_seconds)
+
     def expected(self, name: str) -> pa.Table:
         """DuckDB's answer."""
         return plain(duck.recomputed([_whole(self.steps)], ALL[name].sql, 1)[1])
+
+
+def folded(changes: pa.Table, weight: str, but: tuple[str, ...]) -> pa.Table:
+    """The rows that are left when all changes are added up; `but` are columns that are not theirs."""
+    names = ", ".join(f'"{column}"' for column in changes.column_names if column not in but)
+    again = f"select {names}, sum({weight}) from changes group by all having sum({weight}) <> 0"
+    _, rows = duck.asked([{"changes": changes}], again, 1)
+    return rows.select(range(rows.num_columns - 1))
 
 
 def _whole(steps: list[Tables]) -> Tables:
@@ -219,42 +255,65 @@ def plain(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema(list(zip(rows.column_names, types, strict=True))))
 
 
+PEERS = {"structured_streaming": Bench.structured_streaming, "flink": Bench.flink}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is kept, and what it should be."""
+
+    figures: dict[str, object]
+    targets: dict[str, report.Target]
+
+    def ours(self, name: str, speed: Speed) -> None:
+        """Keep and print ours."""
+        self._add(name, "ours", speed, "")
+
+    def peer(self, name: str, peer: str, ours: Speed, theirs: Speed | str) -> None:
+        """Keep and print a peer's, and ours by it."""
+        if isinstance(theirs, str):
+            report.skipped("parquet", f"{name} on {peer}", theirs)
+            return
+        self._add(name, peer, theirs, f"{peer}_")
+        for kind, ratio in (("s", ours.per_s / theirs.per_s), ("cpu_s", ours.per_cpu_s / theirs.per_cpu_s)):
+            key = f"{name}_ratio_to_{peer}_per_{kind}"
+            self.figures[key], self.targets[key] = ratio, report.at_least(WANTED)
+
+    def _add(self, name: str, side: str, speed: Speed, prefix: str) -> None:
+        self.figures[f"{name}_{prefix}events_per_s"] = round(speed.per_s)
+        self.figures[f"{name}_{prefix}events_per_cpu_s"] = round(speed.per_cpu_s)
+        per_s, per_cpu_s = f"{speed.per_s:>12,.0f} events a second", f"{speed.per_cpu_s:>12,.0f} a processor second"
+        print(f"{name:>5}  {side:<22} {per_s} {per_cpu_s}", flush=True)
+
+
 def main() -> None:
     """Measure, print, keep."""
     parser = report.parser(__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--step", type=int, default=100_000)
-    parser.add_argument("--queries", nargs="+", choices=list(ALL), default=list(ALL))
+    parser.add_argument("--queries", nargs="+", choices=list(ALL), default=["q3", "best", "q17", "q20"])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps-per-version", type=int, default=1)
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
+    parser.add_argument("--checkpoint-s", type=int, default=2, help="how often Flink takes a checkpoint")
     arguments = parser.parse_args()
     declared(True, "benchmarks.parquet")  # as Structured Streaming's streams are
-    figures: dict[str, object] = {"events": arguments.events, "step": arguments.step}
-    targets = {}
+    measured = Measured({"events": arguments.events, "step": arguments.step}, {})
     box = Path(tempfile.mkdtemp(prefix="parquet-"))
     try:
         steps = list(Generator().batches(arguments.events, arguments.step))
         write(steps, box / "in")
-        bench = Bench(box, steps, arguments.workers, arguments.steps_per_version)
-        speeds = {name: bench.ours(name) for name in arguments.queries}
-        spark = spark_sql.session(arguments.workers)
-        for name, mine in speeds.items():
-            theirs = bench.theirs(name, spark)
-            for kind, our, their in (
-                ("s", mine.per_s, theirs.per_s),
-                ("cpu_s", mine.per_cpu_s, theirs.per_cpu_s),
-            ):
-                figures[f"{name}_events_per_{kind}"] = round(our)
-                figures[f"{name}_structured_streaming_events_per_{kind}"] = round(their)
-                key = f"{name}_ratio_to_structured_streaming_per_{kind}"
-                figures[key], targets[key] = our / their, report.at_least(WANTED)
-                print(
-                    f"{name:>5}  ours {our:>12,.0f}  Structured Streaming {their:>12,.0f} events per {kind}", flush=True
-                )
-        spark.stop()
+        bench = Bench(box, steps, arguments.workers, arguments.steps_per_version, arguments.checkpoint_s)
+        speeds = {}
+        for name in arguments.queries:
+            speeds[name] = bench.ours(name)
+            measured.ours(name, speeds[name])
+        for peer in arguments.peers:  # after all of ours: Structured Streaming's JVM stays
+            for name, mine in speeds.items():
+                measured.peer(name, peer, mine, PEERS[peer](bench, name))
     finally:
         shutil.rmtree(box, ignore_errors=True)
-    report.keep("parquet", figures, targets)
+    report.keep("parquet", measured.figures, measured.targets)
 
 
 if __name__ == "__main__":

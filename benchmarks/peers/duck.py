@@ -29,18 +29,19 @@ def connect(threads: int) -> duckdb.DuckDBPyConnection:
 
 
 def recomputed(
-    steps: Sequence[Tables], sql: str, threads: int, always: Tables | None = None
+    steps: Sequence[Tables], sql: str, threads: int, always: Tables | None = None, asked_steps: int | None = None
 ) -> tuple[list[float], pa.Table]:
     """Processor seconds of the query after each step, over all steps so far; the last answer.
 
-    `always` are tables that are there before the first step.
+    `always` are tables that are there before the first step. With `asked_steps` it is asked after so many last steps only.
     """
-    return asked(so_far(steps), sql, threads, always)
+    return asked(so_far(steps, asked_steps), sql, threads, always)
 
 
-def so_far(steps: Sequence[Tables]) -> Iterator[Tables]:
-    """What the tables hold after each step of insertions; nothing is copied."""
-    for last in range(1, len(steps) + 1):
+def so_far(steps: Sequence[Tables], asked_steps: int | None = None) -> Iterator[Tables]:
+    """What the tables hold after each step of insertions, or after each of so many last ones; nothing is copied."""
+    first = 1 if asked_steps is None else max(len(steps) - asked_steps, 0) + 1
+    for last in range(first, len(steps) + 1):
         yield {name: pa.concat_tables([step[name] for step in steps[:last]]) for name in steps[0]}
 
 

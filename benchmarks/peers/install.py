@@ -2,7 +2,8 @@
 
 The names are bytewax, pathway, flink and crate (the Rust `dbsp` crate). Each has a folder of its own below `build/peers/`, so
 none of their packages meet ours. Bytewax, Pathway and PyFlink are fetched by pip, the crate by cargo, which compiles more
-than 400 packages for ten minutes or more. What cannot be had is named with its reason, and the others are made all the
+than 400 packages for ten minutes or more. Flink's Parquet format is no part of PyFlink: its jar and those of Hadoop's client,
+which it needs, are fetched by Maven. What cannot be had is named with its reason, and the others are made all the
 same; `python -m benchmarks.outsiders` leaves it out with that reason.
 """
 
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,16 +28,27 @@ LAST_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A peer that pip installs."""
+    """A peer that pip installs, and jars that it needs besides: Maven's names, and the folder for them."""
 
     requirement: str
     folder: str
+    jars: tuple[str, ...] = ()
+    jars_at: str = ""
 
 
 PACKAGES = {
     "bytewax": Package("bytewax==0.21.1", "bytewax"),
     "pathway": Package("pathway==0.33.0", "pathway"),
-    "flink": Package("apache-flink==2.3.0", "apache-flink"),
+    "flink": Package(
+        "apache-flink==2.3.0",
+        "apache-flink",
+        (
+            "org.apache.flink:flink-sql-parquet:2.3.0",
+            "org.apache.hadoop:hadoop-client-api:3.4.1",
+            "org.apache.hadoop:hadoop-client-runtime:3.4.1",
+        ),
+        "lib/python*/site-packages/pyflink/lib",
+    ),
 }
 NAMES = (*PACKAGES, "crate")
 
@@ -49,6 +62,12 @@ def command(name: str) -> list[str] | str:
             return _reason(name)
         return [str(program), str(Path(__file__).parent / f"{name}_job.py")]
     return [str(program)] if program.exists() else _reason(name)
+
+
+def with_jars(name: str) -> list[str] | str:
+    """The same for a script that needs the jars too."""
+    found = command(name)
+    return _reason(name) if any(_missing(PACKAGES[name])) else found
 
 
 def _reason(name: str) -> str:
@@ -69,14 +88,36 @@ def install(name: str) -> str | None:
 
 def _pip(package: Package) -> str | None:
     folder = HOME / package.folder
-    if (folder / "made").exists():
-        return None
-    venv.create(folder, with_pip=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", package.requirement, "numpy", "pyarrow"]
-    reason = _run(pip)
+    reason = None
+    if not (folder / "made").exists():
+        venv.create(folder, with_pip=True)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", package.requirement, "numpy", "pyarrow"]
+        reason = _run(pip)
     if reason is None:
         (folder / "made").touch()
+        reason = _jars(package)
     return reason
+
+
+def _jars(package: Package) -> str | None:
+    """Fetch what is not there yet; why not, if Maven cannot."""
+    for jar, place in _missing(package):
+        maven = shutil.which("mvn")
+        if maven is None:
+            return f"there is no mvn to fetch {jar}: install Maven"
+        reason = _run([maven, "-q", "-B", "dependency:copy", f"-Dartifact={jar}", f"-DoutputDirectory={place}"])
+        if reason is not None:
+            return reason
+    return None
+
+
+def _missing(package: Package) -> Iterator[tuple[str, Path]]:
+    """The jars that are not there, each with its folder."""
+    for place in (HOME / package.folder).glob(package.jars_at) if package.jars else ():
+        for jar in package.jars:
+            _, name, version = jar.split(":")
+            if not (place / f"{name}-{version}.jar").exists():
+                yield jar, place
 
 
 def _crate() -> str | None:

@@ -13,9 +13,9 @@ import pytest
 
 import dbsp
 import dbsp.step
-from benchmarks import micro, profiling, report
+from benchmarks import micro, parquet, profiling, report
 from benchmarks.__main__ import ALL, exists, words
-from benchmarks.peers import duck
+from benchmarks.peers import duck, flink_parquet, install
 from dbsp.zset.kernels.kernel import Kernel
 
 ROOT = Path(__file__).parents[2]
@@ -65,9 +65,36 @@ def test_duckdb_is_asked_after_every_step():
     steps = [{"t": pa.table({"k": [1, 1]})}, {"t": pa.table({"k": [2]})}]
     seconds, answer = duck.recomputed(steps, "select k, count(*) as n from t group by k", 1)
     assert len(seconds) == 2
+    last, same = duck.recomputed(steps, "select k, count(*) as n from t group by k", 1, asked_steps=1)
+    assert len(last) == 1
+    duck.check("after the last step only", same, answer)
     upserts, counts = duck.upserted([step["t"] for step in steps], 1)
     assert len(upserts) == 2
     duck.check("upsert", counts, answer)
+
+
+def test_the_changes_that_flink_writes_are_folded_to_what_is_left():
+    changes = pa.table({"op": ["INSERT", "UPDATE_BEFORE", "UPDATE_AFTER", "INSERT", "DELETE"], "k": [1, 1, 1, 2, 2]})
+    changes = changes.append_column("n", pa.array([5, 5, 6, 7, 7]))
+    assert parquet.folded(changes, flink_parquet.WEIGHT, ("op",)).to_pylist() == [{"k": 1, "n": 6}]
+
+
+def test_flink_is_asked_for_queries_that_ours_is_asked_for():
+    assert set(flink_parquet.TEXTS) == set(parquet.ALL)
+    for name, query in parquet.ALL.items():
+        assert bool(query.keys) <= flink_parquet.TEXTS[name].changes
+
+
+def test_a_peer_without_its_jars_is_left_out_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(install, "HOME", tmp_path)
+    lib = tmp_path / "apache-flink" / "lib" / "python3.11" / "site-packages" / "pyflink" / "lib"
+    lib.mkdir(parents=True)
+    (tmp_path / "apache-flink" / "made").touch()
+    assert isinstance(install.command("flink"), list)
+    assert "benchmarks.peers.install flink" in install.with_jars("flink")
+    for jar in install.PACKAGES["flink"].jars:
+        (lib / "{1}-{2}.jar".format(*jar.split(":"))).touch()
+    assert install.with_jars("flink") == install.command("flink")
 
 
 @pytest.mark.parametrize("name", list(micro.CASES))
