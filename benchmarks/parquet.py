@@ -15,8 +15,7 @@ refuses q4, q15 and q16, and q9, q18 and q19 have no equal there.
 
 Flink SQL (`python -m benchmarks.peers.install flink`) runs in streaming mode with RocksDB and can say them all; how stands in
 `benchmarks/peers/flink_parquet_job.py`. It finds all files at once and knows no batches: state and output become durable every
-`--checkpoint-s` seconds. What a job over the first batch takes in the same JVM is taken off. As both end with a checkpoint that
-they wait for, the clock is only right to a second or two: give it 3 M events and more.
+`--checkpoint-s` seconds, not after every batch. What a job over the first batch takes in the same JVM is taken off.
 """
 
 from __future__ import annotations
