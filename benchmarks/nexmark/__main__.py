@@ -2,9 +2,10 @@
 
 `python -m benchmarks.nexmark [--events 1000000] [--steps 100000 10000] [--queries q4 q9] [--append-only]
 [--profile [FILE]] [--peers duckdb crate] [--duckdb-steps 5] [--spacing-us 10000] [--events-from FOLDER] [--runs 1]`. Beside each
-figure an older one of the Rust crate's on such a core (10 ms of event time between events; it produces no output and parses nothing) and the ratio;
-twice the crate is the target in steps of 100 k, as much as the crate in steps of 10 k and for queries without state. The
-circuits materialize nothing beyond what their operators keep. Every answer is compared with DuckDB's, on the events that warm up.
+figure an older one of the Rust crate's on such a core (10 ms of event time between events; it produces no output and parses
+nothing) and the ratio; twice the crate is the target in steps of 100 k, as much as the crate in steps of 10 k and for queries
+without state. The circuits materialize nothing beyond what their operators keep. Every answer is compared with DuckDB's, on
+the events that warm up.
 
 `--events-from FOLDER` plays events that others made (Parquet, a file or folder per table: `benchmarks.nexmark.events`), the first
 `--events` of them; all of them are compared. `--peers crate` plays the queries that have a program for the Rust crate there
