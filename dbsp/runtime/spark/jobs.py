@@ -41,15 +41,18 @@ class JobThread:
         pool: str | None = None,
         idle_s: float | None = None,
         idle: Job = lambda: None,
+        heard: Callable[[], int] = lambda: 0,
     ) -> None:
         """`alive` tells whether the JVM's process is there; `idle` runs whenever no job came for `idle_s`.
+
+        A job is not silent while the number of `heard` grows, though none of its tasks has finished.
 
         Jobs of different pools share the cores fairly, if Spark was started so.
         """
         self._context = context
         self._group = group
         self._silence_s = silence_s
-        self._alive = alive
+        self._alive, self._heard = alive, heard
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._closed = False
         self._idle_s, self._idle, self._pool = idle_s, idle, pool
@@ -102,13 +105,14 @@ class JobThread:
                     "raise `worker_silence_s` if steps may take that long",
                 )
 
-    def _progress(self) -> tuple[tuple[int, int], ...]:
-        """Finished tasks by active stage, of this group's jobs."""
+    def _progress(self) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """What was heard, and finished tasks by active stage, of this group's jobs."""
         tracker = self._context.statusTracker()
         jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
         own = {int(number) for job in jobs if job is not None for number in job.stageIds}
         stages = {number: tracker.getStageInfo(number) for number in tracker.getActiveStageIds() if number in own}
-        return tuple((number, info.numCompletedTasks) for number, info in sorted(stages.items()) if info is not None)
+        finished = ((number, info.numCompletedTasks) for number, info in sorted(stages.items()) if info is not None)
+        return self._heard(), tuple(finished)
 
     def cancel(self) -> None:
         """Cancel what runs; its Python side may go on for two seconds, which the epoch fences."""

@@ -34,12 +34,14 @@ from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerRep
 from dbsp.runtime.spark import control_job, moving_steps, session
 from dbsp.runtime.spark.failures import Failure, worst
 from dbsp.runtime.spark.jobs import JobThread
+from dbsp.runtime.spark.meetings import Meetings
 from dbsp.runtime.spark.moving_steps import MovingSteps
 from dbsp.runtime.spark.parcel_files import ParcelFiles
 from dbsp.runtime.spark.placement import ground_rdd, live_hosts
 from dbsp.runtime.spark.shared import PackedWork, pack
 from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property, step_rdd
 from dbsp.runtime.spark.steps_ahead import StepsAhead
+from dbsp.runtime.spark.steps_together import StepsTogether, meet
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import Batch, concat, consolidate
 
@@ -57,14 +59,14 @@ class _Stage:
 
     layout: Layout
     broadcast: Broadcast[Layout]
-    steps: StepsAhead
+    steps: StepsAhead | StepsTogether
 
 
 class SparkRuntime:
     """Runs all workers as Spark tasks; implements `dbsp.runtime.runtime.Runtime`.
 
     **State** the epoch; per layout a ground RDD, a broadcast and the job of the step to come. Nothing a restart would miss.
-    **Cost** a step is one Spark job of `plan.segments` stages.
+    **Cost** a step is one Spark job of `plan.segments` stages, or of one where `local[N]` has a core for each worker.
     **Errors** a `DbspError` of a task comes back as itself; a lost JVM, executor or worker is an `UnavailableError`.
     """
 
@@ -85,7 +87,8 @@ class SparkRuntime:
         self._stage: _Stage | None = None
         self._ran_in: Layout | None = None
         self._packed: Broadcast[PackedWork] = self._context.broadcast(pack(work))
-        self._jobs = self._job_thread("steps", idle_s=_IDLE_S, idle=self._keep_warm)
+        self._meetings = Meetings(self._spark.jvm_dir, self._spark.turn)
+        self._jobs = self._job_thread("steps", idle_s=_IDLE_S, idle=self._keep_warm, heard=self._meetings.heard)
         self._copy_jobs = self._job_thread("copies")
         self._ahead_jobs = self._job_thread("ahead")
         self._warm_jobs = self._job_thread("warm-ups")
@@ -312,6 +315,7 @@ class SparkRuntime:
         self._copy_jobs.close()
         self._warm_jobs.close()
         self._jobs.close()
+        self._meetings.close()
         if self._stage is not None:
             self._stage.steps.close()
         self._moving.close()
@@ -373,10 +377,16 @@ class SparkRuntime:
                 stage.broadcast.unpersist()
             broadcast = self._context.broadcast(layout)
             task = StepTask(work=self._packed, layout=broadcast, parcels=self._parcels)
-            steps = StepsAhead(self._ground(layout.hosts), task, len(layout.workers), self.work.plan)
-            stage = _Stage(layout=layout, broadcast=broadcast, steps=steps)
+            stage = _Stage(layout=layout, broadcast=broadcast, steps=self._steps(task, layout))
             self._stage = stage
         return stage
+
+    def _steps(self, task: StepTask, layout: Layout) -> StepsAhead | StepsTogether:
+        """The steps of a layout: their tasks meet where they may, or there is a shuffle at each exchange."""
+        ground, plan, workers = self._ground(layout.hosts), self.work.plan, len(layout.workers)
+        if meet(self._context, plan, workers):
+            return StepsTogether(ground, task, workers, self._meetings)
+        return StepsAhead(ground, task, workers, plan)
 
     def _check_hosts(self, layout: Layout) -> None:
         """Refuse to wait for a host that has no executor."""

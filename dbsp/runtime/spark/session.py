@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -150,13 +151,14 @@ def _worker_environment(local: bool) -> dict[str, str]:
 
 @dataclass(slots=True)
 class SparkHandle:
-    """A running Spark: its context, the process of its JVM, its folders."""
+    """A running Spark: its context, the process of its JVM, its folders; whose turn it is to run tasks that wait for others."""
 
     context: SparkContext
     process: subprocess.Popen[bytes]
     work_dir: Path
     jvm_dir: Path
     temporary: bool
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
     def alive(self) -> bool:
         """Whether the JVM is still there."""

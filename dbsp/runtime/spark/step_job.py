@@ -5,6 +5,10 @@
 A step with a recursion is several jobs: the driver must know, at the end of each round, whether some worker has more to do. A
 job that only looks at the parcels of a round leaves their shuffle files behind, and the next job starts from these.
 
+Where all workers have a core of one host at once, it is a job of one stage instead: see `dbsp.runtime.spark.meetings`.
+
+    ground RDD ── segment 0, meeting, segment 1, ... of a worker in one task ── collect
+
 A record of an exchange is (slot of the destination in `layout.workers`, parcel as bytes or the name of its file). Spark may run
 any task again at any time; the tasks are `dbsp.runtime.tasks`, which allow it. A job is the same for all steps of a layout, so
 that it can be built before its step is known: work and layout are broadcast, and the record comes as a local property, which
@@ -31,6 +35,7 @@ from dbsp.runtime import tasks
 from dbsp.runtime.loops import LoopPlace, ends_round, first_place, next_place, run_loop_segment
 from dbsp.runtime.runtime import WorkerReport
 from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure, worst
+from dbsp.runtime.spark.meetings import Meeting, joined
 from dbsp.runtime.spark.moving_steps import Moving
 from dbsp.runtime.spark.parcel_files import ParcelFiles, passed_on
 from dbsp.runtime.spark.parcel_files import arrived as at_hand
@@ -44,6 +49,8 @@ if TYPE_CHECKING:
 PARCEL_BYTES_MAX = 1 << 30
 ORDER = "dbsp.step"
 """The local property that holds a job's step."""
+MEETING = "dbsp.meeting"
+"""The local property that holds the number under which a job's tasks meet."""
 
 Record = tuple[int, bytes]
 Result = WorkerReport | Failure
@@ -164,6 +171,37 @@ def loop_segment(task: StepTask, place: LoopPlace, index: int, records: Iterable
         return run_loop_segment(unpack(task.work.value), order, place, worker, parcels, task.block)
 
     return _passed_on(task, place.depth + 1, index, records, run)
+
+
+def whole_step(task: StepTask, meetings: str, index: int, nothing: Iterable[int]) -> Iterator[Result]:
+    """All segments of one worker, which meets the others between them; its report, or a failure.
+
+    **Errors** what a task raises for Spark to run it again, as every segment does.
+    """
+    records, last = first_segment(task, index, nothing), unpack(task.work.value).plan.segments - 1
+    try:
+        with joined(meetings, _meeting(), index) as meeting:
+            for segment in range(1, last):
+                records = middle_segment(task, segment, 0, index, _met(meeting, segment - 1, records))
+            arrived = list(_met(meeting, last - 1, records))
+    except DbspError as error:
+        yield failure_of(error, task.layout.value.workers[index])
+        return
+    yield from last_segment(task, last, 0, index, arrived)
+
+
+def _meeting() -> int:
+    """The number that the job was given."""
+    context = TaskContext.get()
+    told = context.getLocalProperty(MEETING) if context is not None else None
+    if told is None:
+        raise InternalError("a task of a step was not told where to meet the others")
+    return int(told)
+
+
+def _met(meeting: Meeting, depth: int, records: Iterable[Record]) -> Iterator[Record]:
+    """The records that arrive at a worker for those that it sends."""
+    return iter(enumerate(meeting.exchange(depth, [block for _, block in records])))
 
 
 def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Result]:
