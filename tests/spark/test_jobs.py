@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.core.rdd import RDD
 
 from dbsp.errors import InternalError, UnavailableError
-from dbsp.runtime.spark.jobs import JobThread
+from dbsp.runtime.spark.jobs import JobThread, collected
 from dbsp.runtime.spark.placement import drain, ground_rdd, live_hosts
 from dbsp.runtime.spark.session import SparkHandle
 
@@ -28,14 +30,20 @@ def jobs(spark: SparkHandle) -> Iterator[JobThread]:
     thread.close()
 
 
-def _run(spark: SparkHandle, jobs: JobThread, function: Callable[[int], object], count: int = 2) -> list[object]:
+def _run(
+    spark: SparkHandle,
+    jobs: JobThread,
+    function: Callable[[int], object],
+    count: int = 2,
+    gather: Callable[[RDD[Any]], list[object]] = collected,
+) -> list[object]:
     ground = ground_rdd(spark.context, ("",) * count)
 
     def task(index: int, nothing: Iterable[int]) -> list[object]:
         drain(nothing)
         return [function(index)]
 
-    return jobs.run("test", lambda: ground.mapPartitionsWithIndex(task).collect())
+    return jobs.run("test", lambda: gather(ground.mapPartitionsWithIndex(task)))
 
 
 def test_results_come_in_the_order_of_workers(spark: SparkHandle, jobs: JobThread) -> None:
@@ -54,9 +62,12 @@ def test_python_workers_are_used_again(spark: SparkHandle, jobs: JobThread, host
     assert len(set.union(*seen)) <= 2
 
 
-def test_a_bug_in_a_task_is_told_without_the_jvm(spark: SparkHandle, jobs: JobThread) -> None:
+@pytest.mark.parametrize("gather", [RDD.collect, collected])
+def test_a_bug_in_a_task_is_told_without_the_jvm(
+    gather: Callable[[RDD[Any]], list[object]], spark: SparkHandle, jobs: JobThread
+) -> None:
     with pytest.raises(InternalError, match="reason=ZeroDivisionError: integer division or modulo by zero") as caught:
-        _run(spark, jobs, lambda index: 1 // index)
+        _run(spark, jobs, lambda index: 1 // index, gather=gather)
     assert "org.apache" not in str(caught.value)
     assert len(str(caught.value)) < 5000
 

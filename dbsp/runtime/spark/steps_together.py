@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dbsp.plan.plan import Plan
+from dbsp.runtime.spark.jobs import collected
 from dbsp.runtime.spark.meetings import Meetings
 from dbsp.runtime.spark.step_job import MEETING, StepTask, whole_step
 
@@ -29,8 +30,7 @@ class StepsTogether:
         """What the workers report of a step."""
         with self._meetings.held(self._workers) as number:
             self._job.context.setLocalProperty(MEETING, str(number))
-            found: list[Any] = self._job.collect()
-            return found
+            return collected(self._job)
 
     def close(self) -> None:
         """Nothing is kept."""
