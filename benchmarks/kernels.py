@@ -13,11 +13,12 @@ import pyarrow as pa
 from benchmarks import report
 from dbsp.zset import kernels
 from dbsp.zset.arrays import bytes_view
-from dbsp.zset.batch import Batch, arrange, concat, merge
+from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.hashing import hash_columns
 from dbsp.zset.kernels import compile as compile_module
 from dbsp.zset.kernels import reference
+from dbsp.zset.merge import merge
 from dbsp.zset.schema import INT64, STRING, Arrangement, Schema
 
 
@@ -43,7 +44,8 @@ def cases(rng: np.random.Generator) -> Iterator[tuple[str, str, tuple[Any, ...]]
     yield "argsort3 100,000 of one key", "argsort3", (keys * np.uint64(0), None, million[:100_000])
     for n in (100_000, 1_000_000):
         left, right = np.sort(million[:n]), np.sort(million[:n] + np.uint64(1))
-        yield f"merge {n:,} with {n:,}", "merge_positions", ((left, None, None), (right, None, None))
+        ones = np.ones((n, 1), np.int64)
+        yield f"merge {n:,} with {n:,}", "merge_sums", ((left, None, None), ones, (right, None, None), ones)
     hay = np.sort(rng.integers(0, 1 << 63, 20_000_000).astype(np.uint64) << np.uint64(1))
     for n in (1000, 100_000):
         yield f"find {n:,} in 20 M", "equal_ranges", (np.sort(million[:n]), hay)

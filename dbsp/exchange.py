@@ -28,9 +28,10 @@ from dbsp.plan.plan import ExchangeSpec, Plan
 from dbsp.runtime.profile import NodeProfile
 from dbsp.timing import Signal
 from dbsp.verdict import FailedRow
-from dbsp.zset.batch import Batch, concat, keys_of, merge
+from dbsp.zset.batch import Batch, concat, keys_of
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.kernels import partition_by
+from dbsp.zset.merge import merge
 from dbsp.zset.schema import Arrangement, OrderBy, Schema
 
 MAGIC = b"DBSPXCH1"

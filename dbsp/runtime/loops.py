@@ -30,7 +30,8 @@ from dbsp.store import StepTransaction, TraceSpec
 from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine
 from dbsp.verdict import FailedRow, judge
-from dbsp.zset.batch import Batch, concat, merge
+from dbsp.zset.batch import Batch, concat
+from dbsp.zset.merge import merge
 
 NOTHING = -1
 

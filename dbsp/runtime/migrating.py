@@ -57,8 +57,9 @@ from dbsp.runtime.runtime import MigrationReport
 from dbsp.runtime.tasks import Work
 from dbsp.store import TraceSpec
 from dbsp.trace.spine import Spine
-from dbsp.zset.batch import Batch, merge, rearrange
+from dbsp.zset.batch import Batch, rearrange
 from dbsp.zset.encoding import encoded_size
+from dbsp.zset.merge import merge
 
 STATE_BYTES_MAX = 64 << 20
 """About how much state a worker gives away in one step; a single key may have more."""

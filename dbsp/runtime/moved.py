@@ -20,7 +20,8 @@ from dbsp.runtime.kept import Kept, keep
 from dbsp.store import Database, StepTransaction, TraceSpec
 from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine
-from dbsp.zset.batch import Batch, merge
+from dbsp.zset.batch import Batch
+from dbsp.zset.merge import merge
 
 Rows = Mapping[int, Batch]
 """Arranged rows by the number of their trace."""

@@ -22,7 +22,8 @@ from dbsp.logs import DeadLetter
 from dbsp.operators.rounds.rounds import ROUND
 from dbsp.plan.plan import Plan
 from dbsp.store import StepTransaction
-from dbsp.zset.batch import Batch, concat, merge
+from dbsp.zset.batch import Batch, concat
+from dbsp.zset.merge import merge
 
 HELD, TRACE, PENDING, RETURN, LEFT = "held", "trace", "pending", "return", "left"
 

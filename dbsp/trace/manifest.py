@@ -1,6 +1,6 @@
 """Manifests: which chunks a trace consists of, as values that can be stored.
 
-A `StoredBatch` is one sorted run, cut into chunks; a `PendingMerge` is two neighbouring runs on their way to becoming one,
+A `StoredBatch` is one sorted run, cut into chunks; a `PendingMerge` is neighbouring runs on their way to becoming one,
 with what is done so far; a `SpineState` is the list of both, newest last. All are values and never change, so keeping an
 older state costs only the chunks it alone refers to.
 
@@ -101,22 +101,31 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMerge:
-    """Two neighbouring runs being merged; readers read `done`, and left and right from their positions on.
+    """Neighbouring runs being merged, oldest first; readers read `done`, and the runs from their places on.
 
     `credit` is how many rows may be merged before the next piece must wait; a piece may overdraw it, later appends pay back.
     """
 
-    left: StoredBatch
-    right: StoredBatch
+    runs: tuple[StoredBatch, ...]
+    places: tuple[Cursor, ...]
     done: StoredBatch = field(default_factory=StoredBatch)
-    left_pos: Cursor = field(default_factory=Cursor)
-    right_pos: Cursor = field(default_factory=Cursor)
     credit: int = 0
+
+    @staticmethod
+    def of(runs: Iterable[StoredBatch], credit: int = 0) -> PendingMerge:
+        """A merge with nothing done yet."""
+        runs = tuple(runs)
+        return PendingMerge(runs=runs, places=(Cursor(),) * len(runs), credit=credit)
 
     @property
     def rows(self) -> int:
         """Rows held by what readers read."""
-        return self.done.rows + rows_from(self.left, self.left_pos) + rows_from(self.right, self.right_pos)
+        return self.done.rows + sum(rows_from(run, place) for run, place in zip(self.runs, self.places, strict=True))
+
+    def read(self) -> Iterator[tuple[StoredBatch, Cursor]]:
+        """What readers read: runs, each from a place on."""
+        yield self.done, Cursor()
+        yield from zip(self.runs, self.places, strict=True)
 
 
 Entry = StoredBatch | PendingMerge
@@ -146,9 +155,8 @@ def stored(*entries: Entry) -> Iterator[StoredBatch]:
         if isinstance(entry, StoredBatch):
             yield entry
         else:
-            yield entry.done
-            yield StoredBatch(entry.left.refs[entry.left_pos.chunk :])
-            yield StoredBatch(entry.right.refs[entry.right_pos.chunk :])
+            for run, place in entry.read():
+                yield StoredBatch(run.refs[place.chunk :]) if place.chunk else run
 
 
 def refs(state: SpineState) -> Iterator[ChunkRef]:
@@ -175,9 +183,10 @@ def state_bytes(state: SpineState) -> int:
 
 _HEAD = struct.Struct("<4sHHI")
 _MAGIC = b"DSPN"
-_FORMAT = 2
+_FORMAT = 3
 _RUN = struct.Struct("<BQ")
-_PENDING = struct.Struct("<BQQQQq")
+_PENDING = struct.Struct("<BQq")
+_PLACED = struct.Struct("<QQ")
 _COUNT = struct.Struct("<Q")
 
 
@@ -188,10 +197,9 @@ def encode_state(state: SpineState) -> bytes:
         if isinstance(entry, StoredBatch):
             parts += [_RUN.pack(0, len(entry)), entry.refs.tobytes()]
             continue
-        left, right = entry.left_pos, entry.right_pos
-        parts.append(_PENDING.pack(1, 0, left.row, 0, right.row, entry.credit))
-        for refs_, start in ((entry.done.refs, 0), (entry.left.refs, left.chunk), (entry.right.refs, right.chunk)):
-            parts += [_COUNT.pack(len(refs_) - start), refs_[start:].tobytes()]
+        parts.append(_PENDING.pack(1, len(entry.runs), entry.credit))
+        for run, place in entry.read():
+            parts += [_PLACED.pack(place.row, len(run) - place.chunk), run.refs[place.chunk :].tobytes()]
     parts += [_COUNT.pack(len(state.fronts)), state.fronts.words.tobytes()]
     return b"".join(parts)
 
@@ -230,17 +238,24 @@ def _decode(data: bytes, where: str) -> SpineState:
     def run(rows: int) -> StoredBatch:
         return StoredBatch(table(rows, REF_WORDS))
 
+    def placed() -> tuple[StoredBatch, Cursor]:
+        nonlocal place
+        row, rows = _PLACED.unpack_from(data, place)
+        place += _PLACED.size
+        return run(rows), Cursor(row=row)
+
     for _ in range(count):
         if data[place] == 0:
             _, rows = _RUN.unpack_from(data, place)
             place += _RUN.size
             entries.append(run(rows))
             continue
-        _, left_chunk, left_row, right_chunk, right_row, credit = _PENDING.unpack_from(data, place)
+        _, runs, credit = _PENDING.unpack_from(data, place)
         place += _PENDING.size
-        done, left, right = run(count_of()), run(count_of()), run(count_of())
-        left_pos, right_pos = Cursor(chunk=left_chunk, row=left_row), Cursor(chunk=right_chunk, row=right_row)
+        (done, _), *sides = [placed() for _ in range(runs + 1)]
         entries.append(
-            PendingMerge(left=left, right=right, done=done, left_pos=left_pos, right_pos=right_pos, credit=credit)
+            PendingMerge(
+                runs=tuple(side for side, _ in sides), places=tuple(at for _, at in sides), done=done, credit=credit
+            )
         )
     return SpineState(entries=tuple(entries), fronts=Fronts(table(count_of(), 2)))

@@ -1,21 +1,20 @@
-"""Merging two runs chunk by chunk, with a bounded amount of work at a time.
+"""Merging neighbouring runs chunk by chunk, with a bounded amount of work at a time.
 
-A piece takes the next window of each side, cuts both behind the lesser of their last sort words (a cut never divides rows
-with equal words), merges the two parts and emits chunks. So a piece costs at most about two windows, whatever the runs'
+A piece takes the next window of each run, cuts all behind the least of their last sort words (a cut never divides rows
+with equal words), merges the parts and emits chunks. So a piece costs at most about a window for each run, whatever the runs'
 sizes, and what is merged so far is complete up to its last words.
 
 Invariants:
-1. `done`, then what is left of both sides, holds exactly the rows of both, at every moment.
+1. `done`, then what is left of the runs, holds exactly the rows of all, at every moment.
 2. Every sort word in `done` is below every one still to be read.
-3. Whole chunks that the other side does not overlap are passed on by reference.
+3. Whole chunks that no other run overlaps are passed on by reference.
 
-**Cost**: each row is read and written once per merge it takes part in; runs at least double, so a row takes part in about
-log2(rows of the trace / rows of an append) merges.
+**Cost**: each row is read and written once per merge it takes part in; how many these are says `dbsp.trace.spine`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,15 +24,15 @@ from dbsp.trace.floor import Floor, above
 from dbsp.trace.manifest import ROWS, Cursor, PendingMerge, StoredBatch, refs_of
 from dbsp.trace.rows import end_to_end
 from dbsp.trace.words import lower_bound, words_at
-from dbsp.zset.batch import Batch, merge
+from dbsp.zset.batch import Batch
+from dbsp.zset.merge import merge_all
 from dbsp.zset.schema import Arrangement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The next rows of one side: the chunks read, the rows of them still to merge, whether they are the side's last."""
+    """The next rows of one run, and whether they are its last."""
 
-    chunks: tuple[int, ...]
     rows: Batch
     ends: bool
 
@@ -42,90 +41,83 @@ def advance(
     pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, floor: Floor | None = None
 ) -> PendingMerge | StoredBatch:
     """Do one piece of work and charge it; the finished run when nothing is left. Rows below the floor are dropped."""
-    left_ends, right_ends = pending.left_pos.chunk >= len(pending.left), pending.right_pos.chunk >= len(pending.right)
-    if left_ends and right_ends:
+    sides = [
+        n for n, (run, place) in enumerate(zip(pending.runs, pending.places, strict=True)) if place.chunk < len(run)
+    ]
+    if not sides:
         return pending.done
-    if len(pending.right) == 0 and floor is not None:
+    if len(pending.runs) == 1 and floor is not None:
         return _clean_piece(pending, arrangement, chunks, floor)
-    if left_ends or right_ends:
-        return _finish(pending, arrangement, chunks)
-    return _pass_on(pending, chunks) or _merge_piece(pending, arrangement, chunks, floor)
+    if len(sides) == 1:
+        return _finish(pending, sides[0], arrangement, chunks)
+    return _pass_on(pending, sides, chunks) or _merge_piece(pending, sides, arrangement, chunks, floor)
 
 
 def _clean_piece(pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, floor: Floor) -> PendingMerge:
     """Rewrite the next rows of a run that is merged with nothing."""
-    window = _window(pending.left, pending.left_pos, arrangement, chunks)
-    rows = len(window.rows)
-    return replace(
-        pending,
-        done=emit(pending.done, above(window.rows, floor), arrangement, chunks),
-        left_pos=_moved(pending.left, pending.left_pos, rows),
-        credit=pending.credit - rows,
-    )
+    window = _window(pending.runs[0], pending.places[0], arrangement, chunks, chunks.chunk_bytes_max // 2)
+    done = emit(pending.done, above(window.rows, floor), arrangement, chunks)
+    return _moved_on(pending, {0: len(window.rows)}, done)
 
 
-def _finish(pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore) -> StoredBatch:
-    """One side has ended: the rest of the other follows, whole chunks by reference."""
-    side, cursor = (
-        (pending.left, pending.left_pos)
-        if pending.left_pos.chunk < len(pending.left)
-        else (pending.right, pending.right_pos)
-    )
-    done, start = pending.done, cursor.chunk
-    if cursor.row:
-        tail = chunks.get(side.ref(start), arrangement)
-        done = emit(done, tail.slice(cursor.row, len(tail)), arrangement, chunks)
+def _finish(pending: PendingMerge, side: int, arrangement: Arrangement, chunks: ChunkStore) -> StoredBatch:
+    """All runs but one have ended: the rest of it follows, whole chunks by reference."""
+    run, place = pending.runs[side], pending.places[side]
+    done, start = pending.done, place.chunk
+    if place.row:
+        tail = chunks.get(run.ref(start), arrangement)
+        done = emit(done, tail.slice(place.row, len(tail)), arrangement, chunks)
         start += 1
-    return StoredBatch(np.concatenate([done.refs, side.refs[start:]]))
+    return StoredBatch(np.concatenate([done.refs, run.refs[start:]]))
 
 
-def _pass_on(pending: PendingMerge, chunks: ChunkStore) -> PendingMerge | None:
-    """Hand on the next chunk of one side unread, if it is whole, of fair size and ends before the other side begins."""
-    left, right = pending.left.ref(pending.left_pos.chunk), pending.right.ref(pending.right_pos.chunk)
-    enough = chunks.chunk_bytes_max // 4
-    if pending.left_pos.row == 0 and left.nbytes >= enough and left.ends < right.begins:
-        done = StoredBatch(np.concatenate([pending.done.refs, refs_of([left])]))
-        return replace(pending, done=done, left_pos=Cursor(chunk=pending.left_pos.chunk + 1))
-    if pending.right_pos.row == 0 and right.nbytes >= enough and right.ends < left.begins:
-        done = StoredBatch(np.concatenate([pending.done.refs, refs_of([right])]))
-        return replace(pending, done=done, right_pos=Cursor(chunk=pending.right_pos.chunk + 1))
-    return None
+def _pass_on(pending: PendingMerge, sides: Sequence[int], chunks: ChunkStore) -> PendingMerge | None:
+    """Hand on the next chunk of one run unread, if it is whole, of fair size and ends before the others begin."""
+    heads = {n: pending.runs[n].ref(pending.places[n].chunk) for n in sides}
+    side = min(sides, key=lambda n: heads[n].ends)
+    head = heads[side]
+    if pending.places[side].row or head.nbytes < chunks.chunk_bytes_max // 4:
+        return None
+    if any(head.ends >= other.begins for n, other in heads.items() if n != side):
+        return None
+    done = StoredBatch(np.concatenate([pending.done.refs, refs_of([head])]))
+    places = list(pending.places)
+    places[side] = Cursor(chunk=places[side].chunk + 1)
+    return replace(pending, done=done, places=tuple(places))
 
 
-def _window(side: StoredBatch, cursor: Cursor, arrangement: Arrangement, chunks: ChunkStore) -> Window:
-    """The next rows of a side: at least half of `chunk_bytes_max` bytes of them, if there are so many."""
+def _window(run: StoredBatch, place: Cursor, arrangement: Arrangement, chunks: ChunkStore, bytes_min: int) -> Window:
+    """The next rows of a run: at least about so many bytes of them, if there are so many."""
     parts: list[Batch] = []
-    size, row = 0, cursor.row
-    index = cursor.chunk
-    while index < len(side) and (not parts or size < chunks.chunk_bytes_max // 2):
-        chunk = chunks.get(side.ref(index), arrangement)
+    size, row, index = 0, place.row, place.chunk
+    while index < len(run) and (not parts or size < bytes_min):
+        chunk = chunks.get(run.ref(index), arrangement)
         parts.append(chunk.slice(row, len(chunk)) if row else chunk)
-        size += side.ref(index).nbytes * len(parts[-1]) // len(chunk)
+        size += run.ref(index).nbytes * len(parts[-1]) // len(chunk)
         row = 0
         index += 1
-    read = tuple(range(cursor.chunk, index))
-    return Window(chunks=read, rows=end_to_end(parts, arrangement), ends=index == len(side))
+    return Window(rows=end_to_end(parts, arrangement), ends=index == len(run))
 
 
 def _merge_piece(
-    pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, floor: Floor | None
+    pending: PendingMerge, sides: Sequence[int], arrangement: Arrangement, chunks: ChunkStore, floor: Floor | None
 ) -> PendingMerge:
     """Merge the next windows up to a common cut."""
-    left = _window(pending.left, pending.left_pos, arrangement, chunks)
-    right = _window(pending.right, pending.right_pos, arrangement, chunks)
-    lasts = [words_at(window.rows, len(window.rows) - 1) for window in (left, right) if not window.ends]
-    left_rows, right_rows = len(left.rows), len(right.rows)
+    share = chunks.chunk_bytes_max // len(sides)
+    windows = {n: _window(pending.runs[n], pending.places[n], arrangement, chunks, share) for n in sides}
+    lasts = [words_at(window.rows, len(window.rows) - 1) for window in windows.values() if not window.ends]
+    rows = {n: len(window.rows) for n, window in windows.items()}
     if lasts:
-        cut = min(lasts)
-        left_rows, right_rows = lower_bound(left.rows, cut, after=True), lower_bound(right.rows, cut, after=True)
-    merged = above(merge(left.rows.slice(0, left_rows), right.rows.slice(0, right_rows)), floor)
-    return replace(
-        pending,
-        done=emit(pending.done, merged, arrangement, chunks),
-        left_pos=_moved(pending.left, pending.left_pos, left_rows),
-        right_pos=_moved(pending.right, pending.right_pos, right_rows),
-        credit=pending.credit - left_rows - right_rows,
-    )
+        rows = {n: lower_bound(window.rows, min(lasts), after=True) for n, window in windows.items()}
+    merged = above(merge_all([window.rows.slice(0, rows[n]) for n, window in windows.items()]), floor)
+    return _moved_on(pending, rows, emit(pending.done, merged, arrangement, chunks))
+
+
+def _moved_on(pending: PendingMerge, rows: Mapping[int, int], done: StoredBatch) -> PendingMerge:
+    """So many rows of each run are `done`."""
+    places = zip(pending.runs, pending.places, strict=True)
+    moved = tuple(_moved(run, place, rows.get(n, 0)) for n, (run, place) in enumerate(places))
+    return replace(pending, places=moved, done=done, credit=pending.credit - sum(rows.values()))
 
 
 def _moved(side: StoredBatch, cursor: Cursor, rows: int) -> Cursor:

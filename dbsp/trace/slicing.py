@@ -64,7 +64,7 @@ class Slices:
             if isinstance(entry, StoredBatch):
                 found.append((entry, Cursor()))
             else:
-                found += [(entry.done, Cursor()), (entry.left, entry.left_pos), (entry.right, entry.right_pos)]
+                found += entry.read()
         return [(run, cursor) for run, cursor in found if cursor.chunk < len(run)]
 
 

@@ -1,8 +1,9 @@
 """Spines: a trace as a short list of sorted runs, read as one and grown by appending.
 
-`append` adds one run and does a bounded amount of merging: two neighbouring runs merge when the older is less than twice as
-long as the newer, so lengths double from new to old and there are about log2(rows / rows of an append) runs. A merge that is
-not finished stays in the state and goes on at the next append; meanwhile readers read what is done and what is left.
+`append` adds one run and does a bounded amount of merging. Neighbouring runs merge, all at once, when the oldest of them is not
+much longer than a share, 1 / (FAN - 1), of the newer ones together. So of appends of one size FAN make a run, FAN of these the
+next; a row is written once on each level, and a level has FAN - 1 runs at most. A merge that is not finished stays in the state
+and goes on at the next append; meanwhile readers read what is done and what is left.
 
 `Spine` is the reading view. All look-ups take a sorted array of key hashes and answer for all of them at once; Python works
 per chunk, never per row. What is read is not consolidated unless it says so: a row may come once per run it is in, and rows
@@ -35,14 +36,25 @@ from dbsp.trace.neighbours import Positions, reach
 from dbsp.trace.rows import empty
 from dbsp.trace.source import Asked, Source, numbers
 from dbsp.zset.arrays import gather
-from dbsp.zset.batch import Batch, merge, take_all
+from dbsp.zset.batch import Batch, take_all
 from dbsp.zset.equality import equal_rows
 from dbsp.zset.hashing import hash_decides
 from dbsp.zset.kernels import expand_ranges, scatter_add
 from dbsp.zset.kernels.ranges import add_ranges, cut_ranges, narrow_ranges
+from dbsp.zset.merge import merge_all
 from dbsp.zset.schema import Arrangement
 
 __all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "fuel_for"]
+
+FAN = 4
+SLACK = 1.25
+"""A run may be so many times as long as it should be to merge with the newer ones: appends of one size differ a little."""
+
+SHORT_ROWS = 65_536
+"""Where runs have fewer rows together two are enough to merge: a run more to look things up in costs more than that."""
+
+RUNS_MAX = 16
+"""So many runs merge at once at most."""
 
 FUEL_PER_ROW = 4
 FUEL_FLOOR_ROWS = 8192
@@ -145,7 +157,7 @@ def _stale(entry: Entry, floor: Floor, arrangement: Arrangement, chunks: ChunkSt
         chunk = chunks.get(entry.ref(index), arrangement)
         column = gather(chunk.column(floor.column), np.arange(0, len(chunk), max(1, len(chunk) // _LOOKED_AT)))
         below, seen = below + int(floor.below(column).sum()), seen + len(column)
-    return PendingMerge(left=entry, right=StoredBatch()) if 2 * below >= seen else entry
+    return PendingMerge.of([entry]) if 2 * below >= seen else entry
 
 
 def _absorb(
@@ -157,20 +169,43 @@ def _absorb(
     floor: Floor | None,
     kept: _Kept,
 ) -> tuple[int, Batch]:
-    """Merge the newest runs into the batch while they are short, without storing what lies between."""
-    spent = 0
-    limit = max(FUEL_FLOOR_ROWS, fuel_rows or 0)
-    while entries and len(batch):
-        newest = entries[-1]
-        if not isinstance(newest, StoredBatch) or newest.rows >= 2 * len(batch) or kept.holds(newest):
+    """Merge the newest runs into the batch if they are due and short, without storing the batch alone."""
+    runs = _newest(entries, kept)
+    for first in _due_places([*(run.rows for run in runs), len(batch)]):
+        rows = sum(run.rows for run in runs[first:]) + len(batch)
+        stored_bytes = sum(int(run.refs[:, NBYTES].sum()) for run in runs[first:])
+        if rows <= max(FUEL_FLOOR_ROWS, fuel_rows or 0) and stored_bytes <= chunks.chunk_bytes_max:
+            del entries[len(entries) - len(runs) + first :]
+            parts = [read_all(run, arrangement, chunks) for run in runs[first:]]
+            return rows, above(merge_all([*parts, batch]), floor)
+    return 0, batch
+
+
+def _newest(entries: Sequence[Entry], kept: _Kept) -> list[StoredBatch]:
+    """The newest runs that may merge with what comes, oldest first."""
+    found: list[StoredBatch] = []
+    for entry in reversed(entries):
+        if not isinstance(entry, StoredBatch) or kept.holds(entry, *found):
             break
-        rows = newest.rows + len(batch)
-        if spent + rows > limit or int(newest.refs[:, NBYTES].sum()) > chunks.chunk_bytes_max:
-            break
-        batch = above(merge(read_all(newest, arrangement, chunks), batch), floor)
-        spent += rows
-        entries.pop()
-    return spent, batch
+        found.append(entry)
+    return found[::-1]
+
+
+def _due_places(lengths: Sequence[int]) -> list[int]:
+    """Which of neighbouring runs of these lengths, oldest first, are due to merge with all that are newer, oldest first.
+
+    >>> _due_places([90_000] * 3), _due_places([90_000] * 4), _due_places([360_000, 90_000, 90_000, 90_000, 90_000])
+    ([], [0], [1])
+    >>> _due_places([900, 900]), _due_places([5000, 900, 900])
+    ([0], [1])
+    """
+    newer, found = 0, []
+    for place in range(len(lengths) - 1, max(len(lengths) - 1 - RUNS_MAX, -1), -1):
+        fan = FAN if newer + lengths[place] >= SHORT_ROWS else 2
+        if newer and (fan - 1) * lengths[place] <= SLACK * newer:
+            found.append(place)
+        newer += lengths[place]
+    return found[::-1]
 
 
 def _work(
@@ -186,26 +221,44 @@ def _work(
     Of those that this append cannot end one begins: where many are due (a rescale gives up all that were under way, and what was
     held goes on), the others begin with the next appends.
     """
-    position, may_begin = len(entries) - 1, True
-    while position >= 0:
-        entry: Entry = entries[position]
-        held = isinstance(entry, PendingMerge) and kept.holds(entry)
-        while isinstance(entry, PendingMerge) and not held and (fuel is None or entry.credit > 0):
-            entry = advance(entry, arrangement, chunks, floor)
-        if entry.rows == 0:
-            del entries[position]
-            position = min(position, len(entries) - 1)
-            continue
-        entries[position] = entry
-        due = next((at for at in (position, position - 1) if at >= 0 and _due(entries, at, kept)), None)
-        if due is not None and (may_begin or _is_short(entries[due].rows + entries[due + 1].rows, fuel)):
-            pending = _begin(entries[due], entries[due + 1], fuel)
-            may_begin = may_begin and _is_short(pending.rows, fuel)
-            entries[due : due + 2] = [pending]
-            position = due
+    end, may_begin = len(entries), True
+    while end > 0:
+        entry: Entry = entries[end - 1]
+        if isinstance(entry, PendingMerge):
+            entry = entry if kept.holds(entry) else _advanced(entry, arrangement, chunks, fuel, floor)
+            entries[end - 1 : end] = [entry] if entry.rows else []
+            if isinstance(entry, PendingMerge):
+                end -= 1
+                continue
+        begin, end = _stretch(entries, end - 1)
+        due = _due(entries[begin:end], kept)
+        rows = sum(run.rows for run in due)
+        if due and (may_begin or _is_short(rows, fuel)):
+            may_begin = may_begin and _is_short(rows, fuel)
+            entries[end - len(due) : end] = [PendingMerge.of(due, fuel or 0)]
+            end += 1 - len(due)
         else:
-            position -= 1
+            end = begin
     return entries
+
+
+def _advanced(
+    entry: Entry, arrangement: Arrangement, chunks: ChunkStore, fuel: int | None, floor: Floor | None
+) -> Entry:
+    """A merge as far as its credit goes."""
+    while isinstance(entry, PendingMerge) and (fuel is None or entry.credit > 0):
+        entry = advance(entry, arrangement, chunks, floor)
+    return entry
+
+
+def _stretch(entries: Sequence[Entry], place: int) -> tuple[int, int]:
+    """From where to before where there are finished runs alone, around a place."""
+    begin = end = place
+    while begin > 0 and isinstance(entries[begin - 1], StoredBatch):
+        begin -= 1
+    while end < len(entries) and isinstance(entries[end], StoredBatch):
+        end += 1
+    return begin, end
 
 
 def _is_short(rows: int, fuel: int | None) -> bool:
@@ -213,21 +266,11 @@ def _is_short(rows: int, fuel: int | None) -> bool:
     return fuel is None or rows <= fuel
 
 
-def _due(entries: Sequence[Entry], position: int, kept: _Kept) -> bool:
-    """Whether this run and the next newer one must merge."""
-    if position + 1 >= len(entries):
-        return False
-    older, newer = entries[position], entries[position + 1]
-    if not (isinstance(older, StoredBatch) and isinstance(newer, StoredBatch)):
-        return False
-    return older.rows < 2 * newer.rows and not kept.holds(older, newer)
-
-
-def _begin(older: Entry, newer: Entry, fuel: int | None) -> PendingMerge:
-    """A merge with nothing done yet."""
-    if not isinstance(older, StoredBatch) or not isinstance(newer, StoredBatch):
-        raise InternalError("only finished runs can be merged")
-    return PendingMerge(left=older, right=newer, credit=fuel or 0)
+def _due(stretch: Sequence[Entry], kept: _Kept) -> list[StoredBatch]:
+    """The newest of these runs that are due to merge, oldest first."""
+    runs = _newest(stretch, kept)
+    places = _due_places([run.rows for run in runs])
+    return runs[places[0] :] if places else []
 
 
 class Spine:
@@ -277,9 +320,7 @@ class Spine:
             if isinstance(entry, StoredBatch):
                 found.append(self._source(entry))
             else:
-                found.append(self._source(entry.done))
-                found.append(self._source(entry.left, entry.left_pos.chunk, entry.left_pos.row))
-                found.append(self._source(entry.right, entry.right_pos.chunk, entry.right_pos.row))
+                found += [self._source(run, place.chunk, place.row) for run, place in entry.read()]
         return tuple(found)
 
     def _source(self, run: StoredBatch, chunk: int = 0, row: int = 0) -> Source:

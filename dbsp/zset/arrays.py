@@ -221,23 +221,27 @@ def gather_all(arrays: Sequence[pa.Array], rows: Sequence[Positions]) -> pa.Arra
     return join([gather(array, at) for array, at in zip(arrays, rows, strict=True)])
 
 
-def gather_both(left: pa.Array, right: pa.Array, rows: Positions) -> pa.Array:
-    """The rows at these positions of two columns of one type, the right one below the left one; no row comes twice.
+def pick(arrays: Sequence[pa.Array], rows: Positions) -> pa.Array:
+    """Some rows of several columns of one type, at least one; no row comes twice.
 
-    **Law** `gather(join([left, right]), rows)`.
+    **Shape** a row is the number of its column, shifted by `kernels.RUN_SHIFT` bits, and its place there.
+
+    **Law** the gathered rows of the columns joined.
 
     **Cost** that of a gather at most, and nothing is joined first, for columns without nulls of 64 bits, strings and binary.
     """
-    if len(rows) and len(left) and len(right) and not left.null_count and not right.null_count:
-        dtype = _STORAGE.get(left.type.id)
+    type_ = arrays[0].type
+    if len(rows) and not any(array.null_count for array in arrays):
+        dtype = _STORAGE.get(type_.id)
         if dtype is not None and dtype.itemsize == _WORD_BYTES:
-            words, others = (value_view(side).view(np.uint64) for side in (left, right))
-            return from_values(kernels.pick_words(words, others, rows), left.type)
-        if left.type.id in _TEXTS:
-            picked = kernels.pick_bytes(bytes_view(left), bytes_view(right), rows)
+            words = [value_view(array).view(np.uint64) for array in arrays]
+            return from_values(kernels.pick_words(words, rows), type_)
+        if type_.id in _TEXTS:
+            picked = kernels.pick_bytes([bytes_view(array) for array in arrays], rows)
             if picked is not None:
-                return _strings(picked, left.type)
-    return gather(join([left, right]), rows)
+                return _strings(picked, type_)
+    first = np.cumsum([0, *map(len, arrays[:-1])])
+    return gather(join(arrays), first.take(rows >> kernels.RUN_SHIFT) + (rows & ((1 << kernels.RUN_SHIFT) - 1)))
 
 
 def _strings(held: kernels.ByteStrings, type_: pa.DataType) -> pa.Array:

@@ -31,7 +31,6 @@ from dbsp.zset.arrays import (
     canonical_floats,
     gather,
     gather_all,
-    gather_both,
     is_word,
     join,
     no_rows,
@@ -47,7 +46,7 @@ from dbsp.zset.schema import Arrangement, Column, Schema
 from dbsp.zset.sorted_keys import Groups, few_groups, keys_agree, sorted_keys
 
 __all__ = [
-    "Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "keys_once", "merge", "rearrange",
+    "Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "keys_once", "rearrange",
 ]  # fmt: skip
 
 Words = NDArray[np.uint64]
@@ -430,48 +429,6 @@ def rearrange(batch: Batch, arrangement: Arrangement) -> Batch:
     return _finish(batch.columns, batch.weights, order, (key, code, row), arrangement)
 
 
-def merge(left: Batch, right: Batch) -> Batch:
-    """The sum of two batches that are arranged alike, arranged alike.
-
-    **Law** `merge(a, b)` is `arrange(concat([a, b]))`.
-
-    **Cost** one pass over both.
-
-    **Errors** `CapacityError` where the weights of a row overflow.
-    """
-    arrangement = left.arrangement
-    if arrangement is None or arrangement != right.arrangement:
-        raise InternalError(f"merge needs two batches arranged alike: left={arrangement} right={right.arrangement}")
-    if not len(left) or not len(right):
-        return right if len(right) else left
-    merged = _merged(left, right, arrangement) if arrangement.weights == 1 else None
-    if merged is not None:
-        return merged
-    words, order = kernels.merge_words(left.words, right.words)
-    both = concat([left, right])
-    return _finish(both.columns, both.weights, order, words, arrangement)
-
-
-def _merged(left: Batch, right: Batch, arrangement: Arrangement) -> Batch | None:
-    """The sum, if rows with equal words are the same rows."""
-    found = kernels.merge_sums(left.words, left.weight, right.words, right.weight)
-    if found is None:
-        return None
-    words, rows, weights, (a, b) = found
-    decided = not len(a) or (_decided(left.columns, arrangement) and _decided(right.columns, arrangement))
-    if not decided and not equal_columns(left.columns, a, right.columns, b).all():
-        return None
-    return Batch(
-        schema=arrangement.schema,
-        columns=tuple(gather_both(*pair, rows) for pair in zip(left.columns, right.columns, strict=True)),
-        weights=weights.reshape(-1, 1),
-        key_hash=words[0],
-        order_code=words[1],
-        row_hash=words[2],
-        arrangement=arrangement,
-    )
-
-
 def consolidate(batch: Batch) -> Batch:
     """The batch arranged with the whole row, in schema order, as its key."""
     width = batch.weights.shape[1]
@@ -526,7 +483,7 @@ def _split(columns: Sequence[pa.Array], arrangement: Arrangement) -> tuple[list[
     return key, [array for name, array in by_name.items() if name not in arrangement.key]
 
 
-def _decided(columns: Sequence[pa.Array], arrangement: Arrangement) -> bool:
+def words_decide(columns: Sequence[pa.Array], arrangement: Arrangement) -> bool:
     """Whether rows with equal words are certainly the same."""
     key, rest = _split(columns, arrangement)
     return hash_decides(key) and hash_decides(rest)
@@ -541,7 +498,7 @@ def _finish(
     decided: bool = False,
 ) -> Batch:
     """Consolidate sorted rows and gather what stays; `decided` where rows with equal words are known to be equal."""
-    kept = consolidate_sorted(columns, order, words, weights, decided=decided or _decided(columns, arrangement))
+    kept = consolidate_sorted(columns, order, words, weights, decided=decided or words_decide(columns, arrangement))
     all_kept = len(kept.positions) == len(order)
     at = words if all_kept else [None if word is None else word.take(kept.positions) for word in words]
     return Batch(

@@ -180,7 +180,7 @@ KINDS = {
         write=written_with(manifest, "_FORMAT"),
         read=read_database,
         names="a trace manifest has another format: file={}/w/durable",
-        known=2,
+        known=3,
     ),
     "batch": Kind(write=written_with(encoding, "FORMAT"), read=read_database, names="file={}/w/durable"),
     "database file": Kind(

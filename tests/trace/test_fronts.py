@@ -172,9 +172,9 @@ def test_look_ups_in_one_large_group_touch_the_chunks_they_lie_in() -> None:
 def test_a_merge_behind_a_large_group_refers_to_its_chunks() -> None:
     chunks = MemoryChunks(4000)
     rows = arranged(ORDERED, [((1, at, "a"), 1) for at in range(5000)])
-    state = append(SpineState(), rows.slice(0, 3000), ORDERED, chunks, None)
+    state = append(SpineState(), rows.slice(0, 2500), ORDERED, chunks, None)
     before = set(chunk_ids(state).tolist())
-    state = append(state, rows.slice(3000, 5000), ORDERED, chunks, None)
+    state = append(state, rows.slice(2500, 5000), ORDERED, chunks, None)
     (run,) = state.entries
     assert run.rows == 5000
     assert len(before & set(chunk_ids(state).tolist())) >= len(before) - 2

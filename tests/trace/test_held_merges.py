@@ -68,7 +68,7 @@ def test_where_very_many_runs_gather_merges_of_little_go_on(monkeypatch: pytest.
     start = held = grown(SpineState(), chunks, draw, 150)
     for _ in range(60):
         held = grown(held, chunks, draw, 1, kept_below=chunks.next_number)
-    assert len(held.entries) <= 12 + 4
+    assert len(held.entries) <= 12 + 2 * (spine.FAN - 1)
     large = max((entry for entry in start.entries), key=lambda entry: entry.rows)
     assert large in held.entries
 
@@ -108,8 +108,8 @@ def test_merges_that_are_due_all_at_once_begin_one_by_one(seed: int) -> None:
         rows: Any = [((draw.randrange(10**9), 1), 1) for _ in range(2000)]
         expected.update(row for row, _ in rows)
         state = append(state, arrange(Batch.from_rows(SCHEMA, rows), BY_KEY), BY_KEY, chunks, fuel_for(2000))
-        known = {entry.left.rows for entry in before.entries if isinstance(entry, PendingMerge)}
-        begun = [e for e in state.entries if isinstance(e, PendingMerge) and e.left.rows not in known]
+        known = {entry.runs[0].rows for entry in before.entries if isinstance(entry, PendingMerge)}
+        begun = [e for e in state.entries if isinstance(e, PendingMerge) and e.runs[0].rows not in known]
         assert len([entry for entry in begun if entry.rows > fuel_for(2000)]) <= 1, step
     assert content(state, chunks) == expected
     assert len(state.entries) <= 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
-from dbsp.zset.arrays import gather, gather_both
-from dbsp.zset.batch import Batch, arrange, concat, consolidate, equal_keys, equal_rows, merge, schema_of, take_all
+from dbsp.zset.arrays import gather, pick
+from dbsp.zset.batch import Batch, arrange, concat, consolidate, equal_keys, equal_rows, schema_of, take_all
 from dbsp.zset.encoding import encode
 from dbsp.zset.hashing import narrow_hash
+from dbsp.zset.kernels import RUN_SHIFT
+from dbsp.zset.merge import merge
 from dbsp.zset.schema import FLOAT64, INT32, INT64, STRING, Arrangement, Column, Schema, list_of, struct_of
 from tests.zset.strategies import TYPES, VALUES, arrangements, batches, canonical, contents
 
@@ -226,11 +229,15 @@ def test_decimals_and_empty_schemas() -> None:
 @pytest.mark.parametrize("type_", [STRING, pa.binary(), INT64, INT32, pa.decimal128(5)])
 @pytest.mark.parametrize("null", [False, True])
 def test_rows_that_follow_each_other_are_gathered_as_any_others(stretch: int, type_: pa.DataType, null: bool) -> None:
-    """From one column and from two, of columns that begin within others, with rows twice and rows left out."""
+    """From one column and from several, of columns that begin within others, with rows twice and rows left out."""
     values = [None if null and number % 5 == 0 else number * 37 % 1000 for number in range(2000)]
     whole = pa.array([None if value is None else str(value) for value in values]).cast(type_)
     starts = np.random.default_rng(stretch).permutation(np.arange(0, 1900, stretch))
     rows = np.concatenate([np.arange(start, min(start + stretch, 1900)) for start in starts])
     assert gather(whole[7:], np.tile(rows, 2)).equals(whole[7:].take(pa.array(np.tile(rows, 2))))
     assert gather(whole, rows[::-1]).equals(whole.take(pa.array(rows[::-1])))
-    assert gather_both(whole[7:800], whole[800:1950], rows).equals(whole[7:].take(pa.array(rows)))
+    bounds = np.array([7, 800, 801, 1300, 1950])
+    columns = [whole[begin:end] for begin, end in pairwise(bounds.tolist())]
+    column = bounds.searchsorted(rows + 7, "right") - 1
+    at = (column << RUN_SHIFT) + rows + 7 - bounds[column]
+    assert pick(columns, at).equals(whole[7:].take(pa.array(rows)))

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbsp.zset.batch import Batch, arrange, concat, consolidate, keys_of, keys_once, merge
+from dbsp.zset.batch import Batch, arrange, concat, consolidate, keys_of, keys_once
 from dbsp.zset.encoding import encode
 from dbsp.zset.hashing import narrow_hash
+from dbsp.zset.merge import merge
 from dbsp.zset.order import sort_columns
 from dbsp.zset.schema import Arrangement
 from tests.zset.strategies import arrangements, batches, contents

@@ -23,10 +23,11 @@ from dbsp.operators.groups.linear_part import LinearPart
 from dbsp.operators.groups.part import Part, PartState, Values
 from dbsp.operators.operator import Operator, Shows, State, StepContext
 from dbsp.zset.arrays import gather, join
-from dbsp.zset.batch import Batch, arrange, keys_once, merge
+from dbsp.zset.batch import Batch, arrange, keys_once
 from dbsp.zset.equality import equal_columns, equal_keys
 from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels import interleave
+from dbsp.zset.merge import merge
 from dbsp.zset.schema import Arrangement, Schema
 
 Mask = npt.NDArray[np.bool_]

@@ -7,6 +7,7 @@ weights per row), positions int64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,11 @@ Weights = NDArray[np.int64]
 ByteStrings = tuple[NDArray[np.int32], NDArray[np.uint8]]
 """The n + 1 offsets of n byte strings, and the bytes they lie in."""
 
-NO_STRINGS: ByteStrings = np.zeros(1, np.int32), np.empty(0, np.uint8)
-"""No rows."""
-
 WordColumns = tuple[Words, Words | None, Words | None]
 """Key hash, order code, row hash; the last two may be absent."""
+
+RUN_SHIFT = picks.RUN_SHIFT
+"""A row of one of several columns is the column's number, shifted by so many bits, and its place there."""
 
 ROWS_MAX = (1 << 31) - 1
 OVERFLOW_HINT = "a weight or a linear sum must stay within 64 signed bits"
@@ -197,31 +198,13 @@ def interleave(
 # Merging and finding
 
 
-def merge_words(left: WordColumns, right: WordColumns) -> tuple[WordColumns, Positions]:
-    """Two sorted runs of words merged, and the order that merges them; right rows are numbered after the left ones."""
-    n = len(left[0]) + len(right[0])
-    order = np.empty(n, np.int64)
-    a, b = ([word for word in side if word is not None] for side in (left, right))
-    out = [np.empty(n, np.uint64) for _ in a]
-    if [word is None for word in left] != [word is None for word in right]:
-        raise ValueError("both sides need the same words")
-    (merges.merge_one, merges.merge_two, merges.merge_three)[len(a) - 1](*a, *b, order, *out)
-    rest = iter(out[1:])
-    return (out[0], *(None if word is None else next(rest) for word in left[1:])), order  # type: ignore[return-value]
-
-
-def merge_positions(left: WordColumns, right: WordColumns) -> Positions:
-    """The order that merges two sorted runs of words; right rows are numbered after the left ones, left first."""
-    return merge_words(left, right)[1]
-
-
 def merge_sums(
-    left: WordColumns, left_weights: Positions, right: WordColumns, right_weights: Positions
-) -> tuple[WordColumns, Positions, Positions, tuple[Positions, Positions]] | None:
-    """Two sorted runs of rows with one weight, none of them zero, merged and added up where all words are equal.
+    left: WordColumns, left_weights: Weights, right: WordColumns, right_weights: Weights
+) -> tuple[WordColumns, Positions, Weights, tuple[Positions, Positions]] | None:
+    """Two sorted runs of rows, none with all weights zero, merged and added up where all words are equal.
 
-    The words, which rows they are (of two that are added the left one; right rows are numbered after the left ones), their
-    weights, and the rows of both sides that were taken for the same. None where a sum leaves 64 bits.
+    The words, which rows they are as `pick_words` takes them (of two that are added the left one), their weights, and the places
+    on both sides of rows that were taken for the same. None where a sum leaves 64 bits.
     """
     n, m = len(left[0]), len(right[0])
     some = [at for at, word in enumerate(left) if word is not None]
@@ -229,14 +212,21 @@ def merge_sums(
         raise ValueError("both sides need the same words")
     out = {at: np.empty(n + m, np.uint64) for at in some}
     at = (*some, *[some[-1]] * (3 - len(some)))  # the last word stands in for those that are not there
-    rows, weights = np.empty(n + m, np.int64), np.empty(n + m, np.int64)
-    same = np.empty(min(n, m) + 1, np.int64), np.empty(min(n, m) + 1, np.int64)
-    sides = (*(left[a] for a in at), left_weights, *(right[a] for a in at), right_weights)
-    count, pairs = merges.merge_sums(*sides, rows, *(out[a] for a in at), weights, *same)
+    width, most = left_weights.shape[1], min(n, m) + 1
+    rows, left_place, right_place, place = (np.empty(size, np.int64) for size in (n + m, most, most, most))
+    sums = np.empty((most, width), np.int64)
+    sides = (*(left[a] for a in at), left_weights.reshape(-1), *(right[a] for a in at), right_weights.reshape(-1))
+    count, pairs = merges.merge_sums(
+        *sides, width, rows, *(out[a] for a in at), left_place, right_place, place, sums.reshape(-1)
+    )
     if count < 0:
         return None
-    words = tuple(_cut(out[a], count) if a in out else None for a in range(3))
-    return words, rows[:count], _cut(weights, count), (same[0][:pairs], same[1][:pairs])  # type: ignore[return-value]
+    words, rows = tuple(_cut(out[a], count) if a in out else None for a in range(3)), rows[:count]
+    weights = pick_rows([left_weights, right_weights], rows)
+    if pairs:
+        stays = np.flatnonzero(place[:pairs] >= 0)
+        weights[place[stays]] = sums[stays]
+    return words, rows, weights, (left_place[:pairs], right_place[:pairs])  # type: ignore[return-value]
 
 
 def _cut(array: NDArray[Any], count: int) -> NDArray[Any]:
@@ -305,26 +295,38 @@ def nonzero_rows(weights: Weights) -> Positions:
     return out[:count]
 
 
-# Rows of two columns
+# Rows of several columns
 
 
-def pick_words(left: Words, right: Words, rows: Positions) -> Words:
-    """The words at these rows of two columns; rows of the right one are numbered after those of the left one."""
+def pick_words(columns: Sequence[Words], rows: Positions) -> Words:
+    """The words at these rows of several columns, each given as the column's number (see `RUN_SHIFT`) and its place there."""
     out = np.empty(len(rows), np.uint64)
-    picks.pick_words(left, right, rows, out)
+    picks.pick_words(_addresses(columns), rows, out)
     return out
 
 
-def pick_bytes(left: ByteStrings, right: ByteStrings, rows: Positions) -> ByteStrings | None:
-    """The same of byte strings (offsets, data), for rows of which none comes twice; None for over 2 GiB in both columns.
+def pick_rows(columns: Sequence[Weights], rows: Positions) -> Weights:
+    """The same of columns of several words each."""
+    width = columns[0].shape[1]
+    out = np.empty((len(rows), width), np.int64)
+    if width == 1:
+        picks.pick_words(_addresses(columns), rows, out.view(np.uint64).reshape(-1))
+    else:
+        picks.pick_rows(_addresses(columns), rows, out.view(np.uint64))
+    return out
 
-    **Cost** rows that follow each other are copied at once: for two merged runs a fraction of a gather, at worst as much.
+
+def pick_bytes(columns: Sequence[ByteStrings], rows: Positions) -> ByteStrings | None:
+    """The same of byte strings (offsets, data), for rows of which none comes twice; None for over 2 GiB in all columns.
+
+    **Cost** rows that follow each other are copied at once: for merged runs a fraction of a gather, at worst as much.
     """
-    size = sum(int(offsets[-1]) - int(offsets[0]) for offsets, _ in (left, right))
+    size = sum(int(offsets[-1]) - int(offsets[0]) for offsets, _ in columns)
     if size >= ROWS_MAX:
         return None
     offsets, data = np.empty(len(rows) + 1, np.int32), np.empty(size, np.uint8)
-    picks.pick_bytes(*left, *right, rows, offsets, data)
+    bounds, strings = _addresses([each for each, _ in columns]), _addresses([each for _, each in columns])
+    picks.pick_bytes(bounds, strings, rows, offsets, data)
     return offsets, _cut(data, int(offsets[-1]))
 
 
@@ -335,8 +337,13 @@ def take_stretches(strings: ByteStrings, rows: Positions) -> ByteStrings | None:
     if not 0 <= size < ROWS_MAX:
         return None
     offsets, data = np.empty(len(rows) + 1, np.int32), np.empty(size, np.uint8)
-    picks.pick_bytes(*NO_STRINGS, *strings, rows, offsets, data)
+    picks.pick_bytes(_addresses([strings[0]]), _addresses([strings[1]]), rows, offsets, data)
     return offsets, data
+
+
+def _addresses(arrays: Sequence[NDArray[Any]]) -> Words:
+    """Where contiguous arrays begin; they must outlive what reads there."""
+    return np.array([array.__array_interface__["data"][0] for array in arrays], np.uint64)
 
 
 # Byte strings

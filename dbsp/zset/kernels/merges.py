@@ -12,131 +12,26 @@ import numpy as np
 from numba import types
 
 from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
+from dbsp.zset.kernels.picks import RUN_SHIFT
 
 WALK_ROWS = 16
 WINDOW_ROWS = 32
 STRETCHES = 4
+RIGHT = 1 << RUN_SHIFT
+"""The first row of the second of two columns."""
 
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 
 
 @helper
-def _split(left, right):  # type: ignore[no-untyped-def]
-    """How many left rows are in the first half of the merged run."""
-    half = (len(left) + len(right)) // 2
-    lo, hi = max(0, half - len(right)), min(half, len(left))
-    while lo < hi:
-        middle = (lo + hi) >> 1
-        if left[middle] <= right[half - middle - 1]:
-            lo = middle + 1
-        else:
-            hi = middle
-    return lo
-
-
-@helper
-def _merge_tail(left, right, i, n, j, m, order, words):  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    """Merge `left[i:n]` with `right[j:m]` to where they belong."""
-    shift = len(left)
-    while i < n or j < m:
-        from_right = i >= n or (j < m and right[j] < left[i])
-        order[i + j] = shift + j if from_right else i
-        words[i + j] = right[j] if from_right else left[i]
-        if from_right:
-            j += 1
-        else:
-            i += 1
-
-
-@kernel(types.void(_U64, _U64, _I64_OUT, _U64_OUT))
-def merge_one(left, right, order, words):  # type: ignore[no-untyped-def]
-    """Merge two sorted runs of one word; right rows are numbered after the left ones, left first where equal.
-
-    Both halves of the result are merged at once, without branches: which side is next cannot be foretold, so a branch
-    costs more than the comparison, and two chains of comparisons overlap.
-    """
-    n, m = len(left), len(right)
-    n_1 = _split(left, right)
-    m_1 = (n + m) // 2 - n_1
-    i, j, i_2, j_2 = np.int64(0), np.int64(0), np.int64(n_1), np.int64(m_1)
-    while True:
-        steps = min(n_1 - i, m_1 - j, n - i_2, m - j_2)
-        if steps <= 0:
-            break
-        for _ in range(steps):
-            a, b = left[i], right[j]
-            a_2, b_2 = left[i_2], right[j_2]
-            from_right = np.int64(b < a)
-            from_right_2 = np.int64(b_2 < a_2)
-            order[i + j] = i + (n + j - i) * from_right
-            words[i + j] = min(a, b)
-            order[i_2 + j_2] = i_2 + (n + j_2 - i_2) * from_right_2
-            words[i_2 + j_2] = min(a_2, b_2)
-            i += 1 - from_right
-            j += from_right
-            i_2 += 1 - from_right_2
-            j_2 += from_right_2
-    _merge_tail(left, right, i, n_1, j, m_1, order, words)
-    _merge_tail(left, right, i_2, n, j_2, m, order, words)
-
-
-@kernel(types.void(_U64, _U64, _U64, _U64, _I64_OUT, _U64_OUT, _U64_OUT))
-def merge_two(left, left_2, right, right_2, order, words, words_2):  # type: ignore[no-untyped-def]
-    """The same for two words."""
-    n, m = len(left), len(right)
-    i, j = 0, 0
-    for k in range(n + m):
-        if j >= m:
-            from_right = False
-        elif i >= n:
-            from_right = True
-        elif left[i] != right[j]:
-            from_right = right[j] < left[i]
-        else:
-            from_right = right_2[j] < left_2[i]
-        if from_right:
-            order[k], words[k], words_2[k] = n + j, right[j], right_2[j]
-            j += 1
-        else:
-            order[k], words[k], words_2[k] = i, left[i], left_2[i]
-            i += 1
-
-
-@kernel(types.void(_U64, _U64, _U64, _U64, _U64, _U64, _I64_OUT, _U64_OUT, _U64_OUT, _U64_OUT))
-def merge_three(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
-    left, left_2, left_3, right, right_2, right_3, order, words, words_2, words_3
-):
-    """The same for three words."""
-    n, m = len(left), len(right)
-    i, j = 0, 0
-    for k in range(n + m):
-        if j >= m:
-            from_right = False
-        elif i >= n:
-            from_right = True
-        elif left[i] != right[j]:
-            from_right = right[j] < left[i]
-        elif left_2[i] != right_2[j]:
-            from_right = right_2[j] < left_2[i]
-        else:
-            from_right = right_3[j] < left_3[i]
-        if from_right:
-            order[k], words[k], words_2[k], words_3[k] = n + j, right[j], right_2[j], right_3[j]
-            j += 1
-        else:
-            order[k], words[k], words_2[k], words_3[k] = i, left[i], left_2[i], left_3[i]
-            i += 1
-
-
-@helper
 def _copy_below(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
-    bound, bounded, source, source_2, source_3, weights, first, shift, rows, words, words_2, words_3, out, count
+    bound, bounded, source, source_2, source_3, first, shift, rows, words, words_2, words_3, count
 ):
     """Append the rows from `first` on, up to one that is not below the bound if there is one; which row comes then."""
     i = first
     while i < len(source) and not (bounded and source[i] >= bound):
-        rows[count], out[count] = shift + i, weights[i]
+        rows[count] = shift + i
         words[count], words_2[count], words_3[count] = source[i], source_2[i], source_3[i]
         count += 1
         i += 1
@@ -145,63 +40,59 @@ def _copy_below(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a ke
 
 @kernel(
     types.UniTuple(types.int64, 2)(  # type: ignore[no-untyped-call]  # numba is untyped
-        _U64, _U64, _U64, _I64, _U64, _U64, _U64, _I64, _I64_OUT, _U64_OUT, _U64_OUT, _U64_OUT, _I64_OUT, _I64_OUT, _I64_OUT
+        _U64, _U64, _U64, _I64, _U64, _U64, _U64, _I64, types.int64,
+        _I64_OUT, _U64_OUT, _U64_OUT, _U64_OUT, _I64_OUT, _I64_OUT, _I64_OUT, _I64_OUT,
     )
 )  # fmt: skip
 def merge_sums(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
-    left, left_2, left_3, left_weights, right, right_2, right_3, right_weights,
-    rows, words, words_2, words_3, weights, same_left, same_right,
+    left, left_2, left_3, left_weights, right, right_2, right_3, right_weights, width,
+    rows, words, words_2, words_3, same_left, same_right, places, sums,
 ):  # fmt: skip
     """Merge two sorted runs of three words, add up rows of equal words, one of each side, and drop those that come to zero.
 
-    How many rows stay, and how many pairs were of equal words, which are listed; -1 for an overflow: `wrong` becomes negative
-    where a sum leaves 64 bits. The rows of one side below the other side's next first word are copied in a loop of their own,
-    which is foretold better, and waits less, than a choice for each row; only within a first word of both sides rows are
-    compared one by one.
+    Rows are numbered as those of two columns (see `picks`), of two that are added it is the left one; each has `width` weights.
+    How many rows stay, and how many pairs were of equal words, with their places on both sides and in the result (-1 if gone) and
+    their sums; -1 for an overflow: `wrong` becomes negative where a sum leaves 64 bits. The rows of one side below the other
+    side's next first word are copied in a loop of their own, which is foretold better, and waits less, than a choice for
+    each row; only within a first word of both sides rows are compared one by one.
     """
     n, m = len(left), len(right)
     i, j, count, pairs, wrong = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     while i < n and j < m:
         before = i
-        i = _copy_below(
-            right[j], True, left, left_2, left_3, left_weights, i, 0, rows, words, words_2, words_3, weights, count
-        )
+        i = _copy_below(right[j], True, left, left_2, left_3, i, 0, rows, words, words_2, words_3, count)
         count += i - before
         if i == n:
             break
         before, key = j, left[i]
-        j = _copy_below(
-            key, True, right, right_2, right_3, right_weights, j, n, rows, words, words_2, words_3, weights, count
-        )
+        j = _copy_below(key, True, right, right_2, right_3, j, RIGHT, rows, words, words_2, words_3, count)
         count += j - before
         while i < n and j < m and left[i] == key and right[j] == key:
             a_2, a_3, b_2, b_3 = left_2[i], left_3[i], right_2[j], right_3[j]
             if a_2 == b_2 and a_3 == b_3:
-                total = left_weights[i] + right_weights[j]
-                wrong |= (left_weights[i] ^ total) & (right_weights[j] ^ total)
-                same_left[pairs], same_right[pairs] = i, j
+                some = np.int64(0)
+                for c in range(width):
+                    a, b = left_weights[i * width + c], right_weights[j * width + c]
+                    wrong |= (a ^ (a + b)) & (b ^ (a + b))
+                    some |= a + b
+                    sums[pairs * width + c] = a + b
+                same_left[pairs], same_right[pairs], places[pairs] = i, j, count if some != 0 else -1
+                rows[count], words[count], words_2[count], words_3[count] = i, key, a_2, a_3
                 pairs += 1
-                rows[count], words[count], words_2[count], words_3[count], weights[count] = i, key, a_2, a_3, total
-                count += np.int64(total != 0)
+                count += np.int64(some != 0)
                 i += 1
                 j += 1
             elif a_2 < b_2 or (a_2 == b_2 and a_3 < b_3):
                 rows[count], words[count], words_2[count], words_3[count] = i, key, a_2, a_3
-                weights[count] = left_weights[i]
                 count += 1
                 i += 1
             else:
-                rows[count], words[count], words_2[count], words_3[count] = n + j, key, b_2, b_3
-                weights[count] = right_weights[j]
+                rows[count], words[count], words_2[count], words_3[count] = RIGHT + j, key, b_2, b_3
                 count += 1
                 j += 1
-    end = _copy_below(
-        np.uint64(0), False, left, left_2, left_3, left_weights, i, 0, rows, words, words_2, words_3, weights, count
-    )
+    end = _copy_below(np.uint64(0), False, left, left_2, left_3, i, 0, rows, words, words_2, words_3, count)
     count += end - i
-    end = _copy_below(
-        np.uint64(0), False, right, right_2, right_3, right_weights, j, n, rows, words, words_2, words_3, weights, count
-    )
+    end = _copy_below(np.uint64(0), False, right, right_2, right_3, j, RIGHT, rows, words, words_2, words_3, count)
     count += end - j
     return (count if wrong >= 0 else np.int64(-1)), pairs
 

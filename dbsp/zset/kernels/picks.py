@@ -1,6 +1,8 @@
-"""Kernels that take rows out of two columns, numbered as if the right one lay below the left one, without laying them so.
+"""Kernels that take rows out of several columns without joining them first.
 
-Rows of one side that follow each other, as most rows of two merged runs do, are copied at once where they are byte strings.
+A row is given as the number of its column, shifted by `RUN_SHIFT` bits, and its place there; a column as the address of its first
+value, as there may be any number of them. Who calls keeps the columns alive. Rows of one column that follow each other, as many
+rows of merged runs do, are copied at once where they are byte strings.
 """
 
 from __future__ import annotations
@@ -8,11 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
+from dbsp.zset.kernels.kernel import kernel, reads, writes
+
+RUN_SHIFT = 40
+_PLACE = (1 << RUN_SHIFT) - 1
 
 STRETCH_ROWS = 4
 """So many rows that follow each other are copied faster at once than one by one, on the average."""
@@ -20,21 +26,43 @@ PROBED_ROWS = 512
 """After so many rows it is seen whether rows follow each other."""
 
 _U64, _U64_OUT, _I64 = reads(types.uint64), writes(types.uint64), reads(types.int64)
-_OFFSETS, _OFFSETS_OUT = reads(types.int32), writes(types.int32)
-_BYTES, _BYTES_OUT = reads(types.uint8), writes(types.uint8)
+_OFFSETS, _OFFSETS_OUT, _BYTES_OUT = reads(types.int32), writes(types.int32), writes(types.uint8)
 
 
 @intrinsic
-def _copy_bytes(typing: Any, out: Any, at: Any, source: Any, first: Any, size: Any) -> Any:  # noqa: ARG001
-    """Copy `size` bytes of `source` from `first` on to `out` from `at` on; a loop over bytes would take one at a time."""
+def _word_at(typing: Any, address: Any, index: Any) -> Any:  # noqa: ARG001
+    """The word so many words behind an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        words = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load(builder.gep(words, [arguments[1]]))
+
+    return types.uint64(address, index), generate
+
+
+@intrinsic
+def _offset_at(typing: Any, address: Any, index: Any) -> Any:  # noqa: ARG001
+    """The offset so many offsets behind an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        offsets = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+        return builder.sext(builder.load(builder.gep(offsets, [arguments[1]])), ir.IntType(64))
+
+    return types.int64(address, index), generate
+
+
+@intrinsic
+def _copy_bytes(typing: Any, out: Any, at: Any, address: Any, first: Any, size: Any) -> Any:  # noqa: ARG001
+    """Copy `size` bytes from `first` bytes behind an address to `out` from `at` on; a loop would take one at a time."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to, of = (context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 2))
-        target, origin = builder.gep(to.data, [arguments[1]]), builder.gep(of.data, [arguments[3]])
+        to = context.make_array(signature.args[0])(context, builder, arguments[0])
+        source = builder.inttoptr(arguments[2], ir.IntType(8).as_pointer())
+        target, origin = builder.gep(to.data, [arguments[1]]), builder.gep(source, [arguments[3]])
         cgutils.raw_memcpy(builder, target, origin, arguments[4], 1)  # type: ignore[no-untyped-call]
         return context.get_dummy_value()
 
-    return types.void(out, at, source, first, size), generate
+    return types.void(out, at, address, first, size), generate
 
 
 @kernel(types.int64(_OFFSETS, _I64))
@@ -51,37 +79,36 @@ def size_in_stretches(offsets, rows):  # type: ignore[no-untyped-def]
     return size
 
 
-@kernel(types.void(_U64, _U64, _I64, _U64_OUT))
-def pick_words(left, right, rows, out):  # type: ignore[no-untyped-def]
+@kernel(types.void(_U64, _I64, _U64_OUT))
+def pick_words(columns, rows, out):  # type: ignore[no-untyped-def]
     """Write the words at these rows."""
-    n = len(left)
     for k in range(len(rows)):
         row = rows[k]
-        out[k] = left[row] if row < n else right[row - n]
+        out[k] = _word_at(columns[row >> RUN_SHIFT], row & _PLACE)  # type: ignore[call-arg]  # numba passes the first
 
 
-@helper
-def _pick_stretch(source, data, first, offsets, out, begin, end):  # type: ignore[no-untyped-def]
-    """Copy the byte strings of neighbouring rows from `first` on to where the rows from `begin` to `end` belong."""
-    start, at = np.int64(source[first]), np.int64(offsets[begin])
-    shift = at - start
-    for k in range(end - begin):
-        offsets[begin + k + 1] = np.int64(source[first + k + 1]) + shift
-    _copy_bytes(out, at, data, start, np.int64(offsets[end]) - at)  # type: ignore[call-arg]  # numba passes the first
+@kernel(types.void(_U64, _I64, writes(types.uint64, 2)))
+def pick_rows(columns, rows, out):  # type: ignore[no-untyped-def]
+    """Write the rows of several words at these rows."""
+    width = out.shape[1]
+    for k in range(len(rows)):
+        row = rows[k]
+        for n in range(width):
+            out[k, n] = _word_at(columns[row >> RUN_SHIFT], (row & _PLACE) * width + n)  # type: ignore[call-arg]
 
 
-@kernel(types.void(_OFFSETS, _BYTES, _OFFSETS, _BYTES, _I64, _OFFSETS_OUT, _BYTES_OUT))
-def pick_bytes(left_offsets, left, right_offsets, right, rows, offsets, out):  # type: ignore[no-untyped-def]
-    """Write the byte strings at these rows; `out` has room for all of them."""
-    n, begin = len(left_offsets) - 1, 0
+@kernel(types.void(_U64, _U64, _I64, _OFFSETS_OUT, _BYTES_OUT))
+def pick_bytes(bounds, columns, rows, offsets, out):  # type: ignore[no-untyped-def]
+    """Write the byte strings at these rows, of columns whose offsets lie at `bounds`; `out` has room for all of them."""
+    begin = 0
     offsets[0] = 0
     while begin < len(rows):
         row, end = rows[begin], begin + 1
-        last = len(rows) if row >= n else min(len(rows), begin + n - row)
-        while end < last and rows[end] == row + (end - begin):
+        while end < len(rows) and rows[end] == row + (end - begin):
             end += 1
-        if row < n:
-            _pick_stretch(left_offsets, left, row, offsets, out, begin, end)
-        else:
-            _pick_stretch(right_offsets, right, row - n, offsets, out, begin, end)
+        run, first, at = row >> RUN_SHIFT, row & _PLACE, np.int64(offsets[begin])
+        start = _offset_at(bounds[run], first)  # type: ignore[call-arg]
+        for k in range(end - begin):
+            offsets[begin + k + 1] = _offset_at(bounds[run], first + k + 1) + (at - start)  # type: ignore[call-arg]
+        _copy_bytes(out, at, columns[run], start, np.int64(offsets[end]) - at)  # type: ignore[call-arg]
         begin = end

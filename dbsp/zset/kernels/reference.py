@@ -5,13 +5,14 @@ Same names, arguments and results as in `dbsp.zset.kernels`; the tests compare t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
-from dbsp.zset.kernels import NO_STRINGS, OVERFLOW_HINT, ByteStrings, Positions, Weights, WordColumns, Words
+from dbsp.zset.kernels import OVERFLOW_HINT, RUN_SHIFT, ByteStrings, Positions, Weights, WordColumns, Words
 from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_PER_GROUP
 from dbsp.zset.kernels.hashes import BYTES_SEED, COMBINE, GAMMA, MIX_1, MIX_2, WORD
 from dbsp.zset.kernels.heads import CHUNK, POSITION, QUERY, WEIGHT
@@ -170,45 +171,34 @@ def interleave(old: Words, new: Words, went: Mask, came: Mask) -> tuple[Position
     return number[by], group[by], weights, hashes[by], not (went & came & (old == new)).any()
 
 
-def merge_words(left: WordColumns, right: WordColumns) -> tuple[WordColumns, Positions]:
-    """Two sorted runs of words merged, and the order that merges them."""
-    both = [None if a is None or b is None else np.concatenate([a, b]) for a, b in zip(left, right, strict=True)]
-    if both[0] is None:
-        raise ValueError("the key hash is always there")
-    key_hash, order_code, row_hash, order = sort_words(both[0], both[1], both[2])
-    return (key_hash, order_code, row_hash), order
-
-
-def merge_positions(left: WordColumns, right: WordColumns) -> Positions:
-    """The order that merges two sorted runs."""
-    return merge_words(left, right)[1]
-
-
 def merge_sums(
-    left: WordColumns, left_weights: Positions, right: WordColumns, right_weights: Positions
-) -> tuple[WordColumns, Positions, Positions, tuple[Positions, Positions]] | None:
+    left: WordColumns, left_weights: Weights, right: WordColumns, right_weights: Weights
+) -> tuple[WordColumns, Positions, Weights, tuple[Positions, Positions]] | None:
     """Two sorted runs merged and added up where all words are equal, row by row."""
     sides = [list(zip(*(w.tolist() for w in words if w is not None), strict=True)) for words in (left, right)]
-    kept: list[tuple[tuple[int, ...], int, int]] = []
+    kept: list[tuple[tuple[int, ...], int, list[int]]] = []
     same: list[tuple[int, int]] = []
-    n, m, i, j = len(sides[0]), len(sides[1]), 0, 0
+    width, n, m, i, j = left_weights.shape[1], len(sides[0]), len(sides[1]), 0, 0
     while i < n or j < m:
         from_left = i < n and (j >= m or sides[0][i] <= sides[1][j])
         from_right = j < m and (i >= n or sides[1][j] <= sides[0][i])
         if from_left and from_right:
             same.append((i, j))
-        weight = (int(left_weights[i]) if from_left else 0) + (int(right_weights[j]) if from_right else 0)
-        if weight:
-            kept.append((sides[0][i], i, weight) if from_left else (sides[1][j], n + j, weight))
+        ours, theirs = left_weights[i].tolist() if from_left else [0] * width, [0] * width
+        theirs = right_weights[j].tolist() if from_right else theirs
+        weights = [a + b for a, b in zip(ours, theirs, strict=True)]
+        if any(weights):
+            kept.append((sides[0][i], i, weights) if from_left else (sides[1][j], (1 << RUN_SHIFT) + j, weights))
         i, j = i + from_left, j + from_right
-    if any(not -(1 << 63) <= weight < 1 << 63 for *_, weight in kept):
+    if any(not -(1 << 63) <= weight < 1 << 63 for *_, weights in kept for weight in weights):
         return None
     place = iter(range(3))
     columns = {at: next(place) for at, word in enumerate(left) if word is not None}
     words = tuple(np.array([w[columns[at]] for w, *_ in kept], np.uint64) if at in columns else None for at in range(3))
-    rows, weights = (np.array([each[at] for each in kept], np.int64) for at in (1, 2))
+    rows = np.array([row for _, row, _ in kept], np.int64)
+    sums = np.array([weights for *_, weights in kept], np.int64).reshape(-1, width)
     pairs = np.array(same, np.int64).reshape(-1, 2)
-    return words, rows, weights, (pairs[:, 0], pairs[:, 1])  # type: ignore[return-value]
+    return words, rows, sums, (pairs[:, 0], pairs[:, 1])  # type: ignore[return-value]
 
 
 def lower_bounds(queries: Words, hay: Words) -> Positions:
@@ -266,26 +256,34 @@ def nonzero_rows(weights: Weights) -> Positions:
     return np.flatnonzero(weights.any(axis=1))
 
 
-def pick_words(left: Words, right: Words, rows: Positions) -> Words:
-    """The words at these rows of two columns, the right one below the left one."""
-    return np.concatenate([left, right])[rows]
+def pick_words(columns: Sequence[Words], rows: Positions) -> Words:
+    """The words at these rows of several columns."""
+    return np.array([columns[column][at] for column, at in _places(rows)], np.uint64)
 
 
-def pick_bytes(left: ByteStrings, right: ByteStrings, rows: Positions) -> ByteStrings | None:
+def pick_rows(columns: Sequence[Weights], rows: Positions) -> Weights:
+    """The same of columns of several words each."""
+    return np.array([columns[column][at] for column, at in _places(rows)], np.int64).reshape(-1, columns[0].shape[1])
+
+
+def pick_bytes(columns: Sequence[ByteStrings], rows: Positions) -> ByteStrings | None:
     """The same of byte strings."""
-    both = [
-        string for offsets, data in (left, right) for string in _strings(offsets, data, np.arange(len(offsets) - 1))
-    ]
-    picked = [both[row] for row in rows]
+    held = [_strings(offsets, data, np.arange(len(offsets) - 1)) for offsets, data in columns]
+    picked = [held[column][at] for column, at in _places(rows)]
     offsets = np.cumsum([0, *map(len, picked)], dtype=np.int32)
     return offsets, np.frombuffer(b"".join(picked), np.uint8)
+
+
+def _places(rows: Positions) -> list[tuple[int, int]]:
+    """The number of the column and the place there of each row."""
+    return [divmod(row, 1 << RUN_SHIFT) for row in rows.tolist()]
 
 
 def take_stretches(strings: ByteStrings, rows: Positions) -> ByteStrings | None:
     """The byte strings at these rows; None where too few of them follow each other."""
     first = rows[:STRETCHES_PROBED]
     breaks = 1 + np.count_nonzero(np.diff(first) != 1)
-    return None if STRETCH_ROWS * breaks > len(first) else pick_bytes(NO_STRINGS, strings, rows)
+    return None if STRETCH_ROWS * breaks > len(first) else pick_bytes([strings], rows)
 
 
 def equal_bytes(
