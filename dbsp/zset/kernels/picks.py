@@ -107,8 +107,8 @@ def pick_bytes(bounds, columns, rows, offsets, out):  # type: ignore[no-untyped-
         while end < len(rows) and rows[end] == row + (end - begin):
             end += 1
         run, first, at = row >> RUN_SHIFT, row & _PLACE, np.int64(offsets[begin])
-        start = _offset_at(bounds[run], first)  # type: ignore[call-arg]
+        start = _offset_at(bounds[run], first)  # type: ignore[call-arg,var-annotated]
         for k in range(end - begin):
-            offsets[begin + k + 1] = _offset_at(bounds[run], first + k + 1) + (at - start)  # type: ignore[call-arg]
-        _copy_bytes(out, at, columns[run], start, np.int64(offsets[end]) - at)  # type: ignore[call-arg]
+            offsets[begin + k + 1] = _offset_at(bounds[run], first + k + 1) + (at - start)
+        _copy_bytes(out, at, columns[run], start, np.int64(offsets[end]) - at)
         begin = end
