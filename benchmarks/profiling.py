@@ -58,9 +58,9 @@ PLACES = {
     ),
     "look-up": tuple(
         f"dbsp.trace.spine:Spine.{name}"
-        for name in ("matches", "sums", "ranges", "first_code", "reach", "weight_between", "heads")
+        for name in ("matches", "sums", "ranges", "first_code", "reach", "weight_between", "heads", "heads_twice")
     ),
-    "merge": ("dbsp.zset.batch:merge", "dbsp.trace.merging:advance"),
+    "merge": ("dbsp.zset.merge:merge_all", "dbsp.trace.merging:advance"),
     "gather": ("dbsp.zset.arrays:gather", "dbsp.zset.arrays:join"),
     "store": ("dbsp.trace.spine:append", "dbsp.trace.merging:store", "dbsp.storage.transaction:Transaction.finish"),
     "encode": ("dbsp.zset.encoding:encode", "dbsp.runtime.parts:write", "dbsp.io.output_part:encode_part"),
@@ -76,6 +76,7 @@ KERNELS = {
     "bytestrings": "hash",
     "frames": "sum",
     "groups": "sort",
+    "heads": "look-up",
     "picks": "gather",
 }
 
