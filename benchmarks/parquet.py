@@ -8,10 +8,11 @@ start-up and without the first batch. Afterwards every output is folded to the l
 per processor second, of all processes together, stand beside: they say more where the machine is busy (Structured
 Streaming's are from its second batch's output on).
 
-Ours is driven step by step by this process, as the coordinator does, without its HTTP service, and commits a version after
-every step (`--steps-per-version`). Structured Streaming commits its state store (RocksDB) after every batch. It can say q3 and
-q20 (joins of streams, whose state is never dropped), q17, and the first half of q4 (`best`: highest bid in time per auction); it
-refuses q4, q15 and q16, and q9, q18 and q19 have no equal there.
+Ours is driven step by step by this process as the coordinator does, without its HTTP service: the next step is cut while one
+runs, and a version, one after every step (`--steps-per-version`), is copied beside the step that follows; the last one is waited
+for. Structured Streaming commits its state store (RocksDB) after every batch. It can say q3 and q20 (joins of streams, whose
+state is never dropped), q17, and the first half of q4 (`best`: highest bid in time per auction); it refuses q4, q15 and q16, and
+q9, q18 and q19 have no equal there.
 
 Flink SQL (`python -m benchmarks.peers.install flink`) runs in streaming mode with RocksDB and can say them all; how stands in
 `benchmarks/peers/flink_parquet_job.py`. It finds all files at once and knows no batches: state and output become durable every
@@ -24,6 +25,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,16 +162,16 @@ class Bench:
             OutputSection(kind="files", format="parquet", directory=str(out)),
         )  # fmt: skip
         try:
-            started = report.Moment.now()
+            self._arrives(landing, tables, 0)
+            record, started = pipeline.cut(), report.Moment.now()
             for number in range(len(self.steps)):
                 started = report.Moment.now() if number == 1 else started
-                for table in tables:
-                    (landing / table / f"{number:05d}.parquet").hardlink_to(
-                        self.box / "in" / table / f"{number:05d}.parquet"
-                    )
-                pipeline.step()
+                last = number + 1 == len(self.steps)
+                arrives = None if last else partial(self._arrives, landing, tables, number + 1)
+                record = pipeline.step_of(record, arrives) or record
                 if (number + 1) % self.steps_per_version == 0:
-                    pipeline.commit()
+                    pipeline.commit_beside()
+            pipeline.settle()
             speed = Speed.since(started, self.events)
         finally:
             pipeline.close()
@@ -178,6 +180,12 @@ class Bench:
         changes = pa.concat_tables([pq.read_table(file) for file in files])
         duck.check(f"ours, {name}", folded(changes, "weight", ("weight", "step")), self.expected(name))
         return speed
+
+    def _arrives(self, landing: Path, tables: list[str], number: int) -> None:
+        """The files of a batch are there."""
+        for table in tables:
+            source = self.box / "in" / table / f"{number:05d}.parquet"
+            (landing / table / source.name).hardlink_to(source)
 
     def structured_streaming(self, name: str) -> Speed | str:
         """Structured Streaming, or why there is none; the answer is checked."""
