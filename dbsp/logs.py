@@ -190,7 +190,7 @@ class OutputLog(Protocol):
         ...
 
     def trim_progress(self, step: int) -> None:
-        """Forget the checksums of steps below `step`, which no replay can reach, now or with later ones; bounds stay."""
+        """Forget the checksums of steps below `step`, which no replay can reach; bounds stay."""
         ...
 
     def close(self) -> None:

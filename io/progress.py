@@ -4,7 +4,7 @@ Progress and checksums are in one file, of their own (outputs as files) or besid
 rows' trim, so a replayed step is recognised when its rows are long gone; an older epoch is refused in the transaction that would
 have written (6).
 
-**State** 8 bytes of checksum per step until `trim_progress`, which forgets `TRIM_LOT` at a time. Source: design section 7.
+**State** 8 bytes of checksum per step until `trim_progress`. Source: design section 7.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ _STEP = struct.Struct(">Q")
 _PROGRESS = struct.Struct("<QQQ")
 _CHECKSUM = struct.Struct("<Q")
 _KEY = b"progress"
-TRIM_LOT = 64
-"""How many checksums are forgotten at once: one that is kept too long does no harm, a synced transaction for each costs more."""
 
 
 class ProgressStore:
@@ -96,11 +94,7 @@ class ProgressStore:
         self.env.write(action)
 
     def trim(self, step: int) -> None:
-        """Forget the checksums of steps below `step`, once they are `TRIM_LOT`: no replay reaches them."""
-        with self.env.read() as txn:
-            cursor = txn.cursor(db=self.env.db("checksums"))
-            if not cursor.first() or step - _STEP.unpack(cursor.key())[0] < TRIM_LOT:
-                return
+        """Forget the checksums of steps below `step`: no replay reaches them."""
 
         def action(txn: Any) -> None:
             cursor = txn.cursor(db=self.env.db("checksums"))

@@ -47,6 +47,8 @@ from dbsp.zset.schema import Arrangement
 __all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "fuel_for"]
 
 FAN = 4
+"""So many runs of one length merge; two where what comes takes rows away, so that what is gone leaves soon."""
+
 SLACK = 1.25
 """A run may be so many times as long as it should be to merge with the newer ones: appends of one size differ a little."""
 
@@ -102,20 +104,20 @@ def append(
     """
     entries = list(state.entries)
     fronts = _fronts(state, batch, arrangement, chunks)
-    kept = _Kept(below=kept_below, rows_max=_kept_rows_max(state))
+    policy = _Policy(kept_below=kept_below, rows_max=_kept_rows_max(state), fan=2 if _retracts(batch) else FAN)
     if floor is not None:
         entries = [_stale(entry, floor, arrangement, chunks) for entry in entries]
     if len(batch):
-        spent, batch = _absorb(entries, batch, arrangement, chunks, fuel_rows, floor, kept)
+        spent, batch = _absorb(entries, batch, arrangement, chunks, fuel_rows, floor, policy)
         run = StoredBatch.of(store(batch, chunks))
         if len(run):
             entries.append(run)
         fuel_rows = None if fuel_rows is None else max(0, fuel_rows - spent)
     fueled = [
-        replace(e, credit=e.credit + (fuel_rows or 0)) if isinstance(e, PendingMerge) and not kept.holds(e) else e
+        replace(e, credit=e.credit + (fuel_rows or 0)) if isinstance(e, PendingMerge) and not policy.holds(e) else e
         for e in entries
     ]
-    entries = _work(fueled, arrangement, chunks, fuel_rows, floor, kept)
+    entries = _work(fueled, arrangement, chunks, fuel_rows, floor, policy)
     return SpineState(entries=tuple(entries), fronts=fronts)
 
 
@@ -134,18 +136,27 @@ def _kept_rows_max(state: SpineState) -> int:
     return max(FUEL_FLOOR_ROWS, state.rows // KEPT_SHARE) if len(state.entries) >= KEPT_RUNS_MAX else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """Which runs stay as they are: those with chunks `below` a number, and of more than `rows_max` rows together."""
+def _retracts(batch: Batch) -> bool:
+    """Whether much of a batch takes rows away, or nothing comes: what is gone should leave the trace soon."""
+    return 8 * int(np.count_nonzero(batch.weights[:, 0] < 0)) >= len(batch)
 
-    below: int
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Policy:
+    """How many runs of one length merge, and which stay as they are.
+
+    The latter are those with chunks below a number, of more than `rows_max` rows together.
+    """
+
+    kept_below: int
     rows_max: int
+    fan: int
 
     def holds(self, *entries: Entry) -> bool:
         """Whether a merge of these waits."""
-        if not self.below or sum(entry.rows for entry in entries) <= self.rows_max:
+        if not self.kept_below or sum(entry.rows for entry in entries) <= self.rows_max:
             return False
-        return any((run.refs[:, ID] < self.below).any() for run in stored(*entries))
+        return any((run.refs[:, ID] < self.kept_below).any() for run in stored(*entries))
 
 
 def _stale(entry: Entry, floor: Floor, arrangement: Arrangement, chunks: ChunkStore) -> Entry:
@@ -167,11 +178,11 @@ def _absorb(
     chunks: ChunkStore,
     fuel_rows: int | None,
     floor: Floor | None,
-    kept: _Kept,
+    policy: _Policy,
 ) -> tuple[int, Batch]:
     """Merge the newest runs into the batch if they are due and short, without storing the batch alone."""
-    runs = _newest(entries, kept)
-    for first in _due_places([*(run.rows for run in runs), len(batch)]):
+    runs = _newest(entries, policy)
+    for first in _due_places([*(run.rows for run in runs), len(batch)], policy.fan):
         rows = sum(run.rows for run in runs[first:]) + len(batch)
         stored_bytes = sum(int(run.refs[:, NBYTES].sum()) for run in runs[first:])
         if rows <= max(FUEL_FLOOR_ROWS, fuel_rows or 0) and stored_bytes <= chunks.chunk_bytes_max:
@@ -181,28 +192,28 @@ def _absorb(
     return 0, batch
 
 
-def _newest(entries: Sequence[Entry], kept: _Kept) -> list[StoredBatch]:
+def _newest(entries: Sequence[Entry], policy: _Policy) -> list[StoredBatch]:
     """The newest runs that may merge with what comes, oldest first."""
     found: list[StoredBatch] = []
     for entry in reversed(entries):
-        if not isinstance(entry, StoredBatch) or kept.holds(entry, *found):
+        if not isinstance(entry, StoredBatch) or policy.holds(entry, *found):
             break
         found.append(entry)
     return found[::-1]
 
 
-def _due_places(lengths: Sequence[int]) -> list[int]:
+def _due_places(lengths: Sequence[int], fan: int) -> list[int]:
     """Which of neighbouring runs of these lengths, oldest first, are due to merge with all that are newer, oldest first.
 
-    >>> _due_places([90_000] * 3), _due_places([90_000] * 4), _due_places([360_000, 90_000, 90_000, 90_000, 90_000])
+    >>> _due_places([90_000] * 3, 4), _due_places([90_000] * 4, 4), _due_places([360_000, *[90_000] * 4], 4)
     ([], [0], [1])
-    >>> _due_places([900, 900]), _due_places([5000, 900, 900])
-    ([0], [1])
+    >>> _due_places([90_000] * 2, 2), _due_places([900, 900], 4), _due_places([5000, 900, 900], 4)
+    ([0], [0], [1])
     """
     newer, found = 0, []
     for place in range(len(lengths) - 1, max(len(lengths) - 1 - RUNS_MAX, -1), -1):
-        fan = FAN if newer + lengths[place] >= SHORT_ROWS else 2
-        if newer and (fan - 1) * lengths[place] <= SLACK * newer:
+        enough = fan if newer + lengths[place] >= SHORT_ROWS else 2
+        if newer and (enough - 1) * lengths[place] <= SLACK * newer:
             found.append(place)
         newer += lengths[place]
     return found[::-1]
@@ -214,7 +225,7 @@ def _work(
     chunks: ChunkStore,
     fuel: int | None,
     floor: Floor | None,
-    kept: _Kept,
+    policy: _Policy,
 ) -> list[Entry]:
     """Advance every merge as far as its credit goes, and begin the merges that are due, newest first.
 
@@ -225,13 +236,13 @@ def _work(
     while end > 0:
         entry: Entry = entries[end - 1]
         if isinstance(entry, PendingMerge):
-            entry = entry if kept.holds(entry) else _advanced(entry, arrangement, chunks, fuel, floor)
+            entry = entry if policy.holds(entry) else _advanced(entry, arrangement, chunks, fuel, floor)
             entries[end - 1 : end] = [entry] if entry.rows else []
             if isinstance(entry, PendingMerge):
                 end -= 1
                 continue
         begin, end = _stretch(entries, end - 1)
-        due = _due(entries[begin:end], kept)
+        due = _due(entries[begin:end], policy)
         rows = sum(run.rows for run in due)
         if due and (may_begin or _is_short(rows, fuel)):
             may_begin = may_begin and _is_short(rows, fuel)
@@ -266,10 +277,10 @@ def _is_short(rows: int, fuel: int | None) -> bool:
     return fuel is None or rows <= fuel
 
 
-def _due(stretch: Sequence[Entry], kept: _Kept) -> list[StoredBatch]:
+def _due(stretch: Sequence[Entry], policy: _Policy) -> list[StoredBatch]:
     """The newest of these runs that are due to merge, oldest first."""
-    runs = _newest(stretch, kept)
-    places = _due_places([run.rows for run in runs])
+    runs = _newest(stretch, policy)
+    places = _due_places([run.rows for run in runs], policy.fan)
     return runs[places[0] :] if places else []
 
 
