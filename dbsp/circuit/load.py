@@ -7,8 +7,9 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
+from importlib.machinery import SOURCE_SUFFIXES, ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from dbsp.circuit.nodes import Circuit
@@ -53,20 +54,31 @@ def _from_file(path: Path) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(path):
         return known
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if path.suffix not in SOURCE_SUFFIXES:
         raise ConfigError(f"not a Python file: file={path}", FORM)
+    loader = _FromSource(name, str(path))
+    spec = ModuleSpec(name, loader, origin=str(path))
+    spec.has_location = True
     module = importlib.util.module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     sys.modules[name] = module
-    loader = spec.loader
     try:
         _run(lambda: loader.exec_module(module), str(path))
     except (ConfigError, CircuitError):
         sys.modules.pop(name, None)
         raise
     return module
+
+
+class _FromSource(SourceFileLoader):
+    """Runs what the file says now; for Python's cache a file of the same size and second is the same."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The code of the text."""
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
 
 
 def _from_name(name: str) -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -24,6 +25,17 @@ def test_from_a_file_and_by_a_function(tmp_path):
     loaded = load_circuit(f"{tmp_path}/good.py:circuit")
     assert loaded.name == "demo"
     assert load_circuit("good.py:build", relative_to=tmp_path) is loaded
+
+
+def test_a_file_is_what_it_says_now(tmp_path, monkeypatch):
+    """Also where the change left size and time as they were, by which Python's cache of compiled files goes."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "changed.py"
+    for name in ("demo", "omed"):
+        file.write_text(GOOD.replace("demo", name))
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        assert load_circuit(f"{file}:circuit").name == name
+        del sys.modules["dbsp_user_changed"]
 
 
 def test_from_a_module(tmp_path, monkeypatch):
