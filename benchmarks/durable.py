@@ -71,10 +71,7 @@ class DurablePipeline:
             self.runtime.fence(self._epoch, self.layout.workers)
             self.runtime.open(self.version, self._epoch, self.layout)
             return
-        first = CheckpointId(
-            run="benchmark", epoch=1, step=0, layout_version=self.layout.version, fingerprint=self.plan.fingerprint
-        )
-        self.runtime.create(self.layout.workers, first)
+        self.runtime.create(self.layout.workers, self._checkpoint(0))
         self.runtime.fence(1, self.layout.workers)
         self.runtime.open(0, 1, self.layout)
 
@@ -126,14 +123,17 @@ class DurablePipeline:
         self._done.update(ends)
         return record
 
+    def _checkpoint(self, step: int) -> CheckpointId:
+        """The state behind the steps below this one."""
+        return CheckpointId(
+            run="benchmark", epoch=self._epoch, step=step, layout_version=self.layout.version,
+            fingerprint=self.plan.fingerprint,
+        )  # fmt: skip
+
     def commit(self) -> None:
         """Make the state durable as the next version, and drop the input rows below it."""
         self.version += 1
-        checkpoint = CheckpointId(
-            run="benchmark", epoch=self._epoch, step=self._next_step, layout_version=self.layout.version,
-            fingerprint=self.plan.fingerprint,
-        )  # fmt: skip
-        self.runtime.commit(self.version, checkpoint, self.layout)
+        self.runtime.commit(self.version, self._checkpoint(self._next_step), self.layout)
         self.inputs.trim(self._done)
         self._records.clear()
 
@@ -141,10 +141,7 @@ class DurablePipeline:
         """Pin the state behind the last step that ran as the next version, and copy it beside steps that follow; see `settle`."""
         self.settle()
         waiting = (record for record in self._records if record.step >= self._ran)
-        checkpoint = CheckpointId(
-            run="benchmark", epoch=self._epoch, step=self._ran, layout_version=self.layout.version,
-            fingerprint=self.plan.fingerprint,
-        )  # fmt: skip
+        checkpoint = self._checkpoint(self._ran)
         self.runtime.pin(self.version + 1, checkpoint, self.layout)
         below = self._done | {(each.table, each.partition): each.first for one in waiting for each in one.ranges}
         self._copy = self.runtime.copy(self.version + 1, checkpoint, self.layout), below, self._ran

@@ -14,7 +14,6 @@ sink makes its last files visible all the same. Mini batches and the splitting o
 """
 
 import json
-import os
 import statistics
 import sys
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from flink_job import cpu_s  # beside this file, whose folder Python searches first
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 SETTINGS = {
@@ -38,19 +38,6 @@ SETTINGS = {
     "table.local-time-zone": "UTC",
 }
 FILES = "'connector' = 'filesystem', 'format' = 'parquet', 'parquet.utc-timezone' = 'true'"
-
-
-def cpu_s():
-    """Processor seconds of the JVM, the only child."""
-    total = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        if int(fields[1]) == os.getpid():
-            total += int(fields[11]) + int(fields[12])
-    return total / os.sysconf("SC_CLK_TCK")
 
 
 def sql_type(found):
