@@ -16,7 +16,6 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,10 +27,10 @@ from dbsp.plan.plan import ExchangeSpec, Plan
 from dbsp.runtime.profile import NodeProfile
 from dbsp.timing import Signal
 from dbsp.verdict import FailedRow
-from dbsp.zset.batch import Batch, concat, keys_of
+from dbsp.zset.batch import Batch, keys_of
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.kernels import partition_by
-from dbsp.zset.merge import merge
+from dbsp.zset.merge import sum_of
 from dbsp.zset.schema import Arrangement, OrderBy, Schema
 
 MAGIC = b"DBSPXCH1"
@@ -144,12 +143,7 @@ def gather(parcels: Sequence[Parcel], plan: Plan, depth: int) -> dict[int, Batch
 
 def _sum(spec: ExchangeSpec, arrived: Sequence[Batch]) -> Batch:
     """All that arrived for one exchange; what is arranged is merged, not sorted again."""
-    if not arrived:
-        return Batch.empty(spec.schema, spec.weights)
-    arrangement = arrived[0].arrangement
-    if arrangement is not None and all(batch.arrangement == arrangement for batch in arrived):
-        return reduce(merge, arrived)
-    return concat(arrived, spec.schema)
+    return sum_of(arrived, spec.schema) if arrived else Batch.empty(spec.schema, spec.weights)
 
 
 def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) -> None:

@@ -257,7 +257,7 @@ def _views(plan: Plan, segment: int, values: Mapping[int, Batch], transaction: S
             whole = integrate(delta, view.trace, transaction)
         else:
             whole = delta if delta.arrangement is not None else consolidate(delta)
-        found[view.name] = Batch(schema=whole.schema, columns=whole.columns, weights=whole.weights)
+        found[view.name] = whole
     return found
 
 

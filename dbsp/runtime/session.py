@@ -42,9 +42,10 @@ from dbsp.store import CheckpointId
 from dbsp.timing import Moment, Timing
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.version import VERSION
-from dbsp.zset.batch import Batch, concat, consolidate
+from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.fitting import array_of, cast_to
 from dbsp.zset.hashing import hash_columns
+from dbsp.zset.merge import sum_of
 from dbsp.zset.schema import DATE, TIME, TIMESTAMP, TIMESTAMP_UTC, Column, Schema
 
 RUN = "in-process"
@@ -300,7 +301,7 @@ class Run(Answering):
         schema = self._view_schema(view)
         logs = (log.parts.get(step, {}) for log in self._site.outputs.values())
         parts = [part[view] for part in logs if view in part]
-        return parts[0] if len(parts) == 1 else consolidate(concat(parts, schema))
+        return parts[0] if len(parts) == 1 else consolidate(sum_of(parts, schema) if parts else Batch.empty(schema))
 
     def forget_outputs(self) -> None:
         """Drop the outputs and the input rows of finished steps, so that a long run keeps only its state.

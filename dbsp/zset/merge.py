@@ -19,6 +19,7 @@ from dbsp.zset.arrays import Positions, pick
 from dbsp.zset.batch import Batch, concat, rearrange, words_decide
 from dbsp.zset.equality import equal_columns
 from dbsp.zset.kernels import RUN_SHIFT, WordColumns
+from dbsp.zset.schema import Schema
 
 
 def merge(left: Batch, right: Batch) -> Batch:
@@ -43,6 +44,17 @@ def merge_all(batches: Sequence[Batch]) -> Batch:
         return filled[0] if filled else batches[0]
     merged = _added_up(filled)
     return rearrange(concat(filled, words=True), arrangement) if merged is None else merged
+
+
+def sum_of(batches: Sequence[Batch], schema: Schema) -> Batch:
+    """The sum of batches, at least one: arranged where all are arranged alike, else loose.
+
+    **Cost** that of `merge_all`, nothing is sorted; where they are loose, one copy of the columns.
+    """
+    arrangement = batches[0].arrangement
+    if arrangement is not None and all(batch.arrangement == arrangement for batch in batches):
+        return merge_all(batches)
+    return concat(batches, schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
