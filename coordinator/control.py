@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from dbsp.coordinator import engines
 from dbsp.coordinator.cutting import NOWHERE, Positions
 from dbsp.coordinator.protocol import Standing
 from dbsp.coordinator.recovery import destined
@@ -62,6 +63,7 @@ class Ledger:
     rescale: int | None = None
     strategy: str = COLD
     courses: Mapping[int, Course] = field(default_factory=dict)
+    accepted: tuple[engines.Acceptance, ...] = ()
 
     @property
     def published(self) -> int:
@@ -99,7 +101,7 @@ def standing(ledger: Ledger) -> Standing:
         layouts=ledger.layouts, courses=ledger.courses,
         used=saved.checkpoint.layout_version if saved is not None else min(ledger.layouts),
         members=ledger.members, forming=ledger.forming, published=ledger.published,
-        rescale=ledger.rescale, strategy=ledger.strategy,
+        rescale=ledger.rescale, strategy=ledger.strategy, accepted=ledger.accepted,
     )  # fmt: skip
 
 
@@ -148,6 +150,8 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
         raise DataError(f"a version was published that was never intended: version={version}")
     kept = {number: saved for number, saved in ledger.saved.items() if number == version - 1 and saved.published}
     saved = {**kept, version: replace(ledger.saved[version], published=True)}
+    oldest = min(entry.checkpoint.step for entry in saved.values())
+    ledger = replace(ledger, accepted=engines.still_needed(ledger.accepted, oldest))
     layout = ledger.layouts.get(saved[version].checkpoint.layout_version)
     met = ends_rescale and layout is not None and ledger.rescale == destined(layout, ledger.courses)
     return wish_rescale(replace(ledger, saved=saved), None) if met else replace(ledger, saved=saved)
@@ -188,6 +192,12 @@ def settle_members(ledger: Ledger, members: Iterable[int], forming: Iterable[int
 def wish_rescale(ledger: Ledger, workers: int | None, strategy: str = COLD) -> Ledger:
     """Note, or take back, the wish for another worker count."""
     return replace(ledger, rescale=workers, strategy=strategy)
+
+
+def accept_engines(ledger: Ledger, acceptances: Iterable[engines.Acceptance]) -> Ledger:
+    """Note whose steps may be run again by whom; a later acceptance of the same reaches further."""
+    found = {(acceptance.engine, acceptance.by): acceptance for acceptance in (*ledger.accepted, *acceptances)}
+    return replace(ledger, accepted=tuple(acceptance for _, acceptance in sorted(found.items())))
 
 
 # --- keepers --------------------------------------------------------------------------------------------------------
@@ -294,6 +304,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "layouts": [asdict(layout) for _, layout in sorted(ledger.layouts.items())],
         "courses": [_encode_course(course) for _, course in sorted(ledger.courses.items())],
         "saved": [_encode_saved(saved) for _, saved in sorted(ledger.saved.items())],
+        "accepted": [asdict(acceptance) for acceptance in ledger.accepted],
     }
 
 
@@ -314,6 +325,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         layouts=layouts,
         courses={course.version: course for course in courses},
         saved={entry.version: entry for entry in saved},
+        accepted=tuple(engines.Acceptance(**entry) for entry in found.get("accepted", ())),
     )
 
 

@@ -7,6 +7,7 @@
 4   something is away (the service, Spark, Kafka): try again
 5   a named limit was reached: raise it
 6   fenced: another coordinator owns the pipeline
+7   another version of dbsp: start the one that logged the steps, or accept; or an upgrade was refused
 70  a bug of this project
 130 interrupted twice
 """
@@ -25,6 +26,7 @@ from dbsp.errors import (
     ConfigError,
     DataError,
     DbspError,
+    EngineError,
     FencedError,
     InternalError,
     OverloadedError,
@@ -46,6 +48,7 @@ KINDS: dict[str, type[DbspError]] = {
         OverloadedError,
         CapacityError,
         FencedError,
+        EngineError,
         InternalError,
     )
 }

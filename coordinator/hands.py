@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from dbsp.coordinator import control as ledgers
@@ -66,7 +66,8 @@ class Parts:
     """What the service works on; `runtime` is called once, on the shell's own thread, and all logs are open.
 
     `locate` finds where the rows of an error came from (`dbsp.coordinator.blame`). `awaited` are the circuit's watermarks: with
-    any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose.
+    any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose. `engine` is
+    the version that every step is logged under.
     """
 
     runtime: Callable[[], Runtime]
@@ -76,6 +77,7 @@ class Parts:
     clock: Clock
     locate: Callable[[StepRecord, RowsError], tuple[p.FailedRow, ...]] = unlocated
     awaited: tuple[int, ...] = ()
+    engine: str = VERSION
 
 
 class Observer(Protocol):
@@ -203,10 +205,8 @@ class Hands:
                 return self._redistribute(command)
             case do.HoldMerges() | do.WarmUp() | do.EndWarmUp():
                 return self._warm(command)
-            case do.LogDecision(epoch=epoch, step=number, command=decision):
-                record = self._parts.steps.decide(epoch, number, decision)
-                self._observer.noted("decision", {"step": number, "command": decision})
-                return p.Decided(record=record)
+            case do.LogDecision() | do.AcceptEngines():
+                return self._note_decision(command)
             case do.ForgetRescale():
                 self._change(lambda ledger: ledgers.wish_rescale(ledger, None))
                 return p.Forgotten()
@@ -256,6 +256,19 @@ class Hands:
         self._cut = advance(self.done, records)
         return p.StepsRead(records=records)
 
+    def _note_decision(self, command: do.LogDecision | do.AcceptEngines) -> p.Event:
+        """What a user has decided about logged steps."""
+        match command:
+            case do.LogDecision(epoch=epoch, step=number, command=decision):
+                record = self._parts.steps.decide(epoch, number, decision)
+                self._observer.noted("decision", {"step": number, "command": decision})
+                return p.Decided(record=record)
+            case do.AcceptEngines(acceptances=acceptances):
+                ledger = self._change(lambda found: ledgers.accept_engines(found, acceptances))
+                for acceptance in acceptances:
+                    self._observer.noted("engine-accepted", asdict(acceptance))
+                return p.EnginesAccepted(accepted=ledger.accepted)
+
     # --- steps --------------------------------------------------------------------------------------------------
 
     def step_is_due(self) -> bool:
@@ -301,7 +314,7 @@ class Hands:
         moment = self._timing.moment(wall)
         record = StepRecord(
             epoch=command.epoch, step=command.step, layout_version=command.layout_version, commands=command.commands,
-            ranges=cut(found, self._cut, self._limits), engine=VERSION,
+            ranges=cut(found, self._cut, self._limits), engine=self._parts.engine,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
         )  # fmt: skip
         after = advance(self._cut, [record])

@@ -21,9 +21,10 @@ from dataclasses import replace
 from dbsp.coordinator import migrating, rescaling
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
+from dbsp.coordinator.engines import accepted_anew
 from dbsp.coordinator.recovery import choose, destined, learned, story
 from dbsp.coordinator.rescaling import checkpoint_id, empty_checkpoint, impossible
-from dbsp.errors import InternalError
+from dbsp.errors import EngineError, InternalError
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
 
@@ -44,7 +45,7 @@ def step(state: p.State, event: p.Event) -> Answer:
     match event:
         case (
             p.CheckpointAsked() | p.PauseAsked() | p.ResumeAsked() | p.RescaleAsked() | p.CancelAsked()
-            | p.StopAsked() | p.SkipAsked()
+            | p.StopAsked() | p.UpgradeAsked() | p.SkipAsked()
         ):  # fmt: skip
             return _request(state, event)
         case p.Failed():
@@ -103,6 +104,9 @@ def _request(state: p.State, event: p.Request) -> Answer:
             wants = replace(wants, stop=True)
             if now:
                 return p.Stopped(facts=replace(facts, wants=wants)), (do.Finish(code=None, message="stopped at once"),)
+        case p.UpgradeAsked():
+            wants = replace(wants, upgrade=isinstance(state, p.Running | p.Paused | p.Checkpointing))
+            facts = replace(facts, upgrade_error=None if wants.upgrade else "it takes no steps at the moment")
     return _woken(replace(state, facts=replace(facts, wants=wants)))
 
 
@@ -130,7 +134,7 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
 
     Rows that fail would fail again at every replay: that is no failure in a row, the replay ends before their step.
     """
-    facts = rescaling.without_warming(_without_copy(state.facts))
+    facts = _without_upgrade(rescaling.without_warming(_without_copy(state.facts)), event.message)
     moving = isinstance(state, p.Rescaling | p.WarmingUp)
     if event.halt is not None and not moving:
         halted = replace(facts, halt=event.halt)
@@ -156,8 +160,15 @@ def _without_copy(facts: p.Facts) -> p.Facts:
     return replace(facts, copying=None, wants=replace(facts.wants, checkpoint=True))
 
 
-def _broken(facts: p.Facts, code: str, message: str) -> Answer:
-    return p.Broken(facts=facts, code=code, message=message), (do.Finish(code=code, message=message),)
+def _without_upgrade(facts: p.Facts, reason: str) -> p.Facts:
+    """Steps are logged above the checkpoint that comes next after a failure: this version runs them, and goes on."""
+    if not facts.wants.upgrade:
+        return facts
+    return replace(facts, wants=replace(facts.wants, upgrade=False), upgrade_error=reason)
+
+
+def _broken(facts: p.Facts, code: str, message: str, hint: str | None = None) -> Answer:
+    return p.Broken(facts=facts, code=code, message=message), (do.Finish(code=code, message=message, hint=hint),)
 
 
 # --- recovery -------------------------------------------------------------------------------------------------------
@@ -202,8 +213,23 @@ def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911
             members = frozenset(facts.layout.workers)
             return _read_steps(replace(facts, members=members, forming=frozenset()))
         case "steps", p.StepsRead(records=records):
-            return _replay(facts, records)
+            return _judge_engines(facts, records)
+        case "accepted", p.EnginesAccepted(accepted=accepted):
+            wants = replace(facts.wants, checkpoint=True)  # what was run again belongs to this version from there on
+            return _replay(replace(facts, accepted=accepted, accepting=frozenset(), wants=wants), state.records)
     raise impossible(state, event)
+
+
+def _judge_engines(facts: p.Facts, records: tuple[StepRecord, ...]) -> Answer:
+    """Steps that another version of the engine has logged are run again only if that was accepted, and noted before."""
+    try:
+        anew = accepted_anew(records, facts.engine, facts.accepted, facts.accepting)
+    except EngineError as error:
+        return _broken(facts, error.code, error.message, error.hint)
+    if not anew:
+        return _replay(facts, records)
+    command = do.AcceptEngines(acceptances=anew)
+    return p.Recovering(facts=facts, awaits="accepted", records=records), (command,)
 
 
 def _fence(facts: p.Facts) -> Answer:
@@ -299,8 +325,8 @@ def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:  # noqa:
     copying = facts.copying
     if copying is not None and copying.ended:
         return _end_copy(facts, copying, ahead)
-    if facts.wants.stop and facts.warming is None:
-        return _at_rest(facts, ahead)
+    if facts.wants.end and facts.warming is None:
+        return _at_rest(facts, ahead) if ahead is None else _run_ahead(facts, ahead)
     if facts.warming is not None and facts.warming.code == "fenced":
         return _broken(facts, facts.warming.code, facts.warming.message)
     match rescaling.between_steps(facts, ahead):
@@ -318,11 +344,15 @@ def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:  # noqa:
     if wants.pause:
         return p.Paused(facts=facts, ahead=ahead), (do.Wait(for_input=False),)
     if ahead is not None:
-        return p.Running(facts=facts, record=ahead), (_run(facts, ahead, replay=False),)
+        return _run_ahead(facts, ahead)
     cut = do.CutStep(
         epoch=facts.epoch, step=facts.next_step, layout_version=facts.layout.version, commands=migrating.commands(facts)
     )
     return p.Running(facts=facts, awaits="record"), (cut,)
+
+
+def _run_ahead(facts: p.Facts, ahead: StepRecord) -> Answer:
+    return p.Running(facts=facts, record=ahead), (_run(facts, ahead, replay=False),)
 
 
 def _idle(facts: p.Facts) -> Answer:
@@ -334,13 +364,17 @@ def _idle(facts: p.Facts) -> Answer:
 
 
 def _at_rest(facts: p.Facts, ahead: StepRecord | None) -> Answer:
-    """Stop and rescale begin at a published checkpoint of all that was done: one in flight is waited for first."""
+    """Stop, upgrade and rescale begin at a published checkpoint of all that was done: one in flight is waited for first.
+
+    Where this process ends no step is logged above it, so that any version of the engine may go on.
+    """
     if facts.copying is not None:
         return _between(facts, facts.copying, "copied", ahead), (do.AwaitCopy(version=facts.copying.version),)
     if facts.next_step != facts.checkpoint_step:
         return _checkpoint(facts, ahead)
-    if facts.wants.stop:
-        return p.Stopped(facts=facts), (do.Finish(code=None, message="stopped"),)
+    if facts.wants.end:
+        again = facts.wants.upgrade and not facts.wants.stop
+        return p.Stopped(facts=facts), (do.Finish(code=None, message="stopped", again=again),)
     if facts.warming is not None:
         return rescaling.switch(facts, facts.warming, ahead)
     if facts.wants.rescale is not None:
@@ -409,7 +443,7 @@ def _checkpoint(facts: p.Facts, ahead: StepRecord | None) -> Answer:
 def _between(facts: p.Facts, copying: p.Copy, awaits: str, ahead: StepRecord | None) -> p.Checkpointing | p.Stopping:
     """The state between two steps in which something is done about a checkpoint."""
     version, checkpoint = copying.version, copying.checkpoint
-    if facts.wants.stop:
+    if facts.wants.end:
         return p.Stopping(facts=facts, version=version, checkpoint=checkpoint, awaits=awaits)
     return p.Checkpointing(facts=facts, version=version, checkpoint=checkpoint, awaits=awaits, ahead=ahead)
 
@@ -450,7 +484,7 @@ def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answe
         case "published", p.Published(version=version) if version == state.version:
             facts = _published(facts, state.version, state.checkpoint)
             gone = migrating.leavers(facts)
-            if not gone or facts.wants.stop:
+            if not gone or facts.wants.end:
                 return _between_steps(facts, ahead)
             command = do.DiscardWorkers(workers=gone, members=facts.layout.workers)
             return replace(state, facts=facts, awaits="discarded"), (command,)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dbsp.coordinator.engines import Acceptance
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
@@ -177,6 +178,13 @@ class ForgetRescale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptEngines:
+    """Put into the ledger which steps of other versions of the engine this one may run again. → `EnginesAccepted`."""
+
+    acceptances: tuple[Acceptance, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogDecision:
     """Add the command to the record of a step that has not finished. → `Decided`."""
 
@@ -201,14 +209,16 @@ class BackOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """Close everything and end with this error kind (None: success)."""
+    """Close everything and end with this error kind (None: success); `again`: to be started anew by another version."""
 
     code: str | None
     message: str
+    hint: str | None = None
+    again: bool = False
 
 
 Command = (
     ClaimEpoch | CreateWorkers | FenceWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
     | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | Redistribute | HoldMerges | WarmUp | EndWarmUp | ForgetRescale
-    | LogDecision | Wait | BackOff | Finish
+    | AcceptEngines | LogDecision | Wait | BackOff | Finish
 )  # fmt: skip

@@ -10,16 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dbsp.coordinator.engines import Acceptance
 from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId, VersionInfo
+from dbsp.version import VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wants:
-    """Requests that were made and not yet met; `strategy` is that of the `rescale`, `cancel` takes one back."""
+    """Requests that were made and not yet met; `strategy` is that of the `rescale`, `cancel` takes one back.
+
+    `upgrade` ends as a stop does, but at a checkpoint with no later logged step or not at all.
+    """
 
     checkpoint: bool = False
     pause: bool = False
@@ -27,6 +32,12 @@ class Wants:
     rescale: int | None = None
     strategy: str = COLD
     cancel: bool = False
+    upgrade: bool = False
+
+    @property
+    def end(self) -> bool:
+        """Whether this process is to end at a checkpoint."""
+        return self.stop or self.upgrade
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +115,9 @@ class Facts:
     decision lets go on. `copying` is the one checkpoint in flight, `warming` the rescale that is prepared beside the steps;
     it is over when no more than `acceptable_recovery_lag` bytes are missing. `course` is the migration that moves `keys_per_step`
     keys of every owner in each step; `courses` are all that were logged, by the version of the layout their steps run in.
-    `version_layout` is the version of the layout of the opened one.
+    `version_layout` is the version of the layout of the opened one. `engine` is the version of the engine that runs; of what
+    others have logged it replays what is `accepted` in the ledger, and accepts now what those in `accepting` have logged.
+    `upgrade_error` says why the last upgrade was given up.
     """
 
     run: str
@@ -131,6 +144,10 @@ class Facts:
     courses: Mapping[int, Course] = field(default_factory=dict)
     keys_per_step: int = 10_000
     version_layout: int = 0
+    engine: str = VERSION
+    accepted: tuple[Acceptance, ...] = ()
+    accepting: frozenset[str] = frozenset()
+    upgrade_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +162,7 @@ class Standing:
     published: int
     rescale: int | None
     strategy: str
+    accepted: tuple[Acceptance, ...] = ()
 
 
 # --- states ---------------------------------------------------------------------------------------------------------
@@ -159,10 +177,14 @@ class Starting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovering:
-    """Claiming an epoch, fencing, choosing a version, opening it; `awaits` names the event that comes next."""
+    """Claiming an epoch, fencing, choosing a version, opening it; `awaits` names the event that comes next.
+
+    `records` are kept while it is noted who may run them again ("accepted").
+    """
 
     facts: Facts
     awaits: str
+    records: tuple[StepRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,6 +366,13 @@ class StepsRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnginesAccepted:
+    """The ledger holds all acceptances that count, these too."""
+
+    accepted: tuple[Acceptance, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """The next step's record is durable; None: nothing waits."""
 
@@ -494,16 +523,23 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeAsked:
+    """End at a checkpoint with no later logged step, so that another version of the engine can go on from there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkipAsked:
     """Go on without the rows that fail in step `step`."""
 
     step: int
 
 
-Request = CheckpointAsked | PauseAsked | ResumeAsked | RescaleAsked | CancelAsked | StopAsked | SkipAsked
+Request = (
+    CheckpointAsked | PauseAsked | ResumeAsked | RescaleAsked | CancelAsked | StopAsked | UpgradeAsked | SkipAsked
+)  # fmt: skip
 News = CopyEnded | WarmEnded
 Event = (
-    Begin | Claimed | Created | Fenced | Held | Opened | Discarded | StepsRead | Recorded | StepDone | Pinned | Copied
-    | News | Published | LayoutLogged | Redistributed | MergesHeld | WarmBegun | Cooled | Forgotten | Decided | Woken | Failed
-    | Request
+    Begin | Claimed | Created | Fenced | Held | Opened | Discarded | StepsRead | EnginesAccepted | Recorded | StepDone | Pinned
+    | Copied | News | Published | LayoutLogged | Redistributed | MergesHeld | WarmBegun | Cooled | Forgotten | Decided | Woken
+    | Failed | Request
 )  # fmt: skip

@@ -9,6 +9,7 @@
     │   └── OverloadedError  more waits than a setting allows: send the rows again later
     ├── CapacityError     a named limit was hit: raise it
     ├── FencedError       another owner has taken over: stop
+    ├── EngineError       another version of the engine logged what is to be done: start that one, or accept this one
     └── InternalError     our bug: report it with the message
 
 A message is lower case, ``key=value`` pairs last, and ends with a hint where one setting or command mends it.
@@ -106,6 +107,13 @@ class FencedError(DbspError):
 
     code = "fenced"
     exit_code = 6
+
+
+class EngineError(DbspError):
+    """Another version of the engine is needed, or the one that is installed cannot go on: the message names both."""
+
+    code = "engine"
+    exit_code = 7
 
 
 class InternalError(DbspError):

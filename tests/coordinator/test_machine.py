@@ -17,6 +17,7 @@ from dbsp.errors import InternalError
 from dbsp.layout import initial, rescaled
 from dbsp.logs import Range, StepRecord
 from dbsp.store import CheckpointId, VersionInfo
+from dbsp.version import VERSION
 
 LAYOUT = initial(2)
 RUN, FINGERPRINT = "run", "print"
@@ -37,7 +38,7 @@ def identity(number: int, *, epoch: int = 1, layout: int = 0, **changes: object)
 
 def record(number: int, epoch: int = 1) -> StepRecord:
     ranges = (Range(table="t", partition=0, first=number, last=number + 1),)
-    return StepRecord(epoch=epoch, step=number, layout_version=0, ranges=ranges, clock_us=number, engine="x")
+    return StepRecord(epoch=epoch, step=number, layout_version=0, ranges=ranges, clock_us=number, engine=VERSION)
 
 
 def held(*entries: tuple[int, int, CheckpointId]) -> p.Held:

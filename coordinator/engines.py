@@ -1,0 +1,98 @@
+"""Which version of the engine logged a step, and whether this one may run it again.
+
+A step record names the engine that logged it, and that ran it if it ran. Another version may compute something else from the same
+rows, so a replay under another one is refused, unless a user accepted it by command; then the checksums of outputs still
+stand guard, as over every replay. An acceptance is durable before the first such step is run, and holds for the steps that
+were there then: a crash in the midst of the replay does not ask again, a step that is logged later does.
+
+No I/O: `machine` decides by this, and `preflight` looks ahead by it. Source: design section 9, docs/design/0022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dbsp.errors import EngineError
+from dbsp.logs import StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """Steps up to `last` that version `engine` logged may be run again by version `by`."""
+
+    engine: str
+    by: str
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Steps `first` to `last`, one behind the other, logged by one version."""
+
+    engine: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        """As a user reads it."""
+        steps = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
+        return f"{steps} by {self.engine}"
+
+
+def accepted_anew(
+    records: Sequence[StepRecord], engine: str, accepted: Iterable[Acceptance], accepting: Iterable[str]
+) -> tuple[Acceptance, ...]:
+    """What must be noted before version `engine` replays these records: nothing, if it logged them or was accepted for them.
+
+    **Errors** `EngineError` if some were logged by a version that is neither accepted nor in `accepting`.
+
+    **Example**
+
+    >>> step = StepRecord(epoch=1, step=7, layout_version=0, ranges=(), clock_us=0, engine="0.9.1")
+    >>> accepted_anew([step], "0.9.1", (), ())
+    ()
+    >>> accepted_anew([step], "0.9.2", (), ["0.9.1"])
+    (Acceptance(engine='0.9.1', by='0.9.2', last=7),)
+    """
+    open_ = _unaccepted(records, engine, accepted)
+    refused = [record for record in open_ if record.engine not in frozenset(accepting)]
+    if refused:
+        raise _refusal(_spans(refused), engine)
+    lasts = {record.engine: record.step for record in open_}
+    return tuple(Acceptance(engine=name, by=engine, last=last) for name, last in sorted(lasts.items()))
+
+
+def still_needed(accepted: Iterable[Acceptance], step: int) -> tuple[Acceptance, ...]:
+    """Without those of steps below a published checkpoint before `step`: nobody replays them any more."""
+    return tuple(acceptance for acceptance in accepted if acceptance.last >= step)
+
+
+def _unaccepted(records: Iterable[StepRecord], engine: str, accepted: Iterable[Acceptance]) -> list[StepRecord]:
+    reach = {acceptance.engine: acceptance.last for acceptance in accepted if acceptance.by == engine}
+    return [record for record in records if record.engine != engine and record.step > reach.get(record.engine, -1)]
+
+
+def _spans(records: Sequence[StepRecord]) -> tuple[Span, ...]:
+    """Records in order, as runs of one version."""
+    spans: list[Span] = []
+    for record in records:
+        if spans and (spans[-1].engine, spans[-1].last + 1) == (record.engine, record.step):
+            spans[-1] = Span(engine=record.engine, first=spans[-1].first, last=record.step)
+        else:
+            spans.append(Span(engine=record.engine, first=record.step, last=record.step))
+    return tuple(spans)
+
+
+def _refusal(spans: Sequence[Span], engine: str) -> EngineError:
+    names = list(dict.fromkeys(span.engine for span in spans))
+    accept = " ".join(f"--accept-engine {name}" for name in names)
+    message = (
+        "steps above the checkpoint were logged by another version of dbsp, and this one may compute something else:"
+        f" {', '.join(map(str, spans))}; this is {engine}"
+    )
+    hint = (
+        f"start version {names[-1]} and end it with `coordinator stop`, then start this one;"
+        f" or let this one run them again: `dbsp-coordinator … {accept}`"
+    )
+    return EngineError(message, hint)
