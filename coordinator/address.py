@@ -1,4 +1,4 @@
-"""Where a running service answers: what it wrote about itself into its data folder (`coordinator.json`)."""
+"""What a service writes about itself into its data folder: where it answers (`coordinator.json`), an upgrade (`upgrade.json`)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from dbsp.errors import UnavailableError
 
 ADDRESS_FILE = "coordinator.json"
+NOTE_FILE = "upgrade.json"
 
 
 def read_address(data_dir: Path) -> dict[str, Any]:

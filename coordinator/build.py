@@ -5,8 +5,9 @@ A stored fingerprint that is not the circuit's is refused here, with the node th
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,11 +20,13 @@ from dbsp.coordinator.blame import Locator
 from dbsp.coordinator.clock import Clock, SystemClock
 from dbsp.coordinator.config import Config, InputSection, OutputSection
 from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger, standing
+from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.hands import Parts, ShellSettings
 from dbsp.coordinator.layouts import refuse_apart
+from dbsp.coordinator.preflight import check_engines, check_stored
 from dbsp.coordinator.recovery import learned
 from dbsp.coordinator.site import ConfiguredSite, kafka_settings
-from dbsp.errors import CircuitError, ConfigError
+from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io import EmbeddedStepLog
 from dbsp.io.output_part import DEAD_LETTERS
 from dbsp.layout import initial
@@ -33,6 +36,7 @@ from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.keeper import ProcessKeepers, ThreadKeepers
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.tasks import Work
+from dbsp.version import VERSION
 
 Section = TypeVar("Section", InputSection, OutputSection)
 OPENS_AT_ONCE = 8
@@ -83,18 +87,20 @@ def build(
     plan: Plan | None = None,
     clock: Clock | None = None,
     wrap: Callable[[str, Any], Any] = lambda _name, part: part,
+    accepting: Iterable[str] = (),
 ) -> Built:
     """Open the logs and the ledger of a pipeline, making them if it is new; the runtime is made later, by the shell.
 
+    Nothing is written where this version cannot go on from what is stored: formats that it does not read, steps that another one
+    logged and that are not in `accepting`.
+
     `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs" or "control": the fault
     tests stop the process there.
-    **Errors** `ConfigError` or `CircuitError` if the circuit is not the one that the stored state belongs to.
+    **Errors** `ConfigError` or `CircuitError` if the circuit is not the one that the stored state belongs to; `DataError` and
+    `EngineError` as `preflight` says.
     """
     plan = plan or load_plan(config)
-    check_places(config)
-    if config.autoscale.enabled:
-        several = initial(2, hosts=config.layout.offered())
-        refuse_apart(config, several, several)
+    _check_settings(config)
     try:
         config.data_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -106,6 +112,12 @@ def build(
     control = LmdbControl(config.data_dir)
     ledger = _ledger(config, plan, control)
     inputs, steps = _open_logs(config, plan, create=ledger.epoch == 0)
+    try:
+        check_engines(config, control, steps, VERSION, accepting)
+    except DbspError:
+        for part in (inputs, steps, control):
+            part.close()
+        raise
     site = _site(config, plan)
     work = Work(site=site, plan=plan, run=ledger.run)
     parts = Parts(
@@ -113,7 +125,25 @@ def build(
         steps=wrap("steps", steps), control=wrap("control", control), clock=clock,
         locate=Locator(plan=plan, inputs=inputs), awaited=plan.watermarks,
     )  # fmt: skip
-    return Built(config=config, plan=plan, parts=parts, facts=facts_of(ledger, config), settings=shell_settings(config))
+    facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
+    return Built(config=config, plan=plan, parts=parts, facts=facts, settings=shell_settings(config))
+
+
+def _check_settings(config: Config) -> None:
+    """What the settings ask for goes together, and with what is stored."""
+    check_places(config)
+    check_stored(config)
+    if config.autoscale.enabled:
+        several = initial(2, hosts=config.layout.offered())
+        refuse_apart(config, several, several)
+
+
+def check_start(config: Config, plan: Plan) -> None:
+    """What `build` would refuse, but for steps of other versions: a service that runs has logged some; writes nothing."""
+    _check_settings(config)
+    _runtime_module(config)
+    if (config.data_dir / "control").exists():
+        _refuse_other(config, plan, read_ledger(config.data_dir))
 
 
 def check_places(config: Config) -> None:
@@ -131,14 +161,11 @@ def check_places(config: Config) -> None:
 
 def make_runtime(config: Config, work: Work) -> Runtime:
     """The runtime that the settings name."""
+    _runtime_module(config)
     if config.pipeline.runtime == "local":
         from dbsp.runtime.inprocess import InProcessRuntime  # noqa: PLC0415 - one of two
 
         return InProcessRuntime(replace(work, keepers=ThreadKeepers()), opens_at_once=OPENS_AT_ONCE)
-    if importlib.util.find_spec("pyspark") is None:
-        raise ConfigError(
-            "the Spark runtime needs the package pyspark", "pip install 'dbsp[spark]', or runtime = \"local\""
-        )
     from dbsp.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - Spark is optional
     from dbsp.runtime.spark.session import SparkSettings  # noqa: PLC0415 - as above
 
@@ -148,6 +175,18 @@ def make_runtime(config: Config, work: Work) -> Runtime:
     )  # fmt: skip
     kept = "kafka" in (config.input.kind, config.output.kind)
     return SparkRuntime(replace(work, keepers=ProcessKeepers(work.run) if kept else None), settings)
+
+
+def _runtime_module(config: Config) -> None:
+    """The module of the runtime that the settings name can be imported."""
+    if config.pipeline.runtime == "local":
+        importlib.import_module("dbsp.runtime.inprocess")
+        return
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError(
+            "the Spark runtime needs the package pyspark", "pip install 'dbsp[spark]', or runtime = \"local\""
+        )
+    importlib.import_module("dbsp.runtime.spark.runtime")
 
 
 def facts_of(ledger: Ledger, config: Config) -> p.Facts:
@@ -182,13 +221,18 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
             config.pipeline.workers, shards=section.shards, dynamic_k=section.dynamic_k, hosts=section.offered()
         )  # fmt: skip
         return control.begin(new_ledger(fingerprint=plan.fingerprint, nodes=node_tokens(plan.circuit), layout=layout))
+    _refuse_other(config, plan, found)
+    return found
+
+
+def _refuse_other(config: Config, plan: Plan, found: Ledger) -> None:
+    """The stored circuit must be this one."""
     if found.fingerprint != plan.fingerprint:
         raise CircuitError(
             f"the circuit is not the one this state belongs to: data_dir={config.data_dir}\n"
             f"{_difference(found, plan.circuit)}",
             "put the circuit back, or start over with another data_dir",
         )
-    return found
 
 
 def _difference(ledger: Ledger, circuit: Circuit) -> str:

@@ -23,7 +23,7 @@ from rich.table import Table
 from dbsp.coordinator.address import read_address
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import error_of, exit_code, guarded
-from dbsp.coordinator.shown import ranges_as_text, rescale_as_text, rescale_lines
+from dbsp.coordinator.shown import ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION
@@ -35,11 +35,12 @@ Examples:
   coordinator rescale 4 --dry-run
   coordinator --pipeline shop/pipeline.toml checkpoint
   coordinator doctor shop/pipeline.toml
+  coordinator upgrade
   coordinator --url http://127.0.0.1:8080 --token secret status
 
 \b
 Exit codes: 0 done, 2 wrong arguments or statement, 3 data, 4 the service is not running or
-gave up, 5 a limit, 6 fenced, 70 a bug.
+gave up, 5 a limit, 6 fenced, 7 another version of dbsp, 70 a bug.
 """
 CONNECT_TIMEOUT_S = 5.0
 BAR_INTERVAL_S = 0.5
@@ -80,6 +81,10 @@ class Client:
         if not found:
             raise _not_running(f"{config.data_dir}", at_rest or self._start_hint())
         return str(found["url"]), self.token or config.http.token
+
+    def home(self) -> Path | None:
+        """The data folder of the service, unless all that is known of it is where it answers."""
+        return None if self.url is not None else load_config(self.pipeline).data_dir
 
     def _start_hint(self) -> str:
         return f"start it with `dbsp-coordinator {self.pipeline}`"
@@ -126,7 +131,8 @@ def status(client: Client) -> None:
     found = client.ask("GET", "/v1/status")
     lines = [
         f"{found['name']}: {found['state']}" + (" (replaying)" if found["replaying"] else ""),
-        f"step {found['step']:,}, epoch {found['epoch']}, {found['workers']} workers (layout {found['layout_version']})",
+        f"step {found['step']:,}, epoch {found['epoch']}, {found['workers']} workers (layout {found['layout_version']}),"
+        f" dbsp {found['engine']}",
         f"checkpoint {found['version']} at step {found['checkpoint_step']:,}",
         f"since this start: {found['rows_in']:,} rows in, {found['rows_out']:,} rows out, {found['dead_letters']:,} dead letters,"
         f" {found['lag_rows']:,} waiting",
@@ -322,6 +328,18 @@ def doctor(client: Client, pipeline: Path | None) -> None:
     client.show(found.as_json(), found.as_text())
     if found.findings:
         sys.exit(exit_code("data"))
+
+
+@command.command()
+@click.option("--timeout", "timeout_s", type=float, default=300.0, show_default=True, help="Seconds to wait for it.")
+@click.pass_obj
+def upgrade(client: Client, timeout_s: float) -> None:
+    """Go on as the version of dbsp that is installed now, from a checkpoint; steps wait meanwhile."""
+    from dbsp.coordinator.upgrading import upgraded  # noqa: PLC0415 - of one command
+
+    with _patience("upgrading"):
+        found = upgraded(client.ask, client.home(), timeout_s)
+    client.show(found, upgrade_as_text(found))
 
 
 @command.command()

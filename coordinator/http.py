@@ -41,7 +41,7 @@ STEP_HEADER = "Dbsp-Step"
 PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
 STATUS = {
     "circuit": 400, "config": 400, "data": 422, "rows": 422, "unavailable": 503, "overloaded": 429, "capacity": 413,
-    "fenced": 409,
+    "fenced": 409, "engine": 409,
 }  # fmt: skip
 RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
 NOTHING_MOVED = {"shards_moved": 0, "share": 0.0, "bytes_moved": 0, "bytes_total": 0}
@@ -407,6 +407,12 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
     @app.post("/v1/skip", summary="Go on without the rows that ended a step under the error policy stop")
     def skip(body: SkipBody | None = None) -> JSONResponse:
         return JSONResponse(asdict(service.skip(body.step if body is not None else None)))
+
+    @app.post(
+        "/v1/upgrade", summary="Go on as the version of dbsp that is installed now; answered when it is about to start"
+    )
+    def upgrade() -> JSONResponse:
+        return JSONResponse(asdict(service.upgrade()))
 
     @app.post("/v1/stop", summary="Checkpoint and end")
     def stop(body: StopBody | None = None) -> JSONResponse:

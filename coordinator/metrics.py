@@ -58,6 +58,7 @@ class Metrics:
                 ("rescale_copied_bytes", "Bytes that new owners have copied ahead in this warm-up"),
                 ("rescale_lag_bytes", "Bytes of the round's version that new owners lack"),
                 ("rescale_moved_keys", "Keys that a migration has moved since this process looks"),
+                ("upgrade_pause_seconds", "For how long no step could run in the upgrade that started this process"),
                 ("rescale_left_keys", "Keys that a migration has yet to move"),
             )
         }
@@ -87,6 +88,8 @@ class Metrics:
                 self._errors.labels(fields["code"]).inc()
             case "rescale":
                 self._rescales.inc()
+            case "upgraded":
+                self._gauges["upgrade_pause_seconds"].set(fields["pause_seconds"])
 
     def explained(self, plan: Plan) -> str:
         """The plan with what every node did since this process started, replayed steps too."""

@@ -6,11 +6,12 @@ Killed in any other way it continues where it was when the same command is given
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -19,15 +20,17 @@ from typing import Any
 import click
 from rich.console import Console
 
-from dbsp.coordinator.build import build, load_plan
+from dbsp.coordinator.build import build, check_start, load_plan
 from dbsp.coordinator.clock import SystemClock
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, report
 from dbsp.coordinator.http import make_app
 from dbsp.coordinator.listen import Server, bind
+from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.progress import Progress
 from dbsp.coordinator.protocol import Halt
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
 from dbsp.errors import DbspError
 from dbsp.logs import StepRecord
 from dbsp.plan.explain import explain
@@ -48,24 +51,61 @@ Examples:
 \b
 Settings come from --set, then DBSP_SECTION_KEY, then the file, then the defaults.
 Exit codes: 0 stopped as asked, 2 settings or circuit, 3 data, 4 unavailable (start again),
-5 a limit, 6 fenced by another coordinator, 70 a bug, 130 interrupted twice.
+5 a limit, 6 fenced by another coordinator, 7 another version of dbsp logged the steps above the
+checkpoint, 70 a bug, 130 interrupted twice.
 """
+
+
+def _show_formats(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    """What an upgrade compares: the version, and which numbers of every format it reads."""
+    if asked:
+        click.echo(json.dumps({"engine": VERSION, "formats": {kind: [number] for kind, number in formats().items()}}))
+        context.exit()
 
 
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--check", is_flag=True, help="Check settings and circuit, print the plan, start nothing.")
+@click.option("--check", is_flag=True, help="Check settings, circuit, what is stored; print the plan, start nothing.")
 @click.option("--rescale", type=click.IntRange(min=1), help="Go on with this many workers (cold), then run.")
+@click.option(
+    "--accept-engine", "accepting", multiple=True, metavar="VERSION",
+    help="Run steps again that this version of dbsp has logged, from the checkpoint on.",
+)  # fmt: skip
+@click.option(
+    "--formats",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_formats,
+    help="Print version and formats.",
+)
 @click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting.")
 @click.option("--no-progress", is_flag=True, help="Show no progress line.")
 @click.version_option(VERSION, prog_name="dbsp-coordinator")
-def command(pipeline: Path, check: bool, rescale: int | None, overrides: tuple[str, ...], no_progress: bool) -> None:
+def command(
+    pipeline: Path,
+    check: bool,
+    rescale: int | None,
+    accepting: tuple[str, ...],
+    overrides: tuple[str, ...],
+    no_progress: bool,
+) -> None:
     """Run the pipeline that PIPELINE (a TOML file) describes."""
     config = load_config(pipeline, overrides=overrides)
     if check:
         _check(config)
         return
-    sys.exit(run(config, rescale=rescale, progress=not no_progress))
+    again = [
+        str(pipeline),
+        *(f"--set={override}" for override in overrides),
+        *(["--no-progress"] if no_progress else []),
+    ]
+    restart = Restart(interpreter=own_interpreter(), arguments=tuple(again))
+    try:
+        sys.exit(run(config, rescale=rescale, progress=not no_progress, accepting=accepting, restart=restart))
+    except DbspError as error:
+        note_failure(config.data_dir, str(error))
+        raise
 
 
 def main() -> None:
@@ -75,6 +115,7 @@ def main() -> None:
 
 def _check(config: Config) -> None:
     plan = load_plan(config)
+    check_start(config, plan)
     click.echo(explain(plan))
     click.echo(
         f"ok: circuit={config.pipeline.circuit} fingerprint={plan.fingerprint[:12]} workers={config.pipeline.workers}"
@@ -86,9 +127,13 @@ def run(
     *,
     rescale: int | None = None,
     progress: bool = True,
+    accepting: Iterable[str] = (),
+    restart: Restart | None = None,
     wrap: Callable[[str, Any], Any] = lambda _name, part: part,
 ) -> int:
     """Serve until the end; the exit code. `wrap` as in `build.build`.
+
+    `restart` is how to start again: an upgrade ends in that, and not here.
 
     The port is bound first: a second coordinator on the same address ends before it fences the first.
     """
@@ -97,7 +142,8 @@ def run(
     server: Server | None = None
     service: Service | None = None
     try:
-        service = Service(config, build(config, wrap=wrap))
+        service = Service(config, build(config, wrap=wrap, accepting=accepting))
+        service.upgrades.restart = restart
         if rescale is not None:
             _wish(service, rescale)
         _note_workers(service, rescale)
@@ -111,8 +157,9 @@ def run(
             click.echo(f"{config.pipeline.name}: answering at {server.url}", err=True)
         finish = _watch(service, progress)
         if finish.code is not None:
-            report(DbspError(finish.message))
-        return INTERRUPTED if interrupts.count > 1 else exit_code(finish.code)
+            report(DbspError(finish.message, finish.hint))
+            note_failure(config.data_dir, finish.message)
+        code = INTERRUPTED if interrupts.count > 1 else exit_code(finish.code)
     finally:
         if server is not None:
             server.stop()
@@ -120,6 +167,9 @@ def run(
             bound.close()
         if service is not None:
             service.close()
+    if finish.again:
+        service.upgrades.become(service.snapshot)
+    return code
 
 
 def announce(server: Server, service: Service) -> None:

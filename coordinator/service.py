@@ -37,11 +37,13 @@ from dbsp.coordinator.shown import MovingProgress, RescaleProgress, WaitingResca
 from dbsp.coordinator.site import close_site
 from dbsp.coordinator.status import Board, Snapshot
 from dbsp.coordinator.strategies import COLD, STRATEGIES
+from dbsp.coordinator.upgrades import Departure, Upgrades
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Incoming, Position, Producer, Push
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import DELETE, INSERT, StepRecord
 from dbsp.runtime.runtime import MoveReport, StepReport
+from dbsp.version import VERSION
 from dbsp.zset.batch import Batch
 
 Rows: TypeAlias = Push | Batch | pa.Table | pa.RecordBatch
@@ -124,7 +126,10 @@ class Service:
         self._log = EventsLog(path, self.built.parts.clock)
         self._rates = Rates(self.built.parts.clock.monotonic_s)
         self._observers = _Observers(self.metrics, self._log, self._rates)
-        self._shell = Shell(self.built.parts, self.built.settings, self.built.facts, self._observers)
+        self.upgrades = Upgrades(config, self.built.parts.clock, self._observers.noted)
+        self._observers.add(self.upgrades)
+        facts = self.upgrades.arriving(self.built.facts)
+        self._shell = Shell(self.built.parts, self.built.settings, facts, self._observers)
         self._tables = {table.name: table for table in self.built.plan.tables}
         self._thread: threading.Thread | None = None
         self._finish: do.Finish | None = None
@@ -215,7 +220,7 @@ class Service:
 
     def _raise_if_broken(self) -> None:
         if self._finish is not None and self._finish.code is not None:
-            raise error_of(self._finish.code, self._finish.message)
+            raise error_of(self._finish.code, self._finish.message, self._finish.hint)
 
     @property
     def board(self) -> Board:
@@ -421,6 +426,29 @@ class Service:
             f"there is nothing to skip:{wanted} {story}", "`coordinator status` names the rows when there is"
         )
 
+    def upgrade(self, timeout_s: float | None = None) -> Departure:
+        """Go on as the version of dbsp that is installed now: returns when all is stopped at a checkpoint with no later step.
+
+        Before that the installed version has shown that it can start here. Whoever started the service starts the other one then.
+        **Errors** `ConfigError` unless `dbsp-coordinator` started it; `EngineError` if the other one cannot start, or is none;
+        `UnavailableError` if it was given up. Steps go on after each of them.
+        """
+        refuse_halted(self.snapshot.halt)
+        target = self.upgrades.examine(self.snapshot)
+        if target == VERSION:
+            return self.upgrades.departure(self.snapshot)
+        self.checkpoint(timeout_s)  # beside the steps, so that the one for which they wait is small
+
+        def met(state: p.State) -> bool | None:
+            facts = state.facts
+            if not facts.wants.upgrade:
+                raise UnavailableError(f"the upgrade was given up: {facts.upgrade_error}", "the old version goes on")
+            return True if _is_end(state) else None
+
+        self.upgrades.leave(target, self.snapshot)
+        self._result(lambda: self._shell.submit(p.UpgradeAsked(), met), timeout_s)
+        return self.upgrades.departure(self.snapshot)
+
     def note_bug(self, where: str, error: BaseException) -> None:
         """Put the story of an error that nobody foresaw into the log."""
         self._log.noted("bug", {"where": where, "error": "".join(traceback.format_exception(error))})
@@ -537,6 +565,7 @@ class Service:
                 for (table, partition), offset in sorted(now.processed.items())
             ],
             "tables": sorted(self._tables), "views": sorted(self.views()), "last_error": now.last_error,
+            "engine": VERSION, "upgrade": self.upgrades.shown(),
             "fingerprint": self.built.plan.fingerprint, "halt": _halt_as_json(now.halt),
             "rescale": _as_json(self._shell.hands.rescale), "rescale_waiting": _as_json(now.waiting),
         }  # fmt: skip

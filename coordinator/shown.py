@@ -123,3 +123,13 @@ def ranges_as_text(ranges: list[list[str]]) -> str:
     shown = " ".join(f"{low[:4]}-{high[:4]}" for low, high in ranges[:RANGES_SHOWN])
     more = len(ranges) - RANGES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def upgrade_as_text(found: dict[str, Any]) -> str:
+    """What an upgrade has done, for people."""
+    if found["before"] == found["to"]:
+        return f"dbsp {found['to']} is installed and runs: there is nothing to upgrade"
+    return (
+        f"upgraded from dbsp {found['before']} to {found['to']} before step {found['step']:,};"
+        f" no step could run for {found['pause_seconds']:.2f} s"
+    )

@@ -84,13 +84,19 @@ def chunk_rows(data: bytes | memoryview) -> int:
     return int(_HEADER.unpack_from(data)[2])
 
 
+def check_magic(data: bytes, where: str) -> None:
+    """Refuse a record of another format; one that is none at all is found damaged when it is read."""
+    magic = bytes(data[: len(MAGIC)])
+    if magic[:6] == MAGIC[:6]:
+        check_name("an input record", where, magic, MAGIC)
+
+
 def check_chunk(data: bytes, where: str) -> int:
     """The offsets that a whole record of any schema takes; `DataError` with `where` if it is damaged."""
     if len(data) < _HEADER.size:
         raise DataError(f"an input record is cut short: {where} bytes={len(data)}")
     magic, checksum, rows, _ = _HEADER.unpack_from(data)
-    if magic[:6] == MAGIC[:6]:
-        check_name("an input record", where, magic, MAGIC)
+    check_magic(data, where)
     if magic != MAGIC or zlib.crc32(memoryview(data)[_CHECKED_FROM:]) != checksum:
         raise DataError(f"an input record is damaged: {where}")
     return int(rows)

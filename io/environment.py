@@ -192,6 +192,12 @@ def open_environment(
         return env
 
 
+def is_open(path: Path) -> bool:
+    """Whether this process has the environment open; LMDB would not open it a second time."""
+    with _OPEN_LOCK:
+        return (os.getpid(), os.path.realpath(path)) in _OPEN
+
+
 def release_environment(env: Environment) -> None:
     """Give a handle back; the last one closes the file."""
     key = (os.getpid(), os.path.realpath(env.path))

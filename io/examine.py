@@ -28,6 +28,8 @@ from dbsp.io.step_codec import Positions, advance, positions_from_json, record_f
 from dbsp.logs import StepRecord
 
 ENGINE = (lmdb.Error, struct.error, OSError)
+_BEHIND = b"\xff" * 16
+"""Behind every key that goes on with numbers."""
 STEPS_REMEDY = "restore the folder of the step log from a backup of the same moment as the databases"
 INPUT_REMEDY = (
     "restore the folder of the input log from a backup; rows below the oldest checkpoint are not needed to go on, of the"
@@ -63,10 +65,22 @@ class Opened:
         """All keys and values, in order."""
         yield from self._txn.cursor(db=self._parts[part])
 
+    def ends(self, part: str, prefix: bytes = b"") -> tuple[bytes, ...]:
+        """The values of the first and the last key that begin with `prefix`; none if none does."""
+        cursor = self._txn.cursor(db=self._parts[part])
+        if not cursor.set_range(prefix) or not bytes(cursor.key()).startswith(prefix):
+            return ()
+        first = bytes(cursor.value())
+        if not cursor.set_range(prefix + _BEHIND):
+            cursor.last()
+        else:
+            cursor.prev()
+        return first, bytes(cursor.value())
+
 
 @contextmanager
-def reading(folder: Path, form: str, names: tuple[str, ...]) -> Iterator[Opened]:
-    """A log's file in one read transaction; `DataError` if it is missing, empty, cut short or another kind."""
+def reading(folder: Path, form: str | None, names: tuple[str, ...]) -> Iterator[Opened]:
+    """A log's file in one read transaction; `DataError` if it is missing, empty, cut short or another kind (`form` None: any)."""
     file = folder / "data.mdb"
     check_data_file(file)
     env = lmdb.open(
@@ -77,7 +91,8 @@ def reading(folder: Path, form: str, names: tuple[str, ...]) -> Iterator[Opened]
         with env.begin() as txn:
             opened = Opened(env, txn, names)
             found = opened.get("meta", b"format")
-            check_name("the log file", f"file={file}", found or b"", form.encode())
+            if form is not None:
+                check_name("the log file", f"file={file}", found or b"", form.encode())
             yield opened
     finally:
         env.close()

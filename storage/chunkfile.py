@@ -33,7 +33,7 @@ from dbsp.storage.records import number_key
 from dbsp.storage.tables import Txn
 from dbsp.trace.chunks import ChunkRef, Foresight
 from dbsp.zset.batch import Batch
-from dbsp.zset.encoding import Outline, decode, encode, head_checksum, outline
+from dbsp.zset.encoding import Outline, check_encoding, decode, encode, head_checksum, outline
 from dbsp.zset.schema import Arrangement
 
 CHUNK_BYTES_MAX = 2 << 20
@@ -41,7 +41,7 @@ DECODED_MAX = 4096
 """How many chunks a reading keeps decoded: about 2.5 kB each, beside the map."""
 _HEADER = struct.Struct("<4sHHQQQ16x")
 _MAGIC = b"DBCH"
-_FORMAT = 2
+FORMAT = 2
 HEADER_BYTES = _HEADER.size
 
 
@@ -50,8 +50,19 @@ def pack_chunk(number: int, batch: Batch) -> tuple[bytearray, int]:
     value = encode(batch, room=HEADER_BYTES)
     payload = memoryview(value)[HEADER_BYTES:]
     checksum = head_checksum(payload)
-    _HEADER.pack_into(value, 0, _MAGIC, _FORMAT, 0, number, len(payload), checksum)
+    _HEADER.pack_into(value, 0, _MAGIC, FORMAT, 0, number, len(payload), checksum)
     return value, checksum
+
+
+def check_formats(value: Any, where: str) -> None:
+    """Refuse a chunk, or a batch in it, of another format; one that is none at all is found broken when it is read."""
+    view = memoryview(value)
+    if len(view) < HEADER_BYTES:
+        return
+    magic, version, *_ = _HEADER.unpack_from(view)
+    if magic == _MAGIC:
+        check_format("a chunk", where, version, FORMAT)
+        check_encoding(view[HEADER_BYTES:], where)
 
 
 def payload_of(value: Any, ref: ChunkRef, file: Path, verify: bool = True) -> memoryview:
@@ -61,7 +72,7 @@ def payload_of(value: Any, ref: ChunkRef, file: Path, verify: bool = True) -> me
         raise DataError(f"a chunk is cut short: file={file} chunk={ref.id} bytes={len(view)}", _REMEDY)
     magic, version, _, number, length, checksum = _HEADER.unpack_from(view)
     if (magic, number) == (_MAGIC, ref.id):
-        check_format("a chunk", f"file={file} chunk={ref.id}", version, _FORMAT)
+        check_format("a chunk", f"file={file} chunk={ref.id}", version, FORMAT)
     found = (magic, number, length, len(view) - HEADER_BYTES, checksum)
     if found != (_MAGIC, ref.id, ref.nbytes, ref.nbytes, ref.checksum):
         raise DataError(f"a chunk is not the one its manifest names: file={file} chunk={ref.id}", _REMEDY)

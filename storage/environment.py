@@ -38,7 +38,7 @@ MAP_SIZE_BYTES = 1 << 40
 READERS_MAX = 510
 VERIFIED_MAX = 1 << 18
 """About 20 MB of numbers, for 512 GB of chunks."""
-_LMDB_MAGIC, _LMDB_FORMAT = 0xBEEFC0DE, 1
+_LMDB_MAGIC, LMDB_FORMAT = 0xBEEFC0DE, 1
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ def read_meta(file: Path) -> Meta:
         magic, version = struct.unpack_from("<II", head, page + 16)
         if magic != _LMDB_MAGIC:
             raise DataError(f"not an LMDB 0.9 file: file={file} meta page={page // PAGE}", "restore it from a backup")
-        check_format("the database file (LMDB)", f"file={file}", version, _LMDB_FORMAT)
+        check_format("the database file (LMDB)", f"file={file}", version, LMDB_FORMAT)
         last_page, transaction = struct.unpack_from("<QQ", head, page + 136)
         found.append(Meta(last_page=last_page, transaction=transaction))
     return max(found, key=lambda meta: meta.transaction)

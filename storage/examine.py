@@ -45,7 +45,7 @@ def examine_database(home: Path, worker: int, remedy: str = REMEDY) -> Examined:
     """
     file = durable_file(home)
     seen = Examined(file=file, remedy=remedy, worker=worker)
-    with seen.guarded(also=ENGINE), _reading(file.parent) as txn:
+    with seen.guarded(also=ENGINE), reading(file.parent) as txn:
         if txn.get("meta", b"epoch") is None:
             seen.found("the database has no epoch")
         found = _versions(txn, seen)
@@ -59,7 +59,7 @@ def versions_in(home: Path) -> tuple[VersionInfo, ...]:
     """The versions a worker holds, without opening its database for writing; `DataError` if it cannot be read."""
     file = durable_file(home)
     try:
-        with _reading(file.parent) as txn:
+        with reading(file.parent) as txn:
             return tuple(
                 VersionInfo(version=number_of(key), checkpoint=_record(file, key, value).checkpoint)
                 for key, value in txn.items("versions")
@@ -69,7 +69,7 @@ def versions_in(home: Path) -> tuple[VersionInfo, ...]:
 
 
 @contextmanager
-def _reading(folder: Path) -> Iterator[Txn]:
+def reading(folder: Path) -> Iterator[Txn]:
     """A read transaction on an environment that is opened for reading alone."""
     check_file(folder)
     size = data_file(folder).stat().st_size

@@ -36,6 +36,12 @@ def acquire(folder: Path, make: Callable[[], Environment]) -> Environment:
         return found
 
 
+def is_open(folder: Path) -> bool:
+    """Whether this process has the environment of this folder open; LMDB would not open it a second time."""
+    with _guard:
+        return (os.getpid(), str(folder.resolve())) in _open_environments
+
+
 def is_current(environment: Environment, folder: Path) -> bool:
     """Whether the folder still holds the file that was opened."""
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,13 @@ class Txn:
                     return
                 yield key[1:], cursor.value()
                 there = cursor.next()
+
+    def ends(self, table: str) -> Iterator[tuple[bytes, memoryview]]:
+        """The first and the last key of a table whose keys are numbers, with their values."""
+        yield from islice(self.items(table), 1)
+        last = self.last_before(table, b"", b"\xff" * _NUMBER.size)
+        if last is not None and (value := self.get(table, last)) is not None:
+            yield last, value
 
     def keys(self, table: str, prefix: bytes = b"") -> list[bytes]:
         """Those keys alone; values are not touched."""

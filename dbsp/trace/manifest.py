@@ -183,7 +183,7 @@ def state_bytes(state: SpineState) -> int:
 
 _HEAD = struct.Struct("<4sHHI")
 _MAGIC = b"DSPN"
-_FORMAT = 3
+FORMAT = 3
 _RUN = struct.Struct("<BQ")
 _PENDING = struct.Struct("<BQq")
 _PLACED = struct.Struct("<QQ")
@@ -192,7 +192,7 @@ _COUNT = struct.Struct("<Q")
 
 def encode_state(state: SpineState) -> bytes:
     """A state as bytes: little-endian, 64 bytes per chunk."""
-    parts = [_HEAD.pack(_MAGIC, _FORMAT, 0, len(state.entries))]
+    parts = [_HEAD.pack(_MAGIC, FORMAT, 0, len(state.entries))]
     for entry in state.entries:
         if isinstance(entry, StoredBatch):
             parts += [_RUN.pack(0, len(entry)), entry.refs.tobytes()]
@@ -217,7 +217,7 @@ def _decode(data: bytes, where: str) -> SpineState:
     magic, version, _, count = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise DataError(f"not a trace manifest: {where} magic={magic!r}")
-    check_format("a trace manifest", where, version, _FORMAT)
+    check_format("a trace manifest", where, version, FORMAT)
     place = _HEAD.size
     entries: list[Entry] = []
 

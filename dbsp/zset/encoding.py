@@ -286,6 +286,13 @@ def outline(buffer: Bytes) -> Outline:
     return Outline(rows=rows, first=first, last=last)
 
 
+def check_encoding(buffer: Bytes, where: str) -> None:
+    """Refuse an encoded batch of another format; one that is none at all is found broken when it is decoded."""
+    view = memoryview(buffer)
+    if len(view) >= _HEADER.size and bytes(view[:8]) == MAGIC:
+        check_format("a batch", where, _HEADER.unpack_from(view)[1], FORMAT)
+
+
 def buffer_table(buffer: Bytes) -> list[tuple[int, int]]:
     """Where the buffers of an encoded batch lie: (offset, bytes) of each, by the header; nothing is checked.
 

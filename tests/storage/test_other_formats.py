@@ -171,13 +171,13 @@ KINDS = {
         known=2,
     ),
     "chunk": Kind(
-        write=written_with(chunkfile, "_FORMAT"),
+        write=written_with(chunkfile, "FORMAT"),
         read=read_database,
         names="a chunk has another format: file={}/w/durable",
         known=2,
     ),
     "trace manifest": Kind(
-        write=written_with(manifest, "_FORMAT"),
+        write=written_with(manifest, "FORMAT"),
         read=read_database,
         names="a trace manifest has another format: file={}/w/durable",
         known=3,

@@ -1,0 +1,90 @@
+"""What is looked at before a start touches anything: whether this version of dbsp can go on from what is stored.
+
+Formats: every file that the pipeline keeps on this host, read only; one that a newer or older version wrote in a way that this one
+does not read is named, and nothing was written. Engines: whose steps a start would run again (`engines`). The machine judges
+that once more when it has opened a version, of which there may be a newer one by then, or on another host.
+
+Left out: what lies on other hosts, and topics; they are refused when they are opened. Source: design section 9, fault matrix
+row 22, docs/design/0022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.control import FORM, Control, Ledger
+from dbsp.coordinator.engines import accepted_anew
+from dbsp.coordinator.recovery import choose
+from dbsp.coordinator.site import database_home
+from dbsp.errors import DataError, EngineError
+from dbsp.io import peek as logs
+from dbsp.logs import StepLog, StepRecord
+from dbsp.storage import peek as storage
+from dbsp.storage.examine import versions_in
+from dbsp.store import VersionInfo
+
+TRIES = 5
+
+
+def formats() -> dict[str, int]:
+    """Every kind of bytes that this version stores, and the one number of its format that it reads and writes."""
+    return {"ledger": int(FORM.rpartition(" ")[2]), **logs.formats(), **storage.formats()}
+
+
+def check_stored(config: Config) -> None:
+    """Refuse files of formats that this version does not read; writes nothing, and needs no pipeline to be there.
+
+    **Errors** `DataError` names the file, the number found and the one known.
+    """
+    data_dir = config.data_dir
+    if not data_dir.is_dir():
+        return
+    logs.check_ledger(data_dir / "control", FORM)
+    logs.check_logs(data_dir)
+    folder = config.output.directory
+    logs.check_outputs(data_dir, config.folder / folder if folder else data_dir / "files")
+    for parent in (data_dir / "workers", *config.standbys):
+        for home in sorted(parent.glob("*")) if parent.is_dir() else ():
+            if not home.name.startswith("."):
+                storage.check_database(home)
+
+
+def check_engines(config: Config, control: Control, steps: StepLog, engine: str, accepting: Iterable[str]) -> None:
+    """Refuse to run steps again that another version of the engine has logged; writes nothing.
+
+    **Errors** `EngineError` names the steps, the version that logged them, and what to do.
+    """
+    for left in reversed(range(TRIES)):
+        ledger = control.load()
+        if ledger is None or not ledger.epoch:
+            return
+        try:
+            _judge(config, ledger, steps, engine, frozenset(accepting))
+            return
+        except DataError:  # records that a coordinator which is still at work has trimmed; else recovery tells of it
+            if not left or control.load() == ledger:
+                return
+
+
+def _judge(config: Config, ledger: Ledger, steps: StepLog, engine: str, accepting: frozenset[str]) -> None:
+    records = steps.read(_published_step(ledger))
+    try:
+        accepted_anew(records, engine, ledger.accepted, accepting)
+    except EngineError:
+        accepted_anew(_replayed(config, ledger, records), engine, ledger.accepted, accepting)
+
+
+def _published_step(ledger: Ledger) -> int:
+    saved = ledger.saved.get(ledger.published)
+    return 0 if saved is None else saved.checkpoint.step
+
+
+def _replayed(config: Config, ledger: Ledger, records: Sequence[StepRecord]) -> Sequence[StepRecord]:
+    """Those that a start would run again: a version may be complete and not published yet. Elsewhere it is not known."""
+    homes = {worker: database_home(config.data_dir, worker) for worker in ledger.members}
+    held: dict[int, tuple[VersionInfo, ...]] = {
+        worker: versions_in(home) for worker, home in homes.items() if home.exists()
+    }
+    choice = choose(held, ledger.layouts, run=ledger.run, fingerprint=ledger.fingerprint)
+    return () if choice is None else [record for record in records if record.step >= choice.checkpoint.step]

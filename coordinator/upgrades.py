@@ -1,0 +1,256 @@
+"""An upgrade of dbsp under a running pipeline, as the service sees it: the version that leaves, and the one that arrives.
+
+The version that leaves asks the installed one, in processes of its own, whether it can start here: which formats it reads,
+whether it reads these settings, this circuit and these files. Then it stops at a checkpoint with no later logged step, leaves
+a note (`upgrade.json` in the data folder) and becomes the other one: `exec` of the same command line, so a supervisor sees
+no end. The one that arrives reads the note, tells for how long no step could run, and deletes it.
+
+Nothing depends on the note but what is told: killed at any moment, either version goes on from the checkpoint when it is started,
+as long as the other one has logged no step above it. Times are of the wall clock, which both processes share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dbsp.coordinator import protocol as p
+from dbsp.coordinator.address import NOTE_FILE
+from dbsp.coordinator.clock import Clock
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.preflight import formats
+from dbsp.coordinator.status import Snapshot
+from dbsp.errors import ConfigError, EngineError, UnavailableError
+from dbsp.logs import StepRecord
+from dbsp.runtime.runtime import StepReport
+from dbsp.version import VERSION
+
+CHECK_TIMEOUT_S = 300.0
+WORDS_MAX = 2000
+UNHARMED = "mend what is installed, or install another version; the pipeline was not touched and goes on"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """How the service was started, without what counts for one start only (`--rescale`, `--accept-engine`)."""
+
+    interpreter: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+    def other(self, *more: str, arguments: bool = True) -> tuple[str, ...]:
+        """The command line of the installed version."""
+        return (*self.interpreter, *(self.arguments if arguments else ()), *more)
+
+    def become(self) -> NoReturn:
+        """Replace this process by the installed version; open files are closed by the system, the number stays."""
+        command = self.other()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(command[0], command)  # noqa: S606 - our own command line
+
+
+def own_interpreter() -> tuple[str, ...]:
+    """What stands before the arguments of our own command line: the interpreter, its options, the script or module."""
+    return (sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """What whoever asked for an upgrade is told before it: between which versions, at which step and epoch, in which process."""
+
+    before: str
+    to: str
+    step: int
+    epoch: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """An upgrade that is done."""
+
+    before: str
+    to: str
+    step: int
+    pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leaving:
+    """The version that is to arrive; since when; whether no step was taken anyway."""
+
+    target: str
+    at_us: int
+    paused: bool
+
+
+class Upgrades:
+    """The note, and who writes and reads it; an observer of the service, told on the shell's thread."""
+
+    def __init__(self, config: Config, clock: Clock, tell: Callable[[str, dict[str, Any]], None]) -> None:
+        """Read what the version before has left; `tell` hears of an arrival."""
+        self.restart: Restart | None = None
+        self._config, self._clock, self._tell = config, clock, tell
+        self._last_step_us = 0
+        self._leaving: _Leaving | None = None
+        self._found = read_note(config.data_dir)
+        self._arrival: Arrival | None = None
+
+    # --- the version that leaves --------------------------------------------------------------------------------
+
+    def examine(self, now: Snapshot) -> str:
+        """The installed version, which can start here; `EngineError` with its words if it cannot, or is the one that runs."""
+        if self.restart is None:
+            raise ConfigError(
+                "a service inside another program cannot start anew by itself",
+                "start it with `dbsp-coordinator`, or stop it and start it as the other version",
+            )
+        if now.state not in ("Running", "Paused", "Checkpointing") or now.rescale is not None:
+            story = "a rescale is under way" if now.rescale is not None else f"state={now.state}"
+            raise UnavailableError(f"an upgrade begins between two steps: {story}", "ask again when it is over")
+        return examine(self.restart, self._config)
+
+    def leave(self, target: str, now: Snapshot) -> None:
+        """An upgrade begins now; `target` is the version that is to arrive."""
+        self._leaving = _Leaving(target=target, at_us=self._clock.wall_us(), paused=now.state == "Paused")
+
+    def departure(self, now: Snapshot) -> Departure:
+        """What is told of it when all is stopped, or when there is nothing to do."""
+        target = VERSION if self._leaving is None else self._leaving.target
+        return Departure(before=VERSION, to=target, step=now.step, epoch=now.epoch, pid=os.getpid())
+
+    def become(self, now: Snapshot) -> None:
+        """Leave the note and replace this process, if it ended for that: all else of the service is closed.
+
+        The note is for the version that arrives; it is written whole or not at all.
+        """
+        if self.restart is None or self._leaving is None:
+            return
+        since = max(self._last_step_us, self._leaving.at_us)
+        note = {**asdict(self.departure(now)), "since_us": since, "paused": self._leaving.paused}
+        file = self._config.data_dir / NOTE_FILE
+        temporary = file.with_suffix(f".{os.getpid()}.new")
+        temporary.write_text(json.dumps(note) + "\n")
+        temporary.rename(file)
+        self.restart.become()
+
+    # --- the version that arrives -------------------------------------------------------------------------------
+
+    def arriving(self, facts: p.Facts) -> p.Facts:
+        """Who was paused stays so: a pause is kept nowhere else."""
+        if not self._found.get("paused"):
+            return facts
+        return replace(facts, wants=replace(facts.wants, pause=True))
+
+    def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:  # noqa: ARG002
+        """A step has ended: a pause would begin here."""
+        self._last_step_us = self._clock.wall_us()
+
+    def noted(self, kind: str, fields: dict[str, Any]) -> None:
+        """The first time that a step could be taken."""
+        if kind == "state" and fields["state"] in ("Running", "Paused") and self._found:
+            self._arrive(int(fields["step"]))
+
+    def _arrive(self, step: int) -> None:
+        found, self._found = self._found, {}
+        with suppress(OSError):
+            (self._config.data_dir / NOTE_FILE).unlink(missing_ok=True)
+        if found["before"] == VERSION:  # it came back: nothing was upgraded
+            return
+        pause = max(0.0, (self._clock.wall_us() - found["since_us"]) / 1e6)
+        self._arrival = Arrival(before=found["before"], to=VERSION, step=step, pause_seconds=round(pause, 6))
+        self._tell("upgraded", asdict(self._arrival))
+
+    def shown(self) -> dict[str, Any] | None:
+        """The upgrade that started this process, as JSON values."""
+        return None if self._arrival is None else asdict(self._arrival)
+
+
+def read_note(data_dir: Path) -> dict[str, Any]:
+    """The note of an upgrade under way; empty if there is none, or none that can be read."""
+    try:
+        found = json.loads((data_dir / NOTE_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and {"before", "since_us"} <= set(found) else {}
+
+
+def note_failure(data_dir: Path, words: str) -> None:
+    """Add to the note why the version that was to arrive did not start: whoever asked for the upgrade reads it there."""
+    found = read_note(data_dir)
+    if found:
+        with suppress(OSError):
+            (data_dir / NOTE_FILE).write_text(json.dumps({**found, "failed": words}) + "\n")
+
+
+# --- asking the installed version -----------------------------------------------------------------------------------
+
+
+def examine(restart: Restart, config: Config) -> str:
+    """The version that is installed, if it can take this pipeline over; it compiles its kernels, so that steps need not wait."""
+    told = _told(_asked(restart.other("--formats", arguments=False), config))
+    version = str(told["engine"])
+    if version == VERSION:
+        return version
+    wrong = unread(used(config), told["formats"])
+    if wrong:
+        raise EngineError(
+            f"the installed version does not read what this one writes: version={version} {wrong}", UNHARMED
+        )
+    _asked(restart.other("--check"), config)
+    _asked((*restart.interpreter[:1], "-m", "dbsp.zset.kernels.compile"), config)
+    return version
+
+
+def used(config: Config) -> dict[str, int]:
+    """The formats that this version writes with these settings."""
+    pushed, files = config.input.kind == "embedded", config.input.kind == "files"
+    needed = {
+        "step log": pushed or files, "input log": pushed, "input record": pushed, "input of files": files,
+        "output log": config.output.kind == "embedded", "progress of file outputs": config.output.kind == "files",
+    }  # fmt: skip
+    return {kind: number for kind, number in formats().items() if needed.get(kind, True)}
+
+
+def unread(written: dict[str, int], read: dict[str, list[int]]) -> str:
+    """Which formats one version writes that another does not read; empty if there are none.
+
+    >>> unread({"chunk": 2, "ledger": 2}, {"chunk": [1, 2], "ledger": [3]})
+    'ledger: written=2 read=[3]'
+    """
+    return "; ".join(
+        f"{kind}: written={number} read={read.get(kind, [])}"
+        for kind, number in sorted(written.items())
+        if number not in read.get(kind, [])
+    )
+
+
+def _asked(command: Sequence[str], config: Config) -> str:
+    """What a process of the installed version says; `EngineError` with its words if it fails."""
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command line
+            command, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EngineError(f"the installed version does not start: {error}", UNHARMED) from error
+    if done.returncode:
+        words = (done.stderr.strip() or done.stdout.strip())[-WORDS_MAX:]
+        story = f"pipeline={config.pipeline.name} exit_code={done.returncode}"
+        raise EngineError(f"the installed version cannot start: {story}\n{words}", UNHARMED)
+    return done.stdout
+
+
+def _told(text: str) -> dict[str, Any]:
+    """What `--formats` prints."""
+    try:
+        found = json.loads(text)
+        return {"engine": found["engine"], "formats": dict(found["formats"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise EngineError(f"the installed version does not tell its formats: said={text[:200]!r}", UNHARMED) from error

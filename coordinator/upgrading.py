@@ -1,0 +1,73 @@
+"""`coordinator upgrade`, the side of the client: asks for it, then waits until the other version takes steps, or says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dbsp.coordinator.address import NOTE_FILE
+from dbsp.errors import DbspError, EngineError, UnavailableError
+
+POLL_S = 0.1
+SETTLED = ("Running", "Paused", "Halted")
+Ask = Callable[..., Any]
+
+
+def upgraded(ask: Ask, data_dir: Path | None, timeout_s: float) -> dict[str, Any]:
+    """What the upgrade has done: `before`, `to`, `step`, `pause_seconds`.
+
+    `data_dir` is known where the service is of this host; a process that has ended is told from one that is still starting there.
+    **Errors** those of the service; `EngineError` if the other version did not start; `UnavailableError` if it takes too long.
+    """
+    left = ask("POST", "/v1/upgrade")
+    if left["before"] == left["to"]:
+        return {**left, "pause_seconds": 0.0}
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        found = _arrived(ask, left)
+        if found is not None:
+            return found
+        if data_dir is not None:
+            _refuse_ended(data_dir, left)
+        time.sleep(POLL_S)
+    raise UnavailableError(
+        f"the other version takes no steps yet: version={left['to']} timeout_s={timeout_s}",
+        "look at `coordinator status`",
+    )
+
+
+def _arrived(ask: Ask, left: dict[str, Any]) -> dict[str, Any] | None:
+    """The upgrade as the version that arrived tells it; None while nobody answers, or not yet as that one."""
+    try:
+        status = ask("GET", "/v1/status")
+    except DbspError:
+        return None
+    if status["epoch"] <= left["epoch"] or status["state"] not in SETTLED or status["upgrade"] is None:
+        return None
+    return dict(status["upgrade"])
+
+
+def _refuse_ended(data_dir: Path, left: dict[str, Any]) -> None:
+    """`EngineError` with the words of the other version, if its process has ended."""
+    with suppress(OSError, ValueError):
+        words = json.loads((data_dir / NOTE_FILE).read_text()).get("failed")
+        if words is not None:
+            raise _failed(left, str(words))
+    try:
+        os.kill(left["pid"], 0)
+    except ProcessLookupError:
+        raise _failed(left, "its process has ended; it has told why where the service writes its errors") from None
+    except PermissionError:  # somebody else's, so there
+        pass
+
+
+def _failed(left: dict[str, Any], words: str) -> EngineError:
+    return EngineError(
+        f"the other version did not start: version={left['to']}\n{words}",
+        f"mend it and start the service, or install {left['before']} again: no step was logged since the checkpoint",
+    )
