@@ -1,6 +1,6 @@
 """What is looked at before a start touches anything: whether this version of dbsp can go on from what is stored.
 
-Formats: every file that the pipeline keeps on this host, read only; one that a newer or older version wrote in a way that this one
+Formats: every file that the pipeline keeps on this host, read only; one that another version wrote in a way that this one
 does not read is named, and nothing was written. Engines: whose steps a start would run again (`engines`). The machine judges
 that once more when it has opened a version, of which there may be a newer one by then, or on another host.
 

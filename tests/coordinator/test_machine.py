@@ -418,6 +418,7 @@ def every_state() -> list[p.State]:
         p.Starting(facts=base),
         *(p.Recovering(facts=base, awaits=a) for a in ("forgotten", "backoff", "claimed", "created", "fenced", "held")),
         *(p.Recovering(facts=base, awaits=a) for a in ("opened", "discarded", "steps")),
+        p.Recovering(facts=base, awaits="accepted", records=(record(5),)),
         p.Replaying(facts=base, records=(record(5),)),
         *(
             p.Running(facts=base, record=r, awaits=a)
@@ -454,6 +455,7 @@ def every_event() -> list[p.Event]:
         p.Failed(code="rows", message="m", halt=halted()[1]), p.Woken(), p.Failed(code="data", message="m"),
         p.Failed(code="fenced", message="m"), p.CheckpointAsked(), p.PauseAsked(), p.ResumeAsked(),
         p.RescaleAsked(workers=3), p.RescaleAsked(workers=9999), p.StopAsked(), p.StopAsked(now=True),
+        p.UpgradeAsked(), p.EnginesAccepted(accepted=()),
     ]  # fmt: skip
 
 

@@ -73,6 +73,26 @@ class Plant:
         return sorted(range(self.seeds), key=lambda seed: seed != self.first)
 
 
+def any_engine(patch: Patch) -> None:
+    """Every version runs every step again."""
+    patch.setattr(machine, "accepted_anew", lambda *_: ())
+
+
+def accept_in_memory(patch: Patch) -> None:
+    """An acceptance is kept nowhere."""
+    patch.setattr(control, "accept_engines", lambda ledger, _: ledger)
+
+
+def leave_a_step(patch: Patch) -> None:
+    """A step that was logged ahead is left for the next start."""
+    found = machine._run_ahead
+
+    def run(facts: p.Facts, ahead: StepRecord) -> machine.Answer:
+        return machine._at_rest(facts, ahead) if facts.wants.end else found(facts, ahead)
+
+    patch.setattr(machine, "_run_ahead", run)
+
+
 def no_fence(patch: Patch) -> None:
     def changed(ledger: Ledger, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
         return action(ledger)
@@ -421,6 +441,9 @@ BEHIND = Plant(
 
 PLANTS = (
     BEHIND,
+    Plant(rule="steps of another engine are run again when accepted", breaks=any_engine, design="9", seeds=20),
+    Plant(rule="an acceptance is durable before the replay", breaks=accept_in_memory, design="9", seeds=60),
+    Plant(rule="an upgrade leaves no step above its checkpoint", breaks=leave_a_step, design="9", seeds=60),
     Plant(rule="an older epoch is refused", breaks=no_fence, design="6", seeds=60, faults=PAUSES),
     Plant(rule="a new epoch at each rollback", breaks=same_epoch, design="8", seeds=60, first=44, faults=ERRORS),
     Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=20, faults=PAUSES),

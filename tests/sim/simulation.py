@@ -25,6 +25,7 @@ from dbsp.coordinator.machine import step
 from dbsp.coordinator.migrating import is_open
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import CapacityError, DbspError, FencedError, UnavailableError
+from dbsp.logs import StepRecord
 from dbsp.skips import skipped_nodes
 from tests.coordinator import fake_runtime, fakes
 from tests.sim.coverage import Coverage
@@ -34,8 +35,13 @@ LIMITS = StepLimits(max_rows_per_step=12, max_step_delay_ms=5)
 RECOVERY_COMMANDS_USUAL = 12
 """Commands other than replayed steps from a claim to the next new step, with a rescale and a copy on the way."""
 LIVENESS = 10
-ENDS = (None, "unavailable", "fenced", "capacity")
-"""Why an incarnation may end while faults go on: asked to, too many failures in a row, another owner, a full disk."""
+ENDS = (None, "unavailable", "fenced", "capacity", "engine")
+"""Why an incarnation may end while faults go on: asked to, too many failures in a row, another owner, a full disk, steps of
+another version of the engine.
+"""
+ENGINES = ("1.0", "2.0")
+UPGRADES, UPGRADES_RARE = 0.03, 0.3
+"""How often an upgrade is asked for, as parts of how often another version is installed; in seldom states more often."""
 PAUSED_TURNS_MAX = 60
 CRASHES_AT_RECOVERY_MAX = 6
 CANCELS = 0.2
@@ -90,6 +96,8 @@ class Simulation:
     had_zombies: bool = False
     points: int = 0
     turns: int = 0
+    engine: str = ENGINES[0]
+    accepting: tuple[str, ...] = ()
     _depth: int = 0
     _full_until: int = -1
     _crashes_in_recovery: int = 0
@@ -99,6 +107,7 @@ class Simulation:
         self.random = random.Random(self.seed)
         self.faults = drawn(self.random) if self.faults is None else self.faults
         self.rates = self.faults
+        self.engines = random.Random(f"engines of {self.seed}")  # apart, so that nothing else of a seed hangs on it
         self.world.point = self._point
         self.world.bad = self._is_bad
         self.world.straggle = self._straggles
@@ -179,14 +188,40 @@ class Simulation:
         return replace(fakes.facts(self.world), acceptable_recovery_lag=lag, keys_per_step=keys)
 
     def start(self) -> Coordinator:
-        """A new incarnation."""
-        made = Coordinator(hands=self.make_hands(), state=p.Starting(facts=self.facts()), coverage=self.coverage)
+        """A new incarnation, maybe of another version of the engine."""
+        self._install()
+        hands = self.make_hands()
+        hands._parts = replace(hands._parts, engine=self.engine)
+        facts = replace(self.facts(), engine=self.engine, accepting=frozenset(self.accepting))
+        made = Coordinator(hands=hands, state=p.Starting(facts=facts), coverage=self.coverage)
         self.main = made
         made.decide(p.Begin())
         return made
 
+    def _install(self) -> None:
+        """What is installed when somebody starts; at the end all is accepted."""
+        if self.quiet:
+            self.accepting = ENGINES
+        elif self.engines.random() < self.rates.engine:
+            self.fired.note("engine")
+            self.engine = ENGINES[1 - ENGINES.index(self.engine)]
+
+    def _refused(self) -> None:
+        """Steps of another version: a user accepts them, or puts that version back."""
+        self.fired.note("refused")
+        if self.engines.random() < 0.5:
+            self.accepting = ENGINES
+        elif self.world.steps:
+            self.engine = self.world.steps[-1].engine
+
+    def _wants_upgrade(self) -> bool:
+        share = UPGRADES_RARE if self._is_rare() else UPGRADES
+        return self.engines.random() < self.rates.engine * share
+
     def request(self, epoch: int) -> p.Request | None:
         """What a user may ask at this moment."""
+        if self._wants_upgrade():
+            return p.UpgradeAsked()
         draw = self.random.random()
         if draw < self.rates.rescale * CANCELS:
             return p.CancelAsked()
@@ -293,6 +328,8 @@ class Simulation:
             coordinator.decide(asked or p.Woken())
 
     def _perform(self, coordinator: Coordinator, command: do.Command) -> None:
+        if isinstance(command, do.RunStep) and command.replay:
+            self._engine_may(command.record, coordinator.state.facts.engine)
         event = coordinator.hands.perform(command)
         news = self.news(coordinator)
         if news is not None:
@@ -302,6 +339,16 @@ class Simulation:
             coordinator.decide(asked)
         if coordinator.finished is None:
             coordinator.decide(event)
+
+    def _engine_may(self, record: StepRecord, engine: str) -> None:
+        """A replay is by the version that logged the step, or by one that was accepted for it, durably."""
+        ledger = self.world.control.load()
+        assert ledger is not None
+        may = record.engine == engine or any(
+            (known.engine, known.by) == (record.engine, engine) and record.step <= known.last
+            for known in ledger.accepted
+        )
+        fakes.must(may, f"9: step {record.step} of engine {record.engine} is run again by {engine}")
 
     def live(self, turns: int) -> None:
         """One incarnation after the other, with faults; then none, and the judgement."""
@@ -337,10 +384,18 @@ class Simulation:
         self.zombie = None if self._depth == 0 else self.zombie
         return self.start()
 
-    @staticmethod
-    def _ended(coordinator: Coordinator) -> None:
-        assert coordinator.finished is not None
-        fakes.must(coordinator.finished.code in ENDS, f"{coordinator.finished.code}: {coordinator.finished.message}")
+    def _ended(self, coordinator: Coordinator) -> None:
+        finished, facts = coordinator.finished, coordinator.state.facts
+        assert finished is not None
+        fakes.must(finished.code in ENDS, f"{finished.code}: {finished.message}")
+        if finished.code == "engine":
+            self._refused()
+        else:
+            self.accepting = ()
+        if finished.again and facts.epoch == self.world.epoch:
+            above = [record.step for record in self.world.steps if record.step >= facts.checkpoint_step]
+            fakes.must(not above, f"9: an upgrade leaves steps above its checkpoint: {above}")
+            self.engine = ENGINES[1 - ENGINES.index(self.engine)]
 
     def wake_zombie(self) -> None:
         """An older incarnation goes on for a moment."""

@@ -1,0 +1,272 @@
+"""Another version of dbsp under a pipeline: by an upgrade, and by a start over what a killed one has left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dbsp.coordinator import upgrades
+from dbsp.coordinator.address import NOTE_FILE, read_address
+from dbsp.coordinator.preflight import formats
+from dbsp.coordinator.service import Service
+from dbsp.coordinator.upgrades import own_interpreter, unread, used
+from dbsp.errors import ConfigError
+from tests.coordinator.shop import ORDERS, settings, settings_text
+from tests.coordinator.versions import Installations
+
+pytestmark = pytest.mark.timeout(300)
+NO_CHECKPOINTS = "[checkpoint]\ninterval_s = 3600"
+QUERY = "SELECT customer, orders, amount FROM per_customer ORDER BY customer"
+
+
+@pytest.fixture
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installations:
+    made = Installations(tmp_path_factory.mktemp("installations"))
+    made.install("0.9.1")
+    return made
+
+
+@pytest.fixture
+def shop(folder: Path) -> Path:
+    """A pipeline that takes no checkpoint of its own accord."""
+    (folder / "pipeline.toml").write_text(settings_text(NO_CHECKPOINTS))
+    return folder
+
+
+def ask(folder: Path, method: str, path: str, **options: Any) -> Any:
+    url = read_address(folder / "data")["url"]
+    answer = httpx.request(method, url + path, timeout=120, trust_env=False, **options)
+    return answer.raise_for_status().json()
+
+
+def push(folder: Path, *rows: dict[str, Any]) -> None:
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    ask(folder, "POST", "/v1/tables/orders/rows", params={"wait": "true"}, content=lines)
+
+
+def per_customer(folder: Path) -> list[list[Any]]:
+    return list(ask(folder, "POST", "/v1/query", json={"sql": QUERY})["rows"])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All that is stored: not locks, nor who holds one."""
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("data.mdb"))}
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (folder / "data" / "coordinator.log").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def killed_with_steps(shop: Path, installed: Installations) -> None:
+    """A service of what is installed that ends by kill -9, two steps above its checkpoint."""
+    with installed.serving(shop) as process:
+        push(shop, *ORDERS.to_pylist())
+        push(shop, {"id": 4, "customer": "a", "amount": 5})
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    (shop / "data" / "coordinator.json").unlink()
+
+
+# --- a start over steps of another version --------------------------------------------------------------------------
+
+
+def test_steps_of_another_version_are_refused_and_nothing_is_changed(shop: Path, installed: Installations) -> None:
+    killed_with_steps(shop, installed)
+    before = contents(shop / "data")
+    installed.install("0.9.2")
+    done = installed.run("serve", "pipeline.toml", "--no-progress", folder=shop)
+    assert done.returncode == 7, done.stderr
+    assert "steps 0 to 1 by 0.9.1; this is 0.9.2" in done.stderr
+    assert "--accept-engine 0.9.1" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert contents(shop / "data") == before
+    assert installed.run("serve", "pipeline.toml", "--no-progress", "--accept-engine=0.9", folder=shop).returncode == 7
+    assert contents(shop / "data") == before, "another one was accepted"
+
+
+def test_the_old_version_stops_and_the_new_one_goes_on(shop: Path, installed: Installations) -> None:
+    """What the refusal tells a user to do."""
+    killed_with_steps(shop, installed)
+    with installed.serving(shop) as process:
+        assert installed.run("cli", "stop", folder=shop).returncode == 0
+        assert process.wait(60) == 0
+    installed.install("0.9.2")
+    with installed.serving(shop):
+        push(shop, {"id": 9, "customer": "c", "amount": 1})
+        assert per_customer(shop) == [["a", 2, 15], ["b", 2, 601], ["c", 1, 1]]
+
+
+def test_an_acceptance_outlives_a_crash_amid_the_replay(shop: Path, installed: Installations) -> None:
+    killed_with_steps(shop, installed)
+    installed.install("0.9.2")
+    with installed.serving(shop, "--accept-engine", "0.9.1") as process:
+        push(shop, {"id": 9, "customer": "c", "amount": 1})  # it has replayed
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert [event["last"] for event in events(shop, "engine-accepted")] == [1]
+    with installed.serving(shop):
+        assert per_customer(shop) == [["a", 2, 15], ["b", 2, 601], ["c", 1, 1]]
+    assert len(events(shop, "engine-accepted")) == 1, "it was noted before"
+
+
+def test_another_result_of_an_accepted_step_is_fatal(shop: Path, installed: Installations) -> None:
+    killed_with_steps(shop, installed)
+    other = """
+import dbsp.io.embedded_input as log
+decode = log.EmbeddedInputLog.read
+log.EmbeddedInputLog.read = lambda self, range_, step, *more: [] if step == 1 else decode(self, range_, step, *more)
+"""
+    installed.install(
+        "0.9.2", f"import sys\nif 'dbsp.coordinator.serve' in ' '.join(sys.orig_argv):\n{indented(other)}"
+    )
+    done = installed.run("serve", "pipeline.toml", "--no-progress", "--accept-engine=0.9.1", folder=shop)
+    assert done.returncode == 3, done.stderr
+    assert "step=1" in done.stderr
+    assert "differ" in done.stderr or "another" in done.stderr, done.stderr
+
+
+def indented(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.strip().splitlines())
+
+
+# --- coordinator upgrade --------------------------------------------------------------------------------------------
+
+
+def test_a_running_service_goes_on_as_the_version_that_is_installed(shop: Path, installed: Installations) -> None:
+    with installed.serving(shop, "--set", "checkpoint.interval_s=1800") as process:
+        push(shop, *ORDERS.to_pylist())
+        assert ask(shop, "GET", "/v1/status")["engine"] == "0.9.1"
+        same = installed.run("cli", "upgrade", folder=shop)
+        assert (same.returncode, "nothing to upgrade" in same.stdout) == (0, True), same.stderr
+        installed.install("0.9.2")
+        begun = time.time()
+        done = installed.run("cli", "upgrade", folder=shop)
+        took = time.time() - begun
+        assert done.returncode == 0, done.stderr
+        assert "upgraded from dbsp 0.9.1 to 0.9.2 before step 1" in done.stdout
+        found = ask(shop, "GET", "/v1/status")
+        assert (found["engine"], found["epoch"], found["step"], found["checkpoint_step"]) == ("0.9.2", 2, 1, 1)
+        assert 0 < found["upgrade"]["pause_seconds"] < took
+        assert process.poll() is None, "a supervisor has seen no end"
+        assert read_address(shop / "data")["pid"] == process.pid
+        push(shop, {"id": 9, "customer": "c", "amount": 1})
+        assert per_customer(shop) == [["a", 1, 10], ["b", 2, 601], ["c", 1, 1]]
+        url = read_address(shop / "data")["url"]
+        metrics = httpx.get(f"{url}/metrics", trust_env=False).text
+        assert f"dbsp_upgrade_pause_seconds {found['upgrade']['pause_seconds']}" in metrics
+        assert not (shop / "data" / NOTE_FILE).exists()
+    (told,) = events(shop, "upgraded")
+    assert (told["before"], told["to"], told["step"]) == ("0.9.1", "0.9.2", 1)
+
+
+def test_what_counts_for_one_start_is_not_done_again_and_who_was_paused_stays_so(
+    shop: Path, installed: Installations
+) -> None:
+    with installed.serving(shop, "--rescale", "3"):
+        push(shop, *ORDERS.to_pylist())
+        ask(shop, "POST", "/v1/rescale", json={"workers": 1})
+        ask(shop, "POST", "/v1/pause")
+        installed.install("0.9.2")
+        assert installed.run("cli", "upgrade", folder=shop).returncode == 0
+        found = ask(shop, "GET", "/v1/status")
+        assert (found["workers"], found["state"], found["engine"]) == (1, "Paused", "0.9.2")
+
+
+BROKEN = {
+    "does not import": ("raise ImportError('libmissing.so is not there')", "libmissing.so is not there"),
+    "other formats": (
+        "import dbsp.io.embedded_steps as log\nlog.FORM = 'dbsp step log 2'",
+        "step log: written=1 read=[2]",
+    ),
+    "other settings": (
+        "import dbsp.coordinator.config as c\nc.MARK = 1\n"
+        "def no(*_, **__):\n    from dbsp.errors import ConfigError\n    raise ConfigError('no such setting: step.old')\n"
+        "c.load_config = no",
+        "no such setting: step.old",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_version_that_cannot_start_is_refused_and_the_old_one_goes_on(
+    shop: Path, installed: Installations, kind: str
+) -> None:
+    more, words = BROKEN[kind]
+    with installed.serving(shop) as process:
+        push(shop, *ORDERS.to_pylist())
+        guard = "import sys\nif 'dbsp.coordinator.serve' in ' '.join(sys.orig_argv):\n"
+        installed.install("0.9.2", guard + indented(more))
+        done = installed.run("cli", "upgrade", folder=shop)
+        assert done.returncode == 7, done.stderr
+        assert words in done.stderr
+        assert "goes on" in done.stderr
+        push(shop, {"id": 9, "customer": "c", "amount": 1})
+        found = ask(shop, "GET", "/v1/status")
+        assert (found["engine"], found["epoch"], found["state"]) == ("0.9.1", 1, "Running")
+        assert process.poll() is None
+
+
+def test_a_version_that_fails_when_it_starts_is_told_with_its_words(shop: Path, installed: Installations) -> None:
+    """It passed all that can be asked before."""
+    late = """
+import sys
+if "dbsp.coordinator.serve" in " ".join(sys.orig_argv) and not {"--check", "--formats"} & set(sys.argv):
+    import dbsp.coordinator.build as build
+    from dbsp.errors import UnavailableError
+    def refuse(*_, **__):
+        raise UnavailableError("the disk is on strike")
+    build.make_plan = refuse
+"""
+    with installed.serving(shop) as process:
+        push(shop, *ORDERS.to_pylist())
+        installed.install("0.9.2", late)
+        done = installed.run("cli", "upgrade", folder=shop)
+        assert process.wait(60) == 4
+        assert (done.returncode, "the disk is on strike" in done.stderr) == (7, True), done.stderr
+    installed.install("0.9.1")
+    with installed.serving(shop):
+        assert per_customer(shop) == [["a", 1, 10], ["b", 2, 601]], "the old version goes on"
+    assert not events(shop, "upgraded")
+
+
+def test_a_service_inside_another_program_does_not_start_anew(service: Service) -> None:
+    with pytest.raises(ConfigError, match="inside another program"):
+        service.upgrade()
+
+
+# --- what is compared -----------------------------------------------------------------------------------------------
+
+
+def test_the_formats_are_told(shop: Path, installed: Installations) -> None:
+    done = installed.run("serve", "--formats", folder=shop)
+    told = json.loads(done.stdout)
+    assert told["engine"] == "0.9.1"
+    assert told["formats"] == {kind: [number] for kind, number in formats().items()}
+
+
+def test_only_formats_that_are_written_count(shop: Path) -> None:
+    written = used(settings(shop, "input.kind=kafka", "input.bootstrap=x", "output.kind=files"))
+    assert "step log" not in written
+    assert "output log" not in written
+    assert {"ledger", "chunk", "progress of file outputs"} <= set(written)
+    assert unread(written, {kind: [0, number] for kind, number in written.items()}) == ""
+    assert unread({"chunk": 2}, {}) == "chunk: written=2 read=[]"
+
+
+def test_the_own_command_line_is_told_apart_from_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upgrades.sys, "executable", "/venv/bin/python")
+    for given, expected in (
+        (["python", "-X", "dev", "/venv/bin/dbsp-coordinator"], ("-X", "dev", "/venv/bin/dbsp-coordinator")),
+        (["python", "-m", "dbsp.coordinator.serve"], ("-m", "dbsp.coordinator.serve")),
+    ):
+        monkeypatch.setattr(upgrades.sys, "orig_argv", [*given, "pipeline.toml", "--rescale", "2"])
+        monkeypatch.setattr(upgrades.sys, "argv", [given[-1], "pipeline.toml", "--rescale", "2"])
+        assert own_interpreter() == ("/venv/bin/python", *expected)
