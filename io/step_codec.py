@@ -17,7 +17,7 @@ from dbsp.formats import check_format
 from dbsp.logs import Range, StepRecord
 from dbsp.timing import Waterline
 
-FORMAT = 1
+FORMAT, UNNAMED = 1, 1
 """Records of format 1 do not name it; of every other they have a field `format`."""
 
 _CHECKSUM = struct.Struct("<I")
@@ -27,6 +27,8 @@ Positions = dict[tuple[str, int], int]
 
 def seal(value: Any) -> bytes:
     """A JSON value in its one canonical form, behind its checksum."""
+    if FORMAT != UNNAMED:
+        value = {**value, "format": FORMAT}
     data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
     return _CHECKSUM.pack(zlib.crc32(data)) + data
 
@@ -37,7 +39,7 @@ def unseal(data: bytes, where: str) -> Any:
     if len(data) <= _CHECKSUM.size or _CHECKSUM.unpack_from(data)[0] != zlib.crc32(body):
         raise DataError(f"a step log record is damaged: {where}")
     value = json.loads(body)
-    check_format("a log record", where, value.get("format", FORMAT), FORMAT)
+    check_format("a log record", where, value.get("format", UNNAMED), FORMAT)
     return value
 
 

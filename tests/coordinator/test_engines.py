@@ -1,4 +1,4 @@
-"""Steps of another version of the engine: refused, accepted, noted (`dbsp.coordinator.engines`), and what the machine makes of it."""
+"""Steps of other versions of the engine: refused, accepted, noted (`dbsp.coordinator.engines`), and what the machine does."""
 
 from __future__ import annotations
 
