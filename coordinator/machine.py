@@ -30,7 +30,7 @@ from dbsp.store import CheckpointId
 
 Answer = tuple[p.State, tuple[do.Command, ...]]
 
-FATAL = frozenset({"fenced", "config", "circuit"})
+FATAL = frozenset({"fenced", "config", "circuit", "engine"})
 
 
 def step(state: p.State, event: p.Event) -> Answer:

@@ -29,6 +29,7 @@ from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.hands import Observer
 from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale, refuse_apart
 from dbsp.coordinator.metrics import Metrics
+from dbsp.coordinator.observers import Observers
 from dbsp.coordinator.query import QueryLimits
 from dbsp.coordinator.query_process import Queries
 from dbsp.coordinator.rescaling import is_moving
@@ -41,8 +42,8 @@ from dbsp.coordinator.upgrades import Departure, Upgrades
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Incoming, Position, Producer, Push
 from dbsp.layout import Layout, rescaled
-from dbsp.logs import DELETE, INSERT, StepRecord
-from dbsp.runtime.runtime import MoveReport, StepReport
+from dbsp.logs import DELETE, INSERT
+from dbsp.runtime.runtime import MoveReport
 from dbsp.version import VERSION
 from dbsp.zset.batch import Batch
 
@@ -92,24 +93,6 @@ class Skipped:
     before: bool
 
 
-class _Observers:
-    """Tells metrics, the event log, who knows rates, and whoever else asked to be told."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._all = observers
-
-    def add(self, observer: Observer) -> None:
-        self._all = (*self._all, observer)
-
-    def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
-        for observer in self._all:
-            observer.stepped(record, report, replay=replay, lag_rows=lag_rows)
-
-    def noted(self, kind: str, fields: dict[str, Any]) -> None:
-        for observer in self._all:
-            observer.noted(kind, fields)
-
-
 class Service:
     """One running pipeline.
 
@@ -125,7 +108,7 @@ class Service:
         path = config.folder / config.log.path if config.log.path else config.data_dir / "coordinator.log"
         self._log = EventsLog(path, self.built.parts.clock)
         self._rates = Rates(self.built.parts.clock.monotonic_s)
-        self._observers = _Observers(self.metrics, self._log, self._rates)
+        self._observers = Observers(self.metrics, self._log, self._rates)
         self.upgrades = Upgrades(config, self.built.parts.clock, self._observers.noted)
         self._observers.add(self.upgrades)
         facts = self.upgrades.arriving(self.built.facts)
@@ -434,20 +417,11 @@ class Service:
         `UnavailableError` if it was given up. Steps go on after each of them.
         """
         refuse_halted(self.snapshot.halt)
-        target = self.upgrades.examine(self.snapshot)
-        if target == VERSION:
-            return self.upgrades.departure(self.snapshot)
-        self.checkpoint(timeout_s)  # beside the steps, so that the one for which they wait is small
 
-        def met(state: p.State) -> bool | None:
-            facts = state.facts
-            if not facts.wants.upgrade:
-                raise UnavailableError(f"the upgrade was given up: {facts.upgrade_error}", "the old version goes on")
-            return True if _is_end(state) else None
+        def submit(request: p.Request, met: Callable[[p.State], Any]) -> None:
+            self._result(lambda: self._shell.submit(request, met), timeout_s)
 
-        self.upgrades.leave(target, self.snapshot)
-        self._result(lambda: self._shell.submit(p.UpgradeAsked(), met), timeout_s)
-        return self.upgrades.departure(self.snapshot)
+        return self.upgrades.leave(lambda: self.snapshot, lambda: self.checkpoint(timeout_s), submit)
 
     def note_bug(self, where: str, error: BaseException) -> None:
         """Put the story of an error that nobody foresaw into the log."""

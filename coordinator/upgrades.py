@@ -34,6 +34,7 @@ from dbsp.version import VERSION
 
 CHECK_TIMEOUT_S = 300.0
 WORDS_MAX = 2000
+Met = Callable[[p.State], Any]
 UNHARMED = "mend what is installed, or install another version; the pipeline was not touched and goes on"
 
 
@@ -105,8 +106,20 @@ class Upgrades:
 
     # --- the version that leaves --------------------------------------------------------------------------------
 
-    def examine(self, now: Snapshot) -> str:
-        """The installed version, which can start here; `EngineError` with its words if it cannot, or is the one that runs."""
+    def leave(
+        self, now: Callable[[], Snapshot], checkpoint: Callable[[], Any], submit: Callable[[p.Request, Met], Any]
+    ) -> Departure:
+        """Have the service end for the installed version, once that has shown that it can start here; see `Service.upgrade`."""
+        target = self._examined(now())
+        if target == VERSION:
+            return self._departure(now())
+        checkpoint()  # beside the steps, so that the one for which they wait is small
+        self._leaving = _Leaving(target=target, at_us=self._clock.wall_us(), paused=now().state == "Paused")
+        submit(p.UpgradeAsked(), _left)
+        return self._departure(now())
+
+    def _examined(self, now: Snapshot) -> str:
+        """The installed version, which can start here; `EngineError` with its words if it cannot."""
         if self.restart is None:
             raise ConfigError(
                 "a service inside another program cannot start anew by itself",
@@ -117,11 +130,7 @@ class Upgrades:
             raise UnavailableError(f"an upgrade begins between two steps: {story}", "ask again when it is over")
         return examine(self.restart, self._config)
 
-    def leave(self, target: str, now: Snapshot) -> None:
-        """An upgrade begins now; `target` is the version that is to arrive."""
-        self._leaving = _Leaving(target=target, at_us=self._clock.wall_us(), paused=now.state == "Paused")
-
-    def departure(self, now: Snapshot) -> Departure:
+    def _departure(self, now: Snapshot) -> Departure:
         """What is told of it when all is stopped, or when there is nothing to do."""
         target = VERSION if self._leaving is None else self._leaving.target
         return Departure(before=VERSION, to=target, step=now.step, epoch=now.epoch, pid=os.getpid())
@@ -134,7 +143,7 @@ class Upgrades:
         if self.restart is None or self._leaving is None:
             return
         since = max(self._last_step_us, self._leaving.at_us)
-        note = {**asdict(self.departure(now)), "since_us": since, "paused": self._leaving.paused}
+        note = {**asdict(self._departure(now)), "since_us": since, "paused": self._leaving.paused}
         file = self._config.data_dir / NOTE_FILE
         temporary = file.with_suffix(f".{os.getpid()}.new")
         temporary.write_text(json.dumps(note) + "\n")
@@ -171,6 +180,14 @@ class Upgrades:
     def shown(self) -> dict[str, Any] | None:
         """The upgrade that started this process, as JSON values."""
         return None if self._arrival is None else asdict(self._arrival)
+
+
+def _left(state: p.State) -> bool | None:
+    """Whether the service has ended as asked; `UnavailableError` if it does not any more."""
+    facts = state.facts
+    if not facts.wants.upgrade:
+        raise UnavailableError(f"the upgrade was given up: {facts.upgrade_error}", "the old version goes on")
+    return True if isinstance(state, p.Stopped | p.Broken) else None
 
 
 def read_note(data_dir: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SITE = """
@@ -80,7 +80,5 @@ class Installations:
 
 def with_patience(process: subprocess.Popen[str], pause_s: float = 0.05) -> None:
     """Give the process a moment; less if it ends."""
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(pause_s)
-    except subprocess.TimeoutExpired:
-        return

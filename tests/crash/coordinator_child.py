@@ -19,6 +19,7 @@ from typing import Any
 
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.serve import guarded, run
+from dbsp.coordinator.upgrades import Restart
 
 
 class Deadly:
@@ -46,7 +47,7 @@ class Deadly:
         return call
 
 
-def _serve(pipeline: Path, point: str, out: Path) -> None:
+def _serve(pipeline: Path, point: str, out: Path, restart: Restart | None) -> None:
     """In the child: lead a session of its own, as a command does, and run the service until it ends."""
     os.setsid()
     with out.open("ab") as stream:
@@ -54,7 +55,8 @@ def _serve(pipeline: Path, point: str, out: Path) -> None:
         os.dup2(stream.fileno(), 2)
 
     def serve() -> None:
-        sys.exit(run(load_config(pipeline), progress=False, wrap=lambda name, part: Deadly(name, part, point)))
+        config = load_config(pipeline)
+        sys.exit(run(config, progress=False, restart=restart, wrap=lambda name, part: Deadly(name, part, point)))
 
     sys.exit(guarded(serve))
 
@@ -62,9 +64,9 @@ def _serve(pipeline: Path, point: str, out: Path) -> None:
 class Child:
     """One such process; as much of `subprocess.Popen` as the tests need."""
 
-    def __init__(self, pipeline: Path, point: str, out: Path) -> None:
-        """Start it; what it says is added to `out`."""
-        self._process = _SERVER.Process(target=_serve, args=(pipeline, point, out), daemon=True)
+    def __init__(self, pipeline: Path, point: str, out: Path, restart: Restart | None = None) -> None:
+        """Start it; what it says is added to `out`; by `restart` it becomes another version in an upgrade."""
+        self._process = _SERVER.Process(target=_serve, args=(pipeline, point, out, restart), daemon=True)
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid

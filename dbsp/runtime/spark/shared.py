@@ -9,12 +9,15 @@ import functools
 import gc
 import hashlib
 import pickle
+import socket
 import sys
 from dataclasses import dataclass
 
 from pyspark import cloudpickle
 
+from dbsp.errors import EngineError
 from dbsp.runtime.tasks import Work
+from dbsp.version import VERSION
 
 _WORKS_KEPT = 8
 USER_MODULE_PREFIX = "dbsp_user_"
@@ -23,10 +26,11 @@ USER_MODULE_PREFIX = "dbsp_user_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedWork:
-    """A `Work` as bytes (user functions included) and their digest, which names it in a process."""
+    """A `Work` as bytes (user functions included), their digest, which names it in a process, and the driver's version."""
 
     digest: str
     data: bytes
+    engine: str = VERSION
 
 
 def pack(work: Work) -> PackedWork:
@@ -43,7 +47,16 @@ def pack(work: Work) -> PackedWork:
 
 @functools.lru_cache(maxsize=_WORKS_KEPT)
 def unpack(packed: PackedWork) -> Work:
-    """The work again, the same object for the same bytes: its site keeps open databases for the next task."""
+    """The work again, the same object for the same bytes: its site keeps open databases for the next task.
+
+    **Errors** `EngineError` in a Python worker that imports another version of dbsp than the driver runs.
+    """
+    if packed.engine != VERSION:
+        raise EngineError(
+            f"a Python worker imports another version of dbsp than the coordinator runs: worker={VERSION}"
+            f" coordinator={packed.engine} host={socket.gethostname()}",
+            "install one version on all hosts; over a running service: `coordinator upgrade`",
+        )
     work: Work = pickle.loads(packed.data)  # noqa: S301  (made by this project's driver)
     return work
 
