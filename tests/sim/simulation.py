@@ -328,8 +328,9 @@ class Simulation:
             coordinator.decide(asked or p.Woken())
 
     def _perform(self, coordinator: Coordinator, command: do.Command) -> None:
-        if isinstance(command, do.RunStep) and command.replay:
-            self._engine_may(command.record, coordinator.state.facts.engine)
+        facts = coordinator.state.facts
+        if isinstance(command, do.RunStep) and command.replay and facts.epoch == self.world.epoch:
+            self._engine_may(command.record, facts.engine)
         event = coordinator.hands.perform(command)
         news = self.news(coordinator)
         if news is not None:
