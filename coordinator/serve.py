@@ -167,7 +167,7 @@ def run(
             bound.close()
         if service is not None:
             service.close()
-    if finish.again:
+    if finish.again and not interrupts.told:
         service.upgrades.become(service.snapshot)
     return code
 
@@ -238,18 +238,20 @@ def _note_workers(service: Service, rescale: int | None) -> None:
 
 
 class _Interrupts:
-    """Turns signals into requests; counts interrupts."""
+    """Turns signals into requests; counts interrupts. Who was `told` to end does not start again for an upgrade."""
 
     def __init__(self, service: Service) -> None:
-        self.count = 0
+        self.count, self.told = 0, False
         self._service = service
         signal.signal(signal.SIGTERM, self._terminate)
         signal.signal(signal.SIGINT, self._interrupt)
 
     def _terminate(self, _number: int, _frame: FrameType | None) -> None:
+        self.told = True
         self._service.ask_to_stop()
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        self.told = True
         self.count += 1
         match self.count:
             case 1:
