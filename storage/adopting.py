@@ -34,6 +34,7 @@ class _Incoming:
         """Nothing written yet; no chunk's number will be below `least`."""
         self.chunk_bytes_max = chunk_bytes_max
         self.cuts: Sequence[int] = ()
+        self.written = True
         self.count = self.size = 0
         self._durable, self._epoch, self._least = durable, epoch, least
         self._next: int | None = None

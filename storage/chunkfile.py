@@ -137,6 +137,7 @@ class ReadChunks:
         """Read through these transactions; `paging` says whether look-ups are worth foreseeing."""
         self.chunk_bytes_max = chunk_bytes_max
         self.cuts: Sequence[int] = ()
+        self.written = True
         self._paging = paging
         self._shelves: tuple[Shelf, ...] | None = shelves
         self._decoded: dict[int, Batch] = {}
@@ -223,6 +224,7 @@ class WriteChunks:
         """Read old chunks through `reading`; number new ones with `next_number`, and end them at `cuts`."""
         self.chunk_bytes_max = reading.chunk_bytes_max
         self.cuts = cuts
+        self.written = True
         self._reading = reading
         self._next_number = next_number
         self._fresh: dict[int, bytearray] = {}

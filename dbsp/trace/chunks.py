@@ -90,11 +90,13 @@ class Foresight(Protocol):
 class ChunkStore(Protocol):
     """Keeps chunks; `get` may answer with views that live no longer than the transaction behind it.
 
-    `cuts` are key hashes, ascending, at which chunks end if they can: where the hashes of another owner to come begin.
+    `cuts` are key hashes, ascending, at which chunks end if they can: where the hashes of another owner to come begin. `written`
+    says that a chunk becomes bytes of a file, so that putting it costs more than having it in memory.
     """
 
     chunk_bytes_max: int
     cuts: Sequence[int]
+    written: bool
 
     def put(self, chunk: Batch) -> ChunkRef:
         """Store an arranged, non-empty batch of at most about `chunk_bytes_max` bytes."""
@@ -178,6 +180,7 @@ class MemoryChunks:
         """An empty store."""
         self.chunk_bytes_max = chunk_bytes_max
         self.cuts: Sequence[int] = ()
+        self.written = False
         self._chunks: dict[int, Batch] = {}
         self._next = 1
         self._fresh_bytes = 0
@@ -234,7 +237,7 @@ class EndingAt:
     def __init__(self, chunks: ChunkStore, cuts: Sequence[int]) -> None:
         """Keep chunks in `chunks`."""
         self._chunks = chunks
-        self.chunk_bytes_max, self.cuts = chunks.chunk_bytes_max, cuts
+        self.chunk_bytes_max, self.cuts, self.written = chunks.chunk_bytes_max, cuts, chunks.written
 
     def put(self, chunk: Batch) -> ChunkRef:
         """Store it."""

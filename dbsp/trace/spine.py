@@ -2,7 +2,8 @@
 
 `append` adds one run and does a bounded amount of merging. Neighbouring runs merge, all at once, when the oldest of them is not
 much longer than a share, 1 / (FAN - 1), of the newer ones together. So of appends of one size FAN make a run, FAN of these the
-next; a row is written once on each level, and a level has FAN - 1 runs at most. A merge that is not finished stays in the state
+next; a row is written once on each level, and a level has FAN - 1 runs at most. Wide rows that are stored as bytes merge by more
+(`WIDE_FAN`). A merge that is not finished stays in the state
 and goes on at the next append; meanwhile readers read what is done and what is left.
 
 `Spine` is the reading view. All look-ups take a sorted array of key hashes and answer for all of them at once; Python works
@@ -48,6 +49,9 @@ __all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "
 
 FAN = 4
 """So many runs of one length merge; two where what comes takes rows away, so that what is gone leaves soon."""
+
+WIDE_FAN, WIDE_BYTES = 8, 128
+"""Of rows with so many bytes so many, where chunks are written: that costs more than a run more to look things up in."""
 
 SLACK = 1.25
 """A run may be so many times as long as it should be to merge with the newer ones: appends of one size differ a little."""
@@ -104,7 +108,7 @@ def append(
     """
     entries = list(state.entries)
     fronts = _fronts(state, batch, arrangement, chunks)
-    policy = _Policy(kept_below=kept_below, rows_max=_kept_rows_max(state), fan=2 if _retracts(batch) else FAN)
+    policy = _Policy(kept_below=kept_below, rows_max=_kept_rows_max(state), fan=_fan(batch, chunks))
     if floor is not None:
         entries = [_stale(entry, floor, arrangement, chunks) for entry in entries]
     if len(batch):
@@ -134,6 +138,13 @@ def _fronts(state: SpineState, batch: Batch, arrangement: Arrangement, chunks: C
 def _kept_rows_max(state: SpineState) -> int:
     """Up to how many rows a merge goes on although it changes what is to be kept."""
     return max(FUEL_FLOOR_ROWS, state.rows // KEPT_SHARE) if len(state.entries) >= KEPT_RUNS_MAX else 0
+
+
+def _fan(batch: Batch, chunks: ChunkStore) -> int:
+    """How many runs of one length merge when such a batch is appended."""
+    if _retracts(batch):
+        return 2
+    return WIDE_FAN if chunks.written and batch.nbytes >= WIDE_BYTES * len(batch) else FAN
 
 
 def _retracts(batch: Batch) -> bool:

@@ -27,7 +27,7 @@ from traces import (
 from dbsp.errors import DataError, InternalError
 from dbsp.trace.chunks import MemoryChunks, split
 from dbsp.trace.manifest import PendingMerge, SpineState, StoredBatch, chunk_ids, decode_state, encode_state, refs
-from dbsp.trace.spine import Spine, append, fuel_for
+from dbsp.trace.spine import FAN, WIDE_FAN, Spine, append, fuel_for
 from dbsp.zset.batch import Batch, keys_of
 from dbsp.zset.schema import Arrangement
 
@@ -220,6 +220,24 @@ def test_work_per_append_is_bounded_and_runs_do_not_pile_up() -> None:
         assert worked[-1] <= (merges + 6) * (fuel_for(3000) + 4 * 400)
     assert state.rows == 60 * 3000
     assert max(worked) < 20 * np.median(worked)
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "fan"), [(False, "a" * 120, FAN), (True, "a", FAN), (True, "a" * 120, WIDE_FAN)]
+)
+def test_wide_rows_merge_by_more_where_chunks_are_written(
+    monkeypatch: pytest.MonkeyPatch, written: bool, text: str, fan: int
+) -> None:
+    monkeypatch.setattr("dbsp.trace.spine.SHORT_ROWS", 0)
+    monkeypatch.setattr("dbsp.trace.spine.FUEL_FLOOR_ROWS", 0)
+    chunks, state, runs = MemoryChunks(), SpineState(), []
+    chunks.written = written
+    for step in range(WIDE_FAN):
+        rows = [((key, step, text), 1) for key in range(100)]
+        state = append(state, arranged(BY_ROW, rows), BY_ROW, chunks, 10_000)
+        runs.append(len(state.entries))
+    merged_at = next(step for step, count in enumerate(runs, 1) if count < step)
+    assert fan - 1 <= merged_at <= fan, "runs that are a little longer merge, too"
 
 
 def test_a_merge_of_separate_ranges_refers_to_chunks() -> None:
