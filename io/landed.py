@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from dbsp.algebra.table import Table
 from dbsp.errors import DataError
 from dbsp.io.chunk import join_pushes
+from dbsp.io.few_texts import as_texts, few_texts
 from dbsp.io.fitted import fitted
 from dbsp.io.formats.arrow_rows import OPERATION
 from dbsp.io.pushed import BadRow, Push
@@ -156,9 +157,9 @@ class LandedReader:
                 end = begin + file.metadata.row_group(number).num_rows
                 low, high = max(first, begin), min(last, end)
                 if low < high:
-                    read = partial(file.read_row_group, number, columns=list(wanted), use_threads=False)
+                    read = partial(_row_group, path, file, number, wanted)
                     group = self._keep((path, landed.end, number, wanted), read)
-                    pieces.append(fitted(group.slice(low - begin, high - low), table))
+                    pieces.append(fitted(as_texts(group.slice(low - begin, high - low)), table))
                 begin = end
         return join_pushes(pieces, table.schema)
 
@@ -178,6 +179,15 @@ class LandedReader:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             return self._kept[key]
+
+
+def _row_group(path: Path, file: pq.ParquetFile, number: int, columns: Sequence[str]) -> pa.Table:
+    """These columns of a row group; texts that repeat as numbers."""
+    few = few_texts(file, number, columns)
+    if not few:
+        return file.read_row_group(number, columns=list(columns), use_threads=False)
+    with pq.ParquetFile(path, metadata=file.metadata, read_dictionary=few) as again:
+        return again.read_row_group(number, columns=list(columns), use_threads=False)
 
 
 def some_columns(table: Table, columns: frozenset[str] | None) -> Table:

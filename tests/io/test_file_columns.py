@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dbsp
@@ -19,7 +19,7 @@ from dbsp.algebra.table import Table
 from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.errors import DbspError
-from dbsp.io import FileInputLog
+from dbsp.io import FileInputLog, few_texts
 from dbsp.io.output_part import DEAD_LETTERS
 from dbsp.layout import initial
 from dbsp.logs import Range, StepRecord
@@ -59,6 +59,14 @@ def files(draw: st.DrawFn) -> pa.Table:
     return pa.table(arrays)
 
 
+@pytest.fixture(autouse=True)
+def texts_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in large files, texts that repeat are read as numbers of a dictionary."""
+    monkeypatch.setattr(few_texts, "ROWS_MIN", 0)
+    monkeypatch.setattr(few_texts, "ROW_BYTES_MAX", 1 << 20)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(files(), min_size=1, max_size=3), st.sets(st.sampled_from(SCHEMA.names)), st.booleans())
 def test_some_columns_are_those_of_all(
     tmp_path_factory: pytest.TempPathFactory, landed: list[pa.Table], columns: set[str], with_lines: bool
