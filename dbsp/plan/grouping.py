@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dbsp.aggregates.kind import AggregateCall, Asked, VectorCall
 from dbsp.operators.groups import group_by as physical
 from dbsp.operators.groups.combine import Combine, Form
+from dbsp.operators.groups.ends_part import EndsPart
 from dbsp.operators.groups.first_part import FirstPart
 from dbsp.operators.groups.once import NOTHING, Once
 from dbsp.operators.groups.part import Part
@@ -82,9 +83,10 @@ def _firsts(parts: Sequence[Part]) -> tuple[OrderBy, ...]:
     """The first columns of the orders of parts that only ever look at the first row; none if one of them looks at more."""
     found: dict[OrderBy, None] = {}
     for part in parts:
-        if not isinstance(part, FirstPart) or not part.appends:
+        leads = part.leads if isinstance(part, FirstPart | EndsPart) else ()
+        if not leads:
             return ()
-        found[part.order[0]] = None
+        found.update(dict.fromkeys(leads))
     return tuple(found)
 
 

@@ -8,6 +8,8 @@ Which rows they are is decided by words alone, of all runs at once; columns are 
 the same and that rows with a key's hash are of that key, and gathered of those rows alone that a reader takes. Keys whose hash,
 or a row's words, turn out to be shared are answered by adding up all their rows.
 
+The last rows are the first ones of runs that are read backwards, so one trace serves both ends of an order.
+
 **Law**: the rows of a key on either side are exactly the rows of the consolidated trace up to some order code.
 """
 
@@ -49,7 +51,8 @@ _NO_CODES = np.empty(0, np.uint64)
 class Heads:
     """The first rows of queries, each row once, in order of (query, sort words), with its weights without a change and with it.
 
-    A weight is 0 where the row is not among the first ones of that side. Columns are gathered of the rows alone that are taken.
+    Read backwards the last rows, words in falling order. A weight is 0 where the row is not among the first ones of that side.
+    Columns are gathered of the rows alone that are taken.
     """
 
     arrangement: Arrangement
@@ -137,9 +140,10 @@ def first_rows(
     k: int,
     keys: Batch | None,
     delta: Batch | None = None,
+    backwards: bool = False,
 ) -> Heads:
-    """See `Spine.heads` and `Spine.heads_twice`."""
-    reading = _Reading(sources, arrangement, key_hash, k, keys, delta)
+    """See `Spine.heads` and `Spine.heads_twice`; `backwards` the last rows."""
+    reading = _Reading(sources, arrangement, key_hash, k, keys, delta, backwards)
     alone = np.ones(len(key_hash), np.bool_)
     same = key_hash[1:] == key_hash[:-1]
     if same.any():
@@ -167,8 +171,10 @@ class _Reading:
         k: int,
         keys: Batch | None,
         delta: Batch | None,
+        backwards: bool,
     ) -> None:
         """Nothing found yet."""
+        self.backwards = backwards
         self.sources = sources
         self.arrangement = arrangement
         self.key_hash = key_hash
@@ -190,6 +196,7 @@ class _Reading:
 
     def _heads(self, kept: I64, words: U64) -> Heads:
         """Rows that were found."""
+        words = ~words if self.backwards else words
         return Heads(
             arrangement=self.arrangement, key_hash=self.key_hash, chunks=self.chunks, query=kept[QUERY], chunk=kept[CHUNK],
             position=kept[POSITION], before=kept[WEIGHT], after=kept[AFTER], code=words[0], row=words[1],
@@ -197,7 +204,7 @@ class _Reading:
 
     def round(self, active: I64, rows_max: int) -> tuple[Mask, Mask]:
         """Look at so many rows of each run for these queries; which are answered, and which must be read in full."""
-        found = _Candidates(self.key_hash.take(active), rows_max, self.chunks)
+        found = _Candidates(self.key_hash.take(active), rows_max, self.chunks, self.backwards)
         for source in self.sources:
             found.read(source)
         cut, limit, delta = found.cut, found.limit, -1
@@ -258,11 +265,16 @@ class _Reading:
         if self.keys is not None:
             same = equal_rows(self.keys, queries.take(query), whole, position, self.arrangement.key)
             query, position = query[same], position[same]
+        if self.backwards:
+            query, position = query[::-1], position[::-1]
+            order = np.argsort(query, kind="stable")
+            query, position = query.take(order), position.take(order)
         chunk = np.full(len(query), len(self.chunks))
         self.chunks.append(whole)
         self.kept.append(np.stack([queries.take(query), chunk, position, *whole.weights.take(position, axis=0).T]))
         words = (whole.words[1], whole.words[1] if whole.words[2] is None else whole.words[2])
-        self.words.append(np.stack([word.take(position) for word in words if word is not None]))
+        found = np.stack([word.take(position) for word in words if word is not None])
+        self.words.append(~found if self.backwards else found)
 
 
 def _weighing(rows: Batch, before: int, after: int) -> Batch:
@@ -287,8 +299,9 @@ def _first_of_each(heads: Heads, name: str) -> pa.Array:
 class _Candidates:
     """The first rows of each query in every run that was read, and how far they are known."""
 
-    def __init__(self, hashes: U64, rows_max: int, chunks: list[Batch]) -> None:
+    def __init__(self, hashes: U64, rows_max: int, chunks: list[Batch], backwards: bool) -> None:
         """Nothing read yet; `chunks` is added to."""
+        self.backwards = backwards
         self.hashes = hashes
         self.rows_max = rows_max
         self.chunks = chunks
@@ -307,7 +320,8 @@ class _Candidates:
         if len(source.fronts):
             begin, end = source.begin(hashes, np.zeros(len(hashes), np.uint64)), np.full(len(hashes), _NO_LIMIT)
         some = False
-        for asked, index in source.overlapped(hashes, begin, end) if len(begin) else source.touched(hashes):
+        touched = source.overlapped(hashes, begin, end) if len(begin) else source.touched(hashes)
+        for asked, index in reversed(list(touched)) if self.backwards else touched:
             queries = numbers(asked)
             if some and (taken[queries] >= self.rows_max).all():
                 self.cut[queries], self.limit[queries] = True, np.minimum(self.limit[queries], last[queries])
@@ -327,7 +341,7 @@ class _Candidates:
         here = queries, low, high, codes, codes if rows is None else rows, chunk.weight, len(self.chunks), self.rows_max
         while True:
             known = taken, last, self.cut, self.limit, self.found, self.words
-            count = collect_heads(*here, *known, self.count)
+            count = collect_heads(*here, *known, self.count, self.backwards)
             if count >= 0:
                 break
             more = max(-count, len(self.found))

@@ -546,8 +546,10 @@ class Spine:
         found = first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys)
         return found.side(found.before)
 
-    def heads_twice(self, key_hash: U64, k: int, keys: Batch | None, delta: Batch) -> Heads:
+    def heads_twice(self, key_hash: U64, k: int, keys: Batch | None, delta: Batch, *, backwards: bool = False) -> Heads:
         """`heads` of this trace, and of it with `delta`, a batch arranged as it is, all of whose keys are asked for.
+
+        `backwards` the end of each key's rows: at least the `k` last rows of positive weight, from the last one on.
 
         **Shape**: each row once, with its weights before and after; columns are gathered only of the rows that are taken.
 
@@ -555,4 +557,4 @@ class Spine:
         """
         if not self.arrangement.order:
             raise InternalError("heads needs a trace with an order")
-        return first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys, delta)
+        return first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys, delta, backwards)

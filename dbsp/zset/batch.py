@@ -398,9 +398,16 @@ def _summed(batch: Batch, groups: Groups, arrangement: Arrangement) -> Batch | N
         kernels.scatter_add(weights, groups.of, batch.weights)
     except CapacityError:
         return None
-    columns = tuple(gather(column, groups.firsts) for column in batch.columns)
+    return of_groups(batch.columns, groups, weights, arrangement)
+
+
+def of_groups(
+    columns: Sequence[pa.Array], groups: Groups, weights: NDArray[np.int64], arrangement: Arrangement
+) -> Batch:
+    """The keys of rows of few keys with these weights, (groups, weights per row), arranged; the key is all there is of a row."""
+    firsts = tuple(gather(column, groups.firsts) for column in columns)
     hashes, order = kernels.sort_hash(groups.key_hash)
-    return _finish(columns, weights, order, (hashes, None, None), arrangement, decided=True)
+    return _finish(firsts, weights, order, (hashes, None, None), arrangement, decided=True)
 
 
 def _nothing(arrangement: Arrangement) -> Batch:

@@ -23,6 +23,7 @@ from dbsp.zset.arrays import (
     is_decimal,
     is_float,
     is_struct,
+    is_word,
     pair_view,
     valid_rows,
     value_view,
@@ -101,6 +102,15 @@ def equal_columns(
     for a, b in zip(left, right, strict=True):
         same &= equal_keys(a, left_rows, b, right_rows)
     return same
+
+
+def equal_by_group(array: pa.Array, group: Positions, firsts: Positions) -> bool:
+    """Whether every row of a column is the same value as the first row of its group, `firsts[group[i]]`."""
+    if is_word(array):
+        return kernels.words_by_group(value_view(array).view(np.uint64), group, firsts)
+    if is_bytes(array) and not array.null_count:
+        return kernels.bytes_by_group(bytes_view(array), group, firsts)
+    return bool(equal_keys(array, np.arange(len(array)), array, firsts.take(group)).all())
 
 
 def equal_rows(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dbsp.zset import kernels
-from dbsp.zset.equality import equal_columns
+from dbsp.zset.equality import equal_by_group, equal_columns
 from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels.groups import ROWS_MIN
 
@@ -122,7 +122,7 @@ def _grouped(arrays: Sequence[pa.Array], words: Words, found: tuple[Positions, P
     if found is None:
         return None
     group, firsts = found
-    same = hash_decides(arrays) or equal_columns(arrays, np.arange(len(words)), arrays, firsts.take(group)).all()
+    same = hash_decides(arrays) or all(equal_by_group(array, group, firsts) for array in arrays)
     return Groups(of=group, firsts=firsts, key_hash=words.take(firsts)) if same else None
 
 

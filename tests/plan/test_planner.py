@@ -77,7 +77,7 @@ segment 3
             v=t.group_by("k").aggregate(lo=dbsp.min("x"), hi=dbsp.max("x"), d=dbsp.count_distinct("x"), m=dbsp.avg("f"))
         ),
         """
-plan c: segments=2 exchanges=3 traces=7
+plan c: segments=2 exchanges=3 traces=6
 segment 0
   #0 source t (k: string, x: int64, f: double, unused: string)
   #1 select k, x, f of #0 (k: string, x: int64, f: double)
@@ -95,10 +95,9 @@ segment 1
       trace 0 by (k)
       trace 1 by (k) with (__bin__)
       trace 2 by (k) order __value__x with (__value__x)
-      trace 3 by (k) order __value__x desc with (__value__x)
-      trace 4 by (k) with (__value__x)
-      trace 5 by (k)
-  view v is #8, trace 6 by (k) with (lo, hi, d, m)
+      trace 3 by (k) with (__value__x)
+      trace 4 by (k)
+  view v is #8, trace 5 by (k) with (lo, hi, d, m)
 """,
     ),
 }

@@ -31,22 +31,23 @@ run = st.lists(
 class Found:
     """Candidates, and how far they are known, as `collect_heads` of a module notes them."""
 
-    def __init__(self, module: Any, room: int) -> None:
-        self.module = module
+    def __init__(self, module: Any, room: int, backwards: bool = False) -> None:
+        self.module, self.backwards = module, backwards
         self.cut, self.limit = np.zeros(QUERIES, np.bool_), np.full(QUERIES, NO_LIMIT, np.uint64)
         self.found, self.words, self.count = np.zeros((room, 4), np.int64), np.zeros((room, 2), np.uint64), 0
 
     def read(self, rows: list[Any], chunks: list[int], rows_max: int) -> int:
         """Candidates of a run that is cut into chunks of two; how many rows had no room."""
         taken, last = np.zeros(QUERIES, np.int64), np.zeros(QUERIES, np.uint64)
-        for chunk, part in zip(chunks, (rows[: len(rows) // 2], rows[len(rows) // 2 :]), strict=True):
+        halves = list(zip(chunks, (rows[: len(rows) // 2], rows[len(rows) // 2 :]), strict=True))
+        for chunk, part in halves[::-1] if self.backwards else halves:
             keys = np.array([row[0] for row in part], np.int64)
             low, high = (keys.searchsorted(np.arange(QUERIES), side) for side in ("left", "right"))
             codes, hashes = (np.array([row[at] for row in part], np.uint64) for at in (1, 2))
             weights = np.array([row[3] for row in part], np.int64)
             count = self.module.collect_heads(
                 np.arange(QUERIES), low, high, codes, hashes, weights, chunk, rows_max,
-                taken, last, self.cut, self.limit, self.found, self.words, self.count,
+                taken, last, self.cut, self.limit, self.found, self.words, self.count, self.backwards,
             )  # fmt: skip
             if count < 0:
                 return -int(count)
@@ -68,11 +69,13 @@ class Found:
 
 
 @QUICK
-@given(st.lists(run, min_size=1, max_size=5), st.integers(1, 5), st.integers(1, 4), st.booleans())
-def test_first_rows_by_words_are_those_of_the_twin(runs: list[Any], rows_max: int, k: int, changed: bool) -> None:
+@given(st.lists(run, min_size=1, max_size=5), st.integers(1, 5), st.integers(1, 4), st.booleans(), st.booleans())
+def test_first_rows_by_words_are_those_of_the_twin(
+    runs: list[Any], rows_max: int, k: int, changed: bool, backwards: bool
+) -> None:
     answers = []
     for module in (heads, reference):
-        found = Found(module, 200)
+        found = Found(module, 200, backwards)
         cut, limit, delta = found.cut, found.limit, -1
         for number, rows in enumerate(runs):
             if changed and number == len(runs) - 1:

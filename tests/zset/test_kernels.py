@@ -116,6 +116,48 @@ def test_groups(words: Any, times: int, swap: bool) -> None:
     agree("least_of_groups", words[::-1].copy(), group, len(words))
 
 
+@QUICK
+@given(data=st.data(), strings=st.lists(st.binary(max_size=20), min_size=1, max_size=4), odd=st.booleans())
+def test_rows_of_a_group_are_compared_with_its_first(data: st.DataObject, strings: list[bytes], odd: bool) -> None:
+    """Groups whose rows are all alike, and one row that may not be: texts and words."""
+    of = data.draw(st.lists(st.integers(0, len(strings) - 1), min_size=1, max_size=20))
+    firsts, group = np.unique(of, return_index=True, return_inverse=True)[1:]
+    order = np.argsort(firsts)
+    group, firsts = np.argsort(order)[group].astype(np.int64), firsts[order].astype(np.int64)
+    rows = [strings[each] for each in of]
+    if odd:
+        rows[data.draw(st.integers(0, len(rows) - 1))] += b"x"
+    texts, words = bytes_view(pa.array(rows, pa.binary())), np.array([len(row) for row in rows], np.uint64)
+    assert kernels.bytes_by_group(texts, group, firsts) == reference.bytes_by_group(texts, group, firsts)
+    assert kernels.words_by_group(words, group, firsts) == reference.words_by_group(words, group, firsts)
+
+
+@QUICK
+@given(data=st.data(), groups=st.integers(1, 4))
+def test_what_rows_add_to_their_groups(data: st.DataObject, groups: int) -> None:
+    """Values, weights of marked rows, halves of values of any size."""
+    group = data.draw(hnp.arrays(np.int64, st.integers(0, 20), elements=st.integers(0, groups - 1)))
+    small = hnp.arrays(np.int64, len(group), elements=st.integers(-5, 5))
+    weight, marked = data.draw(small), data.draw(hnp.arrays(np.bool_, len(group)))
+    values = data.draw(hnp.arrays(np.int64, len(group)))
+    agree("add_by_group", weight, group, groups)
+    agree("add_marked", marked, weight, group, groups)
+    agree("add_halves", values, weight, group, groups)
+
+
+def test_sums_of_groups_are_never_wrapped() -> None:
+    """Nor are halves of values, whose weights have 31 bits."""
+    rows, twice, most = np.zeros(2, np.int64), np.ones(2, np.int64), np.array([2**63 - 1, 1])
+    for module in (kernels, reference):
+        with pytest.raises(CapacityError, match="weight overflow"):
+            module.add_by_group(most, rows, 1)
+        with pytest.raises(CapacityError, match="weight overflow"):
+            module.add_marked(twice > 0, most, rows, 1)
+    for weight in (1 << 30, -(1 << 30) - 1):
+        with pytest.raises(CapacityError, match="weight overflow"):
+            kernels.add_halves(rows, twice * weight, rows, 1)
+
+
 @pytest.mark.parametrize("keys", [5, 1000, PROBED_ROWS // 2, PROBED_ROWS // 2 + 1, 30_000])
 @pytest.mark.parametrize("shape", spread_keys(np.random.default_rng(0), 10))
 def test_many_groups(keys: int, shape: str) -> None:

@@ -38,6 +38,11 @@ class FirstPart(ValuePart):
     gives: str
     appends: bool = False
 
+    @property
+    def leads(self) -> tuple[OrderBy, ...]:
+        """In which orders only rows that may be the first matter; none where all do."""
+        return self.order[:1] if self.appends else ()
+
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The rows of each group, in order."""
         return (Arrangement(schema=self.values.schema, key=self.values.keys.names, order=self.order),)
@@ -45,14 +50,14 @@ class FirstPart(ValuePart):
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
         """The first row before and after the change."""
         heads = _heads(state.spine(0), groups, delta)
-        old = _first(heads, heads.before, self.order)
+        old = first(heads, heads.before, self.order)
         if not len(delta):
-            values = Values(columns=(_spread(heads.column(self.gives), heads.query, old, len(groups)),))
+            values = Values(columns=(spread(heads.column(self.gives), heads.query, old, len(groups)),))
             return values, values
-        new = _first(heads, heads.after, self.order)
+        new = first(heads, heads.after, self.order)
         state.append(0, self._moved(heads, old, new) if self.appends else delta)
         column = heads.column(self.gives)
-        sides = (_spread(column, heads.query, first, len(groups)) for first in (old, new))
+        sides = (spread(column, heads.query, rows, len(groups)) for rows in (old, new))
         old_values, new_values = (Values(columns=(values,)) for values in sides)
         return old_values, new_values
 
@@ -71,7 +76,7 @@ def _heads(spine: Spine, groups: Batch, delta: Batch) -> Heads:
     return spine.heads_twice(groups.key_hash, 1, groups, delta)
 
 
-def _first(heads: Heads, weights: Positions, order: tuple[OrderBy, ...]) -> Positions:
+def first(heads: Heads, weights: Positions, order: tuple[OrderBy, ...]) -> Positions:
     """The first row of positive weight of each group that has one."""
     sequence = settled(heads, weights, order)
     return sequence[begins(heads.query.take(sequence))]
@@ -80,8 +85,8 @@ def _first(heads: Heads, weights: Positions, order: tuple[OrderBy, ...]) -> Posi
 def first_rows(spine: Spine, groups: Batch, order: tuple[OrderBy, ...]) -> tuple[Positions, Batch]:
     """The groups that have rows of positive weight, and the first such row of each, in a trace sorted by `order[0]`."""
     heads = _heads(spine, groups, Batch.empty(spine.arrangement.schema))
-    first = _first(heads, heads.before, order)
-    return heads.query.take(first), heads.take(first, heads.before.take(first))
+    rows = first(heads, heads.before, order)
+    return heads.query.take(rows), heads.take(rows, heads.before.take(rows))
 
 
 def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives: str) -> pa.Array:
@@ -92,10 +97,10 @@ def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives:
 def value_of(rows: tuple[Positions, Batch], groups: Batch, gives: str) -> pa.Array:
     """Per group one value of its row; null if it has none."""
     group, found = rows
-    return _spread(found.column(gives), group, np.arange(len(group)), len(groups))
+    return spread(found.column(gives), group, np.arange(len(group)), len(groups))
 
 
-def _spread(column: pa.Array, group: Positions, rows: Positions, groups: int) -> pa.Array:
+def spread(column: pa.Array, group: Positions, rows: Positions, groups: int) -> pa.Array:
     """Per group the value of that one of these rows, at most one, that is of it; null if none is."""
     mine, there = group.take(rows), np.zeros(groups, np.bool_)
     there[mine] = True

@@ -19,11 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dbsp.errors import CapacityError
+from dbsp.operators.groups.measures import added_up
 from dbsp.operators.groups.part import Values, group_of, key_columns
 from dbsp.operators.operator import State
-from dbsp.zset.batch import Batch
+from dbsp.zset.batch import Batch, of_groups
 from dbsp.zset.kernels import scatter_add
 from dbsp.zset.schema import Arrangement, Schema
+from dbsp.zset.sorted_keys import Groups, few_groups
 
 Sums = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -43,6 +46,14 @@ class Measure(Protocol):
         ...
 
 
+class Summed(Measure, Protocol):
+    """A measure that can be added up by group without an array for each row."""
+
+    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
+        """What the rows of each group add, one array per slot; `CapacityError` where a sum leaves 64 bits on the way."""
+        ...
+
+
 class Finish(Protocol):
     """How a result is made of sums; a frozen value."""
 
@@ -56,7 +67,7 @@ class LinearForm:
     """Rows as (keys, vector of sums)."""
 
     keys: Schema
-    measures: tuple[Measure, ...]
+    measures: tuple[Summed, ...]
 
     def __str__(self) -> str:
         """The counts and sums."""
@@ -69,14 +80,30 @@ class LinearForm:
         return Arrangement(schema=self.keys, key=self.keys.names, weights=weights)
 
     def of(self, batch: Batch) -> Batch:
-        """One row per row, with its weight and its measures."""
+        """One row per row, with its weight and its measures; of rows of few keys these added up, arranged.
+
+        So nothing is laid out for each row that groups have few of; the result is the same when it has been arranged.
+        """
+        keys = key_columns(batch, self.keys.names)
+        if (groups := few_groups(keys, len(batch))) and (added := self._added_up(batch, groups)) is not None:
+            return of_groups(keys, groups, added, self.arrangement())
         slots = [batch.weight]
         for measure in self.measures:
             slots += measure.of(batch)
         weights = batch.weights if len(slots) == 1 else np.column_stack(slots)
-        return Batch(schema=self.keys, columns=key_columns(batch, self.keys.names), weights=weights)
+        return Batch(schema=self.keys, columns=keys, weights=weights)
 
-    def slots(self, measure: Measure | None) -> tuple[int, int]:
+    def _added_up(self, batch: Batch, groups: Groups) -> Sums | None:
+        """The sums of each group; None where one leaves 64 bits on the way."""
+        try:
+            slots = added_up([batch.weight], groups)
+            for measure in self.measures:
+                slots += measure.by_group(batch, groups)
+        except CapacityError:
+            return None
+        return np.column_stack(slots)
+
+    def slots(self, measure: Summed | None) -> tuple[int, int]:
         """The weights of a measure, from the first to before the last; of None the number of rows."""
         if measure is None:
             return 0, 1

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,12 @@ from dbsp.operators.groups.limbs import split, squares
 from dbsp.operators.joins.products import product
 from dbsp.zset.arrays import bool_values, valid_rows, value_view
 from dbsp.zset.batch import Batch
+from dbsp.zset.kernels import add_by_group, add_halves, add_marked
+from dbsp.zset.schema import INT64
+from dbsp.zset.sorted_keys import Groups
 
 Sums = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,10 @@ class Valid:
         valid = valid_rows(batch.column(self.column))
         return [batch.weight if valid is None else np.where(valid, batch.weight, 0)]
 
+    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
+        """The same, added up."""
+        return [_marked(batch, valid_rows(batch.column(self.column)), groups)]
+
 
 @dataclass(frozen=True, slots=True)
 class Limbs:
@@ -57,6 +65,13 @@ class Limbs:
         weight = batch.weight
         return [product(limb, weight) for limb in split(batch.column(self.column))]
 
+    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
+        """The same, added up."""
+        array = batch.column(self.column)
+        if array.type == INT64 and not array.null_count:
+            return list(add_halves(value_view(array), batch.weight, groups.of, len(groups)))
+        return added_up(self.of(batch), groups)
+
 
 @dataclass(frozen=True, slots=True)
 class Squares:
@@ -73,6 +88,10 @@ class Squares:
         """Limbs of squares times weights."""
         weight = batch.weight
         return [product(limb, weight) for limb in squares(batch.column(self.column))]
+
+    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
+        """The same, added up."""
+        return added_up(self.of(batch), groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +111,16 @@ class Trues:
 
     def of(self, batch: Batch) -> list[Sums]:
         """The weight of rows that are true."""
+        return [np.where(self._true(batch), batch.weight, 0)]
+
+    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
+        """The same, added up."""
+        return [_marked(batch, self._true(batch), groups)]
+
+    def _true(self, batch: Batch) -> Mask:
         array = batch.column(self.column)
         true, valid = bool_values(array), valid_rows(array)
-        return [np.where(true if valid is None else true & valid, batch.weight, 0)]
+        return true if valid is None else true & valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +138,10 @@ class Bits:
         """The weight of rows whose bit is set."""
         return list(self.each(batch))
 
+    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
+        """The same, added up."""
+        return added_up(self.each(batch), groups)
+
     def each(self, batch: Batch) -> Iterator[Sums]:
         """The same, one bit at a time."""
         array = batch.column(self.column)
@@ -119,6 +149,18 @@ class Bits:
         words = values.astype(np.int64) if values.dtype != np.uint64 else values.view(np.int64)
         weight = batch.weight if valid is None else np.where(valid, batch.weight, 0)
         return (((words >> bit) & 1) * weight for bit in range(self.slots))
+
+
+def added_up(values: Iterable[Sums], groups: Groups) -> list[Sums]:
+    """Arrays with a value for each row, added up by group."""
+    return [add_by_group(np.ascontiguousarray(each), groups.of, len(groups)) for each in values]
+
+
+def _marked(batch: Batch, marked: Mask | None, groups: Groups) -> Sums:
+    """How many of the marked rows each group has; None marks all."""
+    if marked is None:
+        return add_by_group(batch.weight, groups.of, len(groups))
+    return add_marked(marked, batch.weight, groups.of, len(groups))
 
 
 def bits_of(type_: pa.DataType) -> int:

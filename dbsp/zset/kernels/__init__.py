@@ -181,6 +181,11 @@ def least_of_groups(words: Words, group: Positions, count: int) -> Words:
     return out
 
 
+def words_by_group(words: Words, group: Positions, firsts: Positions) -> bool:
+    """Whether every row has the word of the first row of its group."""
+    return bool(groups.words_by_group(words, words.take(firsts), group))
+
+
 def interleave(
     old: Words, new: Words, went: NDArray[np.bool_], came: NDArray[np.bool_]
 ) -> tuple[Positions, Positions, Positions, Words, bool]:
@@ -288,6 +293,30 @@ def scatter_add(out: Weights, rows: Positions, weights: Weights) -> None:
     _exact(sums.scatter_add(out, rows, weights))
 
 
+def add_by_group(values: Positions, group: Positions, count: int) -> Positions:
+    """The sum of `values[i]` for each of `count` groups, row i being of `group[i]`; `CapacityError` on overflow on the way."""
+    out = np.zeros(count, np.int64)
+    _exact(sums.add_by_group(values, group, out))
+    return out
+
+
+def add_marked(marked: NDArray[np.bool_], weight: Positions, group: Positions, count: int) -> Positions:
+    """The same of the weights of the marked rows alone."""
+    out = np.zeros(count, np.int64)
+    _exact(sums.add_marked(marked, weight, group, out))
+    return out
+
+
+def add_halves(values: Positions, weight: Positions, group: Positions, count: int) -> Weights:
+    """The sums of the low 32 bits of the values times their weights, and of the others with the sign: two rows of them.
+
+    `CapacityError` on overflow on the way, and where a weight leaves 31 bits.
+    """
+    out = np.zeros((2, count), np.int64)
+    _exact(sums.add_halves(values, weight, group, out))
+    return out
+
+
 def nonzero_rows(weights: Weights) -> Positions:
     """The rows with some weight that is not zero."""
     out = np.empty(len(weights) + 1, np.int64)
@@ -359,6 +388,11 @@ def equal_bytes(
     out = np.empty(len(left_rows), np.bool_)
     bytestrings.equal_bytes(*left, left_rows, *right, right_rows, out)
     return out
+
+
+def bytes_by_group(strings: ByteStrings, group: Positions, firsts: Positions) -> bool:
+    """Whether every row has the byte string of the first row of its group."""
+    return bool(bytestrings.bytes_by_group(*strings, group, firsts))
 
 
 def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:

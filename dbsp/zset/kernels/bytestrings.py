@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
+from dbsp.zset.kernels.hashes import load_word, tail_word
 from dbsp.zset.kernels.kernel import kernel, reads, writes
 
 _I64, _OFFSETS, _BYTES = reads(types.int64), reads(types.int32), reads(types.uint8)
@@ -18,11 +19,51 @@ def equal_bytes(left_offsets, left, left_rows, right_offsets, right, right_rows,
         q = np.int64(right_offsets[right_rows[i]])
         length = np.int64(left_offsets[left_rows[i] + 1]) - p
         same = length == np.int64(right_offsets[right_rows[i] + 1]) - q
-        k = 0
-        while same and k < length:
-            same = left[p + k] == right[q + k]
-            k += 1
+        k = np.int64(0)
+        while same and k + 8 <= length:
+            same = load_word(left, p + k) == load_word(right, q + k)  # type: ignore[call-arg]  # numba passes the first
+            k += 8
+        if same and k < length:
+            same = tail_word(left, p + k, length - k) == tail_word(right, q + k, length - k)
         out[i] = same
+
+
+@kernel(types.boolean(_OFFSETS, _BYTES, _I64, _I64))
+def bytes_by_group(offsets, data, group, firsts):  # type: ignore[no-untyped-def]
+    """Whether every row equals the first one of its group; groups are numbered by their first rows.
+
+    Rows that follow each other with one text are a stretch: where the first row of the group lies in the same stretch, or in
+    one that was compared with it last, nothing is compared.
+    """
+    stretch = np.zeros(len(firsts), np.int64)
+    at, seen, before, length_before = np.int64(0), np.int64(0), np.int64(0), np.int64(-1)
+    for i in range(len(group)):
+        p = np.int64(offsets[i])
+        length = np.int64(offsets[i + 1]) - p
+        same, k = length == length_before, np.int64(0)
+        while same and k + 8 <= length:
+            same = load_word(data, p + k) == load_word(data, before + k)  # type: ignore[call-arg]  # numba passes the first
+            k += 8
+        if same and k < length:
+            same = tail_word(data, p + k, length - k) == tail_word(data, before + k, length - k)
+        at += np.int64(not same)
+        before, length_before = p, length
+        g = group[i]
+        if g == seen:
+            stretch[g] = at
+            seen += 1
+        elif stretch[g] != at:
+            q, k = np.int64(offsets[firsts[g]]), np.int64(0)
+            if length != np.int64(offsets[firsts[g] + 1]) - q:
+                return False
+            while k + 8 <= length:
+                if load_word(data, p + k) != load_word(data, q + k):  # type: ignore[call-arg]  # numba passes the first
+                    return False
+                k += 8
+            if k < length and tail_word(data, p + k, length - k) != tail_word(data, q + k, length - k):
+                return False
+            stretch[g] = at
+    return True
 
 
 @kernel(types.void(_OFFSETS, _BYTES, writes(types.uint64)))

@@ -98,6 +98,15 @@ def least_of_groups(words, group, out):  # type: ignore[no-untyped-def]
         out[at] = min(out[at], words[i])
 
 
+@kernel(types.boolean(_U64, _U64, _I64))
+def words_by_group(words, held, group):  # type: ignore[no-untyped-def]
+    """Whether every row has the word that is held for its group."""
+    wrong = np.uint64(0)
+    for i in range(len(group)):
+        wrong |= words[i] ^ held[group[i]]
+    return wrong == np.uint64(0)
+
+
 @kernel(types.UniTuple(types.int64, 2)(_U64, _U64, _MASK, _MASK, _I64_OUT, _I64_OUT, _I64_OUT, _U64_OUT))  # type: ignore[no-untyped-call]
 def interleave(  # type: ignore[no-untyped-def]  # noqa: PLR0917  a kernel has no structs
     old, new, went, came, order, group, weights, hashes

@@ -47,7 +47,7 @@ def _combine(left, right):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001  numba's signature
+def load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001  numba's signature
     """Eight bytes at any position as one word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -60,10 +60,10 @@ def _load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001  n
 
 
 @helper
-def _tail_word(data, position, count):  # type: ignore[no-untyped-def]
+def tail_word(data, position, count):  # type: ignore[no-untyped-def]
     """The last one to seven bytes as one word, zeros above."""
     if position + 8 <= len(data):
-        return _load_word(data, position) & (  # type: ignore[call-arg]  # numba passes the first
+        return load_word(data, position) & (  # type: ignore[call-arg]  # numba passes the first
             (np.uint64(1) << np.uint64(8 * count)) - np.uint64(1)
         )
     word = np.uint64(0)
@@ -102,10 +102,10 @@ def hash_bytes(offsets, data, out):  # type: ignore[no-untyped-def]
         length = np.int64(offsets[i + 1]) - position
         state = BYTES_SEED
         for _ in range(length >> 3):
-            state = _absorb(state, _load_word(data, position))  # type: ignore[call-arg]
+            state = _absorb(state, load_word(data, position))  # type: ignore[call-arg]
             position += 8
         if length & 7:
-            state = _absorb(state, _tail_word(data, position, length & 7))
+            state = _absorb(state, tail_word(data, position, length & 7))
         out[i] = _mix(state ^ np.uint64(length) * MIX_2)
 
 

@@ -3,7 +3,7 @@ what is kept.
 
 `collect_heads` notes of every run the first rows of each query, *candidates* of four integers (`QUERY` to `WEIGHT`) and two words
 (order code, row hash). `settle_heads` adds up candidates with equal words, and lists the first rows of each query: without the
-run that is the change, and with it.
+run that is the change, and with it. The last rows are found alike, as the first ones of runs that are read backwards.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ _MASK_OUT = writes(types.boolean)
 @kernel(
     types.int64(
         _I64, _I64, _I64, _U64, _U64, _I64, types.int64, types.int64,
-        _I64_OUT, _U64_OUT, _MASK_OUT, _U64_OUT, _CANDIDATES_OUT, _WORDS_OUT, types.int64,
+        _I64_OUT, _U64_OUT, _MASK_OUT, _U64_OUT, _CANDIDATES_OUT, _WORDS_OUT, types.int64, types.boolean,
     )
 )  # fmt: skip
 def collect_heads(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
-    queries, lows, highs, codes, rows, weights, chunk, rows_max, taken, last, cut, limit, found, words, count
+    queries, lows, highs, codes, rows, weights, chunk, rows_max, taken, last, cut, limit, found, words, count, backwards
 ):  # fmt: skip
     """Note the first rows of each range of a chunk, so many of a run at most; how many are noted now.
+
+    `backwards` the last rows, from the end on, with all bits of their words turned over: then what comes first is less.
 
     Nothing is done, and the answer is how many rows are missing, as a negative number, where there is no room for them. `taken`
     counts the rows of each query in this run, `last` has the code of the last one. A query that has more rows is `cut`, and its
     `limit` is at most that code.
     """
-    total = np.int64(0)
+    total, flip = np.int64(0), np.uint64(0) - np.uint64(backwards)
     for i in range(len(queries)):
         total += min(highs[i] - lows[i], rows_max - taken[queries[i]])
     if count + total > len(found):
@@ -49,14 +51,15 @@ def collect_heads(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a 
         query, low = queries[i], lows[i]
         there, room = highs[i] - low, rows_max - taken[query]
         use = min(there, room)
-        for at in range(low, low + use):
+        for k in range(use):
+            at = highs[i] - 1 - k if backwards else low + k
             found[count, QUERY], found[count, CHUNK], found[count, POSITION] = query, chunk, at
             found[count, WEIGHT] = weights[at]
-            words[count, 0], words[count, 1] = codes[at], rows[at]
+            words[count, 0], words[count, 1] = codes[at] ^ flip, rows[at] ^ flip
             count += 1
         if use > 0:
             taken[query] += use
-            last[query] = codes[low + use - 1]
+            last[query] = words[count - 1, 0]
         if there > use:
             cut[query] = True
             limit[query] = min(limit[query], last[query])

@@ -162,6 +162,11 @@ def least_of_groups(words: Words, group: Positions, count: int) -> Words:
     return least
 
 
+def words_by_group(words: Words, group: Positions, firsts: Positions) -> bool:
+    """Whether every row has the word of the first row of its group."""
+    return bool((words == words[firsts[group]]).all())
+
+
 def interleave(old: Words, new: Words, went: Mask, came: Mask) -> tuple[Positions, Positions, Positions, Words, bool]:
     """The rows that went and came in order of (group, row hash): number, group, weight, hash; and whether that settles it."""
     number = np.concatenate([np.flatnonzero(went), np.flatnonzero(came) + len(went)])
@@ -251,6 +256,24 @@ def scatter_add(out: Weights, rows: Positions, weights: Weights) -> None:
     out[:] = _whole(high, low)
 
 
+def add_by_group(values: Positions, group: Positions, count: int) -> Positions:
+    """The sum of `values[i]` for each of `count` groups, row i being of `group[i]`."""
+    out = np.zeros((count, 1), np.int64)
+    scatter_add(out, group, values.reshape(-1, 1))
+    return out.reshape(-1)
+
+
+def add_marked(marked: Mask, weight: Positions, group: Positions, count: int) -> Positions:
+    """The same of the weights of the marked rows alone."""
+    return add_by_group(weight[marked], group[marked], count)
+
+
+def add_halves(values: Positions, weight: Positions, group: Positions, count: int) -> Weights:
+    """The sums of the low 32 bits of the values times their weights, and of the others with the sign: two rows of them."""
+    halves = values & 0xFFFFFFFF, values >> 32
+    return np.stack([add_by_group(half * weight, group, count) for half in halves])
+
+
 def nonzero_rows(weights: Weights) -> Positions:
     """The rows with some weight that is not zero."""
     return np.flatnonzero(weights.any(axis=1))
@@ -297,6 +320,11 @@ def equal_bytes(
     return np.array([a == b for a, b in pairs], np.bool_)
 
 
+def bytes_by_group(strings: ByteStrings, group: Positions, firsts: Positions) -> bool:
+    """Whether every row has the byte string of the first row of its group."""
+    return bool(equal_bytes(strings, np.arange(len(group)), strings, firsts[group]).all())
+
+
 def _strings(offsets: NDArray[np.int32], data: NDArray[np.uint8], rows: Positions) -> list[bytes]:
     """The byte strings of some rows."""
     return [data[offsets[row] : offsets[row + 1]].tobytes() for row in rows]
@@ -314,18 +342,21 @@ def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
 def collect_heads(  # noqa: PLR0913, PLR0917  as the kernel
     queries: Positions, lows: Positions, highs: Positions, codes: Words, rows: Words, weights: Positions, chunk: int,
     rows_max: int, taken: Positions, last: Words, cut: Mask, limit: Words, found: Positions, words: Words, count: int,
+    backwards: bool,
 ) -> int:  # fmt: skip
-    """Note the first rows of each range of a chunk; how many are noted now, or how many lack room, negative."""
-    use = np.minimum(highs - lows, rows_max - taken[queries])
-    query, at = np.repeat(queries, use), np.concatenate([np.empty(0, np.int64), *map(np.arange, lows, lows + use)])
+    """Note the first rows of each range of a chunk, or the last; how many are noted now, or how many lack room, negative."""
+    use, turned = np.minimum(highs - lows, rows_max - taken[queries]), np.uint64(_MASK if backwards else 0)
+    ranges = [np.arange(high - n, high)[::-1] for high, n in zip(highs, use, strict=True)]
+    ranges = ranges if backwards else list(map(np.arange, lows, lows + use))
+    query, at = np.repeat(queries, use), np.concatenate([np.empty(0, np.int64), *ranges])
     end = count + len(at)
     if end > len(found):
         return len(found) - end
     found[count:end] = np.stack([query, np.full(len(at), chunk), at, weights[at]], axis=1)
-    words[count:end] = np.stack([codes[at], rows[at]], axis=1)
+    words[count:end] = np.stack([codes[at], rows[at]], axis=1) ^ turned
     some, more = use > 0, highs - lows > use
     taken[queries] += use
-    last[queries[some]] = codes[(lows + use - 1)[some]]
+    last[queries[some]] = codes[(highs - use if backwards else lows + use - 1)[some]] ^ turned
     cut[queries[more]] = True
     limit[queries[more]] = np.minimum(limit, last)[queries[more]]
     return end

@@ -12,7 +12,8 @@ from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
 
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 _W, _W_OUT = reads(types.int64, 2), writes(types.int64, 2)
-_FLAGS = reads(types.uint8)
+_FLAGS, _MASK = reads(types.uint8), reads(types.boolean)
+_WEIGHT_END = np.int64(1 << 30)
 
 
 @helper
@@ -128,6 +129,48 @@ def scatter_add(out, rows, weights):  # type: ignore[no-untyped-def]
             exact = exact and _carry(before, weights[i, c], after) == 0
             out[row, c] = after
     return exact
+
+
+@kernel(types.boolean(_I64, _I64, _I64_OUT))
+def add_by_group(values, group, out):  # type: ignore[no-untyped-def]
+    """Add `values[i]` to `out[group[i]]`; False where a sum overflows on the way."""
+    wrong = np.int64(0)
+    for i in range(len(group)):
+        before, term = out[group[i]], values[i]
+        after = before + term
+        wrong |= (before ^ after) & (term ^ after)
+        out[group[i]] = after
+    return wrong >= 0
+
+
+@kernel(types.boolean(_MASK, _I64, _I64, _I64_OUT))
+def add_marked(marked, weight, group, out):  # type: ignore[no-untyped-def]
+    """Add `weight[i]` to `out[group[i]]` where row i is marked; False where a sum overflows on the way."""
+    wrong = np.int64(0)
+    for i in range(len(group)):
+        before, term = out[group[i]], weight[i] * np.int64(marked[i])
+        after = before + term
+        wrong |= (before ^ after) & (term ^ after)
+        out[group[i]] = after
+    return wrong >= 0
+
+
+@kernel(types.boolean(_I64, _I64, _I64, _W_OUT))
+def add_halves(values, weight, group, out):  # type: ignore[no-untyped-def]
+    """Add the low 32 bits of `values[i]` times its weight to `out[0, group[i]]`, the high ones, with the sign, to `out[1]`.
+
+    False where a sum overflows on the way, or a weight leaves 31 bits.
+    """
+    wrong = np.int64(0)
+    for i in range(len(group)):
+        g, value, times = group[i], values[i], weight[i]
+        low, high = (value & np.int64(0xFFFFFFFF)) * times, (value >> 32) * times
+        before, before_high = out[0, g], out[1, g]
+        after, after_high = before + low, before_high + high
+        wrong |= ((before ^ after) & (low ^ after)) | ((before_high ^ after_high) & (high ^ after_high))
+        wrong |= -np.int64((times + _WEIGHT_END) >> 31 != 0)
+        out[0, g], out[1, g] = after, after_high
+    return wrong >= 0
 
 
 @kernel(types.int64(_W, _I64_OUT))

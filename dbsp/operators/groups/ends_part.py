@@ -1,0 +1,137 @@
+"""The first row of a group in an order and the first in the reverse one, out of one trace read from both ends: min and max.
+
+**State** per group the rows with how often they occur, as `FirstPart` keeps them, once instead of twice. Where no row ever goes
+(`appends`), the first row and the last one, each counted: a row that is both counts twice.
+
+**Limit** rows that are gone at the far end are read again until a merge takes them away; at the near one fronts pass them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dbsp.operators.fronts import settled
+from dbsp.operators.groups.first_part import FirstPart, first, spread
+from dbsp.operators.groups.part import Part, Positions, Values
+from dbsp.operators.groups.row_form import RowForm
+from dbsp.operators.operator import State
+from dbsp.trace.heads import Heads
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch
+from dbsp.zset.runs import begins, ends
+from dbsp.zset.schema import Arrangement, OrderBy
+
+_ALL = 1 << 40
+"""More rows than a group has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsPart:
+    """Two parts that look at the same rows, one in the reverse of the other's order."""
+
+    near: FirstPart
+    far: FirstPart
+
+    def __str__(self) -> str:
+        """Both aggregates."""
+        return f"{self.near}; {self.far}"
+
+    @property
+    def leads(self) -> tuple[OrderBy, ...]:
+        """In which orders only rows that may be the first matter; none where all do."""
+        return (*self.near.leads, *self.far.leads)
+
+    def form(self) -> RowForm:
+        """The rows of both."""
+        return self.near.form()
+
+    def names(self) -> tuple[str, ...]:
+        """Both names."""
+        return (*self.near.names(), *self.far.names())
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """One trace, in the order of the near one."""
+        return self.near.arrangements()
+
+    def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
+        """The first rows of both before and after the change."""
+        found = (self._few if self.near.appends else self._both)(state.spine(0), groups, delta)
+        if len(delta):
+            state.append(0, _moved(found) if self.near.appends else delta)
+        columns = [end.columns(len(groups)) for end in found]
+        old, new = (Values(columns=side) for side in zip(*columns, strict=True))
+        return old, new
+
+    def _both(self, spine: Spine, groups: Batch, delta: Batch) -> list[_End]:
+        """Read from either end."""
+        found = []
+        for part, backwards in ((self.near, False), (self.far, True)):
+            heads = spine.heads_twice(groups.words[0], 1, groups, delta, backwards=backwards)
+            old, new = (first(heads, side, part.order) for side in (heads.before, heads.after))
+            found.append(_End(part, heads, old, new))
+        return found
+
+    def _few(self, spine: Spine, groups: Batch, delta: Batch) -> list[_End]:
+        """The same where a group has two rows at most: one reading gives both ends."""
+        heads = spine.heads_twice(groups.words[0], _ALL, groups, delta)
+        near, far = ([find(heads, side, part.order) for side in (heads.before, heads.after)]
+                     for part, find in ((self.near, first), (self.far, _last)))  # fmt: skip
+        return [_End(self.near, heads, *near), _End(self.far, heads, *far)]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The first rows of a part before and after a change."""
+
+    part: FirstPart
+    heads: Heads
+    old: Positions
+    new: Positions
+
+    def columns(self, groups: int) -> tuple[pa.Array, pa.Array]:
+        """What it gives for each group, before and after."""
+        column = self.heads.column(self.part.gives)
+        return spread(column, self.heads.query, self.old, groups), spread(column, self.heads.query, self.new, groups)
+
+
+def _last(heads: Heads, weights: Positions, order: tuple[OrderBy, ...]) -> Positions:
+    """The first row by `order` of each group that has one, of rows that come in the reverse order of their codes."""
+    sequence = settled(heads, weights, order)
+    query = heads.query.take(sequence)
+    starts = np.flatnonzero(begins(query, heads.code.take(sequence)))
+    return sequence.take(starts[ends(query.take(starts))])
+
+
+def _moved(found: Sequence[_End]) -> Batch:
+    """The change of the rows at both ends, which lie in one reading, each kept once for each end."""
+    heads = found[0].heads
+    weights = np.zeros(len(heads), np.int64)
+    for end in found:
+        weights[end.new] += 1
+        weights[end.old] -= 1
+    return heads.changed(weights)
+
+
+def paired(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts, those together of which one looks at the same rows as another in the reverse order."""
+    made: list[Part] = []
+    for part in parts:
+        at = next((at for at, other in enumerate(made) if _is_reverse(other, part)), None)
+        if at is None:
+            made.append(part)
+        else:
+            made[at] = EndsPart(near=made[at], far=part)  # type: ignore[arg-type]  # both are first parts
+    return tuple(made)
+
+
+def _is_reverse(one: Part, other: Part) -> bool:
+    """Whether one trace in the order of the first serves both."""
+    if not (isinstance(one, FirstPart) and isinstance(other, FirstPart)) or one.values != other.values:
+        return False
+    mine, theirs = one.order[0], other.order[0]
+    nulls = mine.nulls_first != theirs.nulls_first or not one.values.values[mine.column].nullable
+    return mine.column == theirs.column and mine.descending != theirs.descending and nulls
