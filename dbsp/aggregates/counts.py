@@ -12,7 +12,7 @@ from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.expression import Call, ColumnRef, Literal
-from dbsp.operators.groups.measures import Valid
+from dbsp.operators.groups.measures import Trues, Valid
 from dbsp.operators.groups.mode_part import ModePart
 from dbsp.operators.groups.sums import Counted
 from dbsp.zset.schema import INT64, Column, is_list
@@ -35,6 +35,25 @@ class Count:
     def sql(self, arguments: Sequence[str]) -> str:
         """As SQL writes it."""
         return f"count({', '.join(arguments) or '*'})"
+
+
+@dataclass(frozen=True, slots=True)
+class CountTrue:
+    """How many rows for which a condition is true."""
+
+    keeps_nulls = False
+
+    def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:  # noqa: ARG002 (of a condition)
+        """An int64, never null."""
+        return Column(name, INT64, nullable=False)
+
+    def add(self, call: AggregateCall, asked: Asked) -> None:
+        """One sum."""
+        asked.linear(call.name, [Trues(call.columns[0])], Counted())
+
+    def sql(self, arguments: Sequence[str]) -> str:
+        """As SQL writes it."""
+        return f"count_if({arguments[0]})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +104,18 @@ def values_of(asked: Asked, column: str) -> Valid | None:
 
 
 def apart(aggregate: Aggregate) -> Aggregate:
-    """A resolved distinct count of a column where a condition holds, as a count of the column with that filter.
+    """A resolved count where a condition holds, by the condition alone; a distinct count as one of the column with that filter.
 
-    So that all such counts of one column are kept together. Only of a plain column, which cannot fail where the condition
-    does not hold.
+    So that no column of values and nulls is made to be counted, and all distinct counts of one column are kept together. Only of
+    a constant and of a plain column, which cannot fail where the condition does not hold.
     """
     match aggregate:
+        case Aggregate(
+            kind=Count(),
+            arguments=(Call(function, (condition, Literal() as given, Literal(value=None))),),
+            condition=None,
+        ) if function.name == "case" and given.value is not None:
+            return replace(aggregate, kind=CountTrue(), arguments=(condition,))
         case Aggregate(
             kind=CountDistinct(),
             arguments=(Call(function, (condition, ColumnRef() as column, Literal(value=None))),),

@@ -23,6 +23,11 @@ KEEPS_LESS: dict[str, Make] = {
     "first": lambda t: t.group_by("k").aggregate(v=dbsp.first("x", order_by=["y", "x"])),
     "last": lambda t: t.group_by("k").aggregate(v=dbsp.last("x", order_by="y")),
     "where": lambda t: t.group_by("k").aggregate(v=dbsp.max("x").where(dbsp.col("y") > 2)),
+    "both ends": lambda t: t.group_by("k").aggregate(v=dbsp.min("x"), w=dbsp.max("x")),
+    "both ends, ties": lambda t: t.group_by("k").aggregate(v=dbsp.arg_max("x", "y"), w=dbsp.arg_min("x", "y")),
+    "both ends, nulls": lambda t: t.group_by("k").aggregate(
+        v=dbsp.first("x", order_by="y"), w=dbsp.last("x", order_by="y")
+    ),
     "no keys": lambda t: t.group_by().aggregate(v=dbsp.min("x")),
     "top_k": lambda t: t.top_k(2, by=dbsp.desc("x"), partition_by="k"),
     "top_k with rank and offset": lambda t: t.top_k(2, by="x", partition_by="k", rank="n", offset=1),
