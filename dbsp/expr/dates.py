@@ -202,13 +202,24 @@ def _grain_s(format_: str) -> int:
 
 
 def _strftime(values: pa.Array, format_: str) -> pa.Array:
-    """Text once per different moment, as far as the format tells moments apart: formatting costs most of a microsecond."""
+    """Text once per different moment, as far as the format tells moments apart: formatting costs most of a microsecond.
+
+    **Cost** where all have one text, such as a day's, the least and the greatest are looked for and nothing else.
+    """
     micros, valid = micros_of(values)
     grain = _grain_s(format_)
-    moments = pc.dictionary_encode(pa.array(np.floor_divide(micros, MICROSECONDS * grain), INT64))
-    seconds = pc.multiply(moments.dictionary, grain).cast(pa.timestamp("s"))
-    texts = pc.strftime(seconds, format_, locale="C").take(moments.indices)
+    width = MICROSECONDS * grain
+    if len(micros) and (first := int(micros.min()) // width) == int(micros.max()) // width:
+        texts = pa.repeat(_texts(pa.array([first], INT64), grain, format_)[0], len(micros))
+    else:
+        moments = pc.dictionary_encode(pa.array(np.floor_divide(micros, width), INT64))
+        texts = _texts(moments.dictionary, grain, format_).take(moments.indices)
     return texts if values.null_count == 0 else pc.if_else(valid, texts, pa.scalar(None, STRING))
+
+
+def _texts(moments: pa.Array, grain: int, format_: str) -> pa.Array:
+    """Moments, counted in so many seconds, as text."""
+    return pc.strftime(pc.multiply(moments, grain).cast(pa.timestamp("s")), format_, locale="C")
 
 
 def _strptime(values: pa.Array, format_: str) -> pa.Array:

@@ -66,3 +66,14 @@ def test_one_row_of_each_key_is_left_where_values_differ() -> None:
 def test_where_a_row_goes_all_stay(weight: int) -> None:
     batch = Batch.from_rows(SCHEMA, [(("a", 1, 1, "", 0.0), 1), (("a", 1, 2, "", 0.0), weight)])
     assert leading(batch, ["k"], [OrderBy("x")]).to_rows() == batch.to_rows()
+
+
+@pytest.mark.parametrize("nulls_first", [False, True])
+def test_both_ends_of_many_rows_of_few_keys(nulls_first: bool) -> None:
+    """Groups that are numbered; of nulls the other end is where the reverse order has them."""
+    made = [((f"{n % 5}", n % 3, None if n % 7 == 0 else n * n % 101, "", 0.0), 1) for n in range(3000)]
+    batch, by = Batch.from_rows(SCHEMA, made), [OrderBy("x"), OrderBy("x", True, nulls_first)]
+    kept = leading(batch, ["k", "n"], by)
+    assert len(kept) < len(batch) // 5
+    for each in by:
+        assert firsts(kept, ["k", "n"], each) == firsts(batch, ["k", "n"], each)

@@ -114,6 +114,7 @@ def test_groups(words: Any, times: int, swap: bool) -> None:
     agree("number_groups", rows)
     group = np.unique(words, return_inverse=True)[1].astype(np.int64)
     agree("least_of_groups", words[::-1].copy(), group, len(words))
+    agree("ends_of_groups", words[::-1].copy(), group // 3, len(words))
 
 
 @QUICK

@@ -181,6 +181,17 @@ def least_of_groups(words: Words, group: Positions, count: int) -> Words:
     return out
 
 
+def ends_of_groups(words: Words, group: Positions, count: int) -> NDArray[np.bool_]:
+    """Whether each row has the least word or the greatest of its group, one of `count`."""
+    least, most, out = (
+        np.full(count, (1 << 64) - 1, np.uint64),
+        np.zeros(count, np.uint64),
+        np.empty(len(words), np.bool_),
+    )
+    groups.ends_of_groups(words, group, least, most, out)
+    return out
+
+
 def words_by_group(words: Words, group: Positions, firsts: Positions) -> bool:
     """Whether every row has the word of the first row of its group."""
     return bool(groups.words_by_group(words, words.take(firsts), group))

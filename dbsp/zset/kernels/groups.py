@@ -98,6 +98,17 @@ def least_of_groups(words, group, out):  # type: ignore[no-untyped-def]
         out[at] = min(out[at], words[i])
 
 
+@kernel(types.void(_U64, _I64, _U64_OUT, _U64_OUT, writes(types.boolean)))
+def ends_of_groups(words, group, least, most, out):  # type: ignore[no-untyped-def]
+    """Whether each row has the least word of its group or the greatest; lower `least[g]` and raise `most[g]` to them."""
+    for i in range(len(words)):
+        at = group[i]
+        least[at], most[at] = min(least[at], words[i]), max(most[at], words[i])
+    for i in range(len(words)):
+        at = group[i]
+        out[i] = (words[i] == least[at]) | (words[i] == most[at])
+
+
 @kernel(types.boolean(_U64, _U64, _I64))
 def words_by_group(words, held, group):  # type: ignore[no-untyped-def]
     """Whether every row has the word that is held for its group."""

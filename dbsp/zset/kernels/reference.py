@@ -162,6 +162,12 @@ def least_of_groups(words: Words, group: Positions, count: int) -> Words:
     return least
 
 
+def ends_of_groups(words: Words, group: Positions, count: int) -> Mask:
+    """Whether each row has the least word or the greatest of its group."""
+    least, most = least_of_groups(words, group, count), ~least_of_groups(~words, group, count)
+    return np.asarray((words == least[group]) | (words == most[group]))
+
+
 def words_by_group(words: Words, group: Positions, firsts: Positions) -> bool:
     """Whether every row has the word of the first row of its group."""
     return bool((words == words[firsts[group]]).all())
