@@ -28,7 +28,7 @@ ALONE = [
         make(base(table))
         for table in ("t", "u")
         for make in (groups.whole, groups.logical, groups.arg_extremes, groups.first_last, groups.middles, groups.modes,
-                     groups.joined_texts, groups.different_texts, groups.pivoted, groups.grouped, groups.extremes,
+                     groups.joined_texts, groups.different_texts, groups.pivoted, groups.grouped, groups.extremes, groups.ends,
                      groups.distinct_filtered, groups.sums_of_different)
     ),
 ]  # fmt: skip

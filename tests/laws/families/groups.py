@@ -118,6 +118,19 @@ def bitwise(r: Relation, function: str) -> Relation:
     )
 
 
+def ends(r: Relation) -> Relation:
+    """The least and the greatest of one column, twice."""
+    stream = r.stream.group_by("b").aggregate(lo=dbsp.min("a"), hi=dbsp.max("a"), least=dbsp.min("f"), f=dbsp.max("f"))
+    span = dbsp.coalesce(dbsp.col("hi") - dbsp.col("lo"), dbsp.lit(7))
+    low = dbsp.when(dbsp.col("least") < 0, dbsp.lit(1)).otherwise(dbsp.lit(0))
+    return Relation(
+        stream.select("b", "f", a=span + low).select("b", "a", "f"),
+        "select b, (coalesce(max(a) - min(a), 7) + case when min(f) < 0 then 1 else 0 end)::bigint as a, max(f) as f"
+        f" from ({r.sql}) group by b",
+        (*r.operators, "ends"),
+    )
+
+
 def arg_extremes(r: Relation) -> Relation:
     stream = r.stream.group_by("b").aggregate(a=dbsp.arg_min("a", "f"), f=dbsp.arg_max("f", "a"))
     both = "filter (where a is not null and f is not null)"
@@ -341,6 +354,7 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
     return [
         st.builds(grouped, inner),
         st.builds(extremes, inner),
+        st.builds(ends, inner),
         st.builds(whole, inner),
         st.builds(by_user, inner, st.booleans()),
         st.builds(grouping_sets, inner, st.sampled_from(["rollup", "cube", "sets"])),
