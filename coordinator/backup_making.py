@@ -189,17 +189,18 @@ def folder_name(step: int, now: datetime) -> str:
 
 def begin(folder: Path, step: int) -> Path:
     """The folder of a backup that begins; its name says that it is unfinished."""
+    name = folder_name(step, datetime.now(UTC))
     try:
         make_folder(folder)
-        made = folder / (folder_name(step, datetime.now(UTC)) + UNFINISHED)
-        if not made.with_name(made.name.removesuffix(UNFINISHED)).exists():
-            made.mkdir()
-            return made
-    except FileExistsError:
-        pass
+        for number in range(1, TRIES):
+            named = folder / (name if number == 1 else f"{name}-{number}")
+            made = named.with_name(named.name + UNFINISHED)
+            if not (named.exists() or made.exists()):
+                made.mkdir()
+                return made
     except OSError as error:
         raise _unwritable(folder, error) from error
-    raise UnavailableError(f"there is one of this second and step: folder={made}", "ask again")
+    raise UnavailableError(f"there are backups of this second and step: folder={named}", "ask again")
 
 
 def copy(pinned: Pinned, made: Path) -> None:

@@ -20,21 +20,26 @@ from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import Config
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.io.environment import make_folder, sync_path
+from dbsp.plan.plan import Plan
 
 Told = Callable[[str, int], None]
 PROGRESS = "files/.progress"
 """Where a backup has what outputs of files have written."""
 
 
-def restore(backup: Path, config: Config, told: Told = lambda _phase, _count: None) -> Manifest:
+def restore(
+    backup: Path, config: Config, told: Told = lambda _phase, _count: None, *, plan: Plan | None = None
+) -> Manifest:
     """Make the data folder of the settings out of a backup; `told(phase, bytes)` of every piece read.
+
+    `plan` is that of the circuit, if it is at hand.
 
     **Errors** `DataError` for a backup that is unfinished, damaged or of another format; `ConfigError` for another pipeline or a
     place that is taken; `CircuitError` names the node that differs; `UnavailableError` if it cannot be written.
     """
     manifest = read_manifest(backup)
     _refuse_other(manifest, config, backup)
-    _refuse_circuit(manifest, config, backup)
+    _refuse_circuit(manifest, plan or load_plan(config), backup)
     _refuse_taken(manifest, config)
     for found in damage(backup, manifest, lambda count: told("checking", count)):
         raise DataError(found, REMEDY)
@@ -58,8 +63,7 @@ def _refuse_other(manifest: Manifest, config: Config, backup: Path) -> None:
             )
 
 
-def _refuse_circuit(manifest: Manifest, config: Config, backup: Path) -> None:
-    plan = load_plan(config)
+def _refuse_circuit(manifest: Manifest, plan: Plan, backup: Path) -> None:
     if plan.fingerprint != manifest.fingerprint:
         difference = explain_difference(list(manifest.nodes), node_tokens(plan.circuit))
         raise CircuitError(

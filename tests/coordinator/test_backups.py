@@ -1,0 +1,516 @@
+"""Backups: what is restored goes on as the run that was never interrupted; what cannot be is refused, and says what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import lmdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+import dbsp
+from dbsp.coordinator import backup_making as making
+from dbsp.coordinator import backups
+from dbsp.coordinator.address import read_address
+from dbsp.coordinator.backup_process import Backups
+from dbsp.coordinator.build import build
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.restore import restore
+from dbsp.coordinator.service import Service
+from dbsp.errors import CircuitError, ConfigError, DataError, DbspError, UnavailableError
+from dbsp.io import Producer, read_outputs
+from dbsp.plan.plan import Plan
+from dbsp.plan.planner import plan as make_plan
+from dbsp.zset.batch import Batch
+from tests.coordinator.shop import CIRCUIT, ORDERS, rows, script, serving, settings, settings_text
+from tests.laws.circuits import relations
+from tests.laws.relation import Relation, canonical, p, t, u
+from tests.pace import examples
+
+Step = list[tuple[str, bool, tuple[Any, ...]]]
+"""What is pushed before one step: (table, whether it is deleted, row)."""
+
+values = st.tuples(
+    st.sampled_from(["x", "y", "a longer string than eight", None]),
+    st.sampled_from([None, -3, 0, 1, 2, 5]),
+    st.sampled_from([None, 0.0, 0.25, -1.5, 8.0]),
+)
+changes = st.one_of(
+    values.map(lambda row: ("t", False, row)),
+    values.map(lambda row: ("t", True, row)),
+    values.map(lambda row: ("p", False, row)),
+    st.tuples(st.integers(0, 3), values).map(lambda row: ("u", False, (row[0], *row[1]))),
+)
+histories = st.lists(st.lists(changes, min_size=1, max_size=6), min_size=2, max_size=5)
+
+
+class Run:
+    """A service that is fed step by step."""
+
+    def __init__(self, config: Config, plan: Plan) -> None:
+        self.config = config
+        self.service = Service(config, build(config, plan=plan))
+        self.service.start(timeout_s=60)
+
+    def push(self, steps: list[Step], first: int) -> None:
+        """Each table's changes of a step as one numbered push, waited for; the same push again is taken once."""
+        for number, step in enumerate(steps, first):
+            for table in ("t", "u", "p"):
+                found = [(row, deleted) for name, deleted, row in step if name == table]
+                if not found:
+                    continue
+                schema = self.service.table(table).schema
+                batch = Batch.from_rows(schema, [(row, -1 if deleted else 1) for row, deleted in found])
+                for sequence, delete in ((2 * number, False), (2 * number + 1, True)):
+                    part = Batch.from_rows(schema, [(row, abs(w)) for row, w in batch.to_rows() if (w < 0) is delete])
+                    if len(part):
+                        position = self.service.push(
+                            table, part, delete=delete, producer=Producer(id="test", sequence=sequence)
+                        )
+                        self.service.wait_until_processed(position, 60)
+
+    def view(self) -> Counter[tuple[Any, ...]]:
+        found = self.service.read_view("v").table
+        return Counter({canonical(tuple(list(row.values())[:-1])): list(row.values())[-1] for row in found.to_pylist()})
+
+    def outputs(self) -> list[tuple[int, int, list[Any]]]:
+        """Every part that consumers can read."""
+        return [
+            (step, worker, [canonical(tuple(row.values())) for row in table.to_pylist()])
+            for view in ("v", "t", "u", "dead_letters")
+            for step, worker, table in read_outputs(self.config.data_dir, view)
+        ]
+
+
+def pipeline(folder: Path, workers: int = 2, more: str = "") -> Config:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "circuit.py").write_text(CIRCUIT)
+    (folder / "pipeline.toml").write_text(settings_text(more, workers=workers))
+    return settings(folder)
+
+
+def backed_up(run: Run, folder: Path, running: bool) -> Path:
+    """A backup by the service, or of its files after it was stopped without a checkpoint."""
+    if running:
+        return Path(run.service.back_up(folder, 60)["folder"])
+    run.service.stop(now=True)
+    return making.make(run.config, folder, lambda *_: None)[0]
+
+
+@hypothesis_settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
+@given(relations(), histories, st.data(), st.integers(1, 3), st.booleans())
+@pytest.mark.timeout(600)
+def test_what_is_restored_goes_on_as_if_nothing_had_happened(
+    relation: Relation, steps: list[Step], data: st.DataObject, workers: int, running: bool
+) -> None:
+    """Views at the backup, views and every part of every output after the rest of the same input: all are equal."""
+    plan = make_plan(dbsp.circuit("generated", {"v": relation.stream, "t": t, "u": u, "p": p}))
+    cut = data.draw(st.integers(1, len(steps) - 1))
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        run = Run(pipeline(folder / "one", workers), plan)
+        run.push(steps[:cut], 0)
+        at_cut = run.view()
+        made = backed_up(run, folder / "backups", running)
+        if not running:
+            run = Run(run.config, plan)
+        run.push(steps[cut:], cut)
+        expected, outputs = run.view(), run.outputs()
+        run.service.stop()
+
+        again = pipeline(folder / "other", workers)
+        restore(made, again, plan=plan)
+        assert diagnose(again).findings == ()
+        run = Run(again, plan)
+        try:
+            assert run.view() == at_cut
+            run.push(steps[:cut], 0)
+            assert run.view() == at_cut, "pushes of before the backup are repeats"
+            run.push(steps[cut:], cut)
+            assert run.view() == expected
+            assert run.outputs() == outputs
+        finally:
+            run.service.stop()
+
+
+def test_steps_rescales_and_pushes_go_on_during_backups(folder: Path) -> None:
+    """Traffic on several threads, a rescale by warm-up in the midst: every backup holds a state that the steps passed through.
+
+    All pushes are of one row, and the table holds ids in order: a view of n rows is right if they are the first n.
+    """
+    config, stop, pushed = settings(folder), threading.Event(), []
+    with Service(config) as service:
+
+        def traffic() -> None:
+            while not stop.is_set():
+                number = len(pushed)
+                pushed.append(service.push("orders", pa.table({"id": [number], "customer": ["c"], "amount": [number]})))
+
+        thread = threading.Thread(target=traffic)
+        thread.start()
+        try:
+            made = [service.back_up(folder / "backups", 60)]
+            scaled = threading.Thread(target=lambda: service.rescale(3, 60, strategy="warmup"))
+            scaled.start()
+            made += [service.back_up(folder / "backups", 60) for _ in range(2)]
+            scaled.join()
+            made.append(service.back_up(folder / "backups", 60))
+        finally:
+            stop.set()
+            thread.join()
+    assert [found["workers"] for found in made][-1] == 3
+    for number, found in enumerate(made):
+        other = folder / f"other{number}"
+        restore(Path(found["folder"]), pipeline(other))
+        with Service(settings(other)) as service:
+            service.wait_until_processed(
+                service.push("orders", pa.table({"id": [-1], "customer": ["last"], "amount": [0]})), 60
+            )
+            orders, amount, _ = rows(service)["c"]
+        assert orders >= found["step"] - 1, "each step took a push at least"
+        assert amount == sum(range(orders))
+
+
+def test_files_in_and_out(folder: Path) -> None:
+    """Files that were noted are known, later ones are read as new ones, results are written once."""
+    more = (
+        '[input]\nkind = "files"\ndirectory = "../landing"\nlook_every_s = 0.05\n'
+        '[output]\nkind = "files"\ndirectory = "results"\n'
+    )
+    one, two = pipeline(folder / "one", more=more), pipeline(folder / "two", more=more)
+
+    def land(number: int) -> None:
+        place = folder / "landing" / "orders"
+        place.mkdir(parents=True, exist_ok=True)
+        ids = range(100 * number, 100 * number + 100)
+        table = pa.table({"id": ids, "customer": [f"c{i % 7}" for i in ids], "amount": list(ids)})
+        pq.write_table(table, place / f".{number}.parquet")
+        (place / f".{number}.parquet").rename(place / f"{number}.parquet")
+
+    def until(service: Service, count: int) -> dict[Any, Any]:
+        assert service.board.wait_for(lambda now: sum(now.processed.values()) >= count, 60)
+        return rows(service)
+
+    def results(config: Config) -> dict[str, bytes]:
+        found = sorted((config.folder / "results").glob("*/step-*"))
+        return {str(path.relative_to(config.folder)): path.read_bytes() for path in found}
+
+    land(0)
+    with Service(one) as service:
+        at_cut = until(service, 100)
+        found = service.back_up(folder / "backups", 60)
+        land(1)
+        expected = until(service, 200)
+    assert any("files of the input" in left for left in found["left_out"])
+    with pytest.raises(ConfigError, match="data folder is not empty"):
+        restore(Path(found["folder"]), one)
+    shutil.rmtree(one.data_dir)
+    with pytest.raises(ConfigError, match="outputs is of another past"):
+        restore(Path(found["folder"]), one)
+    restore(Path(found["folder"]), two)
+    (folder / "landing" / "orders" / "1.parquet").rename(folder / "1.parquet")
+    with Service(two) as service:
+        assert rows(service) == at_cut
+        (folder / "1.parquet").rename(folder / "landing" / "orders" / "1.parquet")
+        assert until(service, 200) == expected
+    again = results(two)
+    assert again
+    assert all(results(one)[name] == found for name, found in again.items())
+    assert diagnose(two).findings == ()
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(folder: Path) -> Path:
+    with Service(settings(folder)) as service:
+        service.wait_until_processed(service.push("orders", ORDERS), 60)
+        return Path(service.back_up(folder / "backups", 60)["folder"])
+
+
+def elsewhere(folder: Path, settings_: Callable[[str], str] = str, circuit: Callable[[str], str] = str) -> Config:
+    """The same pipeline in another folder, with changes."""
+    config = pipeline(folder / f"elsewhere-{len(list(folder.iterdir()))}")
+    (config.folder / "pipeline.toml").write_text(settings_((config.folder / "pipeline.toml").read_text()))
+    (config.folder / "circuit.py").write_text(circuit(CIRCUIT))
+    return settings(config.folder)
+
+
+def prints(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_every_damage_of_a_backup_is_found_and_nothing_is_restored(folder: Path, made: Path) -> None:
+    """One byte of any file, a file cut short or gone, the manifest too."""
+    whole = prints(made)
+    for name, content in whole.items():
+        file = Path(name)
+        half = len(content) // 2
+        for harm in (content[:-1], content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :], None):
+            file.unlink() if harm is None else file.write_bytes(harm)
+            config = elsewhere(folder)
+            with pytest.raises(DataError) as refused:
+                restore(made, config)
+            assert refused.value.hint
+            (listed,) = backups.backups_in(made.parent, check=True) or [None]
+            assert listed is None or listed.state in ("damaged", "broken"), (name, listed)
+            assert not config.data_dir.exists()
+            file.write_bytes(content)
+    assert [one.state for one in backups.backups_in(made.parent, check=True)] == ["whole"]
+
+
+def test_a_backup_is_not_restored_where_it_does_not_belong(folder: Path, made: Path) -> None:
+    before = prints(made)
+    with pytest.raises(ConfigError, match="data folder is not empty"):
+        restore(made, settings(folder))
+    with pytest.raises(ConfigError, match="another pipeline: name"):
+        restore(made, elsewhere(folder, settings_=lambda text: text.replace('"shop"', '"store"')))
+    with pytest.raises(ConfigError, match=r"kind in \[output\]"):
+        restore(made, elsewhere(folder, settings_=lambda text: text + '[output]\nkind = "files"\n'))
+    with pytest.raises(CircuitError, match=r"amount > 500.* -> .*amount > 501"):
+        restore(made, elsewhere(folder, circuit=lambda text: text.replace("500", "501")))
+    with pytest.raises(DataError, match="no backup here"):
+        restore(made.parent, elsewhere(folder))
+    standby = elsewhere(folder, settings_=lambda text: text + '[layout]\nstandbys = ["spare"]\n')
+    (standby.standbys[0] / "0000").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="standbys of another past"):
+        restore(made, standby)
+    assert not standby.data_dir.exists()
+    assert prints(made) == before
+    standby.data_dir.mkdir()
+    shutil.rmtree(standby.standbys[0])
+    restore(made, standby)
+    with Service(standby) as service:
+        assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+    assert diagnose(standby).findings == ()
+
+
+def test_where_no_backup_can_be_made(folder: Path) -> None:
+    config = settings(folder)
+    with pytest.raises(UnavailableError, match="nothing to back up"):
+        making.make(config, folder / "backups", lambda *_: None)
+    on_kafka = replace(config, input=replace(config.input, kind="kafka", bootstrap="nowhere:1"))
+    with pytest.raises(ConfigError, match="Kafka cannot be backed up"):
+        making.make(on_kafka, folder / "backups", lambda *_: None)
+    with Service(config) as service:
+        with pytest.raises(ConfigError, match="inside the data folder"):
+            service.back_up(config.data_dir / "backups")
+        with pytest.raises(ConfigError, match="not an absolute path"):
+            service.back_up(Path("backups"))
+        (folder / "file").write_text("")
+        with pytest.raises(UnavailableError, match="cannot be written"):
+            service.back_up(folder / "file")
+        assert Path(service.back_up(folder / "backups")["folder"]).is_dir()
+    assert not (folder / "backups").joinpath("anything.unfinished").exists()
+
+
+def test_a_broken_pipeline_is_not_backed_up(folder: Path, made: Path) -> None:
+    """The copy is read as the doctor reads a pipeline; what fails is said of the pipeline's own file, and nothing is left."""
+    file = settings(folder).data_dir / "workers" / "0001" / "durable" / "data.mdb"
+    with lmdb.open(str(file.parent), map_size=1 << 28, lib_version=0) as env, env.begin() as txn:
+        cursor = txn.cursor()
+        assert cursor.set_range(b"c")
+        chunk = cursor.value()
+    content = file.read_bytes()
+    assert chunk in content
+    harm = chunk[:-40] + bytes(255 - byte for byte in chunk[-40:-39]) + chunk[-39:]
+    file.write_bytes(content.replace(chunk, harm))
+    with pytest.raises(DataError, match=f"what is to be backed up is broken.*{file}"):
+        making.make(settings(folder), made.parent, lambda *_: None)
+    assert [one.name for one in backups.backups_in(made.parent, check=False)] == [made.name]
+
+
+# --- processes that end ---------------------------------------------------------------------------------------------
+
+CHILD = """
+import os, signal, sys
+from dbsp.coordinator import backup_child, backup_making as making, backups
+def ended(owner, name, when, count):
+    real, calls = getattr(owner, name), []
+    def call(*args, **kwargs):
+        calls.append(1)
+        if when == "before" and len(calls) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = real(*args, **kwargs)
+        if when == "after" and len(calls) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+    setattr(owner, name, call)
+owner, name, when, count = sys.argv[1:]
+ended({"making": making, "backups": backups, "child": backup_child}[owner], name, when, int(count))
+backup_child.main()
+"""
+POINTS = [
+    ("making", "begin", "before", 1), ("making", "begin", "after", 1), ("making", "copy", "after", 1),
+    *(("making", "sync_path", "before", count) for count in (1, 4, 8)), ("making", "diagnose", "after", 1),
+    ("backups", "checksum", "before", 3), ("backups", "write_manifest", "before", 1),
+    ("backups", "write_manifest", "after", 1), ("child", "put", "before", 1), ("child", "put", "before", 2),
+    ("child", "put", "before", 3),
+]  # fmt: skip
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: "-".join(map(str, point)))
+def test_killed_anywhere_it_leaves_the_pipeline_as_it_was(
+    folder: Path, point: tuple[str, str, str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One error, no folder that counts, no pages held; the next backup is whole."""
+    config = settings(folder)
+    with Service(config) as service:
+        service.wait_until_processed(service.push("orders", ORDERS), 60)
+        command = [sys.executable, "-c", CHILD, *map(str, point)]
+        monkeypatch.setattr(service._backups, "_command", command)
+        with pytest.raises(UnavailableError, match="broken off: its process ended: exit=-9"):
+            service.back_up(folder / "backups", 60)
+        assert service.status()["backup"] is None
+        states = (
+            [one.state for one in backups.backups_in(folder / "backups", check=True)]
+            if (folder / "backups").exists()
+            else []
+        )
+        assert not set(states) - {"unfinished", "whole"}
+        assert ("whole" in states) == (point == ("child", "put", "before", 4)), states
+        monkeypatch.undo()
+        service.wait_until_processed(
+            service.push("orders", pa.table({"id": [9], "customer": ["z"], "amount": [1]})), 60
+        )
+        made = service.back_up(folder / "backups", 60)
+        assert service.metrics.text(service.snapshot).count(b'dbsp_backups_total{result="failed"} 1.0') == 1
+    other = pipeline(folder / "other")
+    restore(Path(made["folder"]), other)
+    with Service(other) as service:
+        assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1), "z": (1, 1, 1)}
+    assert diagnose(config).findings == ()
+
+
+def test_one_at_a_time_and_a_stop_breaks_it_off(folder: Path) -> None:
+    """A child that never answers its pins' question would hold no step: it is asked only between two of them, and killed late."""
+    config, begun = settings(folder), threading.Event()
+    found: list[BaseException] = []
+    made = Backups(config, lambda *_: None)
+
+    def checkpoint() -> None:
+        begun.set()
+        over.wait(60)
+
+    def first() -> None:
+        try:
+            made.make(folder / "backups", checkpoint, lambda action: action())
+        except DbspError as error:
+            found.append(error)
+
+    over, thread = threading.Event(), threading.Thread(target=first)
+    thread.start()
+    begun.wait(60)
+    assert made.shown is not None
+    assert made.shown.phase == "checkpoint"
+    with pytest.raises(UnavailableError, match="a backup is under way"):
+        made.make(folder / "backups", lambda: None, lambda action: action())
+    made.close()
+    over.set()
+    thread.join(60)
+    assert [type(error) for error in found] == [UnavailableError]
+    assert made.shown is None
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("moment", ["*.unfinished", "*.unfinished/workers/0001", "*.unfinished/input/data.mdb"])
+def test_the_service_is_killed_amid_a_backup(folder: Path, moment: str) -> None:
+    """Its child ends with it; what is left is named as unfinished; the pipeline goes on, and its next backup is whole."""
+    pushes = [
+        pa.table(
+            {"id": range(n, n + 50_000), "customer": [f"c{i % 5000}" for i in range(50_000)], "amount": [1] * 50_000}
+        )
+        for n in range(0, 250_000, 50_000)
+    ]
+    answered: list[httpx.Response] = []
+    with serving(folder) as process:
+        url = read_address(folder / "data")["url"]
+        for push in pushes:
+            body = b"".join(json.dumps(row).encode() + b"\n" for row in push.to_pylist())
+            assert httpx.post(f"{url}/v1/tables/orders/rows?wait=true", content=body, timeout=60).is_success
+
+        def ask() -> None:
+            with suppress(httpx.HTTPError):
+                answered.append(httpx.post(f"{url}/v1/backup", json={"folder": str(folder / "backups")}, timeout=60))
+
+        asked = threading.Thread(target=ask)
+        asked.start()
+        while not any((folder / "backups").glob(moment)) and asked.is_alive():
+            pass
+        process.kill()
+        asked.join()
+    assert answered == [], "the fault struck before the answer"
+    with serving(folder):
+        again = script("cli", "--json", "backup", "backups", folder=folder)
+        assert again.returncode == 0, again.stderr
+        listed = json.loads(script("cli", "--json", "backups", "backups", "--check", folder=folder).stdout)["backups"]
+    assert sorted(one["state"] for one in listed) == ["unfinished", "whole"]
+    other = pipeline(folder / "other")
+    restore(Path(json.loads(again.stdout)["folder"]), other)
+    with Service(other) as service:
+        assert rows(service) == {f"c{n}": (50, 50, 1) for n in range(5000)}
+
+
+# --- the interfaces -------------------------------------------------------------------------------------------------
+
+
+def test_over_http(folder: Path, service: Service, client: httpx.Client) -> None:
+    service.wait_until_processed(service.push("orders", ORDERS), 60)
+    answer = client.post("/v1/backup", json={"folder": str(folder / "backups")})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert Path(found["folder"]).is_dir()
+    assert client.get("/v1/status").json()["last_backup"] == found
+    assert client.get("/v1/status").json()["backup"] is None
+    figures = client.get("/metrics").text
+    assert f"dbsp_backup_bytes {float(found['bytes'])}" in figures
+    assert 'dbsp_backups_total{result="made"} 1.0' in figures
+    lines = [json.loads(line) for line in (folder / "data" / "coordinator.log").read_text().splitlines()]
+    assert [line["folder"] for line in lines if line["event"] == "backup"] == [found["folder"]]
+    assert client.post("/v1/backup", json={"folder": "relative"}).status_code == 400
+    assert "/v1/backup" in client.get("/openapi.json").json()["paths"]
+
+
+def test_by_the_command_line(folder: Path) -> None:
+    """Without a service: backup, list, check, restore, and what goes wrong as exit codes."""
+    with Service(settings(folder)) as service:
+        service.wait_until_processed(service.push("orders", ORDERS), 60)
+    made = script("cli", "--json", "backup", "backups", folder=folder)
+    assert made.returncode == 0, made.stderr
+    place = json.loads(made.stdout)["folder"]
+    (folder / "backups" / "20200101T000000Z-step-1.unfinished").mkdir()
+    listed = script("cli", "backups", "backups", "--check", folder=folder)
+    assert listed.returncode == 0
+    assert "unfinished, can be deleted" in listed.stdout
+    assert "whole, every checksum is right" in listed.stdout
+    refused = script("cli", "restore", place, folder=folder)
+    assert refused.returncode == 2
+    assert "move the folder away" in refused.stderr
+    shutil.rmtree(folder / "data")
+    restored = script("cli", "restore", place, folder=folder)
+    assert restored.returncode == 0, restored.stderr
+    assert "go on with `dbsp-coordinator pipeline.toml`" in restored.stdout
+    with Service(settings(folder)) as service:
+        assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+    (Path(place) / "steps" / "data.mdb").write_bytes(b"")
+    broken = script("cli", "backups", "backups", "--check", folder=folder)
+    assert broken.returncode == 3
+    assert "steps/data.mdb" in broken.stdout
