@@ -41,7 +41,8 @@ def main() -> None:
             put(sink, {"done": _make(config, Path(asked["folder"]), sink)})
         else:
             with making.pinning(config):
-                put(sink, {"done": {}})
+                pass
+            put(sink, {"done": {}})
     except DbspError as error:
         put(sink, failure(error))
     except Exception as error:  # noqa: BLE001 - the parent tells whoever asked

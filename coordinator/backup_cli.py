@@ -110,7 +110,7 @@ def _by_service(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
     def look() -> None:
         shown = client.ask("GET", "/v1/status")["backup"]
         if shown is not None:
-            bar.show(shown["phase"], shown["bytes"], shown["bytes_max"])
+            bar.show(shown["phase"], shown["bytes"], shown["bytes_max"] if shown["phase"] == "copying" else 0)
 
     with _Watching(look):
         found: dict[str, Any] = client.ask("POST", "/v1/backup", json={"folder": str(folder)})
@@ -126,7 +126,7 @@ def _by_ourselves(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
         nonlocal phase
         phase = now
 
-    with _Watching(lambda: bar.show(phase[0], bytes_in(phase[1]), phase[2])):
+    with _Watching(lambda: bar.show(phase[0], bytes_in(phase[1]), phase[2] if phase[0] == "copying" else 0)):
         named, manifest = make(load_config(client.pipeline), folder, told)
     return {"folder": str(named), **manifest.as_json(), "seconds": round(time.monotonic() - at, 3)}
 

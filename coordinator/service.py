@@ -31,6 +31,7 @@ from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.hands import Observer
 from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale, refuse_apart
 from dbsp.coordinator.metrics import Metrics
+from dbsp.coordinator.observers import Observers
 from dbsp.coordinator.query import QueryLimits
 from dbsp.coordinator.query_process import Queries
 from dbsp.coordinator.rescaling import is_moving
@@ -42,8 +43,8 @@ from dbsp.coordinator.strategies import COLD, STRATEGIES
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Incoming, Position, Producer, Push
 from dbsp.layout import Layout, rescaled
-from dbsp.logs import DELETE, INSERT, StepRecord
-from dbsp.runtime.runtime import MoveReport, StepReport
+from dbsp.logs import DELETE, INSERT
+from dbsp.runtime.runtime import MoveReport
 from dbsp.zset.batch import Batch
 
 Rows: TypeAlias = Push | Batch | pa.Table | pa.RecordBatch
@@ -92,24 +93,6 @@ class Skipped:
     before: bool
 
 
-class _Observers:
-    """Tells metrics, the event log, who knows rates, and whoever else asked to be told."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._all = observers
-
-    def add(self, observer: Observer) -> None:
-        self._all = (*self._all, observer)
-
-    def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
-        for observer in self._all:
-            observer.stepped(record, report, replay=replay, lag_rows=lag_rows)
-
-    def noted(self, kind: str, fields: dict[str, Any]) -> None:
-        for observer in self._all:
-            observer.noted(kind, fields)
-
-
 class Service:
     """One running pipeline.
 
@@ -125,7 +108,7 @@ class Service:
         path = config.folder / config.log.path if config.log.path else config.data_dir / "coordinator.log"
         self._log = EventsLog(path, self.built.parts.clock)
         self._rates = Rates(self.built.parts.clock.monotonic_s)
-        self._observers = _Observers(self.metrics, self._log, self._rates)
+        self._observers = Observers(self.metrics, self._log, self._rates)
         self._shell = Shell(self.built.parts, self.built.settings, self.built.facts, self._observers)
         self._tables = {table.name: table for table in self.built.plan.tables}
         self._thread: threading.Thread | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -254,7 +256,8 @@ def elsewhere(folder: Path, settings_: Callable[[str], str] = str, circuit: Call
 
 
 def prints(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock.mdb"]
+    return {str(path): path.read_bytes() for path in files}
 
 
 def test_every_damage_of_a_backup_is_found_and_nothing_is_restored(folder: Path, made: Path) -> None:
@@ -357,13 +360,26 @@ owner, name, when, count = sys.argv[1:]
 ended({"making": making, "backups": backups, "child": backup_child}[owner], name, when, int(count))
 backup_child.main()
 """
+READERS = """
+import sys, os, lmdb
+for file in sys.argv[1:]:
+    with lmdb.open(os.path.dirname(file), readonly=True, create=False, lib_version=0) as env:
+        if env.reader_check():
+            print(file)
+"""
+"""Names the files whose pages a process holds that is no more."""
 POINTS = [
     ("making", "begin", "before", 1), ("making", "begin", "after", 1), ("making", "copy", "after", 1),
     *(("making", "sync_path", "before", count) for count in (1, 4, 8)), ("making", "diagnose", "after", 1),
     ("backups", "checksum", "before", 3), ("backups", "write_manifest", "before", 1),
     ("backups", "write_manifest", "after", 1), ("child", "put", "before", 1), ("child", "put", "before", 2),
-    ("child", "put", "before", 3),
+    ("child", "put", "before", 3), ("child", "put", "before", 4),
 ]  # fmt: skip
+WHAT_IS_LEFT = {
+    ("making", "begin", "after", 1): {"unfinished"},  # its name was not told yet
+    ("child", "put", "before", 2): {"unfinished"},
+    ("child", "put", "before", 4): {"whole"},  # only the answer is lost
+}
 
 
 @pytest.mark.crash
@@ -380,14 +396,13 @@ def test_killed_anywhere_it_leaves_the_pipeline_as_it_was(
         with pytest.raises(UnavailableError, match="broken off: its process ended: exit=-9"):
             service.back_up(folder / "backups", 60)
         assert service.status()["backup"] is None
-        states = (
-            [one.state for one in backups.backups_in(folder / "backups", check=True)]
-            if (folder / "backups").exists()
-            else []
-        )
-        assert not set(states) - {"unfinished", "whole"}
-        assert ("whole" in states) == (point == ("child", "put", "before", 4)), states
+        if (folder / "backups").exists():
+            assert {one.state for one in backups.backups_in(folder / "backups", check=True)} <= WHAT_IS_LEFT.get(
+                point, set()
+            )
         monkeypatch.undo()
+        readers = [sys.executable, "-c", READERS, *map(str, (folder / "data").rglob("data.mdb"))]
+        assert subprocess.run(readers, capture_output=True, text=True, check=True).stdout == ""
         service.wait_until_processed(
             service.push("orders", pa.table({"id": [9], "customer": ["z"], "amount": [1]})), 60
         )
@@ -467,6 +482,43 @@ def test_the_service_is_killed_amid_a_backup(folder: Path, moment: str) -> None:
     restore(Path(json.loads(again.stdout)["folder"]), other)
     with Service(other) as service:
         assert rows(service) == {f"c{n}": (50, 50, 1) for n in range(5000)}
+
+
+# --- full disks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_is_full_is_one_error_and_nothing_is_lost(folder: Path) -> None:
+    """Of the backup, and of what is restored: no file may become larger than the first worker's database."""
+    config = settings(folder)
+    with Service(config) as service:
+        rows_ = pa.table({"id": range(20_000), "customer": ["c"] * 20_000, "amount": [1] * 20_000})
+        service.wait_until_processed(service.push("orders", rows_), 60)
+    made, _ = making.make(config, folder / "backups", lambda *_: None)
+    before = prints(config.data_dir)
+
+    def limited(*arguments: str) -> subprocess.CompletedProcess[str]:
+        code = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"
+        code += "sys.argv = ['coordinator', *sys.argv[1:]]; from dbsp.coordinator import cli; cli.main()"
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+    full = limited("backup", "full")
+    assert full.returncode == 4
+    assert re.fullmatch(
+        r"error: the backup cannot be written: .* error=.*\nhint: .*nothing of the pipeline was changed\n", full.stderr
+    )
+    assert list((folder / "full").iterdir()) == []
+    assert prints(config.data_dir) == before
+    shutil.rmtree(config.data_dir)
+    full = limited("restore", str(made))
+    assert full.returncode == 4
+    assert re.fullmatch(r"error: the backup cannot be restored: .*\nhint: .*the backup is as it was\n", full.stderr)
+    assert not config.data_dir.exists()
+    assert not list(folder.glob(".*restoring*"))
+    assert [one.state for one in backups.backups_in(made.parent, check=True)] == ["whole"]
+    restore(made, config)
+    with Service(config) as service:
+        assert rows(service) == {"c": (20_000, 20_000, 1)}
 
 
 # --- the interfaces -------------------------------------------------------------------------------------------------
