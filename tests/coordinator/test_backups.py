@@ -35,11 +35,13 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.restore import restore
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import CircuitError, ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Producer, read_outputs
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.zset.batch import Batch
+from tests.coordinator import under_traffic
 from tests.coordinator.shop import CIRCUIT, ORDERS, rows, script, serving, settings, settings_text
 from tests.laws.circuits import relations
 from tests.laws.relation import Relation, canonical, p, t, u
@@ -151,42 +153,31 @@ def test_what_is_restored_goes_on_as_if_nothing_had_happened(
             run.service.stop()
 
 
-def test_steps_rescales_and_pushes_go_on_during_backups(folder: Path) -> None:
-    """Traffic on several threads, a rescale by warm-up in the midst: every backup holds a state that the steps passed through.
-
-    All pushes are of one row, and the table holds ids in order: a view of n rows is right if they are the first n.
-    """
-    config, stop, pushed = settings(folder), threading.Event(), []
-    with Service(config) as service:
-
-        def traffic() -> None:
-            while not stop.is_set():
-                number = len(pushed)
-                pushed.append(service.push("orders", pa.table({"id": [number], "customer": ["c"], "amount": [number]})))
-
-        thread = threading.Thread(target=traffic)
-        thread.start()
-        try:
-            made = [service.back_up(folder / "backups", 60)]
-            scaled = threading.Thread(target=lambda: service.rescale(3, 60, strategy="warmup"))
-            scaled.start()
-            made += [service.back_up(folder / "backups", 60) for _ in range(2)]
-            scaled.join()
-            made.append(service.back_up(folder / "backups", 60))
-        finally:
-            stop.set()
-            thread.join()
-    assert [found["workers"] for found in made][-1] == 3
-    for number, found in enumerate(made):
-        other = folder / f"other{number}"
-        restore(Path(found["folder"]), pipeline(other))
-        with Service(settings(other)) as service:
-            service.wait_until_processed(
-                service.push("orders", pa.table({"id": [-1], "customer": ["last"], "amount": [0]})), 60
-            )
-            orders, amount, _ = rows(service)["c"]
-        assert orders >= found["step"] - 1, "each step took a push at least"
-        assert amount == sum(range(orders))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_backups_under_traffic_and_amid_a_rescale(tmp_path: Path, strategy: str) -> None:
+    """Each, restored, ends the rescale that was asked for; every step's outputs, before and after, are those of one worker."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    overrides = ("checkpoint.interval_s=0.2", "layout.keys_per_step=40", "pipeline.workers=2")
+    config = under_traffic.settings(under_traffic.make_folder(folder), *overrides)
+    with Service(config) as service, under_traffic.traffic(service, 7):
+        before = service.snapshot.version
+        assert service.board.wait_for(lambda now: now.version > before, 60)
+        scaled = threading.Thread(target=lambda: service.rescale(3, 120, strategy=strategy))
+        scaled.start()
+        made = [Path(service.back_up(tmp_path / "backups", 60)["folder"]) for _ in range(3)]
+        scaled.join()
+        step = service.snapshot.step
+        assert service.board.wait_for(lambda now: now.step > step, 60), "steps go on"
+    for number, backup in enumerate(made):
+        place = tmp_path / f"restored{number}"
+        place.mkdir()
+        again = under_traffic.settings(under_traffic.make_folder(place), *overrides)
+        manifest = restore(backup, again)
+        with Service(again) as service, under_traffic.traffic(service, number):
+            assert service.board.wait_for(lambda now, step=manifest.step: now.step > step + 3, 60)
+        assert diagnose(again).findings == ()
+        under_traffic.check_golden(place, place / "replayed")
 
 
 def test_files_in_and_out(folder: Path) -> None:
