@@ -32,10 +32,12 @@ from dbsp.coordinator.address import read_address
 from dbsp.coordinator.backup_process import Backups
 from dbsp.coordinator.build import build
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.doctor import diagnose, read_ledger
 from dbsp.coordinator.restore import restore
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.status import Snapshot
 from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import CircuitError, ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Producer, read_outputs
 from dbsp.plan.plan import Plan
@@ -153,22 +155,38 @@ def test_what_is_restored_goes_on_as_if_nothing_had_happened(
             run.service.stop()
 
 
+def workers_of(now: Snapshot) -> int:
+    return 0 if now.layout is None else len(now.layout.workers)
+
+
+def rescaled(service: Service, strategy: str) -> None:
+    with suppress(UnavailableError):  # it is taken back in the end where it would never end
+        service.rescale(3, 120, strategy=strategy)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_backups_under_traffic_and_amid_a_rescale(tmp_path: Path, strategy: str) -> None:
     """Each, restored, ends the rescale that was asked for; every step's outputs, before and after, are those of one worker."""
     folder = tmp_path / "one"
     folder.mkdir()
     overrides = ("checkpoint.interval_s=0.2", "layout.keys_per_step=40", "pipeline.workers=2")
-    config = under_traffic.settings(under_traffic.make_folder(folder), *overrides)
+    held = ("layout.acceptable_recovery_lag=0",) if strategy == "warmup" else ()
+    config = under_traffic.settings(under_traffic.make_folder(folder), *overrides, *held)
     with Service(config) as service, under_traffic.traffic(service, 7):
         before = service.snapshot.version
         assert service.board.wait_for(lambda now: now.version > before, 60)
-        scaled = threading.Thread(target=lambda: service.rescale(3, 120, strategy=strategy))
+        scaled = threading.Thread(target=rescaled, args=(service, strategy))
         scaled.start()
+        assert service.board.wait_for(lambda now: now.rescale is not None or strategy == "cold", 60)
         made = [Path(service.back_up(tmp_path / "backups", 60)["folder"]) for _ in range(3)]
+        if held:
+            service.cancel_rescale(60)
         scaled.join()
         step = service.snapshot.step
         assert service.board.wait_for(lambda now: now.step > step, 60), "steps go on"
+    ledgers = [read_ledger(backup) for backup in made]
+    assert any(ledger.courses for ledger in ledgers) == (strategy in BY_KEY)
+    assert any(ledger.rescale == 3 for ledger in ledgers) == (strategy == "warmup")
     for number, backup in enumerate(made):
         place = tmp_path / f"restored{number}"
         place.mkdir()
@@ -176,6 +194,7 @@ def test_backups_under_traffic_and_amid_a_rescale(tmp_path: Path, strategy: str)
         manifest = restore(backup, again)
         with Service(again) as service, under_traffic.traffic(service, number):
             assert service.board.wait_for(lambda now, step=manifest.step: now.step > step + 3, 60)
+            assert service.board.wait_for(lambda now: now.rescale is None and workers_of(now) == 3, 60)
         assert diagnose(again).findings == ()
         under_traffic.check_golden(place, place / "replayed")
 
