@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.coordinator import backup_making as making
 from dbsp.coordinator import backups
+from dbsp.coordinator import restore as restoring
 from dbsp.coordinator.address import read_address
 from dbsp.coordinator.backup_process import Backups
 from dbsp.coordinator.build import build
@@ -199,6 +200,30 @@ def test_backups_under_traffic_and_amid_a_rescale(tmp_path: Path, strategy: str)
         under_traffic.check_golden(place, place / "replayed")
 
 
+def test_a_service_that_cannot_be_asked_is_backed_up_all_the_same(tmp_path: Path) -> None:
+    """It has no HTTP interface, so files are pinned while it moves them: what counts then as a backup is one."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    config = under_traffic.settings(
+        under_traffic.make_folder(folder), "checkpoint.interval_s=0.1", "pipeline.workers=2"
+    )
+    with Service(config) as service, under_traffic.traffic(service, 11):
+        tried = [script("cli", "--json", "backup", "../backups", folder=folder) for _ in range(4)]
+        assert service.snapshot.rollbacks == 0
+    assert all(one.returncode in (0, 3, 4) for one in tried), tried
+    made = [Path(json.loads(one.stdout)["folder"]) for one in tried if one.returncode == 0]
+    assert made, tried
+    assert len(backups.backups_in(tmp_path / "backups", check=True)) == len(made)
+    for number, backup in enumerate(made):
+        place = tmp_path / f"restored{number}"
+        place.mkdir()
+        again = under_traffic.settings(under_traffic.make_folder(place))
+        restore(backup, again)
+        with Service(again) as service, under_traffic.traffic(service, number):
+            pass
+        under_traffic.check_golden(place, place / "replayed")
+
+
 def test_files_in_and_out(folder: Path) -> None:
     """Files that were noted are known, later ones are read as new ones, results are written once."""
     more = (
@@ -287,6 +312,21 @@ def test_every_damage_of_a_backup_is_found_and_nothing_is_restored(folder: Path,
             assert not config.data_dir.exists()
             file.write_bytes(content)
     assert [one.state for one in backups.backups_in(made.parent, check=True)] == ["whole"]
+
+
+def test_a_backup_that_changes_while_it_is_restored(folder: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the check and the copy: the copy is checked too, and nothing of it stays."""
+    file, config = made / "steps" / "data.mdb", elsewhere(folder)
+
+    def changed(*_: object) -> list[str]:
+        file.write_bytes(file.read_bytes()[::-1])
+        return []
+
+    monkeypatch.setattr(restoring, "damage", changed)
+    with pytest.raises(DataError, match=f"changed while it was read: file={file}"):
+        restore(made, config)
+    assert not config.data_dir.exists()
+    assert not list(config.folder.glob(".*restoring*"))
 
 
 def test_a_backup_is_not_restored_where_it_does_not_belong(folder: Path, made: Path) -> None:
