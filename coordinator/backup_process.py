@@ -101,7 +101,7 @@ class Backups:
     ) -> dict[str, Any]:
         process = self._process = _Process(self._command, self._config)
         if self._closed:
-            process.close()
+            process.kill()
         try:
             checkpoint()
             process.answer()
@@ -110,6 +110,13 @@ class Backups:
             if "phase" in found:
                 self._progress = replace(cast(BackupProgress, self._progress), phase=found["phase"])
                 found = process.answer()
+        except DbspError as error:
+            if not self._closed:
+                raise
+            raise UnavailableError(
+                "the backup was broken off: the service has ended", "give the same command again: it needs no service"
+            ) from error
+        else:
             seconds = time.monotonic() - self._started_s
             return {**found["done"], "seconds": round(seconds, 3), "pause_seconds": round(pause_s, 4)}
         finally:
@@ -149,7 +156,7 @@ class Backups:
                 process.close()
 
     def close(self) -> None:
-        """Break off the one under way: the service ends."""
+        """Break off the one under way, and begin no other: the service has ended."""
         self._closed = True
         if self._process is not None:
             self._process.kill()

@@ -163,6 +163,8 @@ class Service:
             self._log.noted("crash", {"error": self._finish.message})
             self._shell.give_up(self._finish.message)
             raise
+        finally:
+            self._backups.close()
 
     def stop(self, *, now: bool = False, quiet: bool = False, timeout_s: float | None = None) -> None:
         """Checkpoint and end (`now`: without a checkpoint); raises the error that ended the service, unless `quiet`."""

@@ -170,6 +170,30 @@ def test_the_service_is_killed_amid_a_backup(folder: Path, moment: str) -> None:
         assert rows(service) == {f"c{n}": (50, 50, 1) for n in range(5000)}
 
 
+def test_a_service_that_stops_amid_a_backup(folder: Path) -> None:
+    """Whoever asked is told so, nothing of it stays, and the same command makes it of the stopped pipeline."""
+    found: list[DbspError] = []
+    with Service(settings(folder)) as service:
+        service.wait_until_processed(service.push("orders", ORDERS), 60)
+
+        def ask() -> None:
+            try:
+                service.back_up(folder / "backups")
+            except DbspError as error:
+                found.append(error)
+
+        asked = threading.Thread(target=ask)
+        asked.start()
+        while not any((folder / "backups").glob("*.unfinished")) and asked.is_alive():
+            pass
+    asked.join(60)
+    assert [error.message for error in found] == ["the backup was broken off: the service has ended"]
+    assert backups.backups_in(folder / "backups", check=False) == []
+    made, manifest = making.make(settings(folder), folder / "backups", lambda *_: None)
+    assert manifest.step == 1
+    assert [one.name for one in backups.backups_in(folder / "backups", check=True)] == [made.name]
+
+
 # --- full disks -----------------------------------------------------------------------------------------------------
 
 
