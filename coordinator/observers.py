@@ -1,4 +1,4 @@
-"""Several who want to hear what happened, as one."""
+"""Several observers as one: metrics, the event log, who knows rates, who waits for an upgrade, and whoever asks to be told."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dbsp.runtime.runtime import StepReport
 
 
 class Observers:
-    """Tells metrics, the event log, who knows rates, and whoever else asked to be told."""
+    """Tells each what it is told, in order."""
 
     def __init__(self, *observers: Observer) -> None:
-        """These, in this order."""
+        """Of these, to begin with."""
         self._all = observers
 
     def add(self, observer: Observer) -> None:
-        """One more."""
+        """Tell one more."""
         self._all = (*self._all, observer)
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
