@@ -1,8 +1,8 @@
 """`coordinator …`: talk to a running service.
 
 It finds the service by `--url`, or by the `coordinator.json` in the data folder of `--pipeline` (default `pipeline.toml`).
-`doctor` alone needs no service: it reads the pipeline's files. What a command prints is for people; `--json` prints the
-service's own answer. Exit codes: `exits`.
+`doctor` and what makes, lists and restores backups (`backup_cli`) need no service: they read the pipeline's files. What a command
+prints is for people; `--json` prints the service's own answer. Exit codes: `exits`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
+from dbsp.coordinator import backup_cli
 from dbsp.coordinator.address import read_address
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import error_of, exit_code, guarded
@@ -36,6 +37,8 @@ Examples:
   coordinator --pipeline shop/pipeline.toml checkpoint
   coordinator doctor shop/pipeline.toml
   coordinator upgrade
+  coordinator backup /backups/shop
+  coordinator restore /backups/shop/20261123T101500Z-step-42
   coordinator --url http://127.0.0.1:8080 --token secret status
 
 \b
@@ -328,6 +331,10 @@ def doctor(client: Client, pipeline: Path | None) -> None:
     client.show(found.as_json(), found.as_text())
     if found.findings:
         sys.exit(exit_code("data"))
+
+
+for each in (backup_cli.backup, backup_cli.backups, backup_cli.restore):
+    command.add_command(each)
 
 
 @command.command()

@@ -185,7 +185,11 @@ def _ledger(data_dir: Path, found: _Found) -> Ledger | None:
 def read_ledger(data_dir: Path) -> Ledger:
     """The ledger, read only; `DataError` if it is missing or damaged."""
     with logs.reading(data_dir / "control", FORM, ("ledger",)) as log:
-        data = log.get("ledger", b"ledger")
+        return ledger_of(log.get("ledger", b"ledger"))
+
+
+def ledger_of(data: bytes | None) -> Ledger:
+    """The ledger out of its bytes; `DataError` if they are missing or damaged."""
     if data is None:
         raise DataError("the ledger is empty", CONTROL_REMEDY)
     if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -85,6 +86,14 @@ class SkipBody(BaseModel):
     model_config = {"extra": "forbid"}
 
     step: int | None = Field(default=None, ge=0)
+
+
+class BackupBody(BaseModel):
+    """The folder, on the service's host, in which the backup gets a folder of its own."""
+
+    model_config = {"extra": "forbid"}
+
+    folder: str
 
 
 class StopBody(BaseModel):
@@ -380,6 +389,11 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
     def checkpoint() -> JSONResponse:
         version = service.checkpoint()
         return JSONResponse({"version": version, "step": service.snapshot.checkpoint_step})
+
+    @app.post("/v1/backup", summary="Copy all that is needed to go on from now; answered when it is whole")
+    def backup(body: BackupBody) -> JSONResponse:
+        """`/v1/status` has its progress in `backup`, and the last one in `last_backup`."""
+        return JSONResponse(service.back_up(Path(body.folder)))
 
     @app.post("/v1/pause", summary="Take no further step")
     def pause() -> JSONResponse:

@@ -6,6 +6,7 @@ Seconds and bytes are base units, counters end in `_total`, and nothing is label
 from __future__ import annotations
 
 import threading
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -42,6 +43,17 @@ class Metrics:
         self._rollbacks = Counter("dbsp_rollbacks", "Rollbacks after an error", registry=registry)
         self._errors = Counter("dbsp_errors", "Errors of commands", ("code",), registry=registry)
         self._rescales = Counter("dbsp_rescales", "Redistributions done", registry=registry)
+        self._backups = Counter("dbsp_backups", "Backups made, and those that failed", ("result",), registry=registry)
+        self._backup_gauges = {
+            name: Gauge(f"dbsp_backup_{name}", text, registry=registry)
+            for name, text in (
+                ("step", "The step of the last backup since this start"),
+                ("bytes", "Bytes of the last backup"),
+                ("seconds", "Time that the last backup took"),
+                ("pause_seconds", "For how long no step could be taken for the last backup, beside its checkpoint"),
+                ("last_unix_seconds", "When the last backup was made"),
+            )
+        }
         self._lock = threading.Lock()
         self._totals = Totals()
         self._gauges = {
@@ -90,6 +102,13 @@ class Metrics:
                 self._rescales.inc()
             case "upgraded":
                 self._gauges["upgrade_pause_seconds"].set(fields["pause_seconds"])
+            case "backup":
+                self._backups.labels("made").inc()
+                for name in ("step", "bytes", "seconds", "pause_seconds"):
+                    self._backup_gauges[name].set(fields[name])
+                self._backup_gauges["last_unix_seconds"].set(datetime.fromisoformat(fields["at"]).timestamp())
+            case "backup-failed":
+                self._backups.labels("failed").inc()
 
     def explained(self, plan: Plan) -> str:
         """The plan with what every node did since this process started, replayed steps too."""

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, cast
 
@@ -22,6 +23,7 @@ from dbsp.coordinator import control as ledgers
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.admission import refuse_overload
+from dbsp.coordinator.backup_process import BackupProgress, Backups
 from dbsp.coordinator.build import Built, build
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.events_log import EventsLog
@@ -119,6 +121,7 @@ class Service:
         self._closed = False
         self._kept_views: dict[str, ViewRows] = {}
         self._queries = Queries(at_once_max=config.query.at_once_max)
+        self._backups = Backups(config, self._observers.noted)
 
     def __enter__(self) -> Self:
         """Start; a service that does not is closed before the error goes on."""
@@ -165,6 +168,8 @@ class Service:
             self._log.noted("crash", {"error": self._finish.message})
             self._shell.give_up(self._finish.message)
             raise
+        finally:
+            self._backups.close()
 
     def stop(self, *, now: bool = False, quiet: bool = False, timeout_s: float | None = None) -> None:
         """Checkpoint and end (`now`: without a checkpoint); raises the error that ended the service, unless `quiet`."""
@@ -195,6 +200,7 @@ class Service:
         if self._closed:
             return
         self._closed = True
+        self._backups.close()
         self._queries.close()
         parts = self.built.parts
         for part in (parts.inputs, parts.steps, parts.control, self._log):
@@ -357,6 +363,17 @@ class Service:
             return state.facts.version if wanted and state.facts.checkpoint_step >= wanted[0] else None
 
         return cast(int, self._result(lambda: self._shell.submit(p.CheckpointAsked(), met), timeout_s))
+
+    def back_up(self, folder: Path, timeout_s: float | None = None) -> dict[str, Any]:
+        """Take a checkpoint, and copy all that is needed to go on from now into a new folder in `folder`, while steps go on.
+
+        What was copied, and how long no step could be taken for it. **Errors** as `Backups.make`; as `checkpoint`.
+        """
+
+        def between_steps(action: Callable[[], Any]) -> Any:
+            return self._result(lambda: self._shell.ask(lambda _runtime, _facts: action()), timeout_s)
+
+        return self._backups.make(folder, lambda: self.checkpoint(timeout_s), between_steps)
 
     def pause(self, timeout_s: float | None = None) -> int:
         """Take no further step; the next one."""
@@ -542,6 +559,7 @@ class Service:
             "engine": VERSION, "upgrade": self.upgrades.shown(),
             "fingerprint": self.built.plan.fingerprint, "halt": _halt_as_json(now.halt),
             "rescale": _as_json(self._shell.hands.rescale), "rescale_waiting": _as_json(now.waiting),
+            "backup": _as_json(self._backups.shown), "last_backup": self._backups.last,
         }  # fmt: skip
 
     def layout_status(self) -> dict[str, Any]:
@@ -567,7 +585,7 @@ class Service:
             raise UnavailableError(f"the service has ended: {reason}", "start it again")
 
 
-def _as_json(shown: RescaleProgress | MovingProgress | WaitingRescale | None) -> dict[str, Any] | None:
+def _as_json(shown: RescaleProgress | MovingProgress | WaitingRescale | BackupProgress | None) -> dict[str, Any] | None:
     return None if shown is None else asdict(shown)
 
 

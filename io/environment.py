@@ -62,6 +62,7 @@ class Environment:
             map_size=max(map_bytes, _data_file(path).stat().st_size),
             lib_version=LMDB_ENGINE,
         )
+        self._env.reader_check()  # readers that were killed keep pages until somebody looks
         with self._writers.waiting():  # LMDB opens named databases for good only in a write transaction
             opening = self._env.begin(write=True)
         try:

@@ -1,0 +1,72 @@
+"""The process in which a running service makes a backup: `python -m dbsp.coordinator.backup_child`, fed by `backup_process`.
+
+LMDB lets a process open a file once, and a map that grows waits for the readers of its process: so the pins are held here. They
+end with this process, which ends when its parent does.
+
+Protocol, a line of JSON each way; the first line in is the settings, pickled, in base64:
+
+    child   {"ready": true}
+    parent  {"folder"}, standing between two steps           child  {"pinned": {"made", "step", "bytes"}}
+    child   {"phase": "checking"}, then {"done": {"folder", …}}; or {"error": {…}} at any point
+
+With `{}` for a folder it only gives back the places of readers that were killed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import sys
+import threading
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dbsp.coordinator import backup_making as making
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.query_child import failure, put
+from dbsp.errors import DbspError, InternalError
+
+
+def main() -> None:
+    """One backup."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    config = pickle.loads(base64.b64decode(source.readline()))  # noqa: S301 - our own parent's
+    put(sink, {"ready": True})
+    asked = json.loads(source.readline() or "{}")
+    threading.Thread(target=_end_with, args=(source,), daemon=True).start()
+    try:
+        if asked:
+            put(sink, {"done": _make(config, Path(asked["folder"]), sink)})
+        else:
+            with making.pinning(config):
+                pass
+            put(sink, {"done": {}})
+    except DbspError as error:
+        put(sink, failure(error))
+    except Exception as error:  # noqa: BLE001 - the parent tells whoever asked
+        put(sink, failure(InternalError(f"{type(error).__name__}: {error}")))
+
+
+def _make(config: Config, folder: Path, sink: BinaryIO) -> dict[str, Any]:
+    with making.pinning(config) as pinned:
+        made = making.begin(folder, pinned.step)
+        put(sink, {"pinned": {"made": str(made), "step": pinned.step, "bytes": pinned.bytes}})
+        with making.deleted_unless_done(made):
+            making.copy(pinned, made)
+    with making.deleted_unless_done(made):
+        put(sink, {"phase": "checking"})
+        named, manifest = making.finish(config, pinned, made)
+    return {"folder": str(named), **manifest.as_json()}
+
+
+def _end_with(source: BinaryIO) -> None:
+    """End when the parent does: nobody would hear of this backup."""
+    while os.read(source.fileno(), 1):  # not `source.read`, whose lock would be held at the end
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

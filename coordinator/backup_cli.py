@@ -1,0 +1,183 @@
+"""`coordinator backup`, `backups` and `restore`. The first asks the service, or does it itself where none runs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
+from dbsp.coordinator.backups import Listed, backups_in, bytes_in, read_manifest
+from dbsp.coordinator.config import load_config
+from dbsp.coordinator.exits import exit_code
+from dbsp.errors import DbspError, UnavailableError
+
+if TYPE_CHECKING:
+    from dbsp.coordinator.cli import Client
+
+LOOK_INTERVAL_S = 0.2
+NOT_RUNNING = "the service is not running"
+FOLDER = click.Path(path_type=Path, file_okay=False)
+SETTINGS = click.Path(path_type=Path, dir_okay=False)
+
+
+class _Bar:
+    """Bytes done of bytes to do, on a terminal."""
+
+    def __init__(self, text: str) -> None:
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn()
+        )  # fmt: skip
+        console = Console(stderr=True)
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._task = self._progress.add_task(text, total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, text: str, done: int, total: int) -> None:
+        """Draw."""
+        self._progress.update(self._task, description=text, completed=done, total=total or None)
+
+    def more(self, text: str, count: int) -> None:
+        """Draw that more is done."""
+        self._progress.update(self._task, description=text, advance=count)
+
+    def of(self, total: int) -> None:
+        """How much there is to do."""
+        self._progress.update(self._task, total=total)
+
+
+class _Watching:
+    """Calls `look` now and then while the work goes on."""
+
+    def __init__(self, look: Any) -> None:
+        self._look, self._over = look, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(LOOK_INTERVAL_S):
+            with suppress(DbspError, OSError):
+                self._look()
+
+
+@click.command()
+@click.argument("folder", type=FOLDER)
+@click.pass_obj
+def backup(client: Client, folder: Path) -> None:
+    """Copy all that is needed to go on from now into a new folder in FOLDER; also when the service is stopped."""
+    folder = folder.absolute()
+    with _Bar("backup") as bar:
+        found = _by_service(client, folder, bar) if _runs(client) else _by_ourselves(client, folder, bar)
+    text = (
+        f"{found['folder']}: step {found['step']:,}, {found['bytes']:,} bytes, {found['seconds']:,.1f} s"
+        + (f", steps waited {found['pause_seconds'] * 1000:,.0f} ms for it" if "pause_seconds" in found else "")
+        + "".join(f"\nnot in it: {left}" for left in found["left_out"])
+    )
+    client.show(found, text)
+
+
+def _runs(client: Client) -> bool:
+    """Whether there is a service to ask; one that is named by its address must be there."""
+    try:
+        client.ask("GET", "/v1/status")
+    except UnavailableError as error:
+        if client.url is not None or not error.message.startswith(NOT_RUNNING):
+            raise
+        return False
+    return True
+
+
+def _by_service(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
+    def look() -> None:
+        shown = client.ask("GET", "/v1/status")["backup"]
+        if shown is not None:
+            bar.show(shown["phase"], shown["bytes"], shown["bytes_max"] if shown["phase"] == "copying" else 0)
+
+    with _Watching(look):
+        found: dict[str, Any] = client.ask("POST", "/v1/backup", json={"folder": str(folder)})
+    return found
+
+
+def _by_ourselves(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
+    from dbsp.coordinator.backup_making import make  # noqa: PLC0415 - reads storage itself, as the doctor does
+
+    at, phase = time.monotonic(), ("", Path(), 0)
+
+    def told(*now: Any) -> None:
+        nonlocal phase
+        phase = now
+
+    with _Watching(lambda: bar.show(phase[0], bytes_in(phase[1]), phase[2] if phase[0] == "copying" else 0)):
+        named, manifest = make(load_config(client.pipeline), folder, told)
+    return {"folder": str(named), **manifest.as_json(), "seconds": round(time.monotonic() - at, 3)}
+
+
+@click.command()
+@click.argument("folder", type=FOLDER)
+@click.option("--check", is_flag=True, help="Read every file and compare its checksum.")
+@click.pass_obj
+def backups(client: Client, folder: Path, check: bool) -> None:
+    """List the backups in FOLDER, oldest first; unfinished ones can be deleted."""
+    with Console(stderr=True).status("reading") as spinner:
+        found = backups_in(folder, check=check, told=lambda name: spinner.update(f"reading {name}"))
+    lines = [line for listed in found for line in _lines(listed, check)]
+    answer = [
+        {
+            "name": one.name, "state": one.state, "bytes": one.bytes, "reason": one.reason, "damage": list(one.damage),
+            "backup": one.manifest.as_json() if one.manifest else None,
+        }
+        for one in found
+    ]  # fmt: skip
+    client.show({"backups": answer}, "\n".join(lines) or f"no backups: folder={folder}")
+    if any(one.state in ("damaged", "broken") for one in found):
+        sys.exit(exit_code("data"))
+
+
+def _lines(one: Listed, check: bool) -> list[str]:
+    if one.manifest is None:
+        told = "unfinished, can be deleted" if one.state == "unfinished" else f"broken: {one.reason}"
+        return [f"{one.name}  {one.bytes:,} bytes  {told}"]
+    found = one.manifest
+    state = ("whole, every checksum is right" if check else "whole") if not one.damage else "damaged"
+    line = f"{one.name}  {found.at}  {found.pipeline}  step {found.step:,}  {one.bytes:,} bytes  {state}"
+    return [line, *(f"  {what}" for what in one.damage)]
+
+
+@click.command()
+@click.argument("folder", type=FOLDER, metavar="BACKUP")
+@click.argument("pipeline", type=SETTINGS, required=False)
+@click.pass_obj
+def restore(client: Client, folder: Path, pipeline: Path | None) -> None:
+    """Make the data folder of PIPELINE out of BACKUP, checked; only where there is none, or an empty one."""
+    from dbsp.coordinator.restore import restore as put_back  # noqa: PLC0415 - loads the circuit and its engine
+
+    settings = pipeline or client.pipeline
+    config, at = load_config(settings), time.monotonic()
+    with _Bar("restore") as bar:
+        bar.of(2 * read_manifest(folder.absolute()).bytes)
+        found = put_back(folder.absolute(), config, bar.more)
+    seconds = time.monotonic() - at
+    text = (
+        f"restored {found.bytes:,} bytes to {config.data_dir} in {seconds:,.1f} s: step {found.step:,} of {found.at}\n"
+        f"go on with `dbsp-coordinator {settings}`" + "".join(f"\nwas not in it: {left}" for left in found.left_out)
+    )
+    client.show({**found.as_json(), "data_dir": str(config.data_dir), "seconds": round(seconds, 3)}, text)

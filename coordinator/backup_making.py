@@ -1,0 +1,315 @@
+"""Making a backup: pin every file of a pipeline at one moment, copy what was pinned, check the copy, name it.
+
+The cut is what a kill at that moment would leave on disk, without the scratch: so going on from it is what recovery does anyway.
+Between two steps of a running service nothing is written but pushes and the landing of a checkpoint, both of which may be caught
+at any point; the service stops the files' other writers by standing between two steps (`backup_process`). Without a service
+nobody writes. In either case files are pinned before those they depend on: the ledger, then databases, outputs, step log, input
+log, so that whatever a file names is in those pinned after it (invariants 4, 7, 11).
+
+A pin is a read transaction of LMDB: what it sees stays on disk until it ends, whatever is trimmed, dropped or deleted meanwhile
+(12); it ends with the process that holds it. The files of the pipeline grow by what is written while it lasts.
+
+Before a backup counts, the doctor reads all of the copy, and every file's checksum is noted. Source: docs/design/0021-backups.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from dbsp.coordinator import backups
+from dbsp.coordinator.backups import UNFINISHED, BackupFile, Manifest, refuse_kafka, refuse_place
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.control import Ledger
+from dbsp.coordinator.doctor import diagnose, ledger_of
+from dbsp.coordinator.recovery import choose
+from dbsp.coordinator.site import database_home
+from dbsp.errors import DataError, DbspError, UnavailableError
+from dbsp.io.environment import LMDB_ENGINE, check_data_file, make_folder, sync_path
+from dbsp.io.examine import Opened
+from dbsp.io.step_codec import unseal
+from dbsp.storage.examine import versions_in
+from dbsp.version import VERSION
+
+TRIES = 20
+ROOM_BYTES = 1 << 30
+"""How much a file may grow between its opening and its pin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """An LMDB file of the pipeline: its folder, and that in the backup."""
+
+    folder: Path
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pin:
+    """A source as of one moment."""
+
+    source: Source
+    env: Any
+    txn: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """All files of a pipeline as of one moment; `bytes` is the most that a copy can take."""
+
+    pins: tuple[_Pin, ...]
+    ledger: Ledger
+    step: int
+    bytes: int
+
+
+@contextmanager
+def pinning(config: Config) -> Iterator[Pinned]:
+    """Hold all files as of now. A ledger that changes meanwhile (a service without our leave) makes it begin anew.
+
+    **Errors** `UnavailableError` if there is nothing to back up; `DataError` names a broken file; `ConfigError` with Kafka.
+    """
+    refuse_kafka(config)
+    if not (config.data_dir / "steps").is_dir():
+        raise _nothing(config)
+    for _ in range(TRIES):
+        with ExitStack() as held:
+            found = _pinned(config, held)
+            if found is not None:
+                yield found
+                return
+    raise UnavailableError(
+        f"the pipeline changes all the time: data_dir={config.data_dir}",
+        "stop it, or enable [http] and ask the service",
+    )
+
+
+def _nothing(config: Config) -> DbspError:
+    return UnavailableError(
+        f"there is nothing to back up: data_dir={config.data_dir}", "the pipeline was never started here"
+    )
+
+
+def _pinned(config: Config, held: ExitStack) -> Pinned | None:
+    """One try; None if the ledger changed meanwhile."""
+    control = held.enter_context(_pin(Source(folder=config.data_dir / "control", place="control")))
+    ledger = ledger_of(Opened(control.env, control.txn, ("ledger",)).get("ledger", b"ledger"))
+    if not ledger.epoch:
+        raise _nothing(config)
+    rest = [held.enter_context(_pin(source)) for source in _sources(config, ledger)]
+    (steps,) = [pin for pin in rest if pin.source.place == "steps"]
+    head = Opened(steps.env, steps.txn, ("records",)).get("meta", b"head")
+    if head is None:
+        raise DataError(f"the step log has no head: folder={steps.source.folder}", "`coordinator doctor` says more")
+    step = int(unseal(head, f"file={steps.source.folder / 'data.mdb'} part=head")["next_step"])
+    if control.env.info()["last_txnid"] != control.txn.id():
+        return None
+    pins = (control, *rest)
+    size = sum((pin.env.info()["last_pgno"] + 1) * pin.env.stat()["psize"] for pin in pins)
+    return Pinned(pins=pins, ledger=ledger, step=step, bytes=size)
+
+
+@contextmanager
+def _pin(source: Source) -> Iterator[_Pin]:
+    """One file, read only, in a transaction; places of readers that were killed are given back."""
+    file = source.folder / "data.mdb"
+    check_data_file(file)
+    try:
+        env = lmdb.open(
+            str(source.folder), map_size=file.stat().st_size + ROOM_BYTES, max_dbs=8, readonly=True, create=False,
+            lock=(source.folder / "lock.mdb").exists(), readahead=False, lib_version=LMDB_ENGINE,
+        )  # fmt: skip
+    except lmdb.Error as error:
+        raise DataError(
+            f"a file cannot be read: file={file} error={error}", "`coordinator doctor` says more"
+        ) from error
+    try:
+        env.reader_check()
+        with env.begin(buffers=False) as txn:
+            yield _Pin(source=source, env=env, txn=txn)
+    finally:
+        env.close()
+
+
+def _sources(config: Config, ledger: Ledger) -> Iterator[Source]:
+    """All files but the ledger's, each before those it depends on."""
+    data_dir, members = config.data_dir, sorted(ledger.members)
+    joining = {worker for worker in ledger.forming if not database_home(data_dir, worker).exists()}
+    there = [worker for worker in members if worker not in joining]
+    for worker in there:
+        yield Source(folder=database_home(data_dir, worker) / "durable", place=f"workers/{worker:04d}/durable")
+    outputs = progress_folder(config)
+    for worker in there:
+        folder = outputs / str(worker)
+        if folder.exists() or worker not in ledger.forming:
+            yield Source(folder=folder, place=f"{_outputs_place(config)}/{worker}")
+    yield Source(folder=data_dir / "steps", place="steps")
+    yield Source(folder=data_dir / "input", place="input")
+
+
+def progress_folder(config: Config) -> Path:
+    """Where workers keep their outputs, or what they have written to files."""
+    if config.output.kind == "embedded":
+        return config.data_dir / "outputs"
+    return files_folder(config) / ".progress"
+
+
+def files_folder(config: Config) -> Path:
+    """The folder of an output of files."""
+    return config.folder / config.output.directory if config.output.directory else config.data_dir / "files"
+
+
+def _outputs_place(config: Config) -> str:
+    """The same in a backup: as in a data folder whose settings name no other."""
+    return "outputs" if config.output.kind == "embedded" else "files/.progress"
+
+
+# --- copying --------------------------------------------------------------------------------------------------------
+
+
+def folder_name(step: int, now: datetime) -> str:
+    """The name of a backup: sorts by time.
+
+    **Example**
+
+    >>> folder_name(42, datetime(2026, 11, 23, 10, 15, tzinfo=UTC))
+    '20261123T101500Z-step-42'
+    """
+    return f"{now:%Y%m%dT%H%M%SZ}-step-{step}"
+
+
+def begin(folder: Path, step: int) -> Path:
+    """The folder of a backup that begins; its name says that it is unfinished."""
+    name = folder_name(step, datetime.now(UTC))
+    try:
+        make_folder(folder)
+        for number in range(1, TRIES):
+            named = folder / (name if number == 1 else f"{name}-{number}")
+            made = named.with_name(named.name + UNFINISHED)
+            if not (named.exists() or made.exists()):
+                made.mkdir()
+                return made
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    raise UnavailableError(f"there are backups of this second and step: folder={named}", "ask again")
+
+
+def copy(pinned: Pinned, made: Path) -> None:
+    """Copy what is pinned; nothing of the pipeline is needed afterwards."""
+    for pin in pinned.pins:
+        target = made / pin.source.place
+        try:
+            target.mkdir(parents=True)
+            pin.env.copy(str(target), compact=True, txn=pin.txn)
+            sync_path(target / "data.mdb")
+        except (OSError, lmdb.Error) as error:
+            raise _unwritable(made, error, pin.source.folder) from error
+
+
+def finish(config: Config, pinned: Pinned, made: Path) -> tuple[Path, Manifest]:
+    """Look at the copy, note every checksum, write the manifest, give the folder its name. The pins are not needed any more."""
+    _look(config, made)
+    try:
+        files = tuple(_noted(made, pin.source.place) for pin in pinned.pins)
+        manifest = _manifest(config, pinned, made, files)
+        for place, _, _ in os.walk(made, topdown=False):
+            sync_path(Path(place))
+        backups.write_manifest(made, manifest)
+        named = made.with_name(made.name.removesuffix(UNFINISHED))
+        made.rename(named)
+        sync_path(named.parent)
+    except OSError as error:
+        raise _unwritable(made, error) from error
+    return named, manifest
+
+
+def make(config: Config, folder: Path, told: Callable[[str, Path, int], None]) -> tuple[Path, Manifest]:
+    """A whole backup of a pipeline that does not run; `told(phase, folder, bytes at most)` before each phase.
+
+    **Errors** as `pinning`; `UnavailableError` if it cannot be written: what there is of it is deleted.
+    """
+    refuse_place(config, folder)
+    with pinning(config) as pinned:
+        made = begin(folder, pinned.step)
+        with deleted_unless_done(made):
+            told("copying", made, pinned.bytes)
+            copy(pinned, made)
+    with deleted_unless_done(made):
+        told("checking", made, pinned.bytes)
+        return finish(config, pinned, made)
+
+
+@contextmanager
+def deleted_unless_done(made: Path) -> Iterator[None]:
+    """Delete an unfinished backup when it fails."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def _noted(made: Path, place: str) -> BackupFile:
+    file = made / place / "data.mdb"
+    return BackupFile(path=f"{place}/data.mdb", bytes=file.stat().st_size, sha256=backups.checksum(file))
+
+
+def _manifest(config: Config, pinned: Pinned, made: Path, files: tuple[BackupFile, ...]) -> Manifest:
+    ledger = pinned.ledger
+    held = {
+        worker: versions_in(database_home(made, worker))
+        for worker in sorted(ledger.members)
+        if database_home(made, worker).exists()
+    }
+    choice = choose(held, ledger.layouts, run=ledger.run, fingerprint=ledger.fingerprint)
+    if choice is None:  # the doctor has found one
+        raise DataError(f"the copy holds no version: folder={made}")
+    left_out = (f"files that outputs wrote: folder={files_folder(config)}",) if config.output.kind == "files" else ()
+    if config.input.kind == "files":
+        left_out = (*left_out, f"files of the input: folder={config.folder / config.input.directory}")
+    return Manifest(
+        pipeline=config.pipeline.name, run=ledger.run, at=datetime.now(UTC).isoformat(timespec="seconds"), engine=VERSION,
+        step=pinned.step, version=choice.version, checkpoint_step=choice.checkpoint.step,
+        workers=len(choice.layout.workers), input=config.input.kind, output=config.output.kind,
+        fingerprint=ledger.fingerprint, nodes=ledger.nodes, files=files, left_out=left_out,
+    )  # fmt: skip
+
+
+def _look(config: Config, made: Path) -> None:
+    """`DataError` if the copy is not sound, which then its source is not."""
+    found = diagnose(as_copied(config, made))
+    if found.findings:
+        first = found.findings[0]
+        more = f" and {len(found.findings) - 1} more" if len(found.findings) > 1 else ""
+        what = first.what.replace(str(made), str(config.data_dir))
+        raise DataError(
+            f"what is to be backed up is broken: {what}{more}", "`coordinator doctor` names all, with remedies"
+        )
+
+
+def as_copied(config: Config, made: Path) -> Config:
+    """The settings of a pipeline whose data folder is a backup."""
+    return replace(
+        config, pipeline=replace(config.pipeline, data_dir=made), output=replace(config.output, directory=""),
+        layout=replace(config.layout, standbys=[]),
+    )  # fmt: skip
+
+
+def _unwritable(folder: Path, error: Exception, source: Path | None = None) -> DbspError:
+    shown = error.strerror if isinstance(error, OSError) else str(error)
+    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    of = f" of={source}" if source is not None else ""
+    hint = "free space there" if full or "No space" in str(shown) else "mend the disk"
+    return UnavailableError(
+        f"the backup cannot be written: folder={folder}{of} error={shown}",
+        f"{hint}, or name another folder; nothing of the pipeline was changed",
+    )

@@ -1,0 +1,222 @@
+"""Backups of a running service, each by a process of its own (`backup_child`): one at a time, told of in status, log and metrics.
+
+The process is started while the checkpoint is taken, so that steps wait only for its pins. Whatever ends it early (an error, a
+kill, the end of the service), the pipeline goes on: pins end with it, and its folder keeps the name of an unfinished backup, or
+is deleted here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias, cast
+
+from dbsp.coordinator.backups import bytes_in, refuse_kafka, refuse_place
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.exits import error_of
+from dbsp.coordinator.query_child import put
+from dbsp.errors import DbspError, UnavailableError
+
+COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.backup_child"]
+STORY_BYTES_MAX = 2000
+PIN_S = 20.0
+"""Steps wait for a process that pins some files, which takes milliseconds."""
+
+Note: TypeAlias = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupProgress:
+    """A backup under way; `bytes_max` is the most that it can take, 0 while it is not known."""
+
+    phase: str
+    folder: str
+    bytes: int = 0
+    bytes_max: int = 0
+    seconds: float = 0.0
+
+
+class Backups:
+    """Makes backups of one pipeline."""
+
+    def __init__(self, config: Config, note: Note, *, command: Sequence[str] = COMMAND) -> None:
+        """Nothing is started before the first; `note` is told how each ends."""
+        self._config, self._note, self._command = config, note, list(command)
+        self._turn = threading.Lock()
+        self._progress: BackupProgress | None = None
+        self._made: Path | None = None
+        self._started_s = 0.0
+        self._process: _Process | None = None
+        self._closed = False
+        self.last: dict[str, Any] | None = None
+
+    @property
+    def shown(self) -> BackupProgress | None:
+        """How far the one under way is; None if there is none."""
+        found, made = self._progress, self._made
+        if found is None:
+            return None
+        copied = bytes_in(made) if made is not None else 0
+        return replace(found, bytes=copied, seconds=time.monotonic() - self._started_s)
+
+    def make(
+        self, folder: Path, checkpoint: Callable[[], Any], between_steps: Callable[[Callable[[], Any]], Any]
+    ) -> dict[str, Any]:
+        """A backup in `folder`; `between_steps(action)` runs an action while no step and no command does.
+
+        **Errors** `UnavailableError` while another is made, or if it cannot be written; `ConfigError` with Kafka, or for a folder
+        that cannot be used; `DataError` if the pipeline's files are broken.
+        """
+        refuse_kafka(self._config)
+        refuse_place(self._config, folder)
+        if not self._turn.acquire(blocking=False):
+            raise UnavailableError("a backup is under way", "`coordinator status` says how far it is; ask again later")
+        self._started_s = time.monotonic()
+        self._progress = BackupProgress(phase="checkpoint", folder=str(folder))
+        try:
+            found = self._run(folder, checkpoint, between_steps)
+        except DbspError as error:
+            self._note("backup-failed", {"folder": str(folder), "code": error.code, "error": str(error)})
+            raise
+        finally:
+            self._progress, self._made = None, None
+            self._turn.release()
+        self._note("backup", found)
+        self.last = found
+        return found
+
+    def _run(
+        self, folder: Path, checkpoint: Callable[[], Any], between_steps: Callable[[Callable[[], Any]], Any]
+    ) -> dict[str, Any]:
+        process = self._process = _Process(self._command, self._config)
+        if self._closed:
+            process.kill()
+        try:
+            checkpoint()
+            process.answer()
+            pause_s = between_steps(lambda: self._pin(process, folder))
+            found = process.answer()
+            if "phase" in found:
+                self._progress = replace(cast(BackupProgress, self._progress), phase=found["phase"])
+                found = process.answer()
+        except DbspError as error:
+            if not self._closed:
+                raise
+            raise UnavailableError(
+                "the backup was broken off: the service has ended", "give the same command again: it needs no service"
+            ) from error
+        else:
+            seconds = time.monotonic() - self._started_s
+            return {**found["done"], "seconds": round(seconds, 3), "pause_seconds": round(pause_s, 4)}
+        finally:
+            process.close()
+            if not process.over:
+                self._tidy()
+
+    def _pin(self, process: _Process, folder: Path) -> float:
+        """On the shell's thread: how long it took."""
+        at = time.monotonic()
+        process.put({"folder": str(folder)})
+        timer = threading.Timer(PIN_S, process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            found = process.answer()["pinned"]
+        finally:
+            timer.cancel()
+        self._made = Path(found["made"])
+        progress = cast(BackupProgress, self._progress)
+        self._progress = replace(progress, phase="copying", folder=found["made"], bytes_max=found["bytes"])
+        return time.monotonic() - at
+
+    def _tidy(self) -> None:
+        """Delete what a process that was ended has left; its pins keep pages until somebody looks who is alive."""
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)
+        if self._closed:
+            return
+        with suppress(DbspError):
+            process = _Process(self._command, self._config)
+            try:
+                process.answer()
+                process.put({})
+                process.answer()
+            finally:
+                process.close()
+
+    def close(self) -> None:
+        """Break off the one under way, and begin no other: the service has ended."""
+        self._closed = True
+        if self._process is not None:
+            self._process.kill()
+
+
+class _Process:
+    """One process that makes one backup."""
+
+    def __init__(self, command: Sequence[str], config: Config) -> None:
+        """Start it; an interrupt at the terminal is not for it."""
+        self.over = False  # it has said its last word, and pins nothing
+        self._story = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._story, process_group=0
+        )
+        self._write(base64.b64encode(pickle.dumps(config)) + b"\n")
+
+    @property
+    def _in(self) -> BinaryIO:
+        return cast(BinaryIO, self._process.stdin)
+
+    def _write(self, line: bytes) -> None:
+        with suppress(OSError):  # it is gone: the answer says so
+            self._in.write(line)
+            self._in.flush()
+
+    def put(self, header: dict[str, Any]) -> None:
+        """Tell it something."""
+        with suppress(OSError):
+            put(self._in, header)
+
+    def answer(self) -> dict[str, Any]:
+        """What it says next; its error is raised, and its early end."""
+        line = cast(BinaryIO, self._process.stdout).readline()
+        if not line:
+            raise UnavailableError(
+                f"the backup was broken off: its process ended: {self._ended()}", "ask again; the pipeline goes on"
+            )
+        found: dict[str, Any] = json.loads(line)
+        self.over = "done" in found or "error" in found
+        if "error" in found:
+            raise error_of(**found["error"])
+        return found
+
+    def _ended(self) -> str:
+        """The process's end, in its last words."""
+        self._process.kill()
+        code = self._process.wait()
+        self._story.seek(0)
+        words = self._story.read()[-STORY_BYTES_MAX:].decode(errors="replace").split("\n")
+        return " ".join([f"exit={code}", *[word.strip() for word in words if word.strip()][-1:]])
+
+    def kill(self) -> None:
+        """End it, from any thread."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        for file in (self._process.stdin, self._process.stdout, self._story):
+            with suppress(OSError):
+                cast(BinaryIO, file).close()

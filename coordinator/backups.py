@@ -1,0 +1,236 @@
+"""What a backup is on disk: a folder of files and a manifest, and how backups are named, listed and checked.
+
+    FOLDER/20261123T101500Z-step-42/        manifest.json, control/, workers/NNNN/durable/, steps/, input/, outputs/N/
+    FOLDER/20261123T101500Z-step-42.unfinished/   one that is being made, or was broken off: it can be deleted
+
+Invariants: the manifest is written last, when all files it names are on disk, and then the folder gets its name; so a folder
+without a manifest is no backup. A file is never changed afterwards. The manifest carries a checksum of itself.
+
+Source: docs/design/0021-backups.md. Left out: making one (`backup_making`), going back to one (`restore`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dbsp.coordinator.config import Config
+from dbsp.errors import ConfigError, DataError
+from dbsp.formats import check_format
+from dbsp.io.environment import sync_path
+
+MANIFEST, UNFINISHED, FORMAT = "manifest.json", ".unfinished", 1
+READ_BYTES = 1 << 22
+REMEDY = "take another backup: `coordinator backups` lists them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupFile:
+    """One file, by its path in the backup."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a backup holds: `step` is the next one of the pipeline that goes on from it, `version` what it replays from.
+
+    `nodes` are the circuit's, so that another circuit can be told apart by name before anything is read.
+    """
+
+    pipeline: str
+    run: str
+    at: str
+    engine: str
+    step: int
+    version: int
+    checkpoint_step: int
+    workers: int
+    input: str
+    output: str
+    fingerprint: str
+    nodes: tuple[tuple[str, str], ...]
+    files: tuple[BackupFile, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.bytes for file in self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        """What people and scripts ask for."""
+        return {
+            "pipeline": self.pipeline, "at": self.at, "step": self.step, "version": self.version,
+            "checkpoint_step": self.checkpoint_step, "workers": self.workers, "bytes": self.bytes,
+            "engine": self.engine, "left_out": list(self.left_out),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A folder that is a backup (`manifest`), or why it is none; `damage`: what a check has found."""
+
+    name: str
+    manifest: Manifest | None
+    bytes: int
+    reason: str = ""
+    damage: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """In one word."""
+        if self.manifest is None:
+            return "unfinished" if self.name.endswith(UNFINISHED) else "broken"
+        return "damaged" if self.damage else "whole"
+
+
+def refuse_kafka(config: Config) -> None:
+    """`ConfigError` where logs are on Kafka: they go on without the backup, and are trimmed without asking it."""
+    kinds = {"input": config.input.kind, "output": config.output.kind}
+    if "kafka" in kinds.values():
+        raise ConfigError(
+            "a pipeline with Kafka cannot be backed up: "
+            + " ".join(f"{name}.kind={kind}" for name, kind in kinds.items()),
+            "what its topics hold is not part of the data folder; name `standbys` in [layout] against the loss of a disk",
+        )
+
+
+def refuse_place(config: Config, folder: Path) -> None:
+    """`ConfigError` where a backup would be lost together with what it is of."""
+    if not folder.is_absolute():
+        raise ConfigError(f"not an absolute path: folder={folder}", "name the folder as the service's host sees it")
+    if folder.resolve().is_relative_to(config.data_dir.resolve()):
+        raise ConfigError(
+            f"backups cannot lie inside the data folder: folder={folder}", "name a folder outside, best on another disk"
+        )
+
+
+# --- the manifest ---------------------------------------------------------------------------------------------------
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write it, whole or not at all."""
+    body = json.dumps(asdict(manifest), sort_keys=True)
+    sealed = json.dumps(
+        {"format": FORMAT, "sha256": hashlib.sha256(body.encode()).hexdigest(), "backup": json.loads(body)}
+    )
+    temporary = folder / f".{MANIFEST}"
+    temporary.write_text(sealed)
+    sync_path(temporary)
+    temporary.rename(folder / MANIFEST)
+    sync_path(folder)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a backup; `DataError` says what the folder is instead."""
+    file = folder / MANIFEST
+    try:
+        found = json.loads(file.read_text())
+        body, checksum, number = found["backup"], found["sha256"], int(found["format"])
+    except FileNotFoundError:
+        raise _no_backup(folder) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"the manifest of a backup is broken: file={file} error={error}", REMEDY) from None
+    if folder.name.endswith(UNFINISHED):
+        raise _no_backup(folder)
+    check_format("the backup", f"folder={folder}", number, FORMAT)
+    if hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest() != checksum:
+        raise DataError(f"the manifest of a backup is damaged: file={file}", REMEDY)
+    return _decoded(body)
+
+
+def _no_backup(folder: Path) -> DataError:
+    if folder.name.endswith(UNFINISHED):
+        return DataError(f"the backup was not finished: folder={folder}", f"delete it; {REMEDY}")
+    return DataError(
+        f"there is no backup here: folder={folder}",
+        f"a backup has a {MANIFEST}; `coordinator backups` lists those of a folder",
+    )
+
+
+def _decoded(body: Mapping[str, Any]) -> Manifest:
+    return Manifest(
+        **{
+            **body,
+            "files": tuple(BackupFile(**file) for file in body["files"]),
+            "nodes": tuple((label, token) for label, token in body["nodes"]),
+            "left_out": tuple(body["left_out"]),
+        }
+    )
+
+
+# --- looking at backups ---------------------------------------------------------------------------------------------
+
+
+def checksum(file: Path, told: Callable[[int], None] = lambda _count: None) -> str:
+    """Of a file's bytes, read in pieces; `told` of the size of each."""
+    found = hashlib.sha256()
+    with file.open("rb") as stream:
+        while piece := stream.read(READ_BYTES):
+            found.update(piece)
+            told(len(piece))
+    return found.hexdigest()
+
+
+def damage(folder: Path, manifest: Manifest, told: Callable[[int], None] = lambda _count: None) -> Iterator[str]:
+    """What is not as the manifest says, of every file.
+
+    **Cost** reads everything.
+    """
+    for file in manifest.files:
+        path = folder / file.path
+        try:
+            if path.stat().st_size != file.bytes:
+                yield f"a file of the backup has another size: file={path} bytes={path.stat().st_size} expected={file.bytes}"
+            elif checksum(path, told) != file.sha256:
+                yield f"a file of the backup is damaged: file={path}"
+        except FileNotFoundError:
+            yield f"a file of the backup is missing: file={path}"
+        except OSError as error:
+            yield f"a file of the backup cannot be read: file={path} error={error.strerror}"
+
+
+def backups_in(folder: Path, *, check: bool, told: Callable[[str], None] = lambda _name: None) -> list[Listed]:
+    """The backups of a folder by name, so by time; with `check` all their checksums are computed.
+
+    **Errors** `ConfigError` if it is no folder.
+    """
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        raise ConfigError(f"not a folder of backups: folder={folder} error={error.strerror}", "name another") from None
+    found = []
+    for name in names:
+        told(name)
+        if (folder / name / MANIFEST).exists() or name.endswith(UNFINISHED):
+            found.append(_listed(folder / name, check))
+    return found
+
+
+def _listed(folder: Path, check: bool) -> Listed:
+    try:
+        manifest = read_manifest(folder)
+    except DataError as error:
+        return Listed(name=folder.name, manifest=None, bytes=bytes_in(folder), reason=error.message)
+    broken = tuple(damage(folder, manifest)) if check else ()
+    return Listed(name=folder.name, manifest=manifest, bytes=manifest.bytes, damage=broken)
+
+
+def bytes_in(folder: Path) -> int:
+    """What lies in a folder, also while it grows or goes."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += (Path(place) / name).stat().st_size
+            except FileNotFoundError:
+                continue
+    return total

@@ -1,0 +1,164 @@
+"""Going back to a backup: check it, copy it, put it in place as the data folder of a pipeline that is started afterwards.
+
+Nothing is touched before every checksum is right and every refusal was made: another pipeline or circuit, other kinds of logs, a
+data folder, standbys or written files that would be of another past. The copy is checked as it is made, made aside, and renamed
+into place; broken off, it leaves nothing in the way. What follows is recovery: the service opens the backup's version under a
+newer epoch and replays the steps logged since. Source: docs/design/0021-backups.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dbsp.circuit.fingerprint import explain_difference, node_tokens
+from dbsp.coordinator.backup_making import files_folder, progress_folder
+from dbsp.coordinator.backups import READ_BYTES, REMEDY, BackupFile, Manifest, damage, read_manifest
+from dbsp.coordinator.build import load_plan
+from dbsp.coordinator.config import Config
+from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
+from dbsp.io.environment import make_folder, sync_path
+from dbsp.plan.plan import Plan
+
+Told = Callable[[str, int], None]
+PROGRESS = "files/.progress"
+"""Where a backup has what outputs of files have written."""
+
+
+def restore(
+    backup: Path, config: Config, told: Told = lambda _phase, _count: None, *, plan: Plan | None = None
+) -> Manifest:
+    """Make the data folder of the settings out of a backup; `told(phase, bytes)` of every piece read.
+
+    `plan` is that of the circuit, if it is at hand.
+
+    **Errors** `DataError` for a backup that is unfinished, damaged or of another format; `ConfigError` for another pipeline or a
+    place that is taken; `CircuitError` names the node that differs; `UnavailableError` if it cannot be written.
+    """
+    manifest = read_manifest(backup)
+    _refuse_other(manifest, config, backup)
+    _refuse_circuit(manifest, plan or load_plan(config), backup)
+    _refuse_taken(manifest, config)
+    for found in damage(backup, manifest, lambda count: told("checking", count)):
+        raise DataError(found, REMEDY)
+    _put_in_place(backup, manifest, config, told)
+    return manifest
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+def _refuse_other(manifest: Manifest, config: Config, backup: Path) -> None:
+    for name, ours, theirs in (
+        ("name in [pipeline]", config.pipeline.name, manifest.pipeline),
+        ("kind in [input]", config.input.kind, manifest.input),
+        ("kind in [output]", config.output.kind, manifest.output),
+    ):
+        if ours != theirs:
+            raise ConfigError(
+                f"the backup is of another pipeline: {name}={theirs} here={ours} backup={backup}",
+                "name the settings it belongs to: `coordinator restore BACKUP path/to/pipeline.toml`",
+            )
+
+
+def _refuse_circuit(manifest: Manifest, plan: Plan, backup: Path) -> None:
+    if plan.fingerprint != manifest.fingerprint:
+        difference = explain_difference(list(manifest.nodes), node_tokens(plan.circuit))
+        raise CircuitError(
+            f"the circuit is not the one this backup belongs to: backup={backup}\n"
+            f"{difference or 'the plan differs in form only (another version of the engine)'}",
+            f"put the circuit back as it was at {manifest.at}; nothing was restored",
+        )
+
+
+def _refuse_taken(manifest: Manifest, config: Config) -> None:
+    """Whatever is there would be of another past than the backup."""
+    data_dir = config.data_dir
+    if data_dir.exists() and (not data_dir.is_dir() or any(data_dir.iterdir())):
+        raise ConfigError(
+            f"the data folder is not empty: data_dir={data_dir}",
+            "stop the pipeline and move the folder away, or name another `data_dir`",
+        )
+    for folder in config.standbys:
+        if folder.exists() and any(folder.iterdir()):
+            raise ConfigError(
+                f"there are standbys of another past: folder={folder}",
+                "move the folder away; the standbys are made anew at the start",
+            )
+    if manifest.output == "files":
+        for found in _written_later(manifest, config):
+            raise ConfigError(
+                f"the folder of outputs is of another past: found={found}",
+                f"move {files_folder(config)} away: steps from {manifest.step} on are numbered anew",
+            )
+
+
+def _written_later(manifest: Manifest, config: Config) -> Iterator[Path]:
+    if progress_folder(config).exists():
+        yield progress_folder(config)
+    for path in sorted(files_folder(config).glob("*/step-*-worker-*.*")):
+        if int(path.name.split("-")[1]) >= manifest.step:
+            yield path
+
+
+# --- copying --------------------------------------------------------------------------------------------------------
+
+
+def _put_in_place(backup: Path, manifest: Manifest, config: Config, told: Told) -> None:
+    """Copy aside, then rename: what outputs have written first, the data folder last."""
+    data_dir = config.data_dir
+    aside = data_dir.with_name(f".{data_dir.name}.restoring")
+    try:
+        make_folder(data_dir.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        for file in manifest.files:
+            _copy(backup / file.path, aside / file.path, file, told)
+        _sync(aside)
+        if manifest.output == "files" and config.output.directory:
+            _move_progress(aside / PROGRESS, progress_folder(config))
+        aside.rename(data_dir)
+        sync_path(data_dir.parent)
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise UnavailableError(
+            f"the backup cannot be restored: data_dir={data_dir} error={error.strerror}",
+            "free space or mend the disk, and give the same command again: the backup is as it was",
+        ) from error
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def _copy(source: Path, target: Path, file: BackupFile, told: Told) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    checksum = hashlib.sha256()
+    with source.open("rb") as read, target.open("wb") as written:
+        while piece := read.read(READ_BYTES):
+            checksum.update(piece)
+            written.write(piece)
+            told("copying", len(piece))
+    if checksum.hexdigest() != file.sha256:
+        raise DataError(f"a file of the backup changed while it was read: file={source}", REMEDY)
+    sync_path(target)
+
+
+def _move_progress(made: Path, folder: Path) -> None:
+    """Into the folder of the outputs, which may be on another disk."""
+    make_folder(folder.parent)
+    aside = folder.with_name(f"{folder.name}.restoring")
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(made, aside)
+    _sync(aside)
+    aside.rename(folder)
+    sync_path(folder.parent)
+    shutil.rmtree(made.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Force all of a folder to disk."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        sync_path(path)
+    sync_path(folder)

@@ -1,0 +1,37 @@
+"""Backups of a service on Spark: taken while steps go on, restored, gone on from with Spark and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.restore import restore
+from dbsp.coordinator.service import Service
+from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.timeout(1200)
+def test_a_backup_under_traffic_goes_on(tmp_path: Path) -> None:
+    """Every step's outputs, before the backup and after it was restored, are what the step log says."""
+    spark = ("pipeline.runtime=spark", "pipeline.workers=2", "spark.master=local[2]")
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    with Service(settings(make_folder(one), *spark)) as service, traffic(service, 5):
+        step = service.snapshot.step
+        assert service.board.wait_for(lambda now: now.step > step + 2, 200)
+        found = service.back_up(tmp_path / "backups", 200)
+        assert service.board.wait_for(lambda now: now.step > found["step"] + 2, 200), "steps go on"
+        assert service.snapshot.rollbacks == 0
+    check_golden(one, tmp_path / "replayed")
+    make_folder(other)
+    again = settings(other, *spark)
+    restore(Path(found["folder"]), again)
+    with Service(again) as service, traffic(service, 6):
+        assert service.board.wait_for(lambda now: now.step > found["step"] + 2, 200)
+    assert diagnose(again).findings == ()
+    check_golden(other, other / "replayed")
