@@ -1,7 +1,7 @@
 """`coordinator …`: talk to a running service.
 
 It finds the service by `--url`, or by the `coordinator.json` in the data folder of `--pipeline` (default `pipeline.toml`).
-`doctor` and what makes, lists and restores backups (`backup_cli`) need no service: they read the pipeline's files. What a command
+`doctor` and what makes, lists and restores backups (`backup`) need no service: they read the pipeline's files. What a command
 prints is for people; `--json` prints the service's own answer. Exit codes: `exits`.
 """
 
@@ -20,8 +20,8 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from dbsp.coordinator import backup_cli
 from dbsp.coordinator.address import read_address
+from dbsp.coordinator.backup import commands as backup_commands
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import error_of, exit_code, guarded
 from dbsp.coordinator.shown import ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
@@ -333,7 +333,7 @@ def doctor(client: Client, pipeline: Path | None) -> None:
         sys.exit(exit_code("data"))
 
 
-for each in (backup_cli.backup, backup_cli.backups, backup_cli.restore):
+for each in (backup_commands.backup, backup_commands.backups, backup_commands.restore):
     command.add_command(each)
 
 

@@ -27,9 +27,10 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.config import LOOPBACK
 from dbsp.coordinator.docs_page import docs_page
-from dbsp.coordinator.service import Service, ViewRows
+from dbsp.coordinator.service import Service
 from dbsp.errors import CapacityError, ConfigError, DataError, DbspError
 from dbsp.io import Position, Producer
 from dbsp.io.formats import decode_arrow, decode_json

@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, cast
@@ -23,7 +23,8 @@ from dbsp.coordinator import control as ledgers
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.admission import refuse_overload
-from dbsp.coordinator.backup_process import BackupProgress, Backups
+from dbsp.coordinator.answers import Completion, Skipped, ViewRows
+from dbsp.coordinator.backup.process import BackupProgress, Backups
 from dbsp.coordinator.build import Built, build
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.events_log import EventsLog
@@ -65,34 +66,6 @@ class InputWriter(Protocol):
     def last_sequence(self, table: str, producer: str) -> int | None:
         """The newest sequence number of a producer."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewRows:
-    """A view as of one step: `table` has a last column `weight`; `step` is the next step, so all before it are in."""
-
-    view: str
-    step: int
-    table: pa.Table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
-    """How far a row has come: on disk, processed by step `step` (None: not yet, or too long ago), delivered to outputs."""
-
-    durable: bool
-    processed: bool
-    step: int | None
-    delivered: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """A decision that is logged: for which step, about how many rows; `before`: it was logged before already."""
-
-    step: int
-    rows: int
-    before: bool
 
 
 class Service:

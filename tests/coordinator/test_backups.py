@@ -23,13 +23,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.coordinator import backup_making as making
-from dbsp.coordinator import backups
-from dbsp.coordinator import restore as restoring
+from dbsp.coordinator.backup import making, manifests, restoring
+from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.build import build
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import diagnose, read_ledger
-from dbsp.coordinator.restore import restore
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.status import Snapshot
 from dbsp.coordinator.strategies import STRATEGIES
@@ -202,7 +200,7 @@ def test_a_service_that_cannot_be_asked_is_backed_up_all_the_same(tmp_path: Path
     assert all(one.returncode in (0, 3, 4) for one in tried), tried
     made = [Path(json.loads(one.stdout)["folder"]) for one in tried if one.returncode == 0]
     assert made, tried
-    assert len(backups.backups_in(tmp_path / "backups", check=True)) == len(made)
+    assert len(manifests.backups_in(tmp_path / "backups", check=True)) == len(made)
     for number, backup in enumerate(made):
         place = tmp_path / f"restored{number}"
         place.mkdir()
@@ -291,11 +289,11 @@ def test_every_damage_of_a_backup_is_found_and_nothing_is_restored(folder: Path,
             with pytest.raises(DataError) as refused:
                 restore(made, config)
             assert refused.value.hint
-            (listed,) = backups.backups_in(made.parent, check=True) or [None]
+            (listed,) = manifests.backups_in(made.parent, check=True) or [None]
             assert listed is None or listed.state in ("damaged", "broken"), (name, listed)
             assert not config.data_dir.exists()
             file.write_bytes(content)
-    assert [one.state for one in backups.backups_in(made.parent, check=True)] == ["whole"]
+    assert [one.state for one in manifests.backups_in(made.parent, check=True)] == ["whole"]
 
 
 def test_a_backup_that_changes_while_it_is_restored(folder: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,7 +369,7 @@ def test_a_broken_pipeline_is_not_backed_up(folder: Path, made: Path) -> None:
     file.write_bytes(content.replace(chunk, harm))
     with pytest.raises(DataError, match=f"what is to be backed up is broken.*{file}"):
         making.make(settings(folder), made.parent, lambda *_: None)
-    assert [one.name for one in backups.backups_in(made.parent, check=False)] == [made.name]
+    assert [one.name for one in manifests.backups_in(made.parent, check=False)] == [made.name]
 
 
 # --- the interfaces -------------------------------------------------------------------------------------------------

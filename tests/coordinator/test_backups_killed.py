@@ -15,12 +15,11 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator import backup_making as making
-from dbsp.coordinator import backups
 from dbsp.coordinator.address import read_address
-from dbsp.coordinator.backup_process import Backups
+from dbsp.coordinator.backup import making, manifests
+from dbsp.coordinator.backup.process import Backups
+from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.doctor import diagnose
-from dbsp.coordinator.restore import restore
 from dbsp.coordinator.service import Service
 from dbsp.errors import DbspError, UnavailableError
 from tests.coordinator.copies import pipeline, prints
@@ -30,7 +29,7 @@ from tests.coordinator.shop import ORDERS, rows, script, serving, settings
 
 CHILD = """
 import os, signal, sys
-from dbsp.coordinator import backup_child, backup_making as making, backups
+from dbsp.coordinator.backup import child, making, manifests
 def ended(owner, name, when, count):
     real, calls = getattr(owner, name), []
     def call(*args, **kwargs):
@@ -43,8 +42,8 @@ def ended(owner, name, when, count):
         return found
     setattr(owner, name, call)
 owner, name, when, count = sys.argv[1:]
-ended({"making": making, "backups": backups, "child": backup_child}[owner], name, when, int(count))
-backup_child.main()
+ended({"making": making, "manifests": manifests, "child": child}[owner], name, when, int(count))
+child.main()
 """
 READERS = """
 import sys, os, lmdb
@@ -57,8 +56,8 @@ for file in sys.argv[1:]:
 POINTS = [
     ("making", "begin", "before", 1), ("making", "begin", "after", 1), ("making", "copy", "after", 1),
     *(("making", "sync_path", "before", count) for count in (1, 4, 8)), ("making", "diagnose", "after", 1),
-    ("backups", "checksum", "before", 3), ("backups", "write_manifest", "before", 1),
-    ("backups", "write_manifest", "after", 1), ("child", "put", "before", 1), ("child", "put", "before", 2),
+    ("manifests", "checksum", "before", 3), ("manifests", "write_manifest", "before", 1),
+    ("manifests", "write_manifest", "after", 1), ("child", "put", "before", 1), ("child", "put", "before", 2),
     ("child", "put", "before", 3), ("child", "put", "before", 4),
 ]  # fmt: skip
 WHAT_IS_LEFT = {
@@ -83,7 +82,7 @@ def test_killed_anywhere_it_leaves_the_pipeline_as_it_was(
             service.back_up(folder / "backups", 60)
         assert service.status()["backup"] is None
         if (folder / "backups").exists():
-            assert {one.state for one in backups.backups_in(folder / "backups", check=True)} <= WHAT_IS_LEFT.get(
+            assert {one.state for one in manifests.backups_in(folder / "backups", check=True)} <= WHAT_IS_LEFT.get(
                 point, set()
             )
         monkeypatch.undo()
@@ -188,10 +187,10 @@ def test_a_service_that_stops_amid_a_backup(folder: Path) -> None:
             pass
     asked.join(60)
     assert [error.message for error in found] == ["the backup was broken off: the service has ended"]
-    assert backups.backups_in(folder / "backups", check=False) == []
+    assert manifests.backups_in(folder / "backups", check=False) == []
     made, manifest = making.make(settings(folder), folder / "backups", lambda *_: None)
     assert manifest.step == 1
-    assert [one.name for one in backups.backups_in(folder / "backups", check=True)] == [made.name]
+    assert [one.name for one in manifests.backups_in(folder / "backups", check=True)] == [made.name]
 
 
 # --- full disks -----------------------------------------------------------------------------------------------------
@@ -225,7 +224,7 @@ def test_a_disk_that_is_full_is_one_error_and_nothing_is_lost(folder: Path) -> N
     assert re.fullmatch(r"error: the backup cannot be restored: .*\nhint: .*the backup is as it was\n", full.stderr)
     assert not config.data_dir.exists()
     assert not list(folder.glob(".*restoring*"))
-    assert [one.state for one in backups.backups_in(made.parent, check=True)] == ["whole"]
+    assert [one.state for one in manifests.backups_in(made.parent, check=True)] == ["whole"]
     restore(made, config)
     with Service(config) as service:
         assert rows(service) == {"c": (20_000, 20_000, 1)}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.doctor import diagnose
-from dbsp.coordinator.restore import restore
 from dbsp.coordinator.service import Service
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dbsp.circuit.fingerprint import explain_difference, node_tokens
-from dbsp.coordinator.backup_making import files_folder, progress_folder
-from dbsp.coordinator.backups import READ_BYTES, REMEDY, BackupFile, Manifest, damage, read_manifest
+from dbsp.coordinator.backup.making import files_folder, progress_folder
+from dbsp.coordinator.backup.manifests import READ_BYTES, REMEDY, BackupFile, Manifest, damage, read_manifest
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import Config
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from dbsp.coordinator.backups import Listed, backups_in, bytes_in, read_manifest
+from dbsp.coordinator.backup.manifests import Listed, backups_in, bytes_in, read_manifest
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code
 from dbsp.errors import DbspError, UnavailableError
@@ -118,7 +118,7 @@ def _by_service(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
 
 
 def _by_ourselves(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
-    from dbsp.coordinator.backup_making import make  # noqa: PLC0415 - reads storage itself, as the doctor does
+    from dbsp.coordinator.backup.making import make  # noqa: PLC0415 - reads storage itself, as the doctor does
 
     at, phase = time.monotonic(), ("", Path(), 0)
 
@@ -168,7 +168,7 @@ def _lines(one: Listed, check: bool) -> list[str]:
 @click.pass_obj
 def restore(client: Client, folder: Path, pipeline: Path | None) -> None:
     """Make the data folder of PIPELINE out of BACKUP, checked; only where there is none, or an empty one."""
-    from dbsp.coordinator.restore import restore as put_back  # noqa: PLC0415 - loads the circuit and its engine
+    from dbsp.coordinator.backup.restoring import restore as put_back  # noqa: PLC0415 - loads the circuit and its engine
 
     settings = pipeline or client.pipeline
     config, at = load_config(settings), time.monotonic()

@@ -1,4 +1,4 @@
-"""The process in which a running service makes a backup: `python -m dbsp.coordinator.backup_child`, fed by `backup_process`.
+"""The process in which a running service makes a backup: `python -m dbsp.coordinator.backup.child`, fed by `process`.
 
 LMDB lets a process open a file once, and a map that grows waits for the readers of its process: so the pins are held here. They
 end with this process, which ends when its parent does.
@@ -23,7 +23,7 @@ import threading
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dbsp.coordinator import backup_making as making
+from dbsp.coordinator.backup import making
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.query_child import failure, put
 from dbsp.errors import DbspError, InternalError

@@ -6,7 +6,7 @@
 Invariants: the manifest is written last, when all files it names are on disk, and then the folder gets its name; so a folder
 without a manifest is no backup. A file is never changed afterwards. The manifest carries a checksum of itself.
 
-Source: docs/design/0021-backups.md. Left out: making one (`backup_making`), going back to one (`restore`).
+Source: docs/design/0021-backups.md. Left out: making one (`making`), going back to one (`restoring`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The cut is what a kill at that moment would leave on disk, without the scratch: so going on from it is what recovery does anyway.
 Between two steps of a running service nothing is written but pushes and the landing of a checkpoint, both of which may be caught
-at any point; the service stops the files' other writers by standing between two steps (`backup_process`). Without a service
+at any point; the service stops the files' other writers by standing between two steps (`process`). Without a service
 nobody writes. In either case files are pinned before those they depend on: the ledger, then databases, outputs, step log, input
 log, so that whatever a file names is in those pinned after it (invariants 4, 7, 11).
 
@@ -26,8 +26,8 @@ from typing import Any
 
 import lmdb
 
-from dbsp.coordinator import backups
-from dbsp.coordinator.backups import UNFINISHED, BackupFile, Manifest, refuse_kafka, refuse_place
+from dbsp.coordinator.backup import manifests
+from dbsp.coordinator.backup.manifests import UNFINISHED, BackupFile, Manifest, refuse_kafka, refuse_place
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.control import Ledger
 from dbsp.coordinator.doctor import diagnose, ledger_of
@@ -223,7 +223,7 @@ def finish(config: Config, pinned: Pinned, made: Path) -> tuple[Path, Manifest]:
         manifest = _manifest(config, pinned, made, files)
         for place, _, _ in os.walk(made, topdown=False):
             sync_path(Path(place))
-        backups.write_manifest(made, manifest)
+        manifests.write_manifest(made, manifest)
         named = made.with_name(made.name.removesuffix(UNFINISHED))
         made.rename(named)
         sync_path(named.parent)
@@ -260,7 +260,7 @@ def deleted_unless_done(made: Path) -> Iterator[None]:
 
 def _noted(made: Path, place: str) -> BackupFile:
     file = made / place / "data.mdb"
-    return BackupFile(path=f"{place}/data.mdb", bytes=file.stat().st_size, sha256=backups.checksum(file))
+    return BackupFile(path=f"{place}/data.mdb", bytes=file.stat().st_size, sha256=manifests.checksum(file))
 
 
 def _manifest(config: Config, pinned: Pinned, made: Path, files: tuple[BackupFile, ...]) -> Manifest:

@@ -1,4 +1,4 @@
-"""Backups of a running service, each by a process of its own (`backup_child`): one at a time, told of in status, log and metrics.
+"""Backups of a running service, each by a process of its own (`child`): one at a time, told of in status, log and metrics.
 
 The process is started while the checkpoint is taken, so that steps wait only for its pins. Whatever ends it early (an error, a
 kill, the end of the service), the pipeline goes on: pins end with it, and its folder keeps the name of an unfinished backup, or
@@ -22,13 +22,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
-from dbsp.coordinator.backups import bytes_in, refuse_kafka, refuse_place
+from dbsp.coordinator.backup.manifests import bytes_in, refuse_kafka, refuse_place
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.query_child import put
 from dbsp.errors import DbspError, UnavailableError
 
-COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.backup_child"]
+COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.backup.child"]
 STORY_BYTES_MAX = 2000
 PIN_S = 20.0
 """Steps wait for a process that pins some files, which takes milliseconds."""
