@@ -35,6 +35,8 @@ def formats() -> dict[str, int]:
 def check_stored(config: Config) -> None:
     """Refuse files of formats that this version does not read; writes nothing, and needs no pipeline to be there.
 
+    Logs that are damaged are refused here too; a database may have a standby.
+
     **Errors** `DataError` names the file, the number found and the one known.
     """
     data_dir = config.data_dir

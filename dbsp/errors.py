@@ -58,6 +58,10 @@ class DataError(DbspError):
     exit_code = 3
 
 
+class FormatError(DataError):
+    """Stored bytes are of a format that this version of dbsp does not read: nothing is wrong with them."""
+
+
 class RowsError(DataError):
     """Rows failed at a node under the error policy `stop`: skip them by decision, or mend what they fail on.
 

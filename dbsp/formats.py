@@ -6,7 +6,7 @@ version of the engine reads exactly the numbers it knows: a newer file is never 
 
 from __future__ import annotations
 
-from dbsp.errors import DataError
+from dbsp.errors import DataError, FormatError
 
 NEWER = "a newer version of dbsp wrote it: run that version"
 OLDER = "an older version of dbsp wrote it: run that version, or start over with an empty data_dir"
@@ -27,7 +27,7 @@ def check_format(kind: str, place: str, found: int, known: int) -> None:
     """
     if found != known:
         where = f"{place} " if place else ""
-        raise DataError(
+        raise FormatError(
             f"{kind} has another format: {where}found={found} known={known}", NEWER if found > known else OLDER
         )
 

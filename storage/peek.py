@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dbsp.errors import DataError
+from dbsp.errors import DataError, FormatError
 from dbsp.storage import chunkfile, records
 from dbsp.storage.environment import LMDB_FORMAT, data_file
-from dbsp.storage.examine import ENGINE, REMEDY, durable_file, reading
+from dbsp.storage.examine import ENGINE, durable_file, reading
 from dbsp.storage.records import decode_record, number_of
 from dbsp.storage.registry import is_open
 from dbsp.trace import manifest
@@ -28,9 +28,10 @@ def formats() -> dict[str, int]:
 
 
 def check_database(home: Path) -> None:
-    """A worker's database, if it is there; `DataError` names the file of another format.
+    """A worker's database, if it is there; `FormatError` names the file of another format.
 
-    One that this process has open was looked at when it was opened.
+    One that this process has open was looked at when it was opened. One that is damaged is for whoever opens it, who may have
+    a standby to put in its place.
     """
     file = durable_file(home)
     if not home.exists() or is_open(file.parent):
@@ -41,5 +42,7 @@ def check_database(home: Path) -> None:
                 decode_record(bytes(value), f"file={file} version={number_of(key)}")
             for key, value in txn.ends("chunks"):
                 chunkfile.check_formats(value, f"file={data_file(file.parent)} chunk={number_of(key)}")
-    except ENGINE as error:
-        raise DataError(f"the database cannot be read: file={file} cause={error}", REMEDY) from error
+    except FormatError:
+        raise
+    except (DataError, *ENGINE):
+        return

@@ -13,12 +13,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from dbsp.coordinator.backup.manifests import Listed, backups_in, bytes_in, read_manifest
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code
 from dbsp.errors import DbspError, UnavailableError
 
 if TYPE_CHECKING:
+    from dbsp.coordinator.backup.manifests import Listed
     from dbsp.coordinator.cli import Client
 
 LOOK_INTERVAL_S = 0.2
@@ -119,6 +119,7 @@ def _by_service(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
 
 def _by_ourselves(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
     from dbsp.coordinator.backup.making import make  # noqa: PLC0415 - reads storage itself, as the doctor does
+    from dbsp.coordinator.backup.manifests import bytes_in  # noqa: PLC0415 - as above
 
     at, phase = time.monotonic(), ("", Path(), 0)
 
@@ -137,6 +138,8 @@ def _by_ourselves(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
 @click.pass_obj
 def backups(client: Client, folder: Path, check: bool) -> None:
     """List the backups in FOLDER, oldest first; unfinished ones can be deleted."""
+    from dbsp.coordinator.backup.manifests import backups_in  # noqa: PLC0415 - of one command
+
     with Console(stderr=True).status("reading") as spinner:
         found = backups_in(folder, check=check, told=lambda name: spinner.update(f"reading {name}"))
     lines = [line for listed in found for line in _lines(listed, check)]
@@ -168,6 +171,7 @@ def _lines(one: Listed, check: bool) -> list[str]:
 @click.pass_obj
 def restore(client: Client, folder: Path, pipeline: Path | None) -> None:
     """Make the data folder of PIPELINE out of BACKUP, checked; only where there is none, or an empty one."""
+    from dbsp.coordinator.backup.manifests import read_manifest  # noqa: PLC0415 - of one command
     from dbsp.coordinator.backup.restoring import restore as put_back  # noqa: PLC0415 - loads the circuit and its engine
 
     settings = pipeline or client.pipeline

@@ -6,7 +6,7 @@ it is not read any more, and make the data anew.
 
 from __future__ import annotations
 
-import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from dbsp.version import VERSION
 from dbsp.zset import encoding
 from tests.coordinator import keep, shop
 
-KEPT = sorted(keep.KEPT.glob("*.tar.xz"))
+KEPT = sorted(keep.KEPT.glob("*.zip"))
 BYTES_MAX = 100_000
 FORMATS = {
     "step log": (embedded_steps, "FORM", "steps/data.mdb"),
@@ -47,14 +47,14 @@ ELSEWHERE = {"input of files"}
 
 def unpacked(archive: Path, folder: Path) -> Path:
     """A pipeline's folder with this data in it."""
-    kind = archive.name.removesuffix(".tar.xz").rpartition("-")[2]
-    with tarfile.open(archive) as found:
-        found.extractall(keep.prepared(folder, kind), filter="data")
+    kind = archive.name.removesuffix(".zip").rpartition("-")[2]
+    with zipfile.ZipFile(archive) as found:
+        found.extractall(keep.prepared(folder, kind))
     return folder
 
 
 def kept(kind: str) -> Path:
-    return keep.KEPT / f"{VERSION}-{kind}.tar.xz"
+    return keep.KEPT / f"{VERSION}-{kind}.zip"
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -66,7 +66,7 @@ def test_data_of_this_version_are_kept_and_small() -> None:
     assert sum(archive.stat().st_size for archive in KEPT) < BYTES_MAX
 
 
-@pytest.mark.parametrize("archive", KEPT, ids=lambda archive: archive.name.removesuffix(".tar.xz"))
+@pytest.mark.parametrize("archive", KEPT, ids=lambda archive: archive.name.removesuffix(".zip"))
 def test_a_pipeline_goes_on_from_what_was_kept(tmp_path: Path, archive: Path) -> None:
     config = shop.settings(unpacked(archive, tmp_path))
     assert not diagnose(config).findings
