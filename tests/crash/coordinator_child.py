@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ class Deadly:
     def __init__(self, name: str, part: Any, point: str) -> None:
         self._name, self._part, self._point = name, part, point
         self._calls: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def __getattr__(self, method: str) -> Any:
         found = getattr(self._part, method)
@@ -35,16 +37,22 @@ class Deadly:
             return found
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._calls[method] += 1
+            number = self._numbered(method)
             place = f"{self._name}.{method}"
-            if self._point == f"{place}:before:{self._calls[method]}":
+            if self._point == f"{place}:before:{number}":
                 os.kill(os.getpid(), signal.SIGKILL)
             result = found(*args, **kwargs)
-            if self._point == f"{place}:after:{self._calls[method]}":
+            if self._point == f"{place}:after:{number}":
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
 
         return call
+
+    def _numbered(self, method: str) -> int:
+        """Which call this is; several threads call at once, and each must have a number of its own."""
+        with self._lock:
+            self._calls[method] += 1
+            return self._calls[method]
 
 
 def _serve(pipeline: Path, point: str, out: Path, restart: Restart | None) -> None:

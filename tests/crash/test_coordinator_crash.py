@@ -104,7 +104,7 @@ KEY_POINTS = [
 ]
 
 
-REACHED_S = 150.0
+REACHED_S = 60.0
 
 
 class Pipeline:
