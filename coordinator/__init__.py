@@ -11,6 +11,7 @@ doctor      reads every file and says what is broken; `backup`, a folder of its 
 engines, preflight, upgrades     which version of dbsp may go on from here; another one under a running pipeline
 config, site, build     from pipeline.toml to a service
 serve, cli, exits       `dbsp-coordinator` and `coordinator`
+children, query_process, query_child     processes for a task, and queries in them
 address, shown, limits, strategies      what the command line needs of all this, without the engine
 """
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from dbsp.circuit.fingerprint import explain_difference, node_tokens
+from dbsp.circuit.fingerprint import NodeToken, explain_difference, node_tokens
 from dbsp.circuit.load import load_circuit
 from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator import protocol as p
@@ -230,13 +230,14 @@ def _refuse_other(config: Config, plan: Plan, found: Ledger) -> None:
     if found.fingerprint != plan.fingerprint:
         raise CircuitError(
             f"the circuit is not the one this state belongs to: data_dir={config.data_dir}\n"
-            f"{_difference(found, plan.circuit)}",
+            f"{difference(found.nodes, plan.circuit)}",
             "put the circuit back, or start over with another data_dir",
         )
 
 
-def _difference(ledger: Ledger, circuit: Circuit) -> str:
-    text = explain_difference(list(ledger.nodes), node_tokens(circuit))
+def difference(nodes: Iterable[NodeToken], circuit: Circuit) -> str:
+    """What a circuit has otherwise than the one whose nodes are stored."""
+    text = explain_difference(list(nodes), node_tokens(circuit))
     return text or "the plan differs in form only (another version of the engine)"
 
 

@@ -22,10 +22,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 
+from dbsp.coordinator.children import failure, put
 from dbsp.coordinator.query import QueryLimits, run_query, views_of
 from dbsp.errors import CapacityError, DbspError
 
@@ -104,17 +105,6 @@ def _data_bytes() -> int:
 
 
 # --- the wire -------------------------------------------------------------------------------------------------------
-
-
-def failure(error: DbspError) -> dict[str, Any]:
-    """An error as a header."""
-    return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
-
-
-def put(sink: BinaryIO, header: Mapping[str, Any]) -> None:
-    """Write a header."""
-    sink.write(json.dumps(header).encode() + b"\n")
-    sink.flush()
 
 
 def put_table(sink: BinaryIO, table: pa.Table) -> None:

@@ -8,26 +8,24 @@ and to be sent again. `query_child` is the other side.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeAlias, cast
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
+from dbsp.coordinator.children import ChildProcess, put
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.query import QueryLimits
-from dbsp.coordinator.query_child import get_table, put, put_table, too_much_memory
+from dbsp.coordinator.query_child import get_table, put_table, too_much_memory
 from dbsp.errors import CapacityError, ConfigError, DbspError, UnavailableError
 
 START_S = 60.0
 KILL_AFTER_S = 2.0
-STORY_BYTES_MAX = 2000
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query_child"]
 
 Read: TypeAlias = Callable[[Sequence[str]], Mapping[str, pa.Table]]
@@ -102,15 +100,12 @@ class Queries:
         process.close()
 
 
-class _Process:
+class _Process(ChildProcess):
     """One process that answers queries."""
 
     def __init__(self, command: Sequence[str]) -> None:
         """Start it; an interrupt at the terminal is not for it."""
-        self._story = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(  # noqa: S603 - our own program
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._story, process_group=0
-        )
+        super().__init__(command)
         self._late = False
         with self._killed_after(START_S):
             started = self._out.readline()
@@ -123,14 +118,6 @@ class _Process:
     def alive(self) -> bool:
         """Whether it can still answer."""
         return self._process.poll() is None
-
-    @property
-    def _in(self) -> BinaryIO:
-        return cast(BinaryIO, self._process.stdin)
-
-    @property
-    def _out(self) -> BinaryIO:
-        return cast(BinaryIO, self._process.stdout)
 
     def ask(self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits) -> pa.Table:
         """One query."""
@@ -173,14 +160,6 @@ class _Process:
         error = too_much_memory(limits)
         return CapacityError(f"{error.message} ({story})", error.hint)
 
-    def _ended(self) -> str:
-        """The process's end, in its last words."""
-        self._process.kill()
-        code = self._process.wait()
-        self._story.seek(0)
-        words = self._story.read()[-STORY_BYTES_MAX:].decode(errors="replace").split("\n")
-        return " ".join([f"exit={code}", *[word.strip() for word in words if word.strip()][-1:]])
-
     @contextmanager
     def _killed_after(self, seconds: float) -> Iterator[None]:
         timer = threading.Timer(seconds, self._kill_late)
@@ -194,14 +173,6 @@ class _Process:
     def _kill_late(self) -> None:
         self._late = True
         self._process.kill()
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.wait()
-        for file in (self._process.stdin, self._process.stdout, self._story):
-            with suppress(OSError):  # what could not be written to a process that is gone
-                cast(BinaryIO, file).close()
 
 
 __all__ = ["Queries"]

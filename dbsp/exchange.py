@@ -135,15 +135,13 @@ def least_round(leasts: Iterable[int]) -> int | None:
 
 
 def gather(parcels: Sequence[Parcel], plan: Plan, depth: int) -> dict[int, Batch]:
-    """What arrived for each exchange of a depth, as one loose batch each, ordered by source: no result depends on timing."""
+    """What arrived for each exchange of a depth, as one batch each, ordered by source: no result depends on timing.
+
+    What is arranged is merged, not sorted again.
+    """
     ordered = sorted(parcels, key=lambda parcel: parcel.address.source)
-    return {spec.id: _sum(spec, [p.batches[spec.id] for p in ordered if spec.id in p.batches])
+    return {spec.id: sum_of([p.batches[spec.id] for p in ordered if spec.id in p.batches], spec.schema, spec.weights)
             for spec in plan.exchanges if spec.depth == depth}  # fmt: skip
-
-
-def _sum(spec: ExchangeSpec, arrived: Sequence[Batch]) -> Batch:
-    """All that arrived for one exchange; what is arranged is merged, not sorted again."""
-    return sum_of(arrived, spec.schema) if arrived else Batch.empty(spec.schema, spec.weights)
 
 
 def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) -> None:

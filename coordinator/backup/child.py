@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dbsp.coordinator.backup import making
+from dbsp.coordinator.children import failure, put
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.query_child import failure, put
 from dbsp.errors import DbspError, InternalError
 
 

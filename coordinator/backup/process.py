@@ -11,25 +11,22 @@ import base64
 import json
 import pickle
 import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from dbsp.coordinator.backup.manifests import bytes_in, refuse_kafka, refuse_place
+from dbsp.coordinator.children import ChildProcess, put
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.exits import error_of
-from dbsp.coordinator.query_child import put
 from dbsp.errors import DbspError, UnavailableError
 
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.backup.child"]
-STORY_BYTES_MAX = 2000
 PIN_S = 20.0
 """Steps wait for a process that pins some files, which takes milliseconds."""
 
@@ -162,21 +159,14 @@ class Backups:
             self._process.kill()
 
 
-class _Process:
+class _Process(ChildProcess):
     """One process that makes one backup."""
 
     def __init__(self, command: Sequence[str], config: Config) -> None:
         """Start it; an interrupt at the terminal is not for it."""
         self.over = False  # it has said its last word, and pins nothing
-        self._story = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(  # noqa: S603 - our own program
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._story, process_group=0
-        )
+        super().__init__(command)
         self._write(base64.b64encode(pickle.dumps(config)) + b"\n")
-
-    @property
-    def _in(self) -> BinaryIO:
-        return cast(BinaryIO, self._process.stdin)
 
     def _write(self, line: bytes) -> None:
         with suppress(OSError):  # it is gone: the answer says so
@@ -190,7 +180,7 @@ class _Process:
 
     def answer(self) -> dict[str, Any]:
         """What it says next; its error is raised, and its early end."""
-        line = cast(BinaryIO, self._process.stdout).readline()
+        line = self._out.readline()
         if not line:
             raise UnavailableError(
                 f"the backup was broken off: its process ended: {self._ended()}", "ask again; the pipeline goes on"
@@ -200,23 +190,3 @@ class _Process:
         if "error" in found:
             raise error_of(**found["error"])
         return found
-
-    def _ended(self) -> str:
-        """The process's end, in its last words."""
-        self._process.kill()
-        code = self._process.wait()
-        self._story.seek(0)
-        words = self._story.read()[-STORY_BYTES_MAX:].decode(errors="replace").split("\n")
-        return " ".join([f"exit={code}", *[word.strip() for word in words if word.strip()][-1:]])
-
-    def kill(self) -> None:
-        """End it, from any thread."""
-        self._process.kill()
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.wait()
-        for file in (self._process.stdin, self._process.stdout, self._story):
-            with suppress(OSError):
-                cast(BinaryIO, file).close()

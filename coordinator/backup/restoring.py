@@ -13,10 +13,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dbsp.circuit.fingerprint import explain_difference, node_tokens
 from dbsp.coordinator.backup.making import files_folder, progress_folder
 from dbsp.coordinator.backup.manifests import READ_BYTES, REMEDY, BackupFile, Manifest, damage, read_manifest
-from dbsp.coordinator.build import load_plan
+from dbsp.coordinator.build import difference, load_plan
 from dbsp.coordinator.config import Config
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.io.environment import make_folder, sync_path
@@ -65,10 +64,9 @@ def _refuse_other(manifest: Manifest, config: Config, backup: Path) -> None:
 
 def _refuse_circuit(manifest: Manifest, plan: Plan, backup: Path) -> None:
     if plan.fingerprint != manifest.fingerprint:
-        difference = explain_difference(list(manifest.nodes), node_tokens(plan.circuit))
         raise CircuitError(
             f"the circuit is not the one this backup belongs to: backup={backup}\n"
-            f"{difference or 'the plan differs in form only (another version of the engine)'}",
+            f"{difference(manifest.nodes, plan.circuit)}",
             f"put the circuit back as it was at {manifest.at}; nothing was restored",
         )
 

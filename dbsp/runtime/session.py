@@ -301,7 +301,7 @@ class Run(Answering):
         schema = self._view_schema(view)
         logs = (log.parts.get(step, {}) for log in self._site.outputs.values())
         parts = [part[view] for part in logs if view in part]
-        return parts[0] if len(parts) == 1 else consolidate(sum_of(parts, schema) if parts else Batch.empty(schema))
+        return parts[0] if len(parts) == 1 else consolidate(sum_of(parts, schema))
 
     def forget_outputs(self) -> None:
         """Drop the outputs and the input rows of finished steps, so that a long run keeps only its state.

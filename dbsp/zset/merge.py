@@ -46,11 +46,13 @@ def merge_all(batches: Sequence[Batch]) -> Batch:
     return rearrange(concat(filled, words=True), arrangement) if merged is None else merged
 
 
-def sum_of(batches: Sequence[Batch], schema: Schema) -> Batch:
-    """The sum of batches, at least one: arranged where all are arranged alike, else loose.
+def sum_of(batches: Sequence[Batch], schema: Schema, weights: int = 1) -> Batch:
+    """The sum of batches: arranged where all are arranged alike, else loose.
 
     **Cost** that of `merge_all`, nothing is sorted; where they are loose, one copy of the columns.
     """
+    if not batches:
+        return Batch.empty(schema, weights)
     arrangement = batches[0].arrangement
     if arrangement is not None and all(batch.arrangement == arrangement for batch in batches):
         return merge_all(batches)

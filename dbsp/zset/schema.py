@@ -182,6 +182,11 @@ class OrderBy:
         """As in SQL."""
         return self.column + (" desc" if self.descending else "") + (" nulls first" if self.nulls_first else "")
 
+    def reverses(self, other: OrderBy, *, nulls: bool) -> bool:
+        """Whether what is first in one is last in the other, in a column that may have nulls or has none."""
+        ends = self.nulls_first != other.nulls_first or not nulls
+        return self.column == other.column and self.descending != other.descending and ends
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:

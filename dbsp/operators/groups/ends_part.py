@@ -132,6 +132,5 @@ def _is_reverse(one: Part, other: Part) -> bool:
     """Whether one trace in the order of the first serves both."""
     if not (isinstance(one, FirstPart) and isinstance(other, FirstPart)) or one.values != other.values:
         return False
-    mine, theirs = one.order[0], other.order[0]
-    nulls = mine.nulls_first != theirs.nulls_first or not one.values.values[mine.column].nullable
-    return mine.column == theirs.column and mine.descending != theirs.descending and nulls
+    mine = one.order[0]
+    return mine.reverses(other.order[0], nulls=one.values.values[mine.column].nullable)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from dbsp.zset import kernels
@@ -59,17 +58,12 @@ def _first_of(groups: Groups, rows: Batch, orders: Sequence[OrderBy]) -> NDArray
     stays = np.zeros(len(rows), np.bool_)
     for number, by in enumerate(orders):
         column = rows.column(by.column)
-        if any(_is_reverse(other, by, column) for other in orders[:number]):
+        nulls = column.null_count > 0
+        if any(other.reverses(by, nulls=nulls) for other in orders[:number]):
             continue
         codes = order_codes(column, by)
-        if any(_is_reverse(other, by, column) for other in orders[number + 1 :]):
+        if any(other.reverses(by, nulls=nulls) for other in orders[number + 1 :]):
             stays |= kernels.ends_of_groups(codes, groups.of, len(groups))
         else:
             stays |= codes == kernels.least_of_groups(codes, groups.of, len(groups)).take(groups.of)
     return stays
-
-
-def _is_reverse(one: OrderBy, other: OrderBy, column: pa.Array) -> bool:
-    """Whether what is first in one of the orders is last in the other, for a column."""
-    nulls = one.nulls_first != other.nulls_first or column.null_count == 0
-    return one.column == other.column and one.descending != other.descending and nulls

@@ -1,0 +1,64 @@
+"""Processes that a service starts for a task and talks to, a line of JSON each way: queries, backups."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO, cast
+
+from dbsp.errors import DbspError
+
+STORY_BYTES_MAX = 2000
+
+
+def failure(error: DbspError) -> dict[str, Any]:
+    """An error as a header."""
+    return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+
+
+def put(sink: BinaryIO, header: Mapping[str, Any]) -> None:
+    """Write a header."""
+    sink.write(json.dumps(header).encode() + b"\n")
+    sink.flush()
+
+
+class ChildProcess:
+    """One such process, as its parent has it."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start it; an interrupt at the terminal is not for it."""
+        self._story = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._story, process_group=0
+        )
+
+    @property
+    def _in(self) -> BinaryIO:
+        return cast(BinaryIO, self._process.stdin)
+
+    @property
+    def _out(self) -> BinaryIO:
+        return cast(BinaryIO, self._process.stdout)
+
+    def _ended(self) -> str:
+        """The process's end, in its last words."""
+        self._process.kill()
+        code = self._process.wait()
+        self._story.seek(0)
+        words = self._story.read()[-STORY_BYTES_MAX:].decode(errors="replace").split("\n")
+        return " ".join([f"exit={code}", *[word.strip() for word in words if word.strip()][-1:]])
+
+    def kill(self) -> None:
+        """End it, from any thread."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End it, and release what it was talked to through."""
+        self._process.kill()
+        self._process.wait()
+        for file in (self._process.stdin, self._process.stdout, self._story):
+            with suppress(OSError):  # what could not be written to a process that is gone
+                cast(BinaryIO, file).close()
