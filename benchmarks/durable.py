@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from dbsp.logs import INSERT, Range, StepRecord
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.runtime import Runtime, StepReport
 from dbsp.runtime.tasks import Work
-from dbsp.store import CheckpointId, CommitReport
+from dbsp.store import CheckpointId
 from dbsp.zset.batch import Batch
 
 
@@ -62,9 +61,6 @@ class DurablePipeline:
         self._next_step, self.version, self._epoch = 0, 0, 1
         self._records: list[StepRecord] = []
         self._done: dict[tuple[str, int], int] = dict.fromkeys(self.inputs.ends(), 0)
-        self._ran = 0
-        self._copy: tuple[Future[Mapping[int, CommitReport]], dict[tuple[str, int], int], int] | None = None
-        self._helper = ThreadPoolExecutor(1)
         if resumed is not None:
             self._next_step, self.version, self._epoch = resumed["step"], resumed["version"], resumed["epoch"] + 1
             self._done = dict(self.inputs.ends())
@@ -89,22 +85,6 @@ class DurablePipeline:
     def step(self, ends: Mapping[tuple[str, int], int] | None = None) -> StepReport:
         """Take everything pushed, or what lies below `ends`, as one step."""
         return self.runtime.run_step(self.cut(ends), self.layout)
-
-    def step_of(self, record: StepRecord, arrives: Callable[[], None] | None = None) -> StepRecord | None:
-        """Run a step that was cut; what `arrives` meanwhile is cut as the next one, which is answered.
-
-        As the coordinator does where more waits than one step takes.
-        """
-        ahead = None if arrives is None else self._helper.submit(self._cut_ahead, arrives)
-        self.runtime.run_step(record, self.layout)
-        self._ran = record.step + 1
-        return None if ahead is None else ahead.result()
-
-    def _cut_ahead(self, arrives: Callable[[], None]) -> StepRecord:
-        arrives()
-        record = self.cut()
-        self.runtime.read_ahead(record, self.layout)
-        return record
 
     def cut(self, ends: Mapping[tuple[str, int], int] | None = None) -> StepRecord:
         """The record of the step that takes what `step` would; it must be run next but for those cut before it."""
@@ -137,25 +117,6 @@ class DurablePipeline:
         self.inputs.trim(self._done)
         self._records.clear()
 
-    def commit_beside(self) -> None:
-        """Pin the state behind the last step that ran as the next version, and copy it beside steps that follow; see `settle`."""
-        self.settle()
-        waiting = (record for record in self._records if record.step >= self._ran)
-        checkpoint = self._checkpoint(self._ran)
-        self.runtime.pin(self.version + 1, checkpoint, self.layout)
-        below = self._done | {(each.table, each.partition): each.first for one in waiting for each in one.ranges}
-        self._copy = self.runtime.copy(self.version + 1, checkpoint, self.layout), below, self._ran
-
-    def settle(self) -> None:
-        """Wait until the version that was pinned last is durable, and drop the input rows below it."""
-        if self._copy is not None:
-            copied, below, step = self._copy
-            self._copy = None
-            copied.result()
-            self.version += 1
-            self.inputs.trim(below)
-            self._records = [record for record in self._records if record.step >= step]
-
     def left(self) -> dict[str, int]:
         """What another process needs to go on from the last commit; nothing may have been pushed since."""
         return {"step": self._next_step, "version": self.version, "epoch": self._epoch}
@@ -176,7 +137,6 @@ class DurablePipeline:
 
     def close(self) -> None:
         """Close files and the runtime."""
-        self._helper.shutdown()
         self.runtime.close()
         self.inputs.close()
         close_site(self.folder)

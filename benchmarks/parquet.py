@@ -8,15 +8,15 @@ start-up and without the first batch. Afterwards every output is folded to the l
 per processor second, of all processes together, stand beside: they say more where the machine is busy (Structured
 Streaming's are from its second batch's output on).
 
-Ours is driven step by step by this process as the coordinator does, without its HTTP service: the next step is cut while one
-runs, and a version, one after every step (`--steps-per-version`), is copied beside the step that follows; the last one is waited
-for. Structured Streaming commits its state store (RocksDB) after every batch. It can say q3 and q20 (joins of streams, whose
-state is never dropped), q17, and the first half of q4 (`best`: highest bid in time per auction); it refuses q4, q15 and q16, and
-q9, q18 and q19 have no equal there.
+Ours is the coordinator's service as a user runs it, without its HTTP interface: it finds the files, logs every step before it
+runs, cuts the next one meanwhile, and takes a checkpoint beside the steps every `--checkpoint-s` seconds; two batches lie ready
+at a time, and the clock stops when the last one has a checkpoint. Structured Streaming commits its state store (RocksDB) after
+every batch. It can say q3 and q20 (joins of streams, whose state is never dropped), q17, and the first half of q4 (`best`:
+highest bid in time per auction); it refuses q4, q15 and q16, and q9, q18 and q19 have no equal there.
 
 Flink SQL (`python -m benchmarks.peers.install flink`) runs in streaming mode with RocksDB and can say them all; how stands in
-`benchmarks/peers/flink_parquet_job.py`. It finds all files at once and knows no batches: state and output become durable every
-`--checkpoint-s` seconds, not after every batch. What a job over the first batch takes in the same JVM is taken off.
+`benchmarks/peers/flink_parquet_job.py`. It finds all files at once and knows no batches; its output is seen at its checkpoints,
+every `--checkpoint-s` seconds, ours after every step. What a job over the first batch takes in the same JVM is taken off.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +35,11 @@ from pyspark.sql import functions as sql
 
 import dbsp
 from benchmarks import report
-from benchmarks.durable import DurablePipeline
+from benchmarks.fed import FedPipeline
 from benchmarks.nexmark.generator import Generator, Tables
 from benchmarks.nexmark.queries import QUERIES, bids_in_time
 from benchmarks.nexmark.tables import COLUMNS, declared
 from benchmarks.peers import duck, flink_parquet, spark_sql
-from dbsp.coordinator.config import InputSection, OutputSection
-from dbsp.runtime.spark.runtime import SparkRuntime
-from dbsp.runtime.spark.session import SparkSettings, start
 
 WANTED = 10.0
 BANDS = ((None, 10_000), (10_000, 1_000_000), (1_000_000, None))
@@ -141,7 +137,6 @@ class Bench:
     box: Path
     steps: list[Tables]
     workers: int
-    steps_per_version: int
     checkpoint_s: int
 
     @property
@@ -151,41 +146,17 @@ class Bench:
 
     def ours(self, name: str) -> Speed:
         """Ours; the answer is checked."""
+        box = self.box / f"ours-{name}"
         circuit = dbsp.circuit(name, {"v": ALL[name].ours()}, materialize=False)
-        tables = [table.name for table in circuit.tables]
-        landing = self.box / f"ours-{name}-in"
-        spark = start(SparkSettings(master=f"local[{self.workers}]", app_name="benchmark"))
-        out = self.box / f"ours-{name}-out"
-        pipeline = DurablePipeline(
-            self.box / f"ours-{name}", circuit, self.workers, lambda work: SparkRuntime(work, spark=spark),
-            InputSection(kind="files", directory=str(landing), partitions=self.workers, look_every_s=0),
-            OutputSection(kind="files", format="parquet", directory=str(out)),
-        )  # fmt: skip
-        try:
-            self._arrives(landing, tables, 0)
-            record, started = pipeline.cut(), report.Moment.now()
-            for number in range(len(self.steps)):
-                started = report.Moment.now() if number == 1 else started
-                last = number + 1 == len(self.steps)
-                arrives = None if last else partial(self._arrives, landing, tables, number + 1)
-                record = pipeline.step_of(record, arrives) or record
-                if (number + 1) % self.steps_per_version == 0:
-                    pipeline.commit_beside()
-            pipeline.settle()
+        pipeline = FedPipeline(box, circuit, self.workers, self.checkpoint_s, self.box / "in", len(self.steps))
+        with pipeline:
+            pipeline.first()
+            started = report.Moment.now()
+            pipeline.rest()
             speed = Speed.since(started, self.events)
-        finally:
-            pipeline.close()
-            spark.stop()
-        files = sorted((out / "v").glob("*.parquet"))
-        changes = pa.concat_tables([pq.read_table(file) for file in files])
+        changes = pa.concat_tables([pq.read_table(file) for file in sorted(pipeline.out.glob("v/*.parquet"))])
         duck.check(f"ours, {name}", folded(changes, "weight", ("weight", "step")), self.expected(name))
         return speed
-
-    def _arrives(self, landing: Path, tables: list[str], number: int) -> None:
-        """The files of a batch are there."""
-        for table in tables:
-            source = self.box / "in" / table / f"{number:05d}.parquet"
-            (landing / table / source.name).hardlink_to(source)
 
     def structured_streaming(self, name: str) -> Speed | str:
         """Structured Streaming, or why there is none; the answer is checked."""
@@ -302,9 +273,8 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=100_000)
     parser.add_argument("--queries", nargs="+", choices=list(ALL), default=["q3", "best", "q17", "q20"])
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--steps-per-version", type=int, default=1)
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
-    parser.add_argument("--checkpoint-s", type=int, default=2, help="how often Flink takes a checkpoint")
+    parser.add_argument("--checkpoint-s", type=int, default=2, help="how often ours and Flink take a checkpoint")
     arguments = parser.parse_args()
     declared(True, "benchmarks.parquet")  # as Structured Streaming's streams are
     measured = Measured({"events": arguments.events, "step": arguments.step}, {})
@@ -312,7 +282,7 @@ def main() -> None:
     try:
         steps = list(Generator().batches(arguments.events, arguments.step))
         write(steps, box / "in")
-        bench = Bench(box, steps, arguments.workers, arguments.steps_per_version, arguments.checkpoint_s)
+        bench = Bench(box, steps, arguments.workers, arguments.checkpoint_s)
         speeds = {}
         for name in arguments.queries:
             speeds[name] = bench.ours(name)
