@@ -16,7 +16,7 @@ import pytest
 from pyspark.core.rdd import RDD
 
 from dbsp.errors import InternalError, UnavailableError
-from dbsp.runtime.spark.jobs import JobThread, collected
+from dbsp.runtime.spark.jobs import JobThread, begun
 from dbsp.runtime.spark.placement import drain, ground_rdd, live_hosts
 from dbsp.runtime.spark.session import SparkHandle
 
@@ -35,7 +35,7 @@ def _run(
     jobs: JobThread,
     function: Callable[[int], object],
     count: int = 2,
-    gather: Callable[[RDD[Any]], list[object]] = collected,
+    gather: Callable[[RDD[Any]], list[object]] = RDD.collect,
 ) -> list[object]:
     ground = ground_rdd(spark.context, ("",) * count)
 
@@ -62,7 +62,7 @@ def test_python_workers_are_used_again(spark: SparkHandle, jobs: JobThread, host
     assert len(set.union(*seen)) <= 2
 
 
-@pytest.mark.parametrize("gather", [RDD.collect, collected])
+@pytest.mark.parametrize("gather", [RDD.collect, lambda job: begun(job).get()])
 def test_a_bug_in_a_task_is_told_without_the_jvm(
     gather: Callable[[RDD[Any]], list[object]], spark: SparkHandle, jobs: JobThread
 ) -> None:

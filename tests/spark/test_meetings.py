@@ -1,4 +1,4 @@
-"""Tasks that meet: everybody gets what all have for him; a repeated task too; nobody waits for a job that has ended. No JVM."""
+"""Tasks that stay and meet: all get their steps, and what all have for them; repeated ones too; nobody waits for what is over."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dbsp.errors import UnavailableError
-from dbsp.runtime.spark.meetings import Meetings, joined
+from dbsp.runtime.spark.meetings import Meetings, TurnedAwayError, joined
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle
 from dbsp.runtime.spark.steps_ahead import StepsAhead
@@ -39,51 +40,115 @@ def blocks_of(source: int, depth: int) -> list[bytes]:
     return [f"{depth}: {source} to {to}".encode() * (source * to * 1000) for to in range(WORKERS)]
 
 
-def task(meetings: Meetings, number: int, slot: int, exchanges: int = 2) -> list[list[bytes]]:
-    with joined(meetings.address, number, slot) as meeting:
-        return [meeting.exchange(depth, blocks_of(slot, depth)) for depth in range(exchanges)]
+def task(meetings: Meetings, standing: int, slot: int, exchanges: int = 2) -> list[tuple[bytes, list[list[bytes]]]]:
+    """A worker until it is sent away: what it was told, and what it was given."""
+    done, report = [], None
+    with joined(meetings.address, standing, slot) as meeting:
+        while (asked := meeting.asked(report)) is not None:
+            number, order = asked
+            found = [meeting.exchange(number, depth, blocks_of(slot, depth)) for depth in range(exchanges)]
+            done.append((order, found))
+            report = number, b"%d did " % slot + order
+    return done
 
 
 def arrive(slot: int) -> list[list[bytes]]:
     return [[blocks_of(source, depth)[slot] for source in range(WORKERS)] for depth in range(2)]
 
 
-def test_everybody_gets_what_all_have_for_him(meetings: Meetings) -> None:
+@contextmanager
+def stood(meetings: Meetings) -> Iterator[int]:
+    """A job stands meanwhile."""
+    standing = meetings.stand()
+    yield standing
+    meetings.over(standing)
+
+
+def test_everybody_gets_every_step_and_what_all_have_for_him(meetings: Meetings) -> None:
+    orders = [b"one", b"two", b""]
     with ThreadPoolExecutor(WORKERS) as pool:
-        for job in range(3):
-            with meetings.held(WORKERS) as number:
-                assert number == job + 1
-                found = list(pool.map(lambda slot, number=number: task(meetings, number, slot), range(WORKERS)))
-            assert found == [arrive(slot) for slot in range(WORKERS)]
-    assert meetings.heard() == 3 * 2 * WORKERS
+        for _ in range(2):
+            with stood(meetings) as standing:
+                tasks = [pool.submit(task, meetings, standing, slot) for slot in range(WORKERS)]
+                for order in orders:
+                    reports = meetings.step(standing, order, WORKERS)
+                    assert reports == [b"%d did " % slot + order for slot in range(WORKERS)]
+                meetings.send_away()
+                for slot in range(WORKERS):
+                    assert tasks[slot].result() == [(order, arrive(slot)) for order in orders]
+                assert meetings.step(standing, b"late", WORKERS) is None
+    assert meetings.heard() == 2 * WORKERS * (len(orders) * 3 + 1)
 
 
-def test_a_task_that_runs_again_finds_what_it_brought_before(meetings: Meetings) -> None:
-    with ThreadPoolExecutor(WORKERS) as pool, meetings.held(WORKERS) as number:
-        others = [pool.submit(task, meetings, number, slot) for slot in (0, 1)]
-        with joined(meetings.address, number, 2) as dies:
-            dies.exchange(0, blocks_of(2, 0))
-        assert task(meetings, number, 2) == arrive(2)
-        assert [other.result() for other in others] == [arrive(0), arrive(1)]
-        assert task(meetings, number, 0) == arrive(0), "and after all have left"
+def test_a_task_that_runs_again_is_given_the_step_and_finds_what_it_brought_before(meetings: Meetings) -> None:
+    with ThreadPoolExecutor(WORKERS + 1) as pool, stood(meetings) as standing:
+        step = pool.submit(meetings.step, standing, b"one", WORKERS)
+        with joined(meetings.address, standing, 2) as dies:
+            number, order = dies.asked(None) or (0, b"")
+            others = [pool.submit(task, meetings, standing, slot) for slot in (0, 1)]
+            dies.exchange(number, 0, blocks_of(2, 0))
+        again = pool.submit(task, meetings, standing, 2)
+        assert step.result() == [b"%d did " % slot + order for slot in range(WORKERS)]
+        meetings.send_away()
+        assert again.result() == [(b"one", arrive(2))]
+        assert [other.result() for other in others] == [[(b"one", arrive(0))], [(b"one", arrive(1))]]
 
 
-def test_who_waits_when_the_job_ends_is_turned_away(meetings: Meetings) -> None:
+def test_a_report_counts_once_and_for_its_own_step(meetings: Meetings) -> None:
     with ThreadPoolExecutor(1) as pool:
-        with meetings.held(WORKERS) as number:
-            waits = pool.submit(task, meetings, number, 1)
-            until(lambda: meetings.heard() == 1, "it waits")
-        with pytest.raises(UnavailableError, match="ended before its task: slot=1 depth=0"):
+        for order in (b"one", b"two"):
+            with stood(meetings) as standing:
+                step = pool.submit(meetings.step, standing, order, 1)
+                with joined(meetings.address, standing, 0) as first, joined(meetings.address, standing, 0) as second:
+                    number, _ = first.asked(None) or (0, b"")
+                    assert second.asked((number - 1, b"of the step before")) == (number, order), (
+                        "a report of this one is due"
+                    )
+                    meetings.send_away()
+                    assert first.asked((number, b"first")) is None
+                    assert second.asked((number, b"second")) is None
+                assert step.result() == [b"first"]
+
+
+def test_who_is_in_a_step_when_the_job_ends_is_turned_away(meetings: Meetings) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        standing = meetings.stand()
+        step = pool.submit(meetings.step, standing, b"one", WORKERS)
+        waits = pool.submit(task, meetings, standing, 1)
+        until(lambda: meetings.heard() == 2, "it waits for the others")
+        meetings.over(standing)
+        with pytest.raises(TurnedAwayError, match="ended before its task: slot=1"):
             waits.result()
+        with pytest.raises(UnavailableError, match="ended before the step did"):
+            step.result()
 
 
 def test_a_task_of_another_job_is_turned_away(meetings: Meetings) -> None:
-    with meetings.held(WORKERS) as first:
+    with stood(meetings) as first:
         pass
-    with meetings.held(WORKERS), pytest.raises(UnavailableError, match="has ended"):
+    with stood(meetings) as second, pytest.raises(TurnedAwayError, match=f"slot=0 number={first}"):
         task(meetings, first, 0)
-    with pytest.raises(UnavailableError, match="has ended"):
-        task(meetings, first + 1, 0)
+    assert task(meetings, second, 0) == [], "nobody stands, and nobody waits"
+
+
+def test_who_has_nothing_to_do_goes(meetings: Meetings) -> None:
+    hasty = Meetings(Path(meetings.address).parent, threading.Lock(), linger_s=0.05)
+    with ThreadPoolExecutor(WORKERS) as pool, stood(hasty) as standing:
+        tasks = [pool.submit(task, hasty, standing, slot) for slot in range(WORKERS)]
+        assert [each.result(60) for each in tasks] == [[]] * WORKERS
+        assert hasty.step(standing, b"late", WORKERS) is None
+    hasty.close()
+
+
+def test_who_is_sent_away_in_a_step_ends_it_first(meetings: Meetings) -> None:
+    with ThreadPoolExecutor(WORKERS + 1) as pool, stood(meetings) as standing:
+        step = pool.submit(meetings.step, standing, b"one", WORKERS)
+        tasks = [pool.submit(task, meetings, standing, slot) for slot in (0, 1)]
+        until(lambda: meetings.heard() == 4, "two wait for the third")
+        meetings.send_away()
+        tasks.append(pool.submit(task, meetings, standing, 2))
+        assert [each.result() for each in tasks] == [[(b"one", arrive(slot))] for slot in range(WORKERS)]
+        assert step.result() == [b"%d did one" % slot for slot in range(WORKERS)]
 
 
 def test_where_nobody_listens_the_socket_is_named(meetings: Meetings) -> None:
@@ -92,16 +157,16 @@ def test_where_nobody_listens_the_socket_is_named(meetings: Meetings) -> None:
         task(meetings, 1, 0)
 
 
-def test_one_job_meets_at_a_time(meetings: Meetings) -> None:
+def test_one_job_stands_at_a_time(meetings: Meetings) -> None:
     other = Meetings(Path(meetings.address).parent, meetings._turn)
     began = threading.Event()
 
     def second() -> None:
-        with other.held(1):
+        with stood(other):
             began.set()
 
     thread = threading.Thread(target=second)
-    with meetings.held(1):
+    with stood(meetings):
         thread.start()
         assert not began.wait(0.2)
     thread.join(60)
@@ -133,8 +198,8 @@ class Context:
 class Plan:
     """What counts of a plan."""
 
-    def __init__(self, segments: int = 2, loops: tuple[int, ...] = ()) -> None:
-        self.segments, self.loops = segments, loops
+    def __init__(self, loops: tuple[int, ...] = ()) -> None:
+        self.loops = loops
 
 
 def test_tasks_wait_for_each_other_only_where_all_run_at_once() -> None:
@@ -145,25 +210,34 @@ def test_tasks_wait_for_each_other_only_where_all_run_at_once() -> None:
     wide: Any = Context(spark_task_cpus="2")
     assert meet(wide, plan, 1)
     assert not meet(wide, plan, 2)
-    single: Any = Plan(segments=1)
     loops: Any = Plan(loops=(0,))
-    assert not meet(context, single, 2)
     assert not meet(context, loops, 2)
     context.master = "local-cluster[2,1,600]"
     assert not meet(context, plan, 2)
 
 
+@pytest.fixture(params=["stays", "goes"])
+def stays(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether tasks wait for the next step, as they do where Spark is the runtime's own."""
+    stays: bool = request.param == "stays"
+    monkeypatch.setattr(SparkRuntime, "_stays", lambda _: stays)
+    return stays
+
+
 @pytest.mark.spark
 def test_steps_that_meet_and_steps_with_shuffles_give_the_same_bytes(
-    spark: SparkHandle, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkHandle, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    kinds = []
+    kinds, jobs = [], []
     found = []
     for together in (True, False):
         if not together:
             monkeypatch.setattr("dbsp.runtime.spark.runtime.meet", lambda *_: False)
         one = opened(tmp_path / str(together), lambda work: SparkRuntime(work, spark=spark), workers=2)
-        play(one, 2)
+        play(one, 1)
+        before = jobs_of(one)
+        play(one, 3)
+        jobs.append(jobs_of(one) - before)
         kinds.append(type(one.runtime._stage.steps))
         one.checkpoint()
         one.new_epoch()
@@ -175,11 +249,19 @@ def test_steps_that_meet_and_steps_with_shuffles_give_the_same_bytes(
         play(one, 1)
         found.append((one.outputs(), one.views()))
     assert kinds == [StepsTogether, StepsAhead]
+    assert jobs == [0 if stays else 3, 3]
     assert found[0] == found[1]
+
+
+def jobs_of(one: Any) -> int:
+    """How many jobs of its steps Spark knows."""
+    runtime = one.runtime
+    return len(runtime._context.statusTracker().getJobIdsForGroup(runtime._jobs._group))
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("point", ["segment 1 begins", "segment 2 begins", "before writing", "all done"])
+@pytest.mark.usefixtures("stays")
 def test_a_worker_killed_in_a_step_meets_the_others_again(
     point: str, spark: SparkHandle, opened: Open, tmp_path: Path
 ) -> None:
@@ -194,3 +276,19 @@ def test_a_worker_killed_in_a_step_meets_the_others_again(
     assert isinstance(killing.runtime._stage.steps, StepsTogether)
     assert mark.exists()
     assert (killing.outputs(), killing.views()) == (one.outputs(), one.views())
+
+
+@pytest.mark.spark
+def test_a_job_that_is_cancelled_between_steps_is_followed_by_another(
+    spark: SparkHandle, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkRuntime, "_stays", lambda _: True)
+    one = opened(tmp_path / "a")
+    play(one, 3)
+    cancelled = opened(tmp_path / "b", lambda work: SparkRuntime(work, spark=spark), workers=2)
+    for _ in range(3):
+        play(cancelled, 1)
+        standing = cancelled.runtime._stage.steps._standing
+        cancelled.runtime.cancel()
+        assert standing.ended.exception(60) is not None
+    assert (cancelled.outputs(), cancelled.views()) == (one.outputs(), one.views())

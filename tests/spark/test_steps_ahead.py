@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from dbsp.logs import StepRecord
 from dbsp.runtime.spark import steps_ahead
 from dbsp.runtime.spark.steps_ahead import StepsAhead
 
@@ -45,12 +47,16 @@ def _steps(monkeypatch: pytest.MonkeyPatch, described: Callable[[int], None]) ->
     monkeypatch.setattr(steps_ahead, "step_rdd", step_rdd)
     nothing: Any = None
     plan: Any = Plan()
-    return StepsAhead(nothing, nothing, 1, plan)
+    return StepsAhead(MagicMock(), nothing, 1, plan)
+
+
+def _run(steps: StepsAhead, step: int) -> list[Any]:
+    return steps.run(StepRecord(epoch=1, step=step, layout_version=1, ranges=(), clock_us=0, engine="test"), 1)
 
 
 def test_every_description_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = _steps(monkeypatch, lambda _: None)
-    assert [steps.run(step) for step in range(3)] == [[1], [2], [3]]
+    assert [_run(steps, step) for step in range(3)] == [[1], [2], [3]]
     steps.close()
 
 
@@ -60,7 +66,7 @@ def test_what_fails_ahead_is_described_again_at_its_step(monkeypatch: pytest.Mon
             raise OSError("the bridge hiccups")
 
     steps = _steps(monkeypatch, second_fails)
-    assert [steps.run(step) for step in range(3)] == [[1], [3], [4]]
+    assert [_run(steps, step) for step in range(3)] == [[1], [3], [4]]
     steps.close()
 
 
@@ -70,16 +76,16 @@ def test_what_fails_again_at_its_step_is_told(monkeypatch: pytest.MonkeyPatch) -
             raise OSError(f"description {number}")
 
     steps = _steps(monkeypatch, all_but_the_first_fail)
-    assert steps.run(0) == [1]
+    assert _run(steps, 0) == [1]
     with pytest.raises(OSError, match="description 3"):
-        steps.run(1)
+        _run(steps, 1)
     steps.close()
 
 
 def test_closing_does_not_wait_for_a_description_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     steps = _steps(monkeypatch, lambda number: None if number == 1 else _wait(go_on))
-    steps.run(0)
+    _run(steps, 0)
     closer = threading.Thread(target=steps.close, args=(0.2,), daemon=True)
     closer.start()
     closer.join(20)
@@ -94,6 +100,7 @@ def _wait(event: threading.Event) -> None:
 
 HANGS = """
 import threading
+from unittest.mock import MagicMock
 from dbsp.runtime.spark import steps_ahead
 
 class Plan:
@@ -113,8 +120,8 @@ def step_rdd(*_):
         threading.Event().wait()
     return Job()
 
-steps_ahead.step_rdd = step_rdd
-steps_ahead.StepsAhead(None, None, 1, Plan()).run(0)
+steps_ahead.step_rdd, steps_ahead.as_property = step_rdd, lambda *_: ""
+steps_ahead.StepsAhead(MagicMock(), None, 1, Plan()).run(MagicMock(step=0), 1)
 print("the end")
 """
 

@@ -6,7 +6,6 @@ caller waits with a limit, so that a job that makes no progress is cancelled and
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
 import time
@@ -18,12 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
-from pyspark.serializers import CPickleSerializer
 
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.runtime.spark.failures import job_failed, jvm_lost
 
-_PICKLED: Any = CPickleSerializer()
 _POLL_S = 2.0
 _CANCEL_WAIT_S = 10.0
 
@@ -34,15 +31,14 @@ Job = Callable[[], Any]
 Order = tuple[Job, "Future[Any]"] | None
 
 
-def collected(job: RDD[Any]) -> list[Any]:
-    """All few and small elements of an RDD, in order, as its `collect` gives them.
+def begun(job: RDD[Any]) -> Any:
+    """Start a job that has no elements; `get` of what comes back waits for its end.
 
     For each job Spark reads the whole class that a closure was written in, to look at the closure: that of `collect` is in a
     class so large, and passes through another, that it was a quarter of what the JVM did in a small step.
     """
     java: Any = job._jrdd
-    batches = java.collectAsync().get()
-    return list(itertools.chain.from_iterable(_PICKLED.loads(bytes(batch)) for batch in batches))
+    return java.collectAsync()
 
 
 class JobThread:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext
     from pyspark.core.rdd import RDD
 
+_Told = TypeVar("_Told")
 _GROUNDS_KEPT = 16
 _IDLE_S = 25.0
 
@@ -66,7 +67,8 @@ class SparkRuntime:
     """Runs all workers as Spark tasks; implements `dbsp.runtime.runtime.Runtime`.
 
     **State** the epoch; per layout a ground RDD, a broadcast and the job of the step to come. Nothing a restart would miss.
-    **Cost** a step is one Spark job of `plan.segments` stages, or of one where `local[N]` has a core for each worker.
+    **Cost** a step is one Spark job of `plan.segments` stages; where `local[N]` has a core for each worker the tasks of one job
+    stay for step after step.
     **Errors** a `DbspError` of a task comes back as itself; a lost JVM, executor or worker is an `UnavailableError`.
     """
 
@@ -92,8 +94,9 @@ class SparkRuntime:
         self._copy_jobs = self._job_thread("copies")
         self._ahead_jobs = self._job_thread("ahead")
         self._warm_jobs = self._job_thread("warm-ups")
-        self._near, self._toucher = self._beside(), ThreadKeeper(0)
+        self._near, self._toucher = self._near_keepers(), ThreadKeeper(0)
         self._copier, self._warmer = Copier(), Copier()
+        self._beside_steps: list[Future[Any]] = []
         self._moving = MovingSteps(self._context)
         one_host = session.is_local(str(self._context.master))
         self._here = _beside_workers(work) if one_host else None
@@ -185,7 +188,7 @@ class SparkRuntime:
             task = (layout.workers, layout.hosts, tasks.read_ahead, arguments)
             self._ahead_jobs.post(lambda: self._control_rdd(*task).collect())
 
-    def _beside(self) -> tasks.Work | None:
+    def _near_keepers(self) -> tasks.Work | None:
         """The work as this process sees it, where the workers' keepers are on this host and end with a JVM that is known."""
         if self.work.keepers is None or not str(self._context.master).startswith("local["):
             return None
@@ -193,11 +196,11 @@ class SparkRuntime:
         return replace(self.work, keepers=self.work.keepers.below(owner))
 
     def _step(self, record: StepRecord, layout: Layout, decided: Decision | None) -> list[Any]:
-        """Tell the jobs of this thread which step it is, and run them."""
-        self._context.setLocalProperty(ORDER, as_property(record, self.epoch))
+        """Tell the tasks of this thread's jobs which step it is, and run them."""
         self._ran_in = layout
         if decided is None:
-            return self._stage_of(layout).steps.run(record.step)
+            return self._stage_of(layout).steps.run(record, self.epoch)
+        self._context.setLocalProperty(ORDER, as_property(record, self.epoch))
         moving = self._moving.moving(decided)
         try:
             at = self._moving.layout(layout)
@@ -239,7 +242,7 @@ class SparkRuntime:
             at = tuple(hosts[worker] for worker in workers)
             return self._control_at("copy", workers, at, function, arguments, self._copy_jobs)
 
-        return self._copier.start(layout.workers, piece)
+        return self._beside(self._copier.start(layout.workers, piece))
 
     def redistribute(
         self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
@@ -264,12 +267,22 @@ class SparkRuntime:
             at, arguments = tuple(hosts[worker] for worker in workers), (version, epoch, old, new)
             return sums.take(self._control_at("warm up", workers, at, tasks.warm, arguments, self._warm_jobs))
 
-        return self._warmer.start(new.workers, piece, at_once)
+        return self._beside(self._warmer.start(new.workers, piece, at_once))
 
     def cool(self, workers: Sequence[int], layout_version: int) -> None:
         """End the warm-up for a layout; these workers forget what they have of it."""
         self._warmer.end(self._warm_jobs.cancel)
         self._control("cool", workers, tasks.cool, self.epoch, layout_version)
+
+    def _beside(self, jobs: Future[_Told]) -> Future[_Told]:
+        """These jobs want cores beside the steps: no task of a step waits there for the next one until they are done."""
+        self._beside_steps = [*(each for each in self._beside_steps if not each.done()), jobs]
+        self._meetings.send_away()
+        return jobs
+
+    def _stays(self) -> bool:
+        """Whether nobody but the steps wants the cores: Spark is this runtime's own, and no job runs beside them."""
+        return self._owned and all(each.done() for each in self._beside_steps)
 
     def _end_copy_jobs(self) -> None:
         """Nothing is copied in jobs beside the steps any more."""
@@ -311,13 +324,14 @@ class SparkRuntime:
         """End a copy under way, stop the jobs, and Spark if this runtime started it."""
         if self._here is not None:
             self._here.end_copies(COPY_WAIT_S)
+        self._meetings.send_away()
         self._end_copy_jobs()
         self._copy_jobs.close()
         self._warm_jobs.close()
         self._jobs.close()
-        self._meetings.close()
         if self._stage is not None:
             self._stage.steps.close()
+        self._meetings.close()
         self._moving.close()
         self._ahead_jobs.close()
         self._toucher.close()
@@ -349,6 +363,8 @@ class SparkRuntime:
     ) -> dict[int, Any]:
         if not workers:
             return {}
+        if jobs is None:
+            self._meetings.send_away()
         results = (jobs or self._jobs).run(
             what, lambda: self._control_rdd(workers, hosts, function, arguments).collect()
         )
@@ -385,7 +401,7 @@ class SparkRuntime:
         """The steps of a layout: their tasks meet where they may, or there is a shuffle at each exchange."""
         ground, plan, workers = self._ground(layout.hosts), self.work.plan, len(layout.workers)
         if meet(self._context, plan, workers):
-            return StepsTogether(ground, task, workers, self._meetings)
+            return StepsTogether(ground, task, workers, self._meetings, self._stays)
         return StepsAhead(ground, task, workers, plan)
 
     def _check_hosts(self, layout: Layout) -> None:

@@ -5,14 +5,15 @@
 A step with a recursion is several jobs: the driver must know, at the end of each round, whether some worker has more to do. A
 job that only looks at the parcels of a round leaves their shuffle files behind, and the next job starts from these.
 
-Where all workers have a core of one host at once, it is a job of one stage instead: see `dbsp.runtime.spark.meetings`.
+Where all workers have a core of one host at once, the tasks of one job stay for many steps instead, and exchange without a
+shuffle: see `dbsp.runtime.spark.meetings`.
 
-    ground RDD ── segment 0, meeting, segment 1, ... of a worker in one task ── collect
+    ground RDD ── (step: segment 0, meeting, segment 1, ... report) again and again, for one worker in one task
 
 A record of an exchange is (slot of the destination in `layout.workers`, parcel as bytes or the name of its file). Spark may run
 any task again at any time; the tasks are `dbsp.runtime.tasks`, which allow it. A job is the same for all steps of a layout, so
 that it can be built before its step is known: work and layout are broadcast, and the record comes as a local property, which
-Spark hands to every task of a job, a repeated one too.
+Spark hands to every task of a job, a repeated one too, or by the meeting.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +37,7 @@ from dbsp.runtime import tasks
 from dbsp.runtime.loops import LoopPlace, ends_round, first_place, next_place, run_loop_segment
 from dbsp.runtime.runtime import WorkerReport
 from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure, worst
-from dbsp.runtime.spark.meetings import Meeting, joined
+from dbsp.runtime.spark.meetings import Meeting, TurnedAwayError, joined
 from dbsp.runtime.spark.moving_steps import Moving
 from dbsp.runtime.spark.parcel_files import ParcelFiles, passed_on
 from dbsp.runtime.spark.parcel_files import arrived as at_hand
@@ -50,7 +52,7 @@ PARCEL_BYTES_MAX = 1 << 30
 ORDER = "dbsp.step"
 """The local property that holds a job's step."""
 MEETING = "dbsp.meeting"
-"""The local property that holds the number under which a job's tasks meet."""
+"""The local property that holds the number under which a job's tasks stand."""
 
 Record = tuple[int, bytes]
 Result = WorkerReport | Failure
@@ -60,21 +62,19 @@ Result = WorkerReport | Failure
 class StepTask:
     """What the tasks of all steps of a layout are given, or of one step of a migration; small: it is pickled into each stage.
 
-    Large parcels lie in files, if there may be any (`dbsp.runtime.spark.parcel_files`).
+    Large parcels lie in files, if there may be any (`dbsp.runtime.spark.parcel_files`). `told` is the step, where it does not
+    come with the job.
     """
 
     work: Broadcast[PackedWork]
     layout: Broadcast[Layout]
     moving: Moving | None = None
     parcels: ParcelFiles | None = None
+    told: tuple[StepRecord, int] | None = None
 
     def order(self, index: int) -> tasks.StepOrder:
-        """The order that the segments of the worker at this place take: the job's, as `as_property` wrote it."""
-        context = TaskContext.get()
-        told = context.getLocalProperty(ORDER) if context is not None else None
-        if told is None:
-            raise InternalError("a task of a step was not told which")
-        record, epoch = pickle.loads(base64.b64decode(told))  # noqa: S301  (made by this project's driver)
+        """The order that the segments of the worker at this place take."""
+        record, epoch = self.told or _told_by_job()
         layout = self.layout.value
         moving = self.moving
         migration = None if moving is None else moving.of(layout.workers[index], unpack(self.work.value).plan)
@@ -91,6 +91,21 @@ class StepTask:
                 "lower max_step_bytes",
             )
         return passed_on(self.parcels, sections)
+
+
+def _told_by_job() -> tuple[StepRecord, int]:
+    """The step of a job, as `as_property` wrote it."""
+    told: tuple[StepRecord, int] = pickle.loads(base64.b64decode(_property(ORDER)))  # noqa: S301  (made by this project's driver)
+    return told
+
+
+def _property(name: str) -> str:
+    """What a job was told by a local property."""
+    context = TaskContext.get()
+    told = context.getLocalProperty(name) if context is not None else None
+    if told is None:
+        raise InternalError(f"a task of a step was not told which: property={name}")
+    return str(told)
 
 
 def as_property(record: StepRecord, epoch: int) -> str:
@@ -173,35 +188,36 @@ def loop_segment(task: StepTask, place: LoopPlace, index: int, records: Iterable
     return _passed_on(task, place.depth + 1, index, records, run)
 
 
-def whole_step(task: StepTask, meetings: str, index: int, nothing: Iterable[int]) -> Iterator[Result]:
-    """All segments of one worker, which meets the others between them; its report, or a failure.
+def standing_worker(task: StepTask, meetings: str, index: int, nothing: Iterable[int]) -> Iterator[Result]:
+    """A worker for as long as its job stands: step after step, as the driver says; it has no elements.
 
-    **Errors** what a task raises for Spark to run it again, as every segment does.
+    **Errors** what a task raises for Spark to run it again, as every segment does; who is turned away has nothing left to do.
     """
-    records, last = first_segment(task, index, nothing), unpack(task.work.value).plan.segments - 1
-    try:
-        with joined(meetings, _meeting(), index) as meeting:
-            for segment in range(1, last):
-                records = middle_segment(task, segment, 0, index, _met(meeting, segment - 1, records))
-            arrived = list(_met(meeting, last - 1, records))
-    except DbspError as error:
-        yield failure_of(error, task.layout.value.workers[index])
-        return
-    yield from last_segment(task, last, 0, index, arrived)
+    drain(nothing)
+    report: tuple[int, bytes] | None = None
+    with suppress(TurnedAwayError), joined(meetings, int(_property(MEETING)), index) as meeting:
+        while (asked := meeting.asked(report)) is not None:
+            number, order = asked
+            told: tuple[StepRecord, int] = pickle.loads(order)  # noqa: S301  (made by this project's driver)
+            result = whole_step(replace(task, told=told), partial(_met, meeting, number), index)
+            report = number, pickle.dumps(result)
+    return iter(())
 
 
-def _meeting() -> int:
-    """The number that the job was given."""
-    context = TaskContext.get()
-    told = context.getLocalProperty(MEETING) if context is not None else None
-    if told is None:
-        raise InternalError("a task of a step was not told where to meet the others")
-    return int(told)
+def whole_step(task: StepTask, met: Callable[[int, Iterable[Record]], Iterator[Record]], index: int) -> Result:
+    """All segments of one worker, which meets the others between them: its report, or a failure."""
+    last = unpack(task.work.value).plan.segments - 1
+    if last == 0:
+        return next(only_segment(task, index, ()))
+    records = first_segment(task, index, ())
+    for segment in range(1, last):
+        records = middle_segment(task, segment, 0, index, met(segment - 1, records))
+    return next(last_segment(task, last, 0, index, met(last - 1, records)))
 
 
-def _met(meeting: Meeting, depth: int, records: Iterable[Record]) -> Iterator[Record]:
+def _met(meeting: Meeting, step: int, depth: int, records: Iterable[Record]) -> Iterator[Record]:
     """The records that arrive at a worker for those that it sends."""
-    return iter(enumerate(meeting.exchange(depth, [block for _, block in records])))
+    return iter(enumerate(meeting.exchange(step, depth, [block for _, block in records])))
 
 
 def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Result]:

@@ -16,8 +16,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
-from dbsp.runtime.spark.step_job import StepTask, step_rdd
+from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property, step_rdd
 
 if TYPE_CHECKING:
     from pyspark.core.rdd import RDD
@@ -45,14 +46,15 @@ class StepsAhead:
             self._thread = threading.Thread(target=self._build, name="spark-steps-ahead", daemon=True)
             self._thread.start()
 
-    def run(self, step: int) -> list[Any]:
-        """What the workers report of a step; which one it is the jobs learn from the thread's local property."""
+    def run(self, record: StepRecord, epoch: int) -> list[Any]:
+        """What the workers report of a step; which one it is the jobs learn from this thread's local property."""
+        self._ground.context.setLocalProperty(ORDER, as_property(record, epoch))
         job = self._made()
         if job is None:
-            job = self._described(step)
+            job = self._described(record.step)
         if self._thread is not None:
             self._next = Future()
-            self._orders.put((step + 1, self._next))
+            self._orders.put((record.step + 1, self._next))
         return job.collect()
 
     def _made(self) -> RDD[Any] | None:
