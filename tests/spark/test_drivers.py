@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,8 @@ def assert_golden(folder: Path, golden: Path) -> None:
     ("fault", "code", "says"),
     [
         (("segment 1 begins", 0, 2, 3), -signal.SIGKILL, "from 0\n"),
-        (("before writing", 0, 1, 2), 4, "UnavailableError: the Spark JVM died: while=step 1; start the same"),
+        # tasks that stay need no JVM to end their step, unless its end takes them along
+        (("before writing", 0, 1, 2), 4, "UnavailableError: the Spark JVM died: while=step [12]; start the same"),
     ],
     ids=["driver", "jvm"],
 )
@@ -80,7 +82,7 @@ def test_a_killed_program_continues(fault: tuple[Any, ...], code: int, says: str
     folder = tmp_path / "p"
     first = drive(folder, fault=fault)
     assert first.returncode == code, first.stdout + first.stderr
-    assert says in first.stdout
+    assert re.search(says, first.stdout)
     assert (folder / "killed").exists()
     second = drive(folder, fault=fault)
     assert second.returncode == 0, second.stdout + second.stderr

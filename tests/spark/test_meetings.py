@@ -195,25 +195,15 @@ class Context:
         return self._conf
 
 
-class Plan:
-    """What counts of a plan."""
-
-    def __init__(self, loops: tuple[int, ...] = ()) -> None:
-        self.loops = loops
-
-
 def test_tasks_wait_for_each_other_only_where_all_run_at_once() -> None:
     context: Any = Context()
-    plan: Any = Plan()
-    assert meet(context, plan, 2)
-    assert not meet(context, plan, 3)
+    assert meet(context, 2)
+    assert not meet(context, 3)
     wide: Any = Context(spark_task_cpus="2")
-    assert meet(wide, plan, 1)
-    assert not meet(wide, plan, 2)
-    loops: Any = Plan(loops=(0,))
-    assert not meet(context, loops, 2)
+    assert meet(wide, 1)
+    assert not meet(wide, 2)
     context.master = "local-cluster[2,1,600]"
-    assert not meet(context, plan, 2)
+    assert not meet(context, 2)
 
 
 @pytest.fixture(params=["stays", "goes"])

@@ -1,4 +1,4 @@
-"""Recursion on Spark: a job per round, the bytes of the in-process runtime, also when a Python worker dies between rounds."""
+"""Recursion on Spark: a job per round, or tasks that meet; the bytes of one process, also when a Python worker dies."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from tests.spark.pipelines import PARTITIONS, MakeRuntime, Open, Pipeline
 from tests.spark.wrapped_sites import LateKillingSite
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(params=["meetings", "shuffles"], autouse=True)
+def rounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How the workers exchange."""
+    if request.param == "shuffles":
+        monkeypatch.setattr("dbsp.runtime.spark.runtime.meet", lambda *_: False)
 
 
 def paths_circuit(max_rounds: int = 50) -> Circuit:

@@ -1,4 +1,4 @@
-"""The runtime on Spark: a step is one job, everything around it is one small job, or is done here.
+"""The runtime on Spark: a step is a job, or one of many for tasks that stay; all around it is one small job, or is done here.
 
 Implements `dbsp.runtime.runtime.Runtime` with the functions that `dbsp.runtime.inprocess` calls, so that both give the
 same bytes. It decides nothing; the driver process holds no state but the epoch it was told. Python workers hold none at
@@ -145,7 +145,7 @@ class SparkRuntime:
         return checkpoint
 
     def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
-        """Run the step as one job, and a job more per round of a recursion, and one that asks what moves in a migration."""
+        """Run the step, and in a migration a job that asks what moves; with shuffles a recursion is a job more per round."""
         started = time.perf_counter()
         moving = None if coming is None else self._decide(record, layout, coming)
         layout = layout if moving is None else moving.layout
@@ -400,7 +400,7 @@ class SparkRuntime:
     def _steps(self, task: StepTask, layout: Layout) -> StepsAhead | StepsTogether:
         """The steps of a layout: their tasks meet where they may, or there is a shuffle at each exchange."""
         ground, plan, workers = self._ground(layout.hosts), self.work.plan, len(layout.workers)
-        if meet(self._context, plan, workers):
+        if meet(self._context, workers):
             return StepsTogether(ground, task, workers, self._meetings, self._stays)
         return StepsAhead(ground, task, workers, plan)
 

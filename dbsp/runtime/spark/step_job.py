@@ -6,7 +6,7 @@ A step with a recursion is several jobs: the driver must know, at the end of eac
 job that only looks at the parcels of a round leaves their shuffle files behind, and the next job starts from these.
 
 Where all workers have a core of one host at once, the tasks of one job stay for many steps instead, and exchange without a
-shuffle: see `dbsp.runtime.spark.meetings`.
+shuffle, in the rounds of a recursion too: see `dbsp.runtime.spark.meetings`.
 
     ground RDD ── (step: segment 0, meeting, segment 1, ... report) again and again, for one worker in one task
 
@@ -19,12 +19,13 @@ Spark hands to every task of a job, a repeated one too, or by the meeting.
 from __future__ import annotations
 
 import base64
+import itertools
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark import TaskContext
 
@@ -199,25 +200,57 @@ def standing_worker(task: StepTask, meetings: str, index: int, nothing: Iterable
         while (asked := meeting.asked(report)) is not None:
             number, order = asked
             told: tuple[StepRecord, int] = pickle.loads(order)  # noqa: S301  (made by this project's driver)
-            result = whole_step(replace(task, told=told), partial(_met, meeting, number), index)
+            result = whole_step(replace(task, told=told), partial(_met, meeting, number, itertools.count()), index)
             report = number, pickle.dumps(result)
     return iter(())
 
 
-def whole_step(task: StepTask, met: Callable[[int, Iterable[Record]], Iterator[Record]], index: int) -> Result:
+Met: TypeAlias = Callable[[Iterable[Record]], list[Record]]
+"""The records that arrive at a worker for those that it sends."""
+
+
+def whole_step(task: StepTask, met: Met, index: int) -> Result:
     """All segments of one worker, which meets the others between them: its report, or a failure."""
-    last = unpack(task.work.value).plan.segments - 1
+    plan = unpack(task.work.value).plan
+    last = plan.segments - 1
     if last == 0:
         return next(only_segment(task, index, ()))
     records = first_segment(task, index, ())
-    for segment in range(1, last):
-        records = middle_segment(task, segment, 0, index, met(segment - 1, records))
-    return next(last_segment(task, last, 0, index, met(last - 1, records)))
+    try:
+        for segment in range(1, last):
+            arrived, turn = _rounds(task, met, plan, segment - 1, index, met(records))
+            records = middle_segment(task, segment, turn, index, arrived)
+        arrived, turn = _rounds(task, met, plan, last - 1, index, met(records))
+    except DbspError as error:
+        return failure_of(error, task.layout.value.workers[index])
+    return next(last_segment(task, last, turn, index, arrived))
 
 
-def _met(meeting: Meeting, step: int, depth: int, records: Iterable[Record]) -> Iterator[Record]:
-    """The records that arrive at a worker for those that it sends."""
-    return iter(enumerate(meeting.exchange(step, depth, [block for _, block in records])))
+def _rounds(
+    task: StepTask, met: Met, plan: Plan, depth: int, index: int, arrived: list[Record]
+) -> tuple[list[Record], int]:
+    """The loops behind a segment; what arrives behind them, and how many turns there were.
+
+    Every worker is told the least round of every other by the parcel that it gets from there, and a failure as well, so all
+    decide alike where to go on.
+    **Errors** `CapacityError` of a loop that goes on too long, on all workers.
+    """
+    turn, step = 0, task.order(index).record.step
+    place = first_place(plan, depth, _least_here(arrived)) if plan.loops_after(depth) else None
+    while place is not None and not any(is_failure(block) for _, block in arrived):
+        arrived = met(loop_segment(task, place, index, arrived))
+        turn, place = place.turn + 1, next_place(plan, place, _least_here(arrived), step)
+    return arrived, turn
+
+
+def _least_here(arrived: list[Record]) -> int | None:
+    """The first round for which some worker has work, as the parcels of all say; failures say nothing."""
+    return least_round(least_of(at_hand(block)) for _, block in arrived if not is_failure(block))
+
+
+def _met(meeting: Meeting, step: int, depths: Iterator[int], records: Iterable[Record]) -> list[Record]:
+    """See `Met`; exchanges are numbered as they come, which is the same on all workers."""
+    return list(enumerate(meeting.exchange(step, next(depths), [block for _, block in records])))
 
 
 def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Result]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from dbsp.errors import DbspError
 from dbsp.logs import StepRecord
-from dbsp.plan.plan import Plan
 from dbsp.runtime.spark.jobs import begun
 from dbsp.runtime.spark.meetings import Meetings
 from dbsp.runtime.spark.step_job import MEETING, StepTask, standing_worker
@@ -111,12 +110,12 @@ class StepsTogether:
             self._meetings.over(standing.number)
 
 
-def meet(context: SparkContext, plan: Plan, workers: int) -> bool:
+def meet(context: SparkContext, workers: int) -> bool:
     """Whether the tasks of a step may wait for one another: all of them certainly run at once, as long as the JVM lives.
 
-    Not where executors come and go, and not in a plan with loops, whose rounds are jobs of their own.
+    Not where executors come and go.
     """
-    if plan.loops or not str(context.master).startswith("local["):
+    if not str(context.master).startswith("local["):
         return False
     cores: Any = context._jsc.sc().schedulerBackend().totalCores()
     return workers * int(context.getConf().get("spark.task.cpus", "1") or 1) <= int(cores)
