@@ -1,8 +1,8 @@
 """What a step costs on Spark beside a bare job: count per key, one exchange, two workers on `local[2]`.
 
-`python -m benchmarks.spark_step [--rows 1000] [--large]`. Both kinds of job run in one process, one after the other in turn:
-the bare one has the same stages and moves blocks of the same size, and does nothing else. The ratio is that of the medians of
-the warm half. `--large` measures rows a second in steps of 1 M rows.
+`python -m benchmarks.spark_step [--rows 1000] [--large]`. Both run in one process, a block of each in turn: the bare job has the
+same stages and moves blocks of the same size, and does nothing else. The ratio is that of the medians of the warm half.
+`--large` measures rows a second in steps of 1 M rows.
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.core.rdd import RDD
 
 from benchmarks import report
 from benchmarks.count_per_key import circuit
 from benchmarks.durable import DurablePipeline
 from dbsp.runtime.spark.runtime import SparkRuntime
-from dbsp.runtime.spark.session import SparkHandle, SparkSettings, start
+from dbsp.runtime.spark.session import SparkSettings
 from dbsp.runtime.spark.step_job import slot
+from dbsp.runtime.tasks import Work
 
 WORKERS, ROWS, KEYS = 2, 1_000, 100_000
 BLOCK_BYTES = 8_000
-ROUNDS = 200
+BLOCKS, ROUNDS = 10, 20
 RATIO_MAX, ABOVE_MS_MAX, P99_BY_MEDIAN_MAX = 1.3, 30.0, 3.0
 LARGE_ROWS, LARGE_STEPS, LARGE_KEYS = 1_000_000, 8, 1_000_000
 LARGE_WANTED = 3.0e6
@@ -44,23 +47,27 @@ def receive(index: int, records: Iterable[tuple[int, bytes]]) -> Iterator[tuple[
     return iter([(index, sum(len(block) for _, block in records))])
 
 
-def small(spark: SparkHandle, folder: Path, rows: int = ROWS) -> dict[str, object]:
-    """Medians of bare jobs and steps taken in turn."""
-    pipeline = DurablePipeline(folder, circuit(), WORKERS, lambda work: SparkRuntime(work, spark=spark))
-    ground: RDD[int] = spark.context.parallelize([], WORKERS)
+def own(work: Work) -> SparkRuntime:
+    """A runtime with a Spark of its own, as a service has it."""
+    return SparkRuntime(work, SparkSettings(master=f"local[{WORKERS}]", app_name="benchmark"))
+
+
+def small(folder: Path, rows: int = ROWS) -> dict[str, object]:
+    """Medians of bare jobs and steps, a block of each in turn."""
+    pipeline = DurablePipeline(folder, circuit(), WORKERS, own)
+    context = cast(SparkRuntime, pipeline.runtime)._context
     generator = np.random.default_rng(1)
     bare, steps, work = [], [], []
-    for _ in range(ROUNDS):
-        pipeline.push(pa.table({"k": generator.integers(0, KEYS, rows)}))
-        started = time.perf_counter()
-        sent = ground.mapPartitionsWithIndex(partial(send, WORKERS)).partitionBy(WORKERS, slot)
-        sent.mapPartitionsWithIndex(receive).collect()
-        bare.append(time.perf_counter() - started)
-        done = pipeline.step()
-        steps.append(done.seconds)
-        work.append(max(worker.seconds for worker in done.workers))
+    for _ in range(BLOCKS):
+        pipeline.runtime.versions(pipeline.layout.workers)  # a job, before which the tasks of the steps leave the cores
+        bare += [bare_job(context) for _ in range(ROUNDS)]
+        for _ in range(ROUNDS):
+            pipeline.push(pa.table({"k": generator.integers(0, KEYS, rows)}))
+            done = pipeline.step()
+            steps.append(done.seconds)
+            work.append(max(worker.seconds for worker in done.workers))
     pipeline.close()
-    warm = slice(ROUNDS // 2, None)
+    warm = slice(BLOCKS * ROUNDS // 2, None)
     middle = {name: statistics.median(times[warm]) for name, times in (("bare", bare), ("step", steps), ("work", work))}
     return {
         "rows_per_step": rows,
@@ -74,9 +81,18 @@ def small(spark: SparkHandle, folder: Path, rows: int = ROWS) -> dict[str, objec
     }
 
 
-def large(spark: SparkHandle, folder: Path) -> dict[str, object]:
+def bare_job(context: SparkContext) -> float:
+    """Seconds of a job of the same stages."""
+    started = time.perf_counter()
+    ground: RDD[int] = context.parallelize([], WORKERS)
+    sent = ground.mapPartitionsWithIndex(partial(send, WORKERS)).partitionBy(WORKERS, slot)
+    sent.mapPartitionsWithIndex(receive).collect()
+    return time.perf_counter() - started
+
+
+def large(folder: Path) -> dict[str, object]:
     """Rows a second of both workers together in large steps, after one warm step."""
-    pipeline = DurablePipeline(folder, circuit(), WORKERS, lambda work: SparkRuntime(work, spark=spark))
+    pipeline = DurablePipeline(folder, circuit(), WORKERS, own)
     generator = np.random.default_rng(2)
     seconds = []
     for _ in range(LARGE_STEPS + 1):
@@ -94,13 +110,9 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="also rows a second in steps of 1 M rows")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dbsp-bench-") as name:
-        spark = start(SparkSettings(master=f"local[{WORKERS}]", app_name="benchmark"))
-        try:
-            figures = small(spark, Path(name) / "small", arguments.rows)
-            if arguments.large:
-                figures |= large(spark, Path(name) / "large")
-        finally:
-            spark.stop()
+        figures = small(Path(name) / "small", arguments.rows)
+        if arguments.large:
+            figures |= large(Path(name) / "large")
     targets = {
         "ratio_step_to_bare_job": report.at_most(RATIO_MAX),
         "step_above_bare_job_ms": report.at_most(ABOVE_MS_MAX),
