@@ -43,6 +43,11 @@ class Table(Node):
         key = f" primary key ({', '.join(self.primary_key)})" if self.primary_key else ""
         return f"table {self.name} {self.schema}{key}{' append-only' if self.append_only else ''}"
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a row takes the place of the one with its key; such a row may be a delete, of which the key alone is there."""
+        return bool(self.primary_key) and not self.append_only
+
     def kept(self, need: Need) -> Need:
         """The key decides the identity of rows."""
         return need | frozenset(self.primary_key)
