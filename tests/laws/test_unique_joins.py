@@ -35,20 +35,20 @@ ONE = {"k": dbsp.STRING, "n": dbsp.INT64, "c": dbsp.INT64, "y": dbsp.STRING}
 OTHER = {"c": dbsp.INT64, "z": dbsp.INT64}
 TABLES = {"many": MANY, "one": ONE, "other": OTHER}
 many = dbsp.table("many", MANY)
-one = dbsp.table("one", ONE, primary_key=["k", "n"], append_only=True)
+one = dbsp.table("one", ONE, primary_key=["n", "k"], append_only=True)
 other = dbsp.table("other", OTHER, primary_key="c", append_only=True)
 some = one.filter(dbsp.col("c") > 0)
 VIEWS: dict[str, tuple[Any, str]] = {
     "whole": (
-        many.join(one, on=["k", "n"]).select("k", "n", "x", "c", "y"),
+        many.join(one, on=["n", "k"]).select("k", "n", "x", "c", "y"),
         "select m.k, m.n, x, c, y from many m join one o on m.k = o.k and m.n = o.n",
     ),
     "filtered": (
-        many.join(some, on=["k", "n"]).select("x", "y"),
+        many.join(some, on=["n", "k"]).select("x", "y"),
         "select x, y from many m join one o on m.k = o.k and m.n = o.n where c > 0",
     ),
     "left_and_renamed": (
-        some.select("c", a="k", b="n").join(many, left_on=["a", "b"], right_on=["k", "n"]).select("a", "x", "c"),
+        some.select("c", a="k", b="n").join(many, left_on=["b", "a"], right_on=["n", "k"]).select("a", "x", "c"),
         "select m.k as a, x, c from many m join one o on m.k = o.k and m.n = o.n where c > 0",
     ),
     "a_segment_later": (
@@ -56,11 +56,11 @@ VIEWS: dict[str, tuple[Any, str]] = {
         "select k, n, o.c, z from one o join other using (c) where o.c > 0 and z > 0",
     ),
     "after_each_other": (
-        many.join(one, on=["k", "n"]).join(other, on="c").select("x", "z"),
+        many.join(one, on=["n", "k"]).join(other, on="c").select("x", "z"),
         "select x, z from many m join one o on m.k = o.k and m.n = o.n join other using (c)",
     ),
     "with_itself": (
-        one.join(some, on=["k", "n"]).select("k", y="y_right"),
+        one.join(some, on=["n", "k"]).select("k", y="y_right"),
         "select k, y from one where c > 0",
     ),
 }  # fmt: skip
