@@ -1,12 +1,12 @@
 """Nexmark from Parquet to Parquet, exactly once, checkpoints on: ours on Spark beside Structured Streaming and Flink SQL.
 
-`python -m benchmarks.parquet [--events 1000000] [--step 100000] [--queries q3 best q17 q20] [--workers 2]
-[--peers structured_streaming flink] [--checkpoint-s 2]`. All read a Parquet file per table and batch, into tables that are only
-appended to, keep their state durable, and write the changed rows as Parquet files; all with parallelism two (Spark on `local[2]`
-with two shuffle partitions, Flink with two slots), ours first, in sessions of their own. Events a second by the clock, without
-start-up and without the first batch. Afterwards every output is folded to the last answer and compared with DuckDB's. Events
-per processor second, of all processes together, stand beside: they say more where the machine is busy (Structured
-Streaming's are from its second batch's output on).
+`python -m benchmarks.parquet [--events 1000000] [--step 100000] [--queries q3 best q17 q20] [--workers 2] [--peers
+structured_streaming flink] [--checkpoint-s 2] [--keys [auction person]]`. All read a Parquet file per table and batch, into
+tables that are only appended to, keep their state durable, and write the changed rows as Parquet files; all with parallelism
+two (Spark on `local[2]` with two shuffle partitions, Flink with two slots), ours first, in sessions of their own. Events a
+second by the clock, without start-up and without the first batch. Afterwards every output is folded to the last answer and
+compared with DuckDB's. Events per processor second, of all processes together, stand beside: they say more where the machine is
+busy (Structured Streaming's are from its second batch's output on).
 
 Ours is the coordinator's service as a user runs it, without its HTTP interface: it finds the files, logs every step before it
 runs, cuts the next one meanwhile, and takes a checkpoint beside the steps every `--checkpoint-s` seconds; two batches lie ready
@@ -16,7 +16,8 @@ highest bid in time per auction); it refuses q4, q15 and q16, and q9, q18 and q1
 
 Flink SQL (`python -m benchmarks.peers.install flink`) runs in streaming mode with RocksDB and can say them all; how stands in
 `benchmarks/peers/flink_parquet_job.py`. It finds all files at once and knows no batches; its output is seen at its checkpoints,
-every `--checkpoint-s` seconds, ours after every step. What a job over the first batch takes in the same JVM is taken off.
+every `--checkpoint-s` seconds, ours after every step. `--keys` tells
+ours alone that tables have a primary key, which it checks. What a job over the first batch takes in the same JVM is taken off.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from benchmarks import report
 from benchmarks.fed import FedPipeline
 from benchmarks.nexmark.generator import Generator, Tables
 from benchmarks.nexmark.queries import QUERIES, bids_in_time
-from benchmarks.nexmark.tables import COLUMNS, declared
+from benchmarks.nexmark.tables import COLUMNS, KEYS, add_keys, declared
 from benchmarks.peers import duck, flink_parquet, spark_sql
 
 WANTED = 10.0
@@ -275,9 +276,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--checkpoint-s", type=int, default=2, help="how often ours and Flink take a checkpoint")
+    add_keys(parser)
     arguments = parser.parse_args()
-    declared(True, "benchmarks.parquet")  # as Structured Streaming's streams are
-    measured = Measured({"events": arguments.events, "step": arguments.step}, {})
+    declared(True, "benchmarks.parquet", arguments.keys)  # as Structured Streaming's streams are
+    measured = Measured({"events": arguments.events, "step": arguments.step, "keys": list(KEYS)}, {})
     box = Path(tempfile.mkdtemp(prefix="parquet-"))
     try:
         steps = list(Generator().batches(arguments.events, arguments.step))

@@ -191,8 +191,8 @@ def _row_group(path: Path, file: pq.ParquetFile, number: int, columns: Sequence[
 
 
 def some_columns(table: Table, columns: frozenset[str] | None) -> Table:
-    """The table with these columns alone, in its order; with all of them for None, or where it has a primary key."""
-    if columns is None or table.primary_key:
+    """The table with these columns alone, in its order; with all of them for None, or where rows are replaced by key."""
+    if columns is None or table.replaces:
         return table
     return replace(table, schema=table.schema.select(name for name in table.schema.names if name in columns))
 

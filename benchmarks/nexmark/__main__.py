@@ -1,11 +1,11 @@
 """Nexmark from memory, in process, one worker: events a second of CPU for each query, its changes produced in every step.
 
-`python -m benchmarks.nexmark [--events 1000000] [--steps 100000 10000] [--queries q4 q9] [--append-only]
-[--profile [FILE]] [--peers duckdb crate] [--duckdb-steps 5] [--spacing-us 10000] [--events-from FOLDER] [--runs 1]`. Beside each
-figure an older one of the Rust crate's on such a core (10 ms of event time between events; it produces no output and parses
-nothing) and the ratio; twice the crate is the target in steps of 100 k, as much as the crate in steps of 10 k and for queries
-without state. The circuits materialize nothing beyond what their operators keep. Every answer is compared with DuckDB's, on
-the events that warm up.
+`python -m benchmarks.nexmark [--events 1000000] [--steps 100000 10000] [--queries q4 q9] [--append-only] [--keys [auction
+person]] [--profile [FILE]] [--peers duckdb crate] [--duckdb-steps 5] [--spacing-us 10000] [--events-from FOLDER] [--runs 1]`.
+Beside each figure an older one of the Rust crate's on such a core (10 ms of event time between events; it produces no output
+and parses nothing) and the ratio; twice the crate is the target in steps of 100 k, as much as the crate in steps of 10 k and
+for queries without state. The circuits materialize nothing beyond what their operators keep. Every answer is compared with
+DuckDB's, on the events that warm up.
 
 `--events-from FOLDER` plays events that others made (Parquet, a file or folder per table: `benchmarks.nexmark.events`), the first
 `--events` of them; all of them are compared. `--peers crate` plays the queries that have a program for the Rust crate there
@@ -40,7 +40,7 @@ from benchmarks.nexmark import crate as programs
 from benchmarks.nexmark import events as given
 from benchmarks.nexmark.generator import Generator, Tables
 from benchmarks.nexmark.queries import QUERIES, SIDE_KEYS
-from benchmarks.nexmark.tables import APPEND_ONLY, COLUMNS, declared
+from benchmarks.nexmark.tables import APPEND_ONLY, COLUMNS, KEYS, add_keys, declared
 from benchmarks.peers import duck, install
 from benchmarks.peers.crate import Taken
 
@@ -267,15 +267,21 @@ def main() -> None:
     parser.add_argument("--duckdb-steps", type=int, help="ask DuckDB after so many last steps only")
     parser.add_argument("--profile", nargs="?", const="", metavar="FILE", help="where the time of each query goes")
     parser.add_argument("--append-only", action="store_true", help="declare the tables append-only")
+    add_keys(parser)
     arguments = parser.parse_args()
-    declared(arguments.append_only, "benchmarks.nexmark")
+    declared(arguments.append_only, "benchmarks.nexmark", arguments.keys)
     source = Source(arguments.events, arguments.spacing_us, arguments.events_from)
     try:
         warm = source.warm()
     except given.EventsError as error:
         parser.error(str(error))
     spacing = arguments.spacing_us if source.folder is None else None
-    kept: dict[str, object] = {"events": arguments.events, "spacing_us": spacing, "append_only": APPEND_ONLY}
+    kept: dict[str, object] = {
+        "events": arguments.events,
+        "spacing_us": spacing,
+        "append_only": APPEND_ONLY,
+        "keys": KEYS,
+    }
     figures = Figures(kept | ({"events_from": source.folder.name} if source.folder else {}), {})
     profile = profiling.Profile() if arguments.profile is not None else None
     with tempfile.TemporaryDirectory(prefix="nexmark-") as box:

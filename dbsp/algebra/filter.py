@@ -16,6 +16,7 @@ from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
     from dbsp.plan.planning import Planning
 
 
@@ -43,6 +44,10 @@ class Filter(Node):
     def appends(self, inputs: Sequence[bool]) -> bool:
         """It looks at one row alone."""
         return all(inputs)
+
+    def keyed(self, names: tuple[str, ...]) -> Table | None:
+        """It leaves rows out."""
+        return self.input.keyed(names)
 
     def plan(self, planning: Planning) -> Flow:
         """A stage that waits to be fused with its neighbours."""

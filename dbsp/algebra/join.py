@@ -1,6 +1,7 @@
 """Join: pairs of rows whose keys are equal.
 
-**Law** bilinear: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before.
+**Law** bilinear: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before. Where the key is the primary key of
+an append-only table on one side, rows of the other side are kept only until that table has their key.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 from dbsp.circuit.nodes import Need, Node, SourceLine
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.operators.joins import join as physical
+from dbsp.operators.joins.unique_join import UniqueJoin
 from dbsp.plan.builder import Flow
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
     from dbsp.operators.operator import Operator
     from dbsp.plan.planning import Planning
 
@@ -68,9 +71,14 @@ class Join(Node):
         needed = planning.needed(self)
         columns = tuple(column for column in self.columns if column[2] in needed)
         keys = [self.left_on, self.right_on]
-        left, right = planning.builder.together(planning.sides(self), keys, self.source)
+        unique = self.unique_side()
+        sides = planning.sides(self)
+        if unique is not None:
+            sides.append(keys_of(planning, unique[1]))
+            keys.append(unique[1].primary_key)
+        left, right, *of_table = planning.builder.together(sides, keys, self.source)
         schema = self.schema.select(needed)
-        operator = physical.Join(
+        join = physical.Join(
             left=left.schema,
             right=right.schema,
             left_on=self.left_on,
@@ -78,12 +86,35 @@ class Join(Node):
             columns=columns,
             schema=schema,
         )
-        made = planning.builder.add("join", self.of(operator), (left.node, right.node), schema, self.source)
+        kind, operator = "join", self.of(join)
+        if unique is not None:
+            kind, operator = "unique", UniqueJoin(shape=join.shape, unique=unique[0], keys=of_table[0].schema)
+        inputs = tuple(flow.node for flow in (left, right, *of_table))
+        made = planning.builder.add(kind, operator, inputs, schema, self.source)
         outputs = {(side, name): out for side, name, out in reversed(columns)}
-        distribution = [outputs.get((0, a), outputs.get((1, b))) for a, b in zip(*keys, strict=True)]
+        distribution = [
+            outputs.get((0, a), outputs.get((1, b))) for a, b in zip(self.left_on, self.right_on, strict=True)
+        ]
         known = tuple(name for name in distribution if name is not None)
         return Flow(node=made, schema=schema, distribution=known if len(known) == len(distribution) else None)
+
+    def unique_side(self) -> tuple[int, Table] | None:
+        """A side (0 left, 1 right) whose key is the primary key of an append-only table, and that table (record 0023)."""
+        for side, (child, on) in enumerate(((self.left, self.left_on), (self.right, self.right_on))):
+            table = child.keyed(on)
+            if table is not None:
+                return side, table
+        return None
 
     def of(self, operator: physical.Join) -> Operator:
         """The operator to run."""
         return operator
+
+
+def keys_of(planning: Planning, table: Table) -> Flow:
+    """The keys of an append-only table, which are kept where its second rows are found out."""
+    builder, flow = planning.builder, planning.input(table)
+    keys = builder.settle(flow.pick(table.primary_key), table.source)
+    if keys.node != flow.node:
+        builder.lending.owns(keys.node, builder.nodes[flow.node].traces[0], flow.node)
+    return keys

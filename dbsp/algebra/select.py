@@ -16,6 +16,7 @@ from dbsp.plan.builder import Flow, Key
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
     from dbsp.plan.planning import Planning
 
 
@@ -50,6 +51,11 @@ class Select(Node):
     def appends(self, inputs: Sequence[bool]) -> bool:
         """It looks at one row alone."""
         return all(inputs)
+
+    def keyed(self, names: tuple[str, ...]) -> Table | None:
+        """If the key is carried on, perhaps under other names."""
+        plain = {name: value.name for name, value in self.columns if isinstance(value, ColumnRef)}
+        return self.input.keyed(tuple(plain[name] for name in names)) if plain.keys() >= set(names) else None
 
     def plan(self, planning: Planning) -> Flow:
         """A stage that waits to be fused with its neighbours."""

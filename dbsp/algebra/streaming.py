@@ -54,6 +54,9 @@ class StepJoin(Join):
     def filtered(self, *_: object) -> None:
         """As it is written."""
 
+    def unique_side(self) -> None:
+        """None: nothing is kept."""
+
     def of(self, operator: PhysicalJoin) -> Operator:
         """The join, with nothing kept."""
         return physical.StepJoin(join=operator)

@@ -1,6 +1,7 @@
 """Table: where changes come in.
 
-**Law** a bag without a primary key: the sum of what was pushed. With one: the last row of every key that was not deleted.
+**Law** a bag without a primary key: the sum of what was pushed. With one: the last row of every key that was not deleted; of
+an append-only table the first row of every key.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.operators.keep_first import KeepFirst
 from dbsp.operators.source import OPERATION, POSITION, Source, operations_schema
 from dbsp.operators.upsert import Upsert
 from dbsp.plan.builder import Flow
@@ -25,7 +27,8 @@ NO_DELETE = "a delete in an append-only table"
 class Table(Node):
     """A table that changes. With a primary key an insert replaces the row of that key and a delete needs only the key.
 
-    Of an `append_only` table no row ever goes; whoever reads the input refuses a delete.
+    Of an `append_only` table no row ever goes; whoever reads the input refuses a delete. With a primary key the first row of
+    a key stays, and every other one is a dead letter.
     """
 
     INPUTS: ClassVar[tuple[str, ...]] = ()
@@ -40,6 +43,11 @@ class Table(Node):
         key = f" primary key ({', '.join(self.primary_key)})" if self.primary_key else ""
         return f"table {self.name} {self.schema}{key}{' append-only' if self.append_only else ''}"
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a row takes the place of the one with its key; such a row may be a delete, of which the key alone is there."""
+        return bool(self.primary_key) and not self.append_only
+
     def kept(self, need: Need) -> Need:
         """The key decides the identity of rows."""
         return need | frozenset(self.primary_key)
@@ -47,6 +55,10 @@ class Table(Node):
     def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (there are none)
         """If it is declared so."""
         return self.append_only
+
+    def keyed(self, names: tuple[str, ...]) -> Table | None:
+        """If no row of a key ever goes or is replaced."""
+        return self if self.append_only and self.primary_key and self.primary_key == names else None
 
     def plan(self, planning: Planning) -> Flow:
         """A source; with a key, the operations go to the owners of the keys with the needed columns only."""
@@ -58,6 +70,10 @@ class Table(Node):
         made = builder.add("source", Source(table=self.name), (), operations, self.source)
         flow = Flow(node=made, schema=operations, distribution=None).pick((*schema.names, OPERATION, POSITION))
         flow = builder.distribute(flow, self.primary_key, self.source)
-        operator = Upsert(schema=schema, key=self.primary_key)
-        kept = builder.add("upsert", operator, (flow.node,), schema, self.source)
+        if self.append_only:
+            first = KeepFirst(schema=schema, key=self.primary_key)
+            kept = builder.add("first", first, (flow.node,), schema, self.source)
+        else:
+            upsert = Upsert(schema=schema, key=self.primary_key)
+            kept = builder.add("upsert", upsert, (flow.node,), schema, self.source)
         return Flow(node=kept, schema=schema, distribution=self.primary_key)

@@ -80,6 +80,10 @@ class Node(ABC):
         """Whether no step ever takes a row away from it, where `inputs` says this of each of its inputs."""
         return False
 
+    def keyed(self, names: tuple[str, ...]) -> Table | None:  # noqa: ARG002 (for others to use)
+        """The append-only table of which it has some rows, each at most once, with these columns as its primary key."""
+        return None
+
     @abstractmethod
     def plan(self, planning: Planning) -> Flow:
         """The physical nodes that compute it; its inputs are planned."""

@@ -36,6 +36,10 @@ class Lending:
         """Note that a node has the rows of one in the segment before, every row on the worker where it was."""
         self._streams[receiver] = self._streams.get(sender, sender)
 
+    def owns(self, node: int, trace: TraceSpec, owner: int) -> None:
+        """Note that a node's rows add up to a trace that another node keeps anyway."""
+        self._owned.setdefault((node, trace.arrangement, frozenset(), None), (trace, owner))
+
     def traces(
         self,
         number: int,

@@ -28,7 +28,8 @@ def columns_read(plan: Plan, table: str) -> frozenset[str] | None:
     sources = {node.id for node in plan.nodes if isinstance(node.operator, Source) and node.operator.table == table}
     sent = {spec.sender for spec in plan.all_exchanges()}
     shown = {view.node for view in plan.views}
-    if any(each.name == table and each.primary_key for each in plan.tables) or sources & (sent | shown):
+    declared = next(each for each in plan.tables if each.name == table)
+    if declared.replaces or sources & (sent | shown):
         return None
     for node in plan.nodes:
         if sources.intersection(node.inputs):
@@ -36,7 +37,7 @@ def columns_read(plan: Plan, table: str) -> frozenset[str] | None:
             if columns is None:
                 return None
             found |= columns
-    return frozenset(found)
+    return frozenset(found) & frozenset(declared.schema.names)
 
 
 def _columns_of(node: PlanNode) -> set[str] | None:

@@ -36,7 +36,7 @@ from dbsp.timing import LATE
 from dbsp.trace.redistribute import WarmReport, redistribute, warm_up
 from dbsp.verdict import judge
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
-from dbsp.zset.schema import Schema
+from dbsp.zset.schema import Column, Schema
 
 PIECE_BYTES = 16 << 20
 """How much one piece of a copy beside the steps takes, about."""
@@ -268,15 +268,19 @@ def _bare(change: Changes, schema: Schema) -> Batch:
     batch, rows = change.batch, len(change.batch)
     weights = np.ones((rows, 1), np.int64)
     weights[change.operations == DELETE] = -1
-    columns = (batch.column(c.name) if c.name in batch.schema else pa.nulls(rows, c.type) for c in schema)
-    return Batch(schema=schema, columns=tuple(columns), weights=weights)
+    return Batch(schema=schema, columns=tuple(_column(batch, c) for c in schema), weights=weights)
+
+
+def _column(batch: Batch, column: Column) -> pa.Array:
+    """A column, or nulls if it was left unread."""
+    return batch.column(column.name) if column.name in batch.schema else pa.nulls(len(batch), column.type)
 
 
 def _keyed(change: Changes, schema: Schema) -> Batch:
     """The operation and the row's place in the step travel with the row to the owner of its key."""
     place = (np.int64(change.partition) << _PARTITION_SHIFT) + change.offsets.astype(np.int64)
     extra = {OPERATION: pa.array(change.operations.astype(np.int8)), POSITION: pa.array(place)}
-    columns = tuple(extra[name] if name in extra else change.batch.column(name) for name in schema.names)
+    columns = tuple(extra[c.name] if c.name in extra else _column(change.batch, c) for c in schema)
     return Batch(schema=schema, columns=columns, weights=np.ones((len(change.batch), 1), dtype=np.int64))
 
 

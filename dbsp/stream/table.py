@@ -30,9 +30,10 @@ def table(
     takes away the next insert of it.
     `watermark={"at": lateness}` bounds how late a row may be, as `with_watermark` does.
     Of an `append_only` table no row is ever deleted: a delete is refused to its sender, or is a dead letter where the
-    sender cannot be told.
+    sender cannot be told. With a primary key no row is replaced either: the first row of a key stays, and every other one
+    is a dead letter. An inner join on that key then keeps no row of the other side that has found its partner.
 
-    **State** with a primary key the rows, with the columns that are read; else none.
+    **State** with a primary key the rows, with the columns that are read, or the keys alone if it is `append_only`; else none.
 
     **Cost** with a primary key a look-up of the old row per changed row.
 
@@ -66,9 +67,6 @@ def table(
         if len(set(key)) != len(key):
             raise CircuitError(f"a primary key names a column twice: primary_key={list(key)}")
         schema = Schema(tuple(Column(c.name, c.type, c.nullable and c.name not in key) for c in schema))
-        if append_only and key:
-            hint = "an insert would replace a row of the same key: leave out primary_key or append_only"
-            raise CircuitError(f"an append-only table with a primary key: table={name}", hint)
         made = Stream(Table(name=name, schema=schema, primary_key=key, append_only=bool(append_only), source=source))
         if not isinstance(watermark, Mapping | None):
             raise CircuitError(f"a watermark is a dict: got={watermark!r}", 'such as {"at": dbsp.minutes(5)}')

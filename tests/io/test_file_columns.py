@@ -180,3 +180,17 @@ def test_a_count_reads_one_column_to_know_how_many_rows_there_are(tmp_path: Path
     pipeline.step(0, ROWS)
     pipeline.close()
     assert [(line["n"], line["weight"]) for line in pipeline.out("v")] == [(4, 1)]
+
+
+def test_columns_of_an_append_only_table_with_a_key_are_left_unread(tmp_path: Path) -> None:
+    keyed = dbsp.table("t", COLUMNS, primary_key="k", append_only=True).select("k", q=dbsp.col("x") // 2)
+    pipeline = FromFiles(tmp_path, dbsp.circuit("c", {"v": keyed}, materialize=False))
+    assert columns_read(pipeline.plan, "t") == {"k", "x"}
+    pipeline.step(0, [ROWS[0] | {"k": key} for key in "abb"])
+    pipeline.step(1, [ROWS[0] | {"k": key} for key in "ca"])
+    pipeline.close()
+    assert sorted((line["k"], line["q"], line["weight"]) for line in pipeline.out("v")) == [(k, 3, 1) for k in "abc"]
+    assert sorted(letter["payload"] for letter in pipeline.out(DEAD_LETTERS)) == [
+        '{"k": "a", "x": 7}',
+        '{"k": "b", "x": 7}',
+    ]

@@ -44,6 +44,27 @@ def test_a_delete_in_an_arrow_stream_is_a_bad_row() -> None:
     assert [(bad.index, bad.reason) for bad in push.bad] == [(1, "a delete in an append-only table")]
 
 
-def test_a_key_would_replace_rows() -> None:
-    with pytest.raises(dbsp.CircuitError, match="an append-only table with a primary key"):
-        dbsp.table("u", {"x": dbsp.INT64}, primary_key="x", append_only=True)
+KEYED = dbsp.table("u", {"x": dbsp.INT64, "y": dbsp.INT64}, primary_key="x", append_only=True)
+
+
+def test_the_first_row_of_a_key_stays() -> None:
+    with dbsp.open(dbsp.circuit("c", {"v": KEYED})) as run:
+        run.push("u", [{"x": 1, "y": 1}, {"x": 1, "y": 2}])
+        assert run.step()["v"].to_rows() == [((1, 1), 1)]
+        run.push("u", [{"x": 1, "y": 1}, {"x": 2, "y": 1}])
+        assert run.step()["v"].to_rows() == [((2, 1), 1)]
+        assert [(letter.payload, letter.weight) for letter in run.dead_letters()] == [
+            ('{"x": 1, "y": 2}', 1),
+            ('{"x": 1, "y": 1}', 1),
+        ]
+        with pytest.raises(dbsp.CircuitError, match="a delete in an append-only table: table=u"):
+            run.delete("u", [{"x": 1}])
+
+
+def test_under_stop_a_second_row_ends_the_step() -> None:
+    with dbsp.open(dbsp.circuit("c", {"v": KEYED}, error_policy="stop")) as run:
+        run.push("u", [{"x": 1, "y": 1}])
+        run.step()
+        run.push("u", [{"x": 1, "y": 2}])
+        with pytest.raises(dbsp.DbspError, match="a second row of its primary key"):
+            run.step()

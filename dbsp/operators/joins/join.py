@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.horizon import Bound, Horizon, merged
+from dbsp.operators.joins.join_shape import JoinShape
 from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.zset.arrays import gather, valid_rows
@@ -47,6 +48,14 @@ class Join(Operator):
         pairs = zip(self.left_on, self.right_on, strict=True)
         on = ", ".join(a if a == b else f"{a} = {b}" for a, b in pairs)
         return f"join on {on}" + (" null-safe" if self.null_safe else "")
+
+    @property
+    def shape(self) -> JoinShape:
+        """Its sides and keys, as other joins have them."""
+        return JoinShape(
+            left=self.left, right=self.right, left_on=self.left_on, right_on=self.right_on, columns=self.columns,
+            schema=self.schema, null_safe=self.null_safe,
+        )  # fmt: skip
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The left side, the right side."""

@@ -1,0 +1,140 @@
+"""Unique join: pairs of rows whose keys are equal, where one side is rows of a table that has one row per key, for ever.
+
+**Law** that of the inner join. With s the unique side, D(a ⋈ s) = Da ⋈ (s + Ds) + a ⋈ Ds, and Ds has only keys that were never
+there: so of a only the rows are read whose key was never there. The table's keys come beside s, which may lack rows of it
+(those that a filter below left out): a key that is in the table and not in s has no partner and never will have.
+
+**State** the unique side, the keys of its table, and those rows of the other side that wait for a key; they leave when it comes.
+
+**Cost** per changed row of the other side a look-up, and one in the keys if it has no partner; it is neither sorted nor kept
+unless it waits. Per new key a look-up in the rows that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.horizon import Horizon
+from dbsp.operators.joins.join_shape import I64, JoinShape
+from dbsp.operators.joins.products import product
+from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.trace.spine import Spine
+from dbsp.zset.arrays import gather
+from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.equality import equal_columns
+from dbsp.zset.hashing import hash_decides
+from dbsp.zset.schema import Arrangement, Schema
+from dbsp.zset.sorted_keys import sorted_keys
+
+U64 = npt.NDArray[np.uint64]
+WAITING, UNIQUE, KEYS = range(3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueJoin(Operator):
+    """Inner equi-join of which one side (0 left, 1 right) is unique; its third input is the new keys of that side's table."""
+
+    shape: JoinShape
+    unique: int
+    keys: Schema
+
+    def __str__(self) -> str:
+        """The keys, and which side waits."""
+        return f"unique join {self.shape}: {'left' if self.unique else 'right'} rows wait for their only partner"
+
+    @property
+    def many(self) -> int:
+        """The side that waits."""
+        return 1 - self.unique
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The rows that wait, the unique side, the keys of its table."""
+        shape = self.shape
+        return (
+            Arrangement(schema=shape.side(self.many), key=shape.on(self.many)),
+            Arrangement(schema=shape.side(self.unique), key=shape.on(self.unique)),
+            Arrangement(schema=self.keys, key=self.keys.names),
+        )
+
+    def integrals(self) -> tuple[Integral | None, ...]:
+        """Two of them are sums of inputs."""
+        return None, self.shape.integral(self.unique), Integral(stream=2)
+
+    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+        """A new row has the key of a new row of one side."""
+        return self.shape.horizon(inputs[:2])
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
+        """The pairs that came and went."""
+        by_many, by_unique, by_key = self.arrangements()
+        many, _ = self.shape.meeting(inputs[self.many], self.many)
+        unique, keys = arrange(inputs[self.unique], by_unique), arrange(inputs[2], by_key)
+        made, moved = [], []
+        if len(many):
+            stored = state.spine(UNIQUE).with_batch(unique), state.spine(KEYS).with_batch(keys)
+            pairs, waiting = self._met(many, *stored)
+            made.append(pairs)
+            moved.append(waiting)
+        if len(keys):
+            made.append(self._awaited(unique, state.spine(WAITING)))
+            moved.append(self._served(keys, state.spine(WAITING)).negate())
+            state.append(KEYS, keys)
+        if len(unique):
+            state.append(UNIQUE, unique)
+        change = arrange(concat(moved, by_many.schema), by_many)
+        if len(change):
+            state.append(WAITING, change)
+        return concat(made, self.shape.schema)
+
+    def _met(self, many: Batch, unique: Spine, keys: Spine) -> tuple[Batch, Batch]:
+        """The pairs that rows make with what is there, and the rows whose key is not there."""
+        columns = [many.column(name) for name in self.shape.on(self.many)]
+        hashes, order = sorted_keys(columns, len(many))
+        query, found = unique.matches(hashes, words=False)
+        at, found = self.shape.same_key(many, order[query], found, self.many)
+        alone = _not_among(len(many), at)[order]
+        hashes, order = hashes[alone], order[alone]
+        if len(order):
+            query, stored = keys.matches(hashes, words=False)
+            known = _equal(columns, order[query], stored.columns)
+            order = order[_not_among(len(order), query[known])]
+        return self._pairs(self.many, many, at, found), many.take(order)
+
+    def _awaited(self, unique: Batch, waiting: Spine) -> Batch:
+        """The pairs that rows of the unique side make with those that waited."""
+        query, found = waiting.matches(unique.words[0], words=False)
+        return self._pairs(self.unique, unique, *self.shape.same_key(unique, query, found, self.unique))
+
+    def _served(self, keys: Batch, waiting: Spine) -> Batch:
+        """The rows that need not wait any more."""
+        query, found = waiting.matches(keys.words[0], words=False)
+        theirs = [found.column(name) for name in self.shape.on(self.many)]
+        same = _equal(theirs, np.arange(len(found)), [gather(column, query) for column in keys.columns])
+        return found.filter(same)
+
+    def _pairs(self, side: int, rows: Batch, at: I64, found: Batch) -> Batch:
+        """The output rows of changed rows of a side with rows found on the other."""
+        columns = tuple(
+            gather(rows.column(name), at) if of == side else found.column(name) for of, name, _ in self.shape.columns
+        )
+        weights = product(rows.weight.take(at), found.weight)
+        return Batch(schema=self.shape.schema, columns=columns, weights=weights.reshape(-1, 1))
+
+
+def _not_among(count: int, places: I64) -> npt.NDArray[np.bool_]:
+    """Of so many places which are not among these."""
+    free = np.ones(count, np.bool_)
+    free[places] = False
+    return free
+
+
+def _equal(columns: Sequence[pa.Array], rows: I64, others: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    """Which rows, found by their hash, have the same key as the others, one after the other."""
+    if hash_decides(columns) and hash_decides(others):
+        return np.ones(len(rows), np.bool_)
+    return equal_columns(columns, rows, others, np.arange(len(rows)))

@@ -1,0 +1,75 @@
+"""Keep first: of an append-only table with a primary key the first row of every key; what comes after it is a dead letter.
+
+**Law** per key the first row that ever came, in order of position within a step; every other one is noted, none is lost.
+
+**State** the keys, without the other columns.
+
+**Cost** a look-up per new row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.operators.failures import report
+from dbsp.operators.keyed_runs import KeyedRuns, Positions, keyed_runs
+from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.source import POSITION
+from dbsp.zset.arrays import value_view
+from dbsp.zset.batch import Batch, arrange
+from dbsp.zset.equality import equal_columns
+from dbsp.zset.hashing import hash_decides
+from dbsp.zset.schema import Arrangement, Schema
+
+REASON = "a second row of its primary key in an append-only table"
+Mask = npt.NDArray[np.bool_]
+_SIGN = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepFirst(Operator):
+    """Lets the first row of each key through, and knows the keys it has seen."""
+
+    schema: Schema
+    key: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The key."""
+        return f"first of each ({', '.join(self.key)})"
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The keys."""
+        return (Arrangement(schema=self.schema.select(self.key), key=self.key),)
+
+    def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
+        """The rows whose key was never there."""
+        rows = inputs[0]
+        if len(rows) == 0:
+            return Batch.empty(self.schema)
+        (arrangement,) = self.arrangements()
+        position = value_view(rows.column(POSITION)).view(np.uint64) ^ _SIGN
+        rows = rows.project(self.schema.names)
+        runs = keyed_runs([rows.column(name) for name in self.key], position)
+        first = runs.order[runs.starts]
+        fresh = np.zeros(len(rows), np.bool_)
+        fresh[first[~self._known(state, rows, first, runs)]] = True
+        if not fresh.all():
+            reasons = dict.fromkeys(np.flatnonzero(~fresh).tolist(), REASON)
+            report(context, rows, self.schema.names, rows.weight, reasons)
+            rows = rows.filter(fresh)
+        if len(rows):
+            state.append(0, arrange(rows.project(self.key), arrangement))
+        return Batch.of(self.schema, rows.columns)
+
+    def _known(self, state: State, rows: Batch, first: Positions, runs: KeyedRuns) -> Mask:
+        """Which of the keys were there before this step."""
+        query, found = state.spine(0).matches(runs.key_hash, words=False)
+        keys, stored = [rows.column(name) for name in self.key], list(found.columns)
+        if not (hash_decides(keys) and hash_decides(stored)):
+            query = query[equal_columns(keys, first[query], stored, np.arange(len(found)))]
+        known = np.zeros(len(first), np.bool_)
+        known[query] = True
+        return known
