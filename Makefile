@@ -17,6 +17,9 @@ SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 KERNELS := $(wildcard dbsp/zset/kernels/*.py)
 
+# Hundreds of processes are started: none has to compile again what the one before it has, however the machine is set up.
+unexport PYTHONDONTWRITEBYTECODE
+
 ifndef BESIDE
 .NOTPARALLEL:
 endif
