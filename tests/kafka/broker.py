@@ -1,4 +1,7 @@
-"""A real Kafka broker for the tests: jars through Ivy (PySpark brings it), one KRaft process, killed with its parent."""
+"""A real Kafka broker for the tests: jars through Ivy (PySpark brings it), one KRaft process, killed with its parent.
+
+`python -m tests.kafka.broker` fetches the jars ahead, as `make test` does while it compiles and checks.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ import pyspark
 
 VERSION = "4.1.0"
 PR_SET_PDEATHSIG = 1
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A broker that lives for minutes and holds a few rows: starting it is most of what it costs."""
 CACHE = Path(os.environ.get("DBSP_CACHE", Path.home() / ".cache" / "dbsp"))
 
 
@@ -102,7 +107,7 @@ class Broker:
 
     def _java(self, *options: str) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self._log4j()}"
-        return ["java", *options, logging, "-cp", f"{jars()}/*"]
+        return ["java", *QUICK, *options, logging, "-cp", f"{jars()}/*"]
 
     def _log4j(self) -> Path:
         path = self.folder / "log4j2.properties"
@@ -135,3 +140,7 @@ auto.create.topics.enable=false
         cluster = base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")
         command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties)]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+if __name__ == "__main__":
+    jars()

@@ -118,7 +118,7 @@ POWER = replace(FAULTS, power=0.01, rare=1.0)
 """Hosts that lose their power more often than usual."""
 
 RULES = (
-    ("one parcel from every worker, of this step", take_any_parcel, "5", 12, 1, FAULTS),
+    ("one parcel from every worker, of this step", take_any_parcel, "5", 12, 8, FAULTS),
     ("a task reads the state before its step", read_what_was_just_written, "6", 12, 1, FAULTS),
     ("a task that runs again writes nothing again", write_a_task_twice, "6", 12, 1, FAULTS),
     ("a database that lost its steps is opened anew", lost_steps_count_as_empty, "6", 20, 1, POWER),

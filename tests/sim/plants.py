@@ -435,7 +435,7 @@ QUIET = replace(USUAL, crash=0.001, crash_again=0.0, error=0.001, pause=0.0, zom
 
 BEHIND = Plant(
     rule="a task of an older epoch, or of a step that is past, is refused", breaks=circuit_plants.let_stragglers_write,
-    design="6", seeds=6, faults=circuit_plants.STRAGGLERS, circuits=True,
+    design="6", seeds=6, first=1, faults=circuit_plants.STRAGGLERS, circuits=True,
 )  # fmt: skip
 """Only stragglers reveal this one."""
 
@@ -465,7 +465,7 @@ PLANTS = (
         breaks=slices_in_the_manifest,
         design="9",
         seeds=60,
-        first=25,
+        first=50,
         faults=BESIDE,
     ),
     Plant(
@@ -473,7 +473,7 @@ PLANTS = (
         breaks=take_over_early,
         design="9",
         seeds=60,
-        first=5,
+        first=41,
         faults=QUIET,
     ),
     Plant(
@@ -513,7 +513,7 @@ PLANTS = (
         breaks=replay_in_the_layouts_of_the_version,
         design="9",
         seeds=20,
-        first=10,
+        first=17,
         circuits=True,
     ),
     Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20, first=8),

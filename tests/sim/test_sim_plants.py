@@ -23,5 +23,6 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
 def test_it_is_the_stragglers_that_show_what_they_may_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same seed, under the same faults but for them, nobody notices that the rule is broken."""
     BEHIND.breaks(monkeypatch)
+    assert first_failure(BEHIND.order[:1], BEHIND.turns, BEHIND.simulation) is not None
     without = replace(BEHIND, faults=replace(STRAGGLERS, straggler=0.0))
     assert first_failure(BEHIND.order[:1], BEHIND.turns, without.simulation) is None
