@@ -175,6 +175,7 @@ ELSEWHERE = {
 }
 EVERYTHING = ("changes", "retractions", "vanishing")
 ELSEWHERE |= dict.fromkeys(["LookupJoin", "Watermark", "Final", "Window"], EVERYTHING)  # have tests of their own
+ELSEWHERE |= dict.fromkeys(["KeepFirst", "UniqueJoin"], EVERYTHING)  # `test_unique_joins`, which counts what they met
 """What an operator cannot meet in generated circuits, by its nature."""
 
 

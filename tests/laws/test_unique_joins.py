@@ -27,6 +27,7 @@ from dbsp.plan.plan import PlanNode
 from dbsp.zset.batch import Batch
 from dbsp.zset.hashing import narrow_hash
 from tests.laws.relation import oracle
+from tests.laws.tally import tallied
 from tests.pace import examples
 
 FULL_HASH = 64
@@ -184,6 +185,13 @@ def test_every_view_has_a_unique_join() -> None:
 def replayed() -> None:
     for seed in range(12):
         play(seed, 8, 2)
+
+
+def test_the_histories_meet_changes_retractions_and_answers_that_vanish() -> None:
+    with tallied() as tally:
+        replayed()
+    assert all(vars(tally.of["UniqueJoin"]).values())
+    assert tally.of["KeepFirst"].changes  # of an append-only table nothing is taken back
 
 
 def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
