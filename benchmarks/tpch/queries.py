@@ -102,11 +102,11 @@ def q6() -> dbsp.Stream:
 def q7() -> dbsp.Stream:
     """Trade between two nations."""
     pair = nation.filter(col("n_name").is_in(["FRANCE", "GERMANY"]))
+    sellers = supplier.join(pair.select("n_nationkey", supp_nation="n_name"), on={"s_nationkey": "n_nationkey"})
+    buyers = customer.join(pair.select("n_nationkey", cust_nation="n_name"), on={"c_nationkey": "n_nationkey"})
     sold = lineitem.filter(col("l_shipdate").between(_date(1995, 1, 1), _date(1996, 12, 31)))
-    sold = sold.join(supplier, on={"l_suppkey": "s_suppkey"}).join(orders, on={"l_orderkey": "o_orderkey"})
-    sold = sold.join(customer, on={"o_custkey": "c_custkey"})
-    sold = sold.join(pair.select("n_nationkey", supp_nation="n_name"), on={"s_nationkey": "n_nationkey"})
-    sold = sold.join(pair.select("n_nationkey", cust_nation="n_name"), on={"c_nationkey": "n_nationkey"})
+    sold = sold.join(sellers, on={"l_suppkey": "s_suppkey"})
+    sold = sold.join(orders.join(buyers, on={"o_custkey": "c_custkey"}), on={"l_orderkey": "o_orderkey"})
     across = sold.filter(col("supp_nation") != col("cust_nation"))
     return across.group_by("supp_nation", "cust_nation", l_year=col("l_shipdate").year()).aggregate(
         revenue=dbsp.sum(REVENUE)
