@@ -1,7 +1,7 @@
-"""Some pages of a column as a Parquet file of their own, in memory, which pyarrow reads.
+"""Some pages of some columns as a Parquet file of their own, in memory, which pyarrow reads.
 
-Such a file holds the bytes of the column's dictionary and of the wanted pages as they are, and a footer that is the old one
-but for one column, one row group, and where things lie. What a page means is left to pyarrow.
+Such a file holds the bytes of the columns' dictionaries and of the wanted pages as they are, and a footer that is the old one
+but for these columns, one row group, and where things lie. What a page means is left to pyarrow.
 
 **Law** the rows of the cut are those of the row group, in their order, with their types.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dbsp.io.parquet.pages import Pages, Stretch
+from dbsp.io.parquet.pages import Stretch
 from dbsp.io.parquet.thrift import (
     BINARY,
     I32,
@@ -67,65 +69,96 @@ def bytes_of(chunk: Struct) -> tuple[int, int]:
     return min(data, dictionary or data), value(chunk, _PACKED_BYTES, I64)
 
 
-def column_of(
-    file: int,
-    footer: Struct,
-    group: int,
-    number: int,
-    pages: Pages,
-    stretch: Stretch,
-    field: pa.Field,
-    *,
-    numbers: bool,
-) -> pa.ChunkedArray:
-    """The column's rows in these pages; with `numbers` as numbers of a dictionary.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Some pages of a column: its number in the file, its dictionary's bytes, where the pages lie and what rows they hold."""
+
+    number: int
+    field: pa.Field
+    dictionary: tuple[int, int] | None
+    stretch: Stretch
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A piece with its bytes, and where they begin in the new file."""
+
+    piece: Piece
+    dictionary: bytes
+    data: bytes
+    at: int
+
+    @property
+    def end(self) -> int:
+        return self.at + len(self.dictionary) + len(self.data)
+
+
+def rows_of(file: int, footer: Struct, group: int, pieces: Sequence[Piece], numbers: Collection[str]) -> pa.Table:
+    """The rows of pieces that hold the same rows of a row group; columns named in `numbers` as numbers of a dictionary.
 
     **Errors** `pyarrow.ArrowException` for pages that cannot be read, `ThriftError` for a footer that is not understood.
     """
-    start, end = pages.dictionary or (0, 0)
-    dictionary = os.pread(file, end - start, start)
-    data = os.pread(file, stretch.end - stretch.at, stretch.at)
-    if len(dictionary) != end - start or len(data) != stretch.end - stretch.at:
+    laid, at = list[_Laid](), len(MAGIC)
+    for piece in pieces:
+        start, end = piece.dictionary or (0, 0)
+        each = _Laid(piece, _bytes(file, start, end), _bytes(file, piece.stretch.at, piece.stretch.end), at)
+        laid.append(each)
+        at = each.end
+    ending = write_struct(_footer(footer, group, laid))
+    parts = [part for each in laid for part in (each.dictionary, each.data)]
+    whole = b"".join((MAGIC, *parts, ending, len(ending).to_bytes(4, "little"), MAGIC))
+    few = [piece.field.name for piece in pieces if piece.field.name in numbers]
+    with pq.ParquetFile(pa.BufferReader(whole), read_dictionary=few or None) as cut:
+        return cut.read(use_threads=False)
+
+
+def _bytes(file: int, start: int, end: int) -> bytes:
+    found = os.pread(file, end - start, start)
+    if len(found) != end - start:
         raise ThriftError("a file that is shorter than its footer says")
-    ending = write_struct(
-        _footer(footer, group, number, len(dictionary), len(data), stretch.last - stretch.first, field)
-    )
-    whole = b"".join((MAGIC, dictionary, data, ending, len(ending).to_bytes(4, "little"), MAGIC))
-    with pq.ParquetFile(pa.BufferReader(whole), read_dictionary=[field.name] if numbers else None) as cut:
-        return cut.read(use_threads=False).column(0)
+    return found
 
 
-def _footer(footer: Struct, group: int, number: int, dictionary: int, data: int, rows: int, field: pa.Field) -> Struct:
-    """The footer of a file that has this column alone, with so many bytes of pages that hold so many rows."""
-    old = chunk_of(footer, group, number)
-    chunk = {place: value for place, value in old.items() if place <= _CODEC} | {
-        _CHUNK_ROWS: (I64, rows),
-        _PLAIN_BYTES: old[_PLAIN_BYTES],
-        _PACKED_BYTES: (I64, dictionary + data),
-        _DATA_PLACE: (I64, len(MAGIC) + dictionary),
-    }
-    if dictionary:
-        chunk[_DICTIONARY_PLACE] = I64, len(MAGIC)
-    column: Struct = {_CHUNK_PLACE: (I64, 0), _CHUNK: (STRUCT, chunk)}
+def _footer(footer: Struct, group: int, laid: Sequence[_Laid]) -> Struct:
+    """The footer of a file that has these columns alone."""
+    stretch = laid[0].piece.stretch
+    rows, size = stretch.last - stretch.first, laid[-1].end - len(MAGIC)
+    columns = [_column(chunk_of(footer, group, each.piece.number), each, rows) for each in laid]
     only: Struct = {
-        _GROUP_COLUMNS: (LIST, (STRUCT, [column])), _GROUP_BYTES: (I64, dictionary + data), _GROUP_ROWS: (I64, rows)
+        _GROUP_COLUMNS: (LIST, (STRUCT, columns)), _GROUP_BYTES: (I64, size), _GROUP_ROWS: (I64, rows)
     }  # fmt: skip
-    arrow = base64.b64encode(pa.schema([field]).serialize())
-    return {place: value for place, value in footer.items() if place != _ORDERS} | {
-        _SCHEMA: (LIST, (STRUCT, _schema(footer, field.name))),
+    arrow = base64.b64encode(pa.schema([each.piece.field for each in laid]).serialize())
+    return {place: held for place, held in footer.items() if place != _ORDERS} | {
+        _SCHEMA: (LIST, (STRUCT, _schema(footer, [each.piece.field.name for each in laid]))),
         _ROWS: (I64, rows),
         _GROUPS: (LIST, (STRUCT, [only])),
         _PAIRS: (LIST, (STRUCT, [{1: (BINARY, b"ARROW:schema"), 2: (BINARY, arrow)}])),
     }
 
 
-def _schema(footer: Struct, name: str) -> list[Struct]:
-    """The root, and the column of this name beside its other children; it has none of its own."""
+def _column(old: Struct, laid: _Laid, rows: int) -> Struct:
+    """What the new footer says of a column: what it was, where it lies now, and of how many rows."""
+    chunk = {place: held for place, held in old.items() if place <= _CODEC} | {
+        _CHUNK_ROWS: (I64, rows),
+        _PLAIN_BYTES: old[_PLAIN_BYTES],
+        _PACKED_BYTES: (I64, laid.end - laid.at),
+        _DATA_PLACE: (I64, laid.at + len(laid.dictionary)),
+    }
+    if laid.dictionary:
+        chunk[_DICTIONARY_PLACE] = I64, laid.at
+    return {_CHUNK_PLACE: (I64, 0), _CHUNK: (STRUCT, chunk)}
+
+
+def _schema(footer: Struct, names: Sequence[str]) -> list[Struct]:
+    """The root, and the columns of these names beside its other children; they have none of their own."""
     root, *elements = structs(footer, _SCHEMA)
+    found: dict[str, Struct] = {}
     inner = 0  # elements to come that lie within a column
     for element in elements:
         children = element.get(_CHILDREN, (I32, 0))[1]
-        if not inner and not children and value(element, _NAME, BINARY) == name.encode():
-            return [root | {_CHILDREN: (I32, 1)}, element]
+        if not inner and not children:
+            found[value(element, _NAME, BINARY).decode()] = element
         inner += children - (inner > 0)
-    raise ThriftError(f"a column that the footer has not: column={name}")
+    if missing := [name for name in names if name not in found]:
+        raise ThriftError(f"columns that the footer has not: columns={missing}")
+    return [root | {_CHILDREN: (I32, len(names))}, *(found[name] for name in names)]

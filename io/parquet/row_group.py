@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dbsp.io.parquet.cut import bytes_of, chunk_of, column_of, read_footer
+from dbsp.io.parquet.cut import Piece, bytes_of, chunk_of, read_footer, rows_of
 from dbsp.io.parquet.few_texts import as_texts, few_texts
 from dbsp.io.parquet.pages import Pages, pages_of
 from dbsp.io.parquet.thrift import Struct, ThriftError
@@ -86,19 +86,21 @@ class RowGroup:
         return self._pages
 
     def _out_of(self, file: int, footer: Struct, pages: tuple[Pages, ...], first: int, last: int) -> pa.Table | None:
-        """The rows, column by column; None where the pages hold too many others."""
+        """The rows, columns whose pages hold the same rows together; None where the pages hold too many others."""
         stretches = [each.over(first, last) for each in pages]
         held = sum(stretch.last - stretch.first for stretch in stretches)
         if held > SURPLUS_MAX * (last - first) * len(pages):
             return None
-        columns = []
-        schema = self._metadata.schema.to_arrow_schema()
+        fields = self._metadata.schema.to_arrow_schema()
+        alike: dict[tuple[int, int], list[Piece]] = {}
         for name, place, each, stretch in zip(self._columns, self._places or (), pages, stretches, strict=True):
-            column = column_of(
-                file, footer, self._number, place, each, stretch, schema.field(name), numbers=name in self._numbers
-            )
-            columns.append(column.slice(first - stretch.first, last - first))
-        return pa.table(columns, names=list(self._columns))
+            piece = Piece(number=place, field=fields.field(name), dictionary=each.dictionary, stretch=stretch)
+            alike.setdefault((stretch.first, stretch.last), []).append(piece)
+        columns: dict[str, pa.ChunkedArray] = {}
+        for (begin, _), pieces in alike.items():
+            rows = rows_of(file, footer, self._number, pieces, self._numbers).slice(first - begin, last - first)
+            columns |= zip(rows.column_names, rows.columns, strict=True)
+        return pa.table({name: columns[name] for name in self._columns})
 
 
 def _flat(file: pq.ParquetFile, columns: Sequence[str]) -> tuple[int, ...] | None:
