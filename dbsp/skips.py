@@ -13,6 +13,8 @@ from dbsp.errors import DataError
 
 MIGRATE = "migrate "
 """How commands of another kind begin: see `dbsp.distribute.commands`, which refuses those that it does not know."""
+FILL = "fill "
+"""How a third kind begins: see `dbsp.plan.filling`."""
 
 _PREFIX = "skip node="
 
@@ -36,7 +38,7 @@ def skipped_nodes(commands: Iterable[str]) -> frozenset[int]:
     """
     found = set()
     for command in commands:
-        if command.startswith(MIGRATE):
+        if command.startswith((MIGRATE, FILL)):
             continue
         number = command.removeprefix(_PREFIX)
         if number == command or not number.isdigit():

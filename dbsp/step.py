@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from dbsp.errors import CapacityError, DbspError, InternalError
 from dbsp.horizon import floor_of
@@ -30,6 +31,8 @@ from dbsp.trace.spine import Spine
 from dbsp.verdict import FailedRow
 from dbsp.zset.batch import Batch, arrange, consolidate
 from dbsp.zset.sorted_keys import remembering
+
+NOTHING_GIVEN: Mapping[int, Batch] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +126,11 @@ def run_segment(
     arrived: Arrived,
     transaction: StepTransaction,
     skipped: frozenset[int] = frozenset(),
+    given: Mapping[int, Batch] = NOTHING_GIVEN,
 ) -> SegmentResult:
     """Run one segment; at the `skipped` nodes rows that fail are dead letters whatever the error policy.
+
+    Nodes that are `given` their change do not run.
 
     Under `stop` they are dead letters everywhere, and what failed elsewhere is told, for all workers to judge together.
 
@@ -139,6 +145,9 @@ def run_segment(
     signals: list[Signal] = []
     changes: dict[int, Batch] = {}
     for node in plan.segment(segment):
+        if node.id in given:
+            values[node.id] = given[node.id]
+            continue
         inputs = _inputs(plan, node, values, arrived)
         started = time.perf_counter()
         context = StepContext(

@@ -75,6 +75,11 @@ class Timing:
         )
         return Moment(clock_us=clock, clock_before_us=self.clock_us, waterlines=tuple(lines))
 
+    def still(self) -> Moment:
+        """The time of a step in which no time passes: that of the step before."""
+        lines = (Waterline(node=node, before_us=at, now_us=at) for node, at in sorted(self.used.items()))
+        return Moment(clock_us=self.clock_us or 0, clock_before_us=self.clock_us, waterlines=tuple(lines))
+
     def recorded(self, moment: Moment) -> Timing:
         """After a step with this time was logged; timers that it reaches are no longer due."""
         used = {line.node: line.now_us for line in moment.waterlines}

@@ -26,20 +26,20 @@ NodeToken = tuple[str, str]
 
 def parameters(node: Node) -> str:
     """Canonical text of a node's kind and own parameters: every field but its inputs, schema and line."""
-    named = (f"{name}={_token_of(value)}" for name, value in parameters_of(node))
+    named = (f"{name}={token_of(value)}" for name, value in parameters_of(node))
     return " ".join([type(node).__name__, *named])
 
 
-def _token_of(value: Any) -> str:
+def token_of(value: Any) -> str:
     """Canonical text of a parameter: what has a token of its own, values made of others, plain constants."""
     if hasattr(value, "token"):
         return str(value.token())
     if isinstance(value, Schema):
         return schema_name(value)
     if isinstance(value, tuple):
-        return "[" + " ".join(map(_token_of, value)) + "]"
+        return "[" + " ".join(map(token_of, value)) + "]"
     if is_dataclass(value):
-        named = (f"{field.name}={_token_of(getattr(value, field.name))}" for field in fields(value))
+        named = (f"{field.name}={token_of(getattr(value, field.name))}" for field in fields(value))
         return f"{type(value).__name__}({' '.join(named)})"
     return canonical(value)
 

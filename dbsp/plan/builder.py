@@ -178,11 +178,12 @@ class Builder:
             self.horizons[receiver] = self.horizons[flow.node]
             if flow.node in self.appending:
                 self.appending.add(receiver)
-            if flow.distribution == key and not self.prefix:
+            lifted = flow.distribution == key and not self.prefix
+            if lifted:
                 self.lending.lifted(flow.node, receiver)
             self.exchanges.append(
                 ExchangeSpec(id=self.numbers.exchange(), depth=depth, sender=flow.node, receiver=receiver, key=key,
-                             schema=flow.schema, weights=flow.weights)
+                             schema=flow.schema, weights=flow.weights, lifted=lifted)
             )  # fmt: skip
         return replace(flow, node=receiver, distribution=key)
 

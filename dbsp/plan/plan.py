@@ -60,7 +60,7 @@ class ExchangeSpec:
     """Rows of node `sender` (segment depth) go to the owner of their key; node `receiver` (segment depth + 1) is a `Receive`.
 
     Rows of a `local` one stay on their worker: they go into a loop, or come out of it. The end that lies in the other graph
-    is -1.
+    is -1. Those of a `lifted` one are where they belong already, and only go on to the next segment.
     """
 
     id: int
@@ -71,6 +71,7 @@ class ExchangeSpec:
     schema: Schema
     weights: int
     local: bool = False
+    lifted: bool = False
 
 
 LOOP_NODES_MAX = 1 << 20

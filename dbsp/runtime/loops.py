@@ -20,7 +20,9 @@ import numpy as np
 from dbsp.errors import CapacityError, InternalError
 from dbsp.exchange import Address, Carried, Parcel, Slot, check_arrival, gather, split
 from dbsp.operators.rounds.rounds import rounds_of
+from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import LoopSpec, Plan
+from dbsp.runtime.filling import Emptied
 from dbsp.runtime.moved import moved_over
 from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of, without_round
 from dbsp.runtime.tasks import StepOrder, Work
@@ -109,8 +111,12 @@ def run_loop_segment(
     behind = place.depth + 1
     database = work.site.database(worker)
     traces = plan.traces(behind)
-    with database.begin(order.epoch, order.record.step, behind, traces) as transaction:
-        view = _Turn(transaction=moved_over(order.migration, worker, transaction, traces), parked=parked)
+    filling = filling_of(order.record.commands)
+    with database.begin(order.epoch, order.record.step, behind, traces) as begun:
+        transaction = moved_over(order.migration, worker, begun, traces)
+        if filling is not None:
+            transaction = Emptied(transaction, filling.kept)
+        view = _Turn(transaction=transaction, parked=parked)
         result = _run(order, loop, place, arrived, view)
         view.settle()
         returned = _park(loop, place, result, parked)

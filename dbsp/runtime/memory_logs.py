@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,6 +39,10 @@ class MemoryInputLog:
         self._kept.setdefault(key, []).append(change)
         self._ends[key] = first + len(batch)
         return Range(table=table, partition=partition, first=first, last=first + len(batch))
+
+    def untouched(self, tables: Iterable[str]) -> frozenset[str]:
+        """Those of the tables to which no row ever came."""
+        return frozenset(tables) - {table for (table, _), end in self._ends.items() if end}
 
     def partitions(self, table: str) -> int:
         """The same number for every table."""

@@ -30,8 +30,11 @@ from dbsp.expr.type_names import spelled
 from dbsp.expr.types import is_integer
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord
+from dbsp.plan.changes import Change, change
+from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
+from dbsp.plan.signatures import signatures
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
 from dbsp.runtime.runtime import MoveReport, StepReport
@@ -41,6 +44,7 @@ from dbsp.source_lines import located, user_line
 from dbsp.store import CheckpointId
 from dbsp.timing import Moment, Timing
 from dbsp.trace.memory import MemoryDatabase
+from dbsp.trace.relabel import relabel
 from dbsp.version import VERSION
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.fitting import array_of, cast_to
@@ -245,11 +249,8 @@ class Run(Answering):
             for (table, partition), end in sorted(self._inputs.ends().items())
             if end > self._done.get((table, partition), 0)
         )
-        record = StepRecord(
-            epoch=self._epoch, step=self.step_number, layout_version=self.layout.version, ranges=ranges,
-            clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
-            engine=VERSION, commands=() if self._course is None else (to_text(self._course.command(self.step_number)),),
-        )  # fmt: skip
+        commands = () if self._course is None else (to_text(self._course.command(self.step_number)),)
+        record = self._record(moment, commands, ranges)
         self._records.append(record)
         self._ways.append((self.layout, None) if self._course is None else (self._course.old, self._course.new))
         try:
@@ -259,6 +260,14 @@ class Run(Answering):
             raise
         self._go_on(report)
         return {view.name: Rowset(self.output(record.step, view.name)) for view in self.plan.views}
+
+    def _record(self, moment: Moment, commands: tuple[str, ...], ranges: tuple[Range, ...] = ()) -> StepRecord:
+        """What the next step is."""
+        return StepRecord(
+            epoch=self._epoch, step=self.step_number, layout_version=self.layout.version, ranges=ranges,
+            clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
+            engine=VERSION, commands=commands,
+        )  # fmt: skip
 
     def _moment(self, clock: datetime.datetime | None) -> Moment:
         """The time of the next step."""
@@ -280,7 +289,8 @@ class Run(Answering):
 
     def _run(self, record: StepRecord) -> StepReport:
         report = self._runtime.run_step(record, *self._ways[record.step])
-        self._timing = self._timing.recorded(record.moment).finished(report.signals)
+        if filling_of(record.commands) is None:  # else no time passes
+            self._timing = self._timing.recorded(record.moment).finished(report.signals)
         self.reports.append(report)
         self.totals.add(report)
         self.step_number = record.step + 1
@@ -365,6 +375,55 @@ class Run(Answering):
         self._epoch += 1
         self._roll_back()
         return report
+
+    def evolve(self, circuit: Circuit) -> Change:
+        """Go on with another circuit: what means the same is kept, what is new is filled; what was done.
+
+        A step of its own puts out the rows of the new views, and nothing else.
+        **Law** from then on all is as if the run had had this circuit from the beginning.
+        **Errors** `CircuitError` names what cannot be; then nothing was changed. Another error, such as of rows that fail under
+        the error policy `stop`, ends the run.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"k": dbsp.INT64}, primary_key="k")
+        >>> with dbsp.open(dbsp.circuit("one", {"t": t})) as run:
+        ...     run.push("t", [{"k": 1}, {"k": 2}])
+        ...     _ = run.step()
+        ...     _ = run.evolve(dbsp.circuit("two", {"n": t.aggregate(n=dbsp.count())}))
+        ...     run.delete("t", [{"k": 2}])
+        ...     print(run.step()["n"].to_rows())
+        [((1,), 1), ((2,), -1)]
+        """
+        self._refuse_two()
+        if not self.step_number:
+            raise CircuitError("a circuit is changed behind a step, and there was none", "open the other circuit")
+        plan = make_plan(circuit)
+        found = change(signatures(self.plan), plan, self._inputs.untouched(table.name for table in plan.tables))
+        self.checkpoint()
+        version, self.plan, self._version = self._version, plan, self._version + 1
+        for worker in self.layout.workers:
+            relabel(self._site.database(worker), version, self._checkpoint_id(), found.kept, found.narrowed)
+        self._inputs.tables = tuple(table.name for table in plan.tables)
+        self._runtime = replace(self._runtime, work=replace(self._runtime.work, plan=plan))
+        self._timing = self._saved = found.timing(self._timing)
+        self.totals, self._epoch = Totals(), self._epoch + 1
+        self._roll_back()
+        if found.fills:
+            self._fill(self._record(self._timing.still(), (found.filling.to_text(),)))
+        return found
+
+    def _fill(self, record: StepRecord) -> None:
+        """Run the step that fills what is new."""
+        self._records.append(record)
+        self._ways.append((self.layout, None))
+        try:
+            self._run(record)
+        except BaseException:
+            self.close()
+            self._site.databases.clear()  # it is neither what it was nor what it should be
+            raise
 
     def begin_rescale(self, workers: int, strategy: str, keys_per_step: int = 1000) -> None:
         """Hot rescale: the steps from the next one on move state, at most so many keys of every worker each.

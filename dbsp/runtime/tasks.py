@@ -22,15 +22,17 @@ from dbsp.exchange import Address, Carried, Owners, Parcel, check_arrival, gathe
 from dbsp.layout import Layout
 from dbsp.logs import DELETE, Changes, InputLog, Range, ReadsColumns, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
+from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.reading import columns_read
 from dbsp.runtime import ahead, parts
+from dbsp.runtime.filling import FillingSegment
 from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.moved import Migration, moved_over
 from dbsp.runtime.parked import after_loops, flush
 from dbsp.runtime.runtime import Site, WorkerReport
 from dbsp.skips import skipped_nodes
-from dbsp.step import Arrived, SegmentResult, run_segment
+from dbsp.step import NOTHING_GIVEN, Arrived, SegmentResult, run_segment
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 from dbsp.timing import LATE
 from dbsp.trace.redistribute import WarmReport, redistribute, warm_up
@@ -134,8 +136,12 @@ def _run(
     database = work.site.database(worker)
     record = order.record
     traces = work.plan.traces(segment)
-    with database.begin(order.epoch, record.step, segment, traces, work.plan.lent(segment)) as begun:
-        transaction = moved_over(order.migration, worker, begun, traces)
+    filling = filling_of(record.commands)
+    fills = None if filling is None else FillingSegment.of(work.plan, segment, filling)
+    lent = work.plan.lent(segment) if fills is None else fills.lent()
+    with database.begin(order.epoch, record.step, segment, traces, lent) as begun:
+        moved = moved_over(order.migration, worker, begun, traces)
+        transaction = moved if fills is None else fills.emptied(moved)
         result = run_segment(
             work.plan,
             segment,
@@ -144,7 +150,9 @@ def _run(
             arrived=arrived,
             transaction=transaction,
             skipped=skipped_nodes(record.commands),
+            given=NOTHING_GIVEN if fills is None else fills.given(begun),
         )
+        result = result if fills is None else fills.result(result)
         flush(work.plan, segment - 1, carried.parked, transaction)
         seconds = time.perf_counter() - started
         made = Carried(

@@ -15,9 +15,10 @@ import pytest
 import dbsp
 from benchmarks.tpch.generator import Generator, Tables
 from benchmarks.tpch.queries import QUERIES
-from benchmarks.tpch.tables import COLUMNS
+from benchmarks.tpch.tables import COLUMNS, customer, lineitem, nation, orders, part, partsupp, region, supplier
 from tests import duck
 
+TABLES = (region, nation, supplier, customer, part, partsupp, orders, lineitem)
 SCALE = 0.01
 REFRESHES = 2
 DIGITS = 10
@@ -84,3 +85,25 @@ def test_equals_duckdb(name: str, workers: int) -> None:
             assert rows(run.view("v").to_arrow()) == expected(name, number)
         assert not run.dead_letters()
     assert any(value is not None for row in expected(name, 0) for value in row)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_queries_that_are_added_later_equal_duckdb(workers: int) -> None:
+    """All of them in place of one after a refresh, filled from the tables that are kept; then another refresh."""
+    whole = {f"all_{name}": table for name, table in zip(COLUMNS, TABLES, strict=True)}
+    added = whole | {name: query.build() for name, query in QUERIES.items()}
+    first = next(iter(QUERIES))
+    with dbsp.open(dbsp.circuit("few", whole | {first: added[first]}), workers=workers, partitions=2) as run:
+        for table, loaded in stages()[0].items():
+            run.push(table, loaded)
+        run.step()
+        for number, (new, gone) in enumerate(changes(), 1):
+            for table, come in new.items():
+                run.push(table, come)
+                run.delete(table, gone[table])
+            run.step()
+            if number == 1:
+                assert run.evolve(dbsp.circuit("all", added)).views_added == tuple(QUERIES)[1:]
+            for name in QUERIES:
+                assert rows(run.view(name).to_arrow()) == expected(name, number), name
+        assert not run.dead_letters()

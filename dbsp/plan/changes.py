@@ -1,0 +1,218 @@
+"""What of a stored pipeline's state goes on under another circuit, what is filled anew, and what is refused.
+
+A trace is kept if one of the same signature is stored; numbers may differ. What is new is filled (`dbsp.plan.filling`). Views are
+told by their names: one that says something else than before is refused, for its readers would see no change.
+
+No I/O: the coordinator decides by this, and `dbsp.open` does. Source: design record 0024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dbsp.errors import CircuitError
+from dbsp.plan.filling import TIMED, Filling, Missing, Modes, modes
+from dbsp.plan.plan import Plan, PlanNode
+from dbsp.plan.signatures import Signatures, meanings, rows_of_tables, signatures
+from dbsp.store import TraceSpec
+from dbsp.timing import Timing
+from dbsp.trace.relabel import Narrowed
+from dbsp.zset.schema import Arrangement
+
+KEEP = "nothing was changed: put the circuit back, or mend the new one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """From one circuit to another: `kept` has the old number of each new trace that is kept, `watermarks` the other way round.
+
+    Of the traces `narrowed` fewer columns are needed than there are.
+    """
+
+    views_kept: tuple[str, ...]
+    views_added: tuple[str, ...]
+    views_dropped: tuple[str, ...]
+    tables_added: tuple[str, ...]
+    tables_dropped: tuple[str, ...]
+    kept: Mapping[int, int]
+    narrowed: tuple[Narrowed, ...]
+    filled: tuple[str, ...]
+    sources: tuple[str, ...]
+    dropped: int
+    watermarks: Mapping[int, int]
+    filling: Filling
+
+    @property
+    def fills(self) -> bool:
+        """Whether there is anything to fill."""
+        return bool(self.filled or self.views_added)
+
+    def timing(self, timing: Timing) -> Timing:
+        """Where time stands, with the waterlines of watermarks that are kept under their new numbers."""
+        used, agreed = (
+            {self.watermarks[node]: at for node, at in lines.items() if node in self.watermarks}
+            for lines in (timing.used, timing.agreed)
+        )
+        return Timing(clock_us=timing.clock_us, used=used, agreed=agreed, due_us=timing.due_us)
+
+    def as_text(self) -> str:
+        """As a user reads it."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for names, text in (
+            (self.views_kept, "views kept: {}"),
+            (self.views_added, "views added: {}; their first output is their whole content"),
+            (self.views_dropped, "views dropped: {}; what they have put out stays where it is"),
+            (self.tables_added, "tables added: {}"),
+            (self.tables_dropped, "tables dropped: {}"),
+        ):
+            if names:
+                yield text.format(", ".join(names))
+        kept = len(self.kept) + len(self.narrowed)
+        yield f"traces: {kept} kept, {len(self.filled)} filled, {self.dropped} dropped"
+        for each in self.narrowed:
+            yield f"  kept with fewer columns: table {each.table}"
+        for line in self.filled:
+            yield f"  filled: {line}"
+        if self.sources:
+            yield f"filled from what is kept of: {'; '.join(self.sources)}"
+
+
+def change(old: Signatures, plan: Plan, fresh: frozenset[str] = frozenset()) -> Change:
+    """What starting the pipeline of `old` with this plan would do; `fresh` are tables to which no row ever came.
+
+    **Errors** `CircuitError` names what cannot be, and what to do.
+    """
+    new = signatures(plan)
+    _refuse_other(old, new, fresh)
+    _refuse_watermarks(old, new, plan)
+    meaning = meanings(plan)
+    kept = {number: old.traces[signature] for number, signature in meaning.traces.items() if signature in old.traces}
+    added = tuple(name for name in new.views if name not in old.views)
+    _refuse_wider(old, plan)
+    narrowed = tuple(_narrowed(old, plan, kept))
+    there = frozenset(kept) | {each.new.id for each in narrowed}
+    filling = Filling(
+        kept=there, views=frozenset(added), fresh=frozenset(new.tables) - frozenset(old.tables),
+        known=frozenset(node.id for node in plan.nodes if meaning.nodes[node.id] in old.nodes),
+    )  # fmt: skip
+    found = modes(plan, filling)
+    if found.missing:
+        raise _refusal(plan, found.missing[0], frozenset(added))
+    return Change(
+        views_kept=tuple(name for name in new.views if name in old.views), views_added=added,
+        views_dropped=tuple(name for name in old.views if name not in new.views),
+        tables_added=tuple(name for name in new.tables if name not in old.tables),
+        tables_dropped=tuple(name for name in old.tables if name not in new.tables),
+        kept=kept, narrowed=narrowed, filled=tuple(_filled(plan, there)), sources=tuple(_sources(plan, found)),
+        dropped=len(old.traces) - len(there), filling=filling,
+        watermarks={old.watermarks[each]: number for each, number in new.watermarks.items()},
+    )  # fmt: skip
+
+
+def _narrowed(old: Signatures, plan: Plan, kept: Mapping[int, int]) -> Iterator[Narrowed]:
+    """The rows of tables of which fewer columns are needed now; a key is one row, so no two become one."""
+    declared = {table.name: table for table in plan.tables}
+    for name, trace in rows_of_tables(plan).items():
+        if trace.id in kept or name not in old.rows:
+            continue
+        number, columns = old.rows[name]
+        if set(trace.arrangement.schema.names) <= set(columns):
+            before = Arrangement(schema=declared[name].schema.select(columns), key=declared[name].primary_key)
+            yield Narrowed(table=name, old=TraceSpec(id=number, arrangement=before), new=trace)
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str]) -> None:
+    """What must be the same."""
+    if old.error_policy != new.error_policy:
+        story = f"before={old.error_policy} now={new.error_policy}"
+        raise CircuitError(f"the error policy of a circuit with state cannot be changed: {story}", KEEP)
+    for name, signature in new.tables.items():
+        if name in old.tables and old.tables[name] != signature:
+            raise CircuitError(
+                f"a table is declared otherwise than the rows that are kept: table={name}",
+                "put its declaration back; rows of another form need a table of another name",
+            )
+        if name not in old.tables and name not in fresh:
+            raise CircuitError(
+                f"rows came to a new table before it was in the circuit, and are not all there: table={name}",
+                "give the new table another name",
+            )
+    for name, signature in new.views.items():
+        if name in old.views and old.views[name] != signature:
+            raise CircuitError(
+                f"a view says something else than before, and its readers would see no change: view={name}",
+                f"give the changed view a name of its own, such as {name}_2; both may be there, or the old one dropped",
+            )
+
+
+def _refuse_wider(old: Signatures, plan: Plan) -> None:
+    """Of a table with a primary key the columns that some view reads are kept, and no others."""
+    for name, trace in rows_of_tables(plan).items():
+        columns = old.rows[name][1] if name in old.rows else ()
+        wanted = [column for column in trace.arrangement.schema.names if column not in columns]
+        if columns and wanted:
+            raise CircuitError(
+                "columns of a table are asked for that no view has read, so that they are not kept:"
+                f" table={name} columns={','.join(wanted)} kept={','.join(columns)}",
+                "leave them out; a materialized view of the whole table, had it been there from the start, would have kept them",
+            )
+
+
+def _refuse_watermarks(old: Signatures, new: Signatures, plan: Plan) -> None:
+    """A watermark that was not there has seen no row."""
+    for signature, number in new.watermarks.items():
+        if signature not in old.watermarks:
+            raise _refusal(plan, Missing(node=number, table=None, views=()))
+
+
+def _refusal(plan: Plan, missing: Missing, added: frozenset[str] = frozenset()) -> CircuitError:
+    """Of the views that ask the new ones are named, if there are any."""
+    node = plan.nodes[missing.node]
+    names = [name for name in missing.views if name in added] or missing.views
+    views = f" views={','.join(names)}" if names else ""
+    line = f" line={node.source}" if node.source is not None else ""
+    if missing.table is not None:
+        return CircuitError(
+            f"the past of a table is asked for, and it is not kept: table={missing.table}{views}",
+            "rows are kept where the table has a primary key or a materialized view of the whole table from the start; for this"
+            " view start over with another data_dir",
+        )
+    if _timed(node):
+        return CircuitError(
+            f"what depends on when rows came cannot be computed later: node={node.name}{views}{line}",
+            "leave it out of the new view, or start over with another data_dir",
+        )
+    return CircuitError(
+        f"the past of a node is asked for, and it is not kept: node={node.name}{views}{line}",
+        "have a materialized view of it from the start; for this view start over with another data_dir",
+    )
+
+
+def _timed(node: PlanNode) -> bool:
+    return isinstance(node.operator, TIMED) or any(closed is not None for closed in node.closing)
+
+
+# --- telling --------------------------------------------------------------------------------------------------------
+
+
+def _filled(plan: Plan, kept: frozenset[int]) -> Iterator[str]:
+    """The traces to fill, by what keeps them."""
+    bodies = [node for loop in plan.loops for node in loop.body.nodes]
+    for node in (*plan.nodes, *bodies):
+        yield from (f"{node.name}: {node.operator}" for trace in node.own if trace.id not in kept)
+    for view in plan.views:
+        if view.integrates and view.trace is not None and view.trace.id not in kept:
+            yield f"view {view.name}"
+
+
+def _sources(plan: Plan, found: Modes) -> Iterator[str]:
+    """What the filling reads."""
+    for number in sorted(found.told):
+        node = plan.nodes[number]
+        yield f"{node.name}: {node.operator}"

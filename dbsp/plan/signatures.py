@@ -1,0 +1,290 @@
+"""What the traces, nodes and views of a plan mean, as texts that do not depend on the rest of the circuit.
+
+Numbers of traces and nodes depend on the whole circuit; a signature depends on what is computed alone: the operator with its
+parameters, how rows are arranged, which of them it lets go, and the signatures of all it reads, down to the tables. So two plans
+can be compared without the code of the circuit that the first was made of (`dbsp.plan.changes`).
+
+**Law** traces of one signature hold the same rows after the same input.
+
+Where a trace is the sum of a stream, it does not matter which node asked for it first (`dbsp.plan.lending`): its signature names
+the stream. A node of a loop is told by the whole loop and its place there.
+
+Which columns of a stream are needed depends on all its readers. So the signature of a table's rows, and of what is picked of them
+or filtered, leaves the columns out; who keeps or computes something of them says which columns it reads.
+
+Source: design record 0024.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+from dbsp.circuit.fingerprint import node_tokens, token_of
+from dbsp.circuit.nodes import Circuit
+from dbsp.expr.expression import ColumnRef
+from dbsp.expr.type_names import schema_name
+from dbsp.horizon import Edge
+from dbsp.operators.apply import Apply, Keep, Project, Stage
+from dbsp.operators.keep_first import KeepFirst
+from dbsp.operators.operator import OUTPUT
+from dbsp.operators.receive import Receive
+from dbsp.operators.source import Source
+from dbsp.operators.time.watermark import Watermark
+from dbsp.operators.upsert import Upsert
+from dbsp.plan.lending import Closing
+from dbsp.plan.plan import ExchangeSpec, LoopSpec, Plan, PlanNode
+from dbsp.store import TraceSpec
+from dbsp.zset.schema import Arrangement
+
+FORMAT = "dbsp signatures 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signatures:
+    """What a stored plan was: traces and watermarks with their numbers, the signatures of all nodes, views, tables.
+
+    `rows` are the traces that hold the rows of tables by their primary keys, and which columns of them.
+    """
+
+    traces: Mapping[str, int]
+    watermarks: Mapping[str, int]
+    nodes: frozenset[str]
+    views: Mapping[str, str]
+    tables: Mapping[str, str]
+    rows: Mapping[str, tuple[int, tuple[str, ...]]]
+    error_policy: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "format": FORMAT, "traces": dict(self.traces), "watermarks": dict(self.watermarks), "nodes": sorted(self.nodes),
+            "views": dict(self.views), "tables": dict(self.tables), "error_policy": self.error_policy,
+            "rows": {table: [number, list(names)] for table, (number, names) in self.rows.items()},
+        }  # fmt: skip
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any] | None) -> Signatures | None:
+        """The signatures again; None if there are none, or of another format."""
+        if found is None or found["format"] != FORMAT:
+            return None
+        return Signatures(
+            traces=found["traces"], watermarks=found["watermarks"], nodes=frozenset(found["nodes"]), views=found["views"],
+            tables=found["tables"], error_policy=found["error_policy"],
+            rows={table: (number, tuple(names)) for table, (number, names) in found["rows"].items()},
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meanings:
+    """The signatures of a plan by its own numbers: every node, every trace; `roots` are where lifted streams come from."""
+
+    nodes: tuple[str, ...]
+    traces: Mapping[int, str]
+    roots: tuple[int, ...]
+
+
+def signatures(plan: Plan) -> Signatures:
+    """What is kept of a plan, to compare the next one with.
+
+    **Example**
+
+    >>> import dbsp
+    >>> from dbsp.plan.planner import plan
+    >>> t = dbsp.table("t", {"k": dbsp.INT64, "x": dbsp.INT64}, primary_key=["k"])
+    >>> one = dbsp.circuit("one", {"all": t})
+    >>> two = dbsp.circuit("two", {"sums": t.group_by("x").aggregate(n=dbsp.count()), "all": t})
+    >>> len(signatures(plan(one)).traces.keys() & signatures(plan(two)).traces.keys())
+    1
+    """
+    found = meanings(plan)
+    watermarks = {found.nodes[node.id]: node.id for node in plan.nodes if isinstance(node.operator, Watermark)}
+    return Signatures(
+        traces={signature: number for number, signature in found.traces.items()}, watermarks=watermarks,
+        nodes=frozenset(found.nodes), views=_views(plan.circuit),
+        tables={table.name: _hash(f"{table.name} {_Tokens().of(table)} {schema_name(table.schema)}") for table in plan.tables},
+        rows={table: (trace.id, trace.arrangement.schema.names) for table, trace in rows_of_tables(plan).items()},
+        error_policy=plan.circuit.error_policy,
+    )  # fmt: skip
+
+
+def rows_of_tables(plan: Plan) -> dict[str, TraceSpec]:
+    """The traces that hold the rows of tables, as far as they are needed."""
+    before = {spec.receiver: spec.sender for spec in plan.exchanges}
+    found = {}
+    for node in plan.nodes:
+        if isinstance(node.operator, Upsert):
+            number = node.id
+            while not isinstance(source := plan.nodes[number].operator, Source):
+                number = before[number] if number in before else plan.nodes[number].inputs[0]
+            found[source.table] = node.traces[0]
+    return found
+
+
+def _views(circuit: Circuit) -> dict[str, str]:
+    """What each view says, whether its rows are kept or not."""
+    return {name: _hash(*_tokens(replace(circuit, views=((name, node),)))) for name, node in circuit.views}
+
+
+def _tokens(circuit: Circuit) -> Iterator[str]:
+    return (token for _, token in node_tokens(replace(circuit, materialized=frozenset())))
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\n".join((FORMAT, *parts)).encode()).hexdigest()[:32]
+
+
+def meanings(plan: Plan) -> Meanings:
+    """The signatures of a plan's nodes and traces."""
+    return _Reading(plan).meanings()
+
+
+@dataclass(slots=True)
+class _Tokens:
+    """Texts of parameters; a watermark that one names by its number is named by its signature."""
+
+    nodes: Mapping[int, str] = field(default_factory=dict)
+
+    def of(self, value: Any) -> str:
+        """Canonical text."""
+        if isinstance(value, Edge):
+            return f"edge {self.nodes[value.node]} {token_of(value.type)} {token_of(value.value)}"
+        if isinstance(value, Watermark):
+            return f"watermark {value.column} {value.lateness_us} {value.pushed} {schema_name(value.schema)}"
+        if isinstance(value, tuple):
+            return "[" + " ".join(map(self.of, value)) + "]"
+        if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "token"):
+            named = (f"{each.name}={self.of(getattr(value, each.name))}" for each in fields(value) if each.compare)
+            return f"{type(value).__name__}({' '.join(named)})"
+        return token_of(value)
+
+    def arrangement(self, arrangement: Arrangement) -> str:
+        """Its columns with their types, key, order, weights."""
+        return f"{schema_name(arrangement.schema)} {self.of(arrangement)}"
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A plan while its signatures are made, from the tables up."""
+
+    plan: Plan
+    nodes: dict[int, str] = field(default_factory=dict)
+    roots: dict[int, int] = field(default_factory=dict)
+    traces: dict[int, str] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)
+    loops: dict[int, str] = field(default_factory=dict)
+
+    def meanings(self) -> Meanings:
+        """All of them."""
+        arrivals = {spec.receiver: spec for spec in self.plan.exchanges if spec.receiver >= 0}
+        left = {outer: (loop, index) for loop in self.plan.loops for index, (_, outer) in enumerate(loop.leaves)}
+        for node in self.plan.nodes:
+            spec = arrivals.get(node.id)
+            self.roots[node.id] = self.roots[spec.sender] if spec is not None and spec.lifted else node.id
+            if spec is not None and spec.id in left:
+                loop, index = left[spec.id]
+                self.nodes[node.id] = _hash("out of a loop", self._loop(loop), str(index))
+            else:
+                self.nodes[node.id] = self._node(node, spec)
+        for node in self.plan.nodes:
+            self._traces(node)
+        for view in self.plan.views:
+            if view.integrates and view.trace is not None:
+                self._note(view.trace, self._sum(view.node, view.trace.arrangement, frozenset(), None))
+        for loop in self.plan.loops:
+            self._loop_traces(loop)
+        order = range(len(self.plan.nodes))
+        return Meanings(
+            nodes=tuple(map(self.nodes.__getitem__, order)),
+            traces=self.traces,
+            roots=tuple(map(self.roots.__getitem__, order)),
+        )
+
+    def _node(self, node: PlanNode, spec: ExchangeSpec | None) -> str:
+        tokens = _Tokens(self.nodes)
+        match node.operator:
+            case Source(table=name):
+                table = next(table for table in self.plan.tables if table.name == name)
+                return _hash("source", name, tokens.of(table), schema_name(table.schema))
+            case Receive() if spec is not None and spec.lifted:
+                return self.nodes[spec.sender]
+            case Receive() if spec is not None:
+                return _hash("receive", f"{spec.key} {spec.weights} {spec.local}", self.nodes[spec.sender])
+            case Upsert(key=key) | KeepFirst(key=key) as operator:
+                return _hash(type(operator).__name__, str(key), self.nodes[node.inputs[0]])
+            case Apply(stages=stages):
+                return self._staged(stages, self.nodes[node.inputs[0]], tokens)
+            case operator:
+                inputs = (f"{self.nodes[n]} {schema_name(self.plan.nodes[n].schema)}" for n in node.inputs)
+                return _hash(tokens.of(operator), schema_name(node.schema), tokens.of(node.closing), *inputs)
+
+    def _staged(self, stages: Sequence[Stage], stream: str, tokens: _Tokens) -> str:
+        """Filters let rows through as they are, and which columns are picked is said by whoever reads them."""
+        for stage in stages:
+            match stage:
+                case Keep(predicate=predicate):
+                    stream = _hash("keep", tokens.of(predicate), stream)
+                case Project(columns=columns):
+                    if any(value != ColumnRef(name) for name, value in columns):
+                        stream = _hash("project", tokens.of(columns), stream)
+        return stream
+
+    def _traces(self, node: PlanNode) -> None:
+        """Its own traces; those that it borrows are noted where they belong."""
+        integrals = node.operator.integrals() or (None,) * len(node.traces)
+        for index, (trace, integral) in enumerate(zip(node.traces, integrals, strict=True)):
+            if node.lender(index) is not None:
+                continue
+            closed = node.closing[index] if node.closing else None
+            if integral is None:
+                kept = _Tokens(self.nodes).arrangement(trace.arrangement)
+                self._note(trace, _hash("own", self.nodes[node.id], str(index), kept))
+            else:
+                stream = node.id if integral.stream == OUTPUT else node.inputs[integral.stream]
+                self._note(
+                    trace, self._sum(stream, trace.arrangement, integral.left_out(trace.arrangement.schema), closed)
+                )
+
+    def _sum(self, stream: int, arrangement: Arrangement, left_out: frozenset[str], closed: Closing) -> str:
+        tokens = _Tokens(self.nodes)
+        of = self.nodes[self.roots[stream]]
+        return _hash("sum", of, tokens.arrangement(arrangement), " ".join(sorted(left_out)), tokens.of(closed))
+
+    def _note(self, trace: TraceSpec, signature: str) -> None:
+        """Equal ones, should there be any, are told apart by their order: they hold the same."""
+        count = self.used[signature] = self.used.get(signature, 0) + 1
+        self.traces[trace.id] = signature if count == 1 else f"{signature}-{count}"
+
+    def _loop(self, loop: LoopSpec) -> str:
+        """The signature of a whole loop: its nodes by their places in it, and what flows in."""
+        if loop.id not in self.loops:
+            outer = {spec.id: spec for spec in self.plan.exchanges}
+            enters = [f"{inner_of(loop, inner)} {self.nodes[outer[number].sender]}" for number, inner in loop.enters]
+            self.loops[loop.id] = _hash("loop", str(loop.max_rounds), *_inside(loop), *enters)
+        return self.loops[loop.id]
+
+    def _loop_traces(self, loop: LoopSpec) -> None:
+        signature = self._loop(loop)
+        for node in loop.body.nodes:
+            for index, trace in enumerate(node.traces):
+                if node.lender(index) is None:
+                    self._note(trace, _hash("in a loop", signature, str(node.id), str(index)))
+
+
+def inner_of(loop: LoopSpec, number: int) -> int:
+    """The node of the body that an exchange brings rows to."""
+    return next(spec.receiver for spec in loop.body.exchanges if spec.id == number)
+
+
+def _inside(loop: LoopSpec) -> Iterator[str]:
+    """The nodes and exchanges of a loop, without the numbers that belong to the whole plan."""
+    tokens = _Tokens()
+    for node in loop.body.nodes:
+        kept: Sequence[str] = [tokens.arrangement(trace.arrangement) for trace in node.traces]
+        yield f"{tokens.of(node.operator)} {schema_name(node.schema)} {node.inputs} {node.segment} {kept} {node.lenders}"
+    back, left = set(loop.returns), {inner for inner, _ in loop.leaves}
+    for spec in loop.body.exchanges:
+        way = "back" if spec.id in back else "out" if spec.id in left else ""
+        yield f"{spec.depth} {spec.sender} {spec.receiver} {spec.key} {schema_name(spec.schema)} {spec.weights} {way}"
