@@ -21,11 +21,12 @@ from dbsp.coordinator.clock import Clock, SystemClock
 from dbsp.coordinator.config import Config, InputSection, OutputSection
 from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.doctor import read_ledger
+from dbsp.coordinator.evolving import Evolution, carry_out, survey
 from dbsp.coordinator.hands import Parts, ShellSettings
 from dbsp.coordinator.layouts import refuse_apart
 from dbsp.coordinator.preflight import check_engines, check_stored
 from dbsp.coordinator.recovery import learned
-from dbsp.coordinator.site import ConfiguredSite, kafka_settings
+from dbsp.coordinator.site import ConfiguredSite, close_site, kafka_settings
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io import EmbeddedStepLog
 from dbsp.io.output_part import DEAD_LETTERS
@@ -33,6 +34,7 @@ from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
+from dbsp.plan.signatures import signatures
 from dbsp.runtime.keeper import ProcessKeepers, ThreadKeepers
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.tasks import Work
@@ -88,19 +90,25 @@ def build(
     clock: Clock | None = None,
     wrap: Callable[[str, Any], Any] = lambda _name, part: part,
     accepting: Iterable[str] = (),
+    evolve: bool = False,
+    told: Callable[[str], None] = lambda _text: None,
 ) -> Built:
     """Open the logs and the ledger of a pipeline, making them if it is new; the runtime is made later, by the shell.
 
     Nothing is written where this version cannot go on from what is stored: formats that it does not read, steps that another one
-    logged and that are not in `accepting`.
+    logged and that are not in `accepting`. With `evolve` a stored circuit that is another one is changed to this, and what that
+    does is `told` before it is done.
 
-    `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs" or "control": the fault
-    tests stop the process there.
+    `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs" or "control", and where the
+    circuit is changed the "site": the fault tests stop the process there.
     **Errors** `ConfigError` or `CircuitError` if the circuit is not the one that the stored state belongs to; `DataError` and
     `EngineError` as `preflight` says.
     """
     plan = plan or load_plan(config)
     _check_settings(config)
+    evolution = surveyed(config, plan) if evolve else None
+    if evolution is not None:
+        told(evolution.as_text(config.pipeline.name))
     try:
         config.data_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -109,7 +117,9 @@ def build(
             "name another `data_dir` in [pipeline], or mend what is there",
         ) from None
     clock = clock or SystemClock()
-    control = LmdbControl(config.data_dir)
+    control = wrap("control", LmdbControl(config.data_dir))
+    if evolution is not None:
+        _evolve(config, plan, control, evolution, wrap)
     ledger = _ledger(config, plan, control)
     inputs, steps = _open_logs(config, plan, create=ledger.epoch == 0)
     try:
@@ -122,7 +132,7 @@ def build(
     work = Work(site=site, plan=plan, run=ledger.run)
     parts = Parts(
         runtime=lambda: cast(Runtime, wrap("runtime", make_runtime(config, work))), inputs=wrap("inputs", inputs),
-        steps=wrap("steps", steps), control=wrap("control", control), clock=clock,
+        steps=wrap("steps", steps), control=control, clock=clock,
         locate=Locator(plan=plan, inputs=inputs), awaited=plan.watermarks,
     )  # fmt: skip
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
@@ -138,12 +148,41 @@ def _check_settings(config: Config) -> None:
         refuse_apart(config, several, several)
 
 
-def check_start(config: Config, plan: Plan) -> None:
-    """What `build` would refuse, but for steps of other versions: a service that runs has logged some; writes nothing."""
+def surveyed(config: Config, plan: Plan) -> Evolution | None:
+    """How the stored circuit can be changed to this one; None if it is this one, or there is none. Writes nothing."""
+    if not (config.data_dir / "control").exists():
+        return None
+    ledger = read_ledger(config.data_dir)
+    return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger)
+
+
+def _evolve(
+    config: Config, plan: Plan, control: Control, evolution: Evolution, wrap: Callable[[str, Any], Any]
+) -> None:
+    """Change the stored circuit; the files are closed after it, as the runtime opens them where it wants them."""
+    steps = EmbeddedStepLog(config.data_dir, create=False)
+    try:
+        carry_out(evolution, plan, control, wrap("steps", steps), wrap("site", _site(config, plan)))
+    except BaseException:
+        control.close()
+        raise
+    finally:
+        steps.close()
+        close_site(config.data_dir)
+
+
+def check_start(config: Config, plan: Plan, *, evolve: bool = False) -> Evolution | None:
+    """What `build` would refuse, but for steps of other versions: a service that runs has logged some; writes nothing.
+
+    With `evolve` the change that it would make, if there is one.
+    """
     _check_settings(config)
     _runtime_module(config)
+    if evolve:
+        return surveyed(config, plan)
     if (config.data_dir / "control").exists():
         _refuse_other(config, plan, read_ledger(config.data_dir))
+    return None
 
 
 def check_places(config: Config) -> None:
@@ -220,8 +259,16 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
         layout = initial(
             config.pipeline.workers, shards=section.shards, dynamic_k=section.dynamic_k, hosts=section.offered()
         )  # fmt: skip
-        return control.begin(new_ledger(fingerprint=plan.fingerprint, nodes=node_tokens(plan.circuit), layout=layout))
-    _refuse_other(config, plan, found)
+        return control.begin(
+            new_ledger(
+                fingerprint=plan.fingerprint, nodes=node_tokens(plan.circuit), layout=layout, signatures=signatures(plan)
+            )
+        )  # fmt: skip
+    try:
+        _refuse_other(config, plan, found)
+    except CircuitError:
+        control.close()
+        raise
     return found
 
 
@@ -231,7 +278,7 @@ def _refuse_other(config: Config, plan: Plan, found: Ledger) -> None:
         raise CircuitError(
             f"the circuit is not the one this state belongs to: data_dir={config.data_dir}\n"
             f"{difference(found.nodes, plan.circuit)}",
-            "put the circuit back, or start over with another data_dir",
+            "put the circuit back, or see what of the state can go on: `dbsp-coordinator … --check --accept-circuit`",
         )
 
 

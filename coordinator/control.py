@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from dbsp.coordinator import engines
 from dbsp.coordinator.cutting import NOWHERE, Positions
+from dbsp.coordinator.fills import Fill
 from dbsp.coordinator.protocol import Standing
 from dbsp.coordinator.recovery import destined
 from dbsp.coordinator.strategies import COLD
@@ -26,6 +27,7 @@ from dbsp.distribute.course import Course
 from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
+from dbsp.plan.signatures import Signatures
 from dbsp.store import CheckpointId
 from dbsp.timing import Timing, timing_from_json, timing_to_json
 
@@ -49,7 +51,8 @@ class Ledger:
     """Everything the ledger holds, as one value.
 
     `nodes` are the (label, token) pairs the fingerprint is made of, so that a refused circuit can name the node that
-    differs. `members` may have a database, `forming` of them may have none yet.
+    differs; `signatures` tell what of the state another circuit can go on with. `members` may have a database, `forming` of them
+    may have none yet. `fill` is the step that comes first after the circuit was changed; views `retired` were dropped by that.
     """
 
     run: str
@@ -64,6 +67,9 @@ class Ledger:
     strategy: str = COLD
     courses: Mapping[int, Course] = field(default_factory=dict)
     accepted: tuple[engines.Acceptance, ...] = ()
+    signatures: Signatures | None = None
+    fill: Fill | None = None
+    retired: frozenset[str] = frozenset()
 
     @property
     def published(self) -> int:
@@ -85,12 +91,19 @@ class Ledger:
         return published[0] if published else None
 
 
-def new_ledger(*, fingerprint: str, nodes: Iterable[tuple[str, str]], layout: Layout, run: str | None = None) -> Ledger:
+def new_ledger(
+    *,
+    fingerprint: str,
+    nodes: Iterable[tuple[str, str]],
+    layout: Layout,
+    run: str | None = None,
+    signatures: Signatures | None = None,
+) -> Ledger:
     """The ledger of a pipeline that has not run yet."""
     workers = frozenset(layout.workers)
     return Ledger(
         run=run or uuid.uuid4().hex, fingerprint=fingerprint, nodes=tuple(nodes), layouts={layout.version: layout},
-        members=workers, forming=workers,
+        members=workers, forming=workers, signatures=signatures,
     )  # fmt: skip
 
 
@@ -101,7 +114,7 @@ def standing(ledger: Ledger) -> Standing:
         layouts=ledger.layouts, courses=ledger.courses,
         used=saved.checkpoint.layout_version if saved is not None else min(ledger.layouts),
         members=ledger.members, forming=ledger.forming, published=ledger.published,
-        rescale=ledger.rescale, strategy=ledger.strategy, accepted=ledger.accepted,
+        rescale=ledger.rescale, strategy=ledger.strategy, accepted=ledger.accepted, fill=ledger.fill,
     )  # fmt: skip
 
 
@@ -151,7 +164,8 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
     kept = {number: saved for number, saved in ledger.saved.items() if number == version - 1 and saved.published}
     saved = {**kept, version: replace(ledger.saved[version], published=True)}
     oldest = min(entry.checkpoint.step for entry in saved.values())
-    ledger = replace(ledger, accepted=engines.still_needed(ledger.accepted, oldest))
+    fill = ledger.fill if ledger.fill is not None and ledger.fill.step >= oldest else None
+    ledger = replace(ledger, accepted=engines.still_needed(ledger.accepted, oldest), fill=fill)
     layout = ledger.layouts.get(saved[version].checkpoint.layout_version)
     met = ends_rescale and layout is not None and ledger.rescale == destined(layout, ledger.courses)
     return wish_rescale(replace(ledger, saved=saved), None) if met else replace(ledger, saved=saved)
@@ -198,6 +212,17 @@ def accept_engines(ledger: Ledger, acceptances: Iterable[engines.Acceptance]) ->
     """Note whose steps may be run again by whom; a later acceptance of the same reaches further."""
     found = {(acceptance.engine, acceptance.by): acceptance for acceptance in (*ledger.accepted, *acceptances)}
     return replace(ledger, accepted=tuple(acceptance for _, acceptance in sorted(found.items())))
+
+
+def change_circuit(
+    ledger: Ledger, saved: Saved, *, nodes: Iterable[tuple[str, str]], signatures: Signatures, fill: Fill | None
+) -> Ledger:
+    """Every worker holds the state under another circuit: from now on that is the pipeline's."""
+    before = frozenset() if ledger.signatures is None else frozenset(ledger.signatures.views)
+    return replace(
+        ledger, fingerprint=saved.checkpoint.fingerprint, nodes=tuple(nodes), signatures=signatures,
+        saved={saved.version: saved}, fill=fill, retired=ledger.retired | (before - frozenset(signatures.views)),
+    )  # fmt: skip
 
 
 # --- keepers --------------------------------------------------------------------------------------------------------
@@ -305,6 +330,9 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "courses": [_encode_course(course) for _, course in sorted(ledger.courses.items())],
         "saved": [_encode_saved(saved) for _, saved in sorted(ledger.saved.items())],
         "accepted": [asdict(acceptance) for acceptance in ledger.accepted],
+        "signatures": None if ledger.signatures is None else ledger.signatures.to_json(),
+        "fill": None if ledger.fill is None else asdict(ledger.fill),
+        "retired": sorted(ledger.retired),
     }
 
 
@@ -326,6 +354,9 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         courses={course.version: course for course in courses},
         saved={entry.version: entry for entry in saved},
         accepted=tuple(engines.Acceptance(**entry) for entry in found.get("accepted", ())),
+        signatures=Signatures.from_json(found.get("signatures")),
+        fill=None if found.get("fill") is None else Fill(**found["fill"]),
+        retired=frozenset(found.get("retired", ())),
     )
 
 

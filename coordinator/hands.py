@@ -21,6 +21,7 @@ from dbsp.coordinator.autoscale import AutoscaleSection
 from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.control import Control, Ledger, Saved
 from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, advance, backlog, begin, cut
+from dbsp.coordinator.fills import is_filling
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.moves import Moves
 from dbsp.coordinator.shown import MovingProgress, RescaleProgress
@@ -311,15 +312,16 @@ class Hands:
         wall = self._parts.clock.wall_us()
         if not (waits or command.commands or self._timing.due(wall, self._parts.awaited)):
             return None
-        moment = self._timing.moment(wall)
+        fills = is_filling(command.commands)
+        moment = self._timing.still() if fills else self._timing.moment(wall)
         record = StepRecord(
             epoch=command.epoch, step=command.step, layout_version=command.layout_version, commands=command.commands,
-            ranges=cut(found, self._cut, self._limits), engine=self._parts.engine,
+            ranges=() if fills else cut(found, self._cut, self._limits), engine=self._parts.engine,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
         )  # fmt: skip
         after = advance(self._cut, [record])
         self._parts.steps.append(record)
-        self._cut, self._timing, self._waiting_since = after, self._timing.recorded(moment), None
+        self._cut, self._timing, self._waiting_since = after, self._after(record), None
         self._first_rows = None
         return record
 
@@ -333,7 +335,7 @@ class Hands:
 
     def _run_step(self, command: do.RunStep) -> p.Event:
         record, ahead = command.record, None
-        self._timing = self._timing.recorded(record.moment)
+        self._timing = self._after(record)
         if command.following is not None:
             self.runtime.read_ahead(command.following, command.layout)
         if command.may_cut_ahead:
@@ -342,12 +344,18 @@ class Hands:
             report = self.runtime.run_step(record, command.layout, command.coming)
         finally:
             following = ahead.result() if ahead is not None else None
-        self.done, self._timing = advance(self.done, [record]), self._timing.finished(report.signals)
+        self.done = advance(self.done, [record])
+        if not is_filling(record.commands):
+            self._timing = self._timing.finished(report.signals)
         self.index.add(record)
         lag = self._backlog().rows if not command.replay else 0
         self._count(report, lag)
         self._observer.stepped(record, report, replay=command.replay, lag_rows=lag)
         return p.StepDone(step=record.step, ahead=following, over=self._migrated(command, report))
+
+    def _after(self, record: StepRecord) -> Timing:
+        """Where time stands when a step is logged; it does not pass in one that fills a changed circuit."""
+        return self._timing if is_filling(record.commands) else self._timing.recorded(record.moment)
 
     def _migrated(self, command: do.RunStep, report: StepReport) -> bool:
         """Whether the step has ended a migration; what that has moved is told."""

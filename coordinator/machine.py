@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dbsp.coordinator import migrating, rescaling
+from dbsp.coordinator import fills, migrating, rescaling
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.engines import accepted_anew
@@ -329,6 +329,8 @@ def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:  # noqa:
         return _at_rest(facts, ahead) if ahead is None else _run_ahead(facts, ahead)
     if facts.warming is not None and facts.warming.code == "fenced":
         return _broken(facts, facts.warming.code, facts.warming.message)
+    if fills.due(facts.fill, facts.next_step):
+        return _cut(facts)
     match rescaling.between_steps(facts, ahead):
         case rescaling.Rest(facts=facts):
             return _at_rest(facts, ahead)
@@ -345,9 +347,15 @@ def _between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer:  # noqa:
         return p.Paused(facts=facts, ahead=ahead), (do.Wait(for_input=False),)
     if ahead is not None:
         return _run_ahead(facts, ahead)
-    cut = do.CutStep(
-        epoch=facts.epoch, step=facts.next_step, layout_version=facts.layout.version, commands=migrating.commands(facts)
-    )
+    return _cut(facts)
+
+
+def _cut(facts: p.Facts) -> Answer:
+    """Log the next step, if one is due; the one that fills a changed circuit is."""
+    commands = migrating.commands(facts)
+    if facts.fill is not None and fills.due(facts.fill, facts.next_step):
+        commands = (facts.fill.command,)
+    cut = do.CutStep(epoch=facts.epoch, step=facts.next_step, layout_version=facts.layout.version, commands=commands)
     return p.Running(facts=facts, awaits="record"), (cut,)
 
 

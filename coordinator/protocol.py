@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dbsp.coordinator.engines import Acceptance
+from dbsp.coordinator.fills import Fill
 from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout
@@ -117,7 +118,7 @@ class Facts:
     keys of every owner in each step; `courses` are all that were logged, by the version of the layout their steps run in.
     `version_layout` is the version of the layout of the opened one. `engine` is the version of the engine that runs; of what
     others have logged it replays what is `accepted` in the ledger, and accepts now what those in `accepting` have logged.
-    `upgrade_error` says why the last upgrade was given up.
+    `upgrade_error` says why the last upgrade was given up. `fill` is the step that comes first after the circuit was changed.
     """
 
     run: str
@@ -148,6 +149,7 @@ class Facts:
     accepted: tuple[Acceptance, ...] = ()
     accepting: frozenset[str] = frozenset()
     upgrade_error: str | None = None
+    fill: Fill | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,7 @@ class Standing:
     rescale: int | None
     strategy: str
     accepted: tuple[Acceptance, ...] = ()
+    fill: Fill | None = None
 
 
 # --- states ---------------------------------------------------------------------------------------------------------

@@ -55,7 +55,8 @@ def learned(facts: p.Facts, standing: p.Standing) -> p.Facts:
     wants = replace(facts.wants, rescale=standing.rescale, strategy=standing.strategy)
     return replace(
         facts, layouts=layouts, layout=layouts[standing.used], members=standing.members, forming=standing.forming,
-        published=standing.published, accepted=standing.accepted, wants=wants, courses=courses, course=courses.get(standing.used),
+        published=standing.published, accepted=standing.accepted, fill=standing.fill, wants=wants, courses=courses,
+        course=courses.get(standing.used),
     )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ Examples:
   dbsp-coordinator pipeline.toml
   dbsp-coordinator pipeline.toml --set http.port=0 --set checkpoint.interval_s=5
   dbsp-coordinator pipeline.toml --rescale 4
+  dbsp-coordinator pipeline.toml --check --accept-circuit
 
 \b
 Settings come from --set, then DBSP_SECTION_KEY, then the file, then the defaults.
@@ -72,6 +73,10 @@ def _show_formats(context: click.Context, _parameter: click.Parameter, asked: bo
     help="Run steps again that this version of dbsp has logged, from the checkpoint on.",
 )  # fmt: skip
 @click.option(
+    "--accept-circuit", "evolve", is_flag=True,
+    help="Go on with a circuit that was changed: keep state that means the same, fill what is new. --check says what.",
+)  # fmt: skip
+@click.option(
     "--formats",
     is_flag=True,
     is_eager=True,
@@ -87,13 +92,14 @@ def command(
     check: bool,
     rescale: int | None,
     accepting: tuple[str, ...],
+    evolve: bool,
     overrides: tuple[str, ...],
     no_progress: bool,
 ) -> None:
     """Run the pipeline that PIPELINE (a TOML file) describes."""
     config = load_config(pipeline, overrides=overrides)
     if check:
-        _check(config)
+        _check(config, evolve)
         return
     again = [
         str(pipeline),
@@ -102,7 +108,10 @@ def command(
     ]
     restart = Restart(interpreter=own_interpreter(), arguments=tuple(again))
     try:
-        sys.exit(run(config, rescale=rescale, progress=not no_progress, accepting=accepting, restart=restart))
+        code = run(
+            config, rescale=rescale, progress=not no_progress, accepting=accepting, evolve=evolve, restart=restart
+        )  # fmt: skip
+        sys.exit(code)
     except DbspError as error:
         note_failure(config.data_dir, str(error))
         raise
@@ -113,13 +122,15 @@ def main() -> None:
     sys.exit(guarded(lambda: command.main(standalone_mode=False, prog_name="dbsp-coordinator")))
 
 
-def _check(config: Config) -> None:
+def _check(config: Config, evolve: bool) -> None:
     plan = load_plan(config)
-    check_start(config, plan)
+    evolution = check_start(config, plan, evolve=evolve)
     click.echo(explain(plan))
     click.echo(
         f"ok: circuit={config.pipeline.circuit} fingerprint={plan.fingerprint[:12]} workers={config.pipeline.workers}"
     )
+    if evolution is not None:
+        click.echo(evolution.as_text(config.pipeline.name))
 
 
 def run(
@@ -128,6 +139,7 @@ def run(
     rescale: int | None = None,
     progress: bool = True,
     accepting: Iterable[str] = (),
+    evolve: bool = False,
     restart: Restart | None = None,
     wrap: Callable[[str, Any], Any] = lambda _name, part: part,
 ) -> int:
@@ -142,7 +154,7 @@ def run(
     server: Server | None = None
     service: Service | None = None
     try:
-        service = Service(config, build(config, wrap=wrap, accepting=accepting))
+        service = Service(config, build(config, wrap=wrap, accepting=accepting, evolve=evolve, told=_tell))
         service.upgrades.restart = restart
         if rescale is not None:
             _wish(service, rescale)
@@ -170,6 +182,10 @@ def run(
     if finish.again and not interrupts.told:
         service.upgrades.become(service.snapshot)
     return code
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def announce(server: Server, service: Service) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dbsp.coordinator import fills
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
 from dbsp.coordinator.autoscale import Sample, Watching, decide, seen
@@ -237,7 +238,7 @@ class Shell:
 
     def _answer_asks(self) -> None:
         """Answer questions, if the runtime stands between two steps of the present."""
-        if not isinstance(self._state, SETTLED):
+        if not isinstance(self._state, SETTLED) or is_filling(self._state):
             return
         asks, self._asks = self._asks, []
         for ask in asks:
@@ -298,4 +299,11 @@ class Shell:
 
 def state_name(state: p.State) -> str:
     """The state as users see it."""
+    if is_filling(state):
+        return "Filling"
     return "Failed" if isinstance(state, p.Broken) else type(state).__name__
+
+
+def is_filling(state: p.State) -> bool:
+    """Whether the step that fills a changed circuit comes first: its new views are not there yet."""
+    return isinstance(state, p.Running) and fills.due(state.facts.fill, state.facts.next_step)

@@ -10,6 +10,7 @@ import pytest
 
 from dbsp.coordinator import orders as do
 from dbsp.coordinator import protocol as p
+from dbsp.coordinator.fills import Fill
 from dbsp.coordinator.machine import step
 from dbsp.coordinator.recovery import choose
 from dbsp.coordinator.strategies import WARMUP
@@ -59,6 +60,14 @@ def standing(facts: p.Facts) -> p.Standing:
 def claimed(epoch: int) -> Callable[[p.State], p.Event]:
     """A claim whose ledger says what is known."""
     return lambda state: p.Claimed(epoch=epoch, standing=standing(state.facts))
+
+
+def fill_due(wants: p.Wants) -> p.Recovering:
+    """A machine that has opened its checkpoint, above which a changed circuit is to be filled."""
+    fill = Fill(step=5, command="fill {}")
+    return p.Recovering(
+        facts=facts(forming=frozenset(), checkpoint_step=5, next_step=5, fill=fill, wants=wants), awaits="steps"
+    )
 
 
 def play(state: p.State, *events: p.Event | Callable[[p.State], p.Event]) -> tuple[p.State, list[do.Command]]:
@@ -492,3 +501,19 @@ def test_every_subset_of_committed_workers_recovers_to_one_version(workers: int)
         choice = choose(found.held, {0: layout}, run=RUN, fingerprint=FINGERPRINT)
         assert choice is not None
         assert choice.version == (3 if all(committed) else 2)
+
+
+@pytest.mark.parametrize("wants", [p.Wants(), p.Wants(pause=True), p.Wants(rescale=3), p.Wants(checkpoint=True)])
+def test_a_changed_circuit_is_filled_before_anything_else(wants: p.Wants) -> None:
+    state, commands = play(fill_due(wants), p.StepsRead(records=()))
+    cut = do.CutStep(epoch=state.facts.epoch, step=5, layout_version=0, commands=("fill {}",))
+    assert commands == [cut]
+    filling = replace(record(5), ranges=(), commands=("fill {}",))
+    state, commands = play(state, p.Recorded(record=filling), p.StepDone(step=5, ahead=None))
+    assert not any(isinstance(command, do.CutStep) and command.commands for command in commands), "once"
+
+
+def test_a_changed_circuit_that_is_stopped_is_filled_at_the_next_start() -> None:
+    state, commands = play(fill_due(p.Wants(stop=True)), p.StepsRead(records=()))
+    assert isinstance(state, p.Stopped)
+    assert [type(command) for command in commands] == [do.Finish]

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class Deadly:
             return self._calls[method]
 
 
-def _serve(pipeline: Path, point: str, out: Path, restart: Restart | None) -> None:
+def _serve(pipeline: Path, point: str, out: Path, restart: Restart | None, evolve: bool) -> None:
     """In the child: lead a session of its own, as a command does, and run the service until it ends."""
     os.setsid()
     with out.open("ab") as stream:
@@ -64,7 +65,8 @@ def _serve(pipeline: Path, point: str, out: Path, restart: Restart | None) -> No
 
     def serve() -> None:
         config = load_config(pipeline)
-        sys.exit(run(config, progress=False, restart=restart, wrap=lambda name, part: Deadly(name, part, point)))
+        deadly = partial(run, config, progress=False, wrap=lambda name, part: Deadly(name, part, point))
+        sys.exit(deadly(restart=restart, evolve=evolve))
 
     sys.exit(guarded(serve))
 
@@ -72,9 +74,11 @@ def _serve(pipeline: Path, point: str, out: Path, restart: Restart | None) -> No
 class Child:
     """One such process; as much of `subprocess.Popen` as the tests need."""
 
-    def __init__(self, pipeline: Path, point: str, out: Path, restart: Restart | None = None) -> None:
+    def __init__(
+        self, pipeline: Path, point: str, out: Path, restart: Restart | None = None, *, evolve: bool = False
+    ) -> None:
         """Start it; what it says is added to `out`; by `restart` it becomes another version in an upgrade."""
-        self._process = _SERVER.Process(target=_serve, args=(pipeline, point, out, restart), daemon=True)
+        self._process = _SERVER.Process(target=_serve, args=(pipeline, point, out, restart, evolve), daemon=True)
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid

@@ -1,0 +1,44 @@
+"""A changed circuit on Spark: the step that fills it is a job like any other, also with a loop and joins in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbsp.coordinator.build import build
+from dbsp.coordinator.service import Service
+from tests.coordinator.shop import CIRCUIT, ORDERS, settings
+from tests.coordinator.test_evolving import CHANGED, MORE, content, folded, write
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+PATHS = """
+below = orders.select(a=col("id") // 2, b="id")
+
+def longer(paths):
+    return paths.join(below.rename({"a": "b", "b": "c"}), on="b").select("a", b="c")
+
+paths = dbsp.recursive(below, longer)
+pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "best": best, "number": number, "paths": paths})
+"""
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_changed_circuit_is_filled_by_spark(tmp_path: Path, workers: int) -> None:
+    """Two workers have tasks that stay on `local[2]`, three take a job for each step."""
+    spark = ("pipeline.runtime=spark", "spark.master=local[2]")
+    write(tmp_path, CIRCUIT, workers)
+    with Service(settings(tmp_path, *spark)) as service:
+        service.wait_until_processed(service.push("orders", ORDERS), 120)
+    write(tmp_path, CHANGED + PATHS, workers)
+    config = settings(tmp_path, *spark)
+    with Service(config, build(config, evolve=True)) as service:
+        service.wait_until_processed(service.push("orders", MORE), 120)
+        assert content(service, "best") == {("a", 70): 1, ("b", 60): 1}
+        assert content(service, "number") == {(4,): 1}
+        assert content(service, "paths") == dict.fromkeys(
+            [(0, 1), (1, 2), (1, 3), (2, 4), (0, 2), (0, 3), (1, 4), (0, 4)], 1
+        )
+    assert folded(config, "per_customer") == {("a", 2, 80): 1, ("b", 2, 61): 1}
+    assert folded(config, "best") == {("a", 70): 1, ("b", 60): 1}
