@@ -1,0 +1,87 @@
+"""Errors of SQL text: what is wrong, the text at fault, its line and column, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from dbsp.circuit.nodes import SourceLine
+from dbsp.errors import CircuitError
+
+_SHOWN = 60
+_CAST = "cast one of them, such as cast(x as bigint)"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """SQL text and the file that it stands in, if there is one."""
+
+    text: str
+    file: str | None = None
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column, both from 1."""
+        before = self.text[:offset]
+        return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+
+    def said(self, error: CircuitError, shown: str, place: tuple[int, int], source: SourceLine | None) -> CircuitError:
+        """The error with the text and where it stands."""
+        line, column = place
+        where = f"at={self.file}:{line}:{column}" if self.file else f"sql={line}:{column}"
+        if self.file is None and source is not None:
+            where = f"{where} at={source}"
+        found = CircuitError(f"{error.message} text={shown!r} {where}", error.hint)
+        found.located = True
+        return found
+
+
+class AtNode(CircuitError):
+    """An error on its way up, with the part of the query that it is about."""
+
+    def __init__(self, message: str, hint: str | None, node: Any) -> None:
+        """Keep the node."""
+        super().__init__(message, hint)
+        self.node = node
+
+
+def refuse(node: Any, message: str, hint: str) -> NoReturn:
+    """The dialect does not have this: what it is, and what to write."""
+    raise AtNode(message, hint, node)
+
+
+@contextmanager
+def about(node: Any) -> Iterator[None]:
+    """Errors of the streams below are about this part of the query, unless they know better."""
+    try:
+        yield
+    except AtNode:
+        raise
+    except CircuitError as error:
+        message = error.message.rpartition(" at=")[0] if error.located else error.message
+        hint = _CAST if "does not work on these types" in message else error.hint
+        raise AtNode(message, hint, node) from error.__cause__
+
+
+@contextmanager
+def reported(script: Script, source: SourceLine | None) -> Iterator[None]:
+    """Errors that leave name the line and column of the script."""
+    try:
+        yield
+    except AtNode as error:
+        raise script.said(error, shown(error.node), script.place(offset_of(error.node)), source) from error.__cause__
+
+
+def offset_of(node: Any) -> int:
+    """Where the text of a node begins: at the first of its words that the parser has marked."""
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    if not starts and node.parent is not None:
+        return offset_of(node.parent)
+    return min(starts, default=0)
+
+
+def shown(node: Any) -> str:
+    """The text of a node, cut where it is long."""
+    text = node.sql(dialect="duckdb")
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
