@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -49,6 +49,14 @@ class AtNode(CircuitError):
 def refuse(node: Any, message: str, hint: str) -> NoReturn:
     """The dialect does not have this: what it is, and what to write."""
     raise AtNode(message, hint, node)
+
+
+def understood(node: Any, keys: Collection[str]) -> None:
+    """Refuse a part of a node that nothing here reads: what the parser knows and the dialect does not must not be passed over."""
+    for key, value in node.args.items():
+        if key not in keys and value not in (None, False, []):
+            what = f"{type(node).__name__.lower()} with {key.rstrip('_')}"
+            refuse(node, f"the dialect does not have this: what={what}", "docs/sql.md says what there is")
 
 
 @contextmanager

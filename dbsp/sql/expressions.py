@@ -13,7 +13,7 @@ from sqlglot import exp
 from dbsp.expr.build import Expr, coalesce, lit, struct, unwrap, when
 from dbsp.expr.expression import Call, ColumnRef, Literal, resolve
 from dbsp.expr.types import is_timestamp
-from dbsp.sql.errors import about, refuse
+from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.functions import FUNCTIONS, Lower, called
 from dbsp.sql.intervals import Interval, interval, shifted
 from dbsp.sql.scope import Scope
@@ -26,6 +26,7 @@ from dbsp.sql.types import (
     is_float,
     is_integer,
     met,
+    resolved,
     type_in,
 )
 from dbsp.zset.schema import BOOL, DATE, FLOAT64, STRING, TIMESTAMP
@@ -46,7 +47,7 @@ def lowered(node: Any, scope: Scope) -> Expr:
     with about(node):
         made = _lowered(node, scope)
         if not isinstance(unwrap(made), Literal):
-            resolve(unwrap(made), scope.schema)
+            resolved(made, scope.schema)
         return made
 
 
@@ -80,7 +81,56 @@ def _of_group(node: Any, scope: Scope, before: Scope) -> Expr | None:
     return None
 
 
+_PLAIN = frozenset(["this", "expression", "expressions"])
+_PARTS: dict[type, tuple[str, ...]] = {
+    exp.Column: ("table", "db", "catalog"),
+    exp.Literal: ("is_string",),
+    exp.Div: ("typed", "safe"),
+    exp.Between: ("low", "high"),
+    exp.Like: ("negate",),
+    exp.ILike: ("negate",),
+    exp.DPipe: ("safe",),
+    exp.Case: ("ifs", "default"),
+    exp.If: ("true", "false"),
+    exp.Cast: ("to", "_type"),
+    exp.TryCast: ("to", "_type", "safe"),
+    exp.Interval: ("unit",),
+    exp.Concat: ("safe", "coalesce"),
+    exp.ConcatWs: ("safe", "coalesce"),
+    exp.TimestampTrunc: ("unit",),
+    exp.DateTrunc: ("unit",),
+    exp.DateBin: ("unit", "zone", "origin"),
+    exp.DateDiff: ("unit", "date_part_boundary"),
+    exp.RegexpExtract: ("group", "null_if_pos_overflow"),
+    exp.RegexpReplace: ("replacement", "modifiers", "single_replace"),
+    exp.SplitPart: ("delimiter", "part_index"),
+    exp.StrPosition: ("substr",),
+    exp.Pad: ("fill_pattern", "is_left"),
+    exp.Trim: ("position",),
+    exp.SHA2: ("length",),
+    exp.JSONExtractScalar: ("only_json_types", "scalar_only"),
+    exp.Greatest: ("ignore_nulls",),
+    exp.Least: ("ignore_nulls",),
+    exp.UnixToTime: ("scale",),
+    exp.TimeToStr: ("format",),
+    exp.StrToTime: ("format",),
+    exp.Substring: ("start", "length"),
+    exp.Repeat: ("times",),
+    exp.Replace: ("replacement",),
+    exp.Round: ("decimals",),
+    exp.AtTimeZone: ("zone",),
+    exp.GenerateSeries: ("start", "end", "step"),
+    exp.ArraySort: ("nulls_first",),
+    exp.Array: ("bracket_notation", "struct_name_inheritance"),
+    exp.Bracket: ("offset", "safe", "returns_list_for_maps"),
+    exp.In: ("query",),
+}
+"""What of a node is read beside its operands, or says nothing new."""
+
+
 def _lowered(node: Any, scope: Scope) -> Expr:
+    if type(node) in _OPERATORS or type(node) in FUNCTIONS:
+        understood(node, _PLAIN.union(_PARTS.get(type(node), ())))
     for kind in type(node).__mro__:
         if kind in _OPERATORS:
             return _OPERATORS[kind](node, scope)
@@ -289,8 +339,8 @@ def _in(node: Any, scope: Scope) -> Expr:
 def _text_match(method: str) -> Callable[[Any, Scope], Expr]:
     def made(node: Any, scope: Scope) -> Expr:
         pattern = lowered(node.expression, scope)
-        result: Expr = getattr(lowered(node.this, scope), method)(constant(pattern) if is_constant(pattern) else pattern)
-        return result
+        found: Expr = getattr(lowered(node.this, scope), method)(constant(pattern) if is_constant(pattern) else pattern)
+        return ~found if node.args.get("negate") else found
 
     return made
 
@@ -389,9 +439,10 @@ def _bracket(node: Any, scope: Scope) -> Expr:
     if isinstance(place, exp.Literal) and place.is_string:
         return value.field(place.this)
     if type_ is not None and pa.types.is_list(type_):
-        number_ = lowered(place, scope)
-        offset = 0 if is_constant(number_) and constant(number_) < 0 else 1
-        return value.element(constant(number_) + offset if is_constant(number_) else number_ + offset)
+        at = lowered(place, scope)  # the parser counts constant places from 0
+        if is_constant(at):
+            return value.element(constant(at) + 1)
+        return value.element(at)
     return refuse(node, "not a list", "write substr(x, 1, 1) of a text")
 
 

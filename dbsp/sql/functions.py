@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from dbsp.expr.build import Expr, concat_ws, date_diff, from_epoch, greatest, le
 from dbsp.expr.expression import Call, Literal
 from dbsp.expr.mathematics import NULLIF
 from dbsp.expr.names import nearest
+from dbsp.expr.types import is_timestamp
 from dbsp.sql.errors import refuse
 from dbsp.sql.types import as_float, constant, is_constant, is_decimal, is_float, met, type_in
-from dbsp.zset.schema import DATE, DURATION, FLOAT64, STRING, TIMESTAMP
+from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, STRING, TIMESTAMP
 
 if TYPE_CHECKING:
     from dbsp.sql.scope import Scope
@@ -103,7 +105,11 @@ def _bucket(node: Any, lower: Lower, scope: Scope) -> Expr:
     width, value = constant(lower(node.this)), lower(node.expression)
     if type_in(value, scope.schema) == DATE:
         value = value.cast(TIMESTAMP)
-    return value.bucket(width, MONDAY % width)
+    origin = node.args.get("unit") or node.args.get("zone") or node.args.get("origin")
+    begin = MONDAY if origin is None else constant(lower(origin))
+    if isinstance(begin, datetime.datetime):
+        begin -= datetime.datetime(1970, 1, 1)
+    return value.bucket(width, begin % width)
 
 
 def _round(node: Any, lower: Lower, scope: Scope) -> Expr:
@@ -184,10 +190,16 @@ def _zone(node: Any, lower: Lower, scope: Scope) -> Expr:
     return value.from_zone(zone) if type_ == TIMESTAMP else value.in_zone(zone)
 
 
-def _from_unix(node: Any, lower: Lower, _scope: Scope) -> Expr:
+def _from_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
     units = {0: "second", 3: "millisecond", 6: "microsecond"}
-    scale = node.args.get("scale")
-    return from_epoch(lower(node.this), units[int(scale.this) if scale is not None else 0])
+    scale, value = node.args.get("scale"), lower(node.this)
+    unit = units[int(scale.this) if scale is not None else 0]
+    type_ = type_in(value, scope.schema)
+    if type_ == DURATION:
+        return _units(value, datetime.timedelta(**{f"{unit}s": 1}))
+    if type_ is not None and (is_timestamp(type_) or type_ == DATE):
+        return value.epoch(unit)
+    return from_epoch(value, unit)
 
 
 def _to_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
@@ -195,6 +207,21 @@ def _to_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
     if type_in(value, scope.schema) == DURATION:
         return value / lit(SECOND)
     return value.epoch("microsecond").cast(FLOAT) / lit(1e6)
+
+
+def _units(span: Expr, unit: datetime.timedelta) -> Expr:
+    """How many of a unit a span is, cut to a whole number."""
+    return span.cast(INT64) // (unit // datetime.timedelta(microseconds=1))
+
+
+def _epoch(unit: datetime.timedelta, name: str) -> Function:
+    """Whole units since 1970, or of a span."""
+
+    def made(node: Any, lower: Lower, scope: Scope) -> Expr:
+        value = lower(node.expressions[0])
+        return _units(value, unit) if type_in(value, scope.schema) == DURATION else value.epoch(name)
+
+    return made
 
 
 def _sign(node: Any, lower: Lower, _scope: Scope) -> Expr:
@@ -252,6 +279,8 @@ FUNCTIONS: dict[type, Function] = {
     exp.Atan2: lambda node, lower, scope: as_float(lower(node.this), scope.schema).atan2(
         as_float(lower(node.expression), scope.schema)
     ),
+    exp.Radians: lambda node, lower, scope: as_float(lower(node.this), scope.schema) * lit(math.pi / 180),
+    exp.Degrees: lambda node, lower, scope: as_float(lower(node.this), scope.schema) * lit(180 / math.pi),
     exp.IsNan: _method("is_nan"),
     exp.Lower: _method("lower"),
     exp.Upper: _method("upper"),
@@ -324,9 +353,12 @@ _BY_NAME: dict[str, Callable[..., Expr]] = {
     "list_distinct": lambda _node, value: value.list_distinct(),
     "len": lambda _node, value: value.list_length(),
     "date_sub": lambda node, *_: refuse(node, "date_sub is not there", "write date_diff('day', a, b), or a - b of dates"),
-    "epoch_us": lambda _node, value: value.epoch("microsecond"),
+    "to_microseconds": lambda _node, value: value * lit(datetime.timedelta(microseconds=1)),
     "to_timestamp": lambda _node, value: from_epoch(value, "second"),
     "json_array_length": lambda _node, value, *path: value.json_length(*map(_argument, path)),
+}
+_TYPED: dict[str, Function] = {
+    "epoch_us": _epoch(datetime.timedelta(microseconds=1), "microsecond"),
 }
 _REFUSED = {
     "random": "a replay gives the same rows: push such values as a column",
@@ -334,12 +366,14 @@ _REFUSED = {
 }
 
 
-def called(node: Any, lower: Lower, _scope: Scope) -> Expr:
+def called(node: Any, lower: Lower, scope: Scope) -> Expr:
     """A function that the parser has no node of its own for."""
     name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).casefold()
+    if name in _TYPED:
+        return _TYPED[name](node, lower, scope)
     if name in _BY_NAME:
         return _BY_NAME[name](node, *(lower(part) for part in node.expressions))
-    known = {kind.sql_name().casefold() for kind in FUNCTIONS if issubclass(kind, exp.Func)} | set(_BY_NAME)
+    known = {kind.sql_name().casefold() for kind in FUNCTIONS if issubclass(kind, exp.Func)} | set(_BY_NAME) | set(_TYPED)
     return refuse(node, f"no such function: function={name}", _REFUSED.get(name) or nearest_function(name, sorted(known)))
 
 

@@ -11,9 +11,9 @@ from sqlglot import exp
 import dbsp.aggregates as agg
 from dbsp.aggregates import Aggregate
 from dbsp.aggregates.ordering import asc, desc
-from dbsp.expr.build import Expr, col, lit, unwrap
+from dbsp.expr.build import Expr, col, lit, struct, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, resolve
-from dbsp.sql.errors import about, refuse
+from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import condition, lowered
 from dbsp.sql.scope import Scope
 from dbsp.sql.types import constant
@@ -77,6 +77,7 @@ def aggregate(node: Any, scope: Scope) -> Aggregate:
         return aggregate(node.this, scope)
     if isinstance(node, exp.WithinGroup):
         return _within(node, scope)
+    understood(node, ("this", "expression", "expressions", "separator", "quantile", "big_int", "distinct", "nulls_excluded", "count"))
     for kind in type(node).__mro__:
         if kind in _AGGREGATES:
             return _AGGREGATES[kind](node, scope)
@@ -94,7 +95,7 @@ def _value(node: Any, scope: Scope) -> Expr:
 
 def _plain(function: Callable[[Any], Aggregate]) -> Made:
     def made(node: Any, scope: Scope) -> Aggregate:
-        if node.args.get("expressions") or node.args.get("expression") is not None:
+        if any(node.args.get(key) for key in ("expressions", "expression", "count")):
             refuse(node, "this aggregate takes one argument", "one argument")
         return function(_value(node.this, scope))
 
@@ -124,6 +125,19 @@ def _pair(function: Callable[[Any, Any], Aggregate]) -> Made:
     def made(node: Any, scope: Scope) -> Aggregate:
         first, second = (node.this, node.expression) if not isinstance(node, exp.Anonymous) else node.expressions
         return function(_value(first, scope), lowered(second, scope))
+
+    return made
+
+
+def _extreme(function: Callable[[Any, Any], Aggregate]) -> Made:
+    """The value where another one, or several in brackets, are least or greatest."""
+
+    def made(node: Any, scope: Scope) -> Aggregate:
+        by = node.expression
+        if not isinstance(by, exp.Tuple):
+            return _pair(function)(node, scope)
+        fields = {f"f{at}": lowered(part, scope) for at, part in enumerate(by.expressions)}
+        return function(_value(node.this, scope), struct(**fields))
 
     return made
 
@@ -195,8 +209,8 @@ _AGGREGATES: dict[type, Made] = {
     exp.Min: _plain(agg.min),
     exp.Max: _plain(agg.max),
     exp.AnyValue: _plain(agg.min),
-    exp.ArgMax: _pair(agg.arg_max),
-    exp.ArgMin: _pair(agg.arg_min),
+    exp.ArgMax: _extreme(agg.arg_max),
+    exp.ArgMin: _extreme(agg.arg_min),
     exp.First: _first,
     exp.Last: _first,
     exp.CountIf: lambda node, scope: agg.count().where(condition(node.this, scope)),
@@ -233,6 +247,9 @@ _NAMED: dict[str, Made] = {
     "count_star": lambda _node, _scope: agg.count(),
 }
 _INSTEAD = {
+    "regr_sxx": "write regr_count(y, x) * var_pop(x) of the rows where both are there",
+    "regr_syy": "write regr_count(y, x) * var_pop(y) of the rows where both are there",
+    "regr_sxy": "write regr_count(y, x) * covar_pop(y, x)",
     "approx_distinct": "write count(distinct x), which is exact",
     "approx_quantile": "write quantile_cont(x, 0.5), which is exact",
 }

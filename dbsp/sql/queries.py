@@ -12,7 +12,7 @@ from dbsp.aggregates.ordering import asc, desc
 from dbsp.expr.build import Expr, col, lit, unwrap
 from dbsp.expr.expression import ColumnRef, Literal, resolve
 from dbsp.expr.names import nearest
-from dbsp.sql.errors import about, refuse
+from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.grouping import aggregates_in, grouped, key_sets, text_of
 from dbsp.sql.joining import conjuncts
@@ -24,6 +24,10 @@ from dbsp.sql.windows import windowed, windows_in
 from dbsp.stream.recursion import recursive
 from dbsp.stream.stream import Stream
 
+_CLAUSES = (
+    *("expressions", "distinct", "from_", "joins", "where", "group", "having", "windows", "qualify", "order", "limit"),
+    *("offset", "with_"),
+)
 _ORDER = "write order by, so that the rows are always the same"
 
 
@@ -57,6 +61,7 @@ def _with(node: Any, tables: Tables) -> Tables:
         return tables
     known = dict(tables)
     for query in clause.expressions:
+        understood(query, ("this", "alias", "materialized"))
         names = query.args["alias"].columns
         if clause.args.get("recursive") and _calls(query.this, query.alias):
             made = _recursive(query, known, names)
@@ -90,8 +95,7 @@ def _recursive(query: Any, tables: Tables, names: Sequence[Any]) -> Rows:
 
 def _combined(node: Any, tables: Tables) -> Rows:
     """UNION, EXCEPT and INTERSECT: columns by their places."""
-    if node.args.get("by_name"):
-        refuse(node, "set operations by name are not there", "name the columns in one order")
+    understood(node, ("this", "expression", "distinct", "order", "limit", "offset", "with_"))
     left, right = _alike(node, rows_of(node.this, tables).stream, rows_of(node.expression, tables).stream)
     all_ = not node.args.get("distinct")
     with about(node):
@@ -127,9 +131,7 @@ def _only(stream: Stream, columns: Mapping[str, Expr]) -> Stream:
 
 def _selected(select: Any, tables: Tables) -> Rows:
     """A SELECT."""
-    for key in ("laterals", "match", "connect", "sample", "cluster", "sort", "distribute", "into", "hint", "prewhere"):
-        if select.args.get(key):
-            refuse(select, f"the dialect does not have this: what={key}", "docs/sql.md says what there is")
+    understood(select, _CLAUSES)
     scope = opened(select, None, tables, rows_of).scope
     items = _items(select, scope)
     nodes = [item.node for item in items if item.node is not None]
@@ -156,7 +158,21 @@ def _selected(select: Any, tables: Tables) -> Rows:
         windowed(scope, windows, select, names)
     if qualify is not None:
         restricted(scope, conjuncts(qualify.this), rows_of)
-    return _shown(select, scope, items, one=one and qualify is None)
+    lists = [found for node in nodes for found in node.find_all(exp.Explode) if found.find_ancestor(exp.Query) is select]
+    _exploded(scope, lists)
+    return _shown(select, scope, items, one=one and qualify is None and not lists)
+
+
+def _exploded(scope: Scope, nodes: Sequence[Any]) -> None:
+    """A row per element of the list that SELECT unnests."""
+    if len(nodes) > 1:
+        refuse(nodes[1], "several lists are unnested side by side", "unnest them in FROM, one after the other")
+    for node in nodes:
+        with about(node):
+            list_ = scope.holding(lowered(node.this, scope), "list")
+            element = scope.fresh("element")
+            scope.stream = scope.stream.explode(list_, element)
+            scope.made[id(node)] = col(element)
 
 
 def _is_alias(column: Any, scope: Scope) -> bool:

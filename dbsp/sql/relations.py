@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from dbsp.expr.build import Expr, coalesce, col, unwrap
 from dbsp.expr.names import nearest
-from dbsp.sql.errors import about, refuse
+from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.joining import conjuncts, connected, filtered, inner, outer, own_columns, pair_of, partnered
 from dbsp.sql.scope import Field, Rows, Scope, hidden, relation
@@ -75,15 +75,17 @@ def _check(join: Any) -> None:
         method = join.method.lower()
         hint = "in Python it is .asof_join(…)" if method == "asof" else "write an inner or outer join"
         refuse(join, f"this join is not there: join={method}", hint)
+    understood(join, ("this", "side", "kind", "on", "using", "pivots"))
+    if join.kind not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
+        refuse(join, f"this join is not there: join={join.kind.lower()}", "write an inner or outer join")
     if isinstance(join.this, exp.Lateral):
         refuse(join, "lateral queries are not there", "join a grouped query on its keys, or unnest a list")
 
 
 def _source(node: Any, tables: Tables, query: Query) -> Scope:
     """One relation of FROM under its name."""
-    for key in ("pivots", "sample", "joins", "laterals", "version"):
-        if node.args.get(key):
-            refuse(node, f"a table with this is not there: what={key}", "join and group in SELECT")
+    if isinstance(node, exp.Table | exp.Subquery):
+        understood(node, ("this", "alias", "db", "with_"))
     if isinstance(node, exp.Table):
         return _named(node, tables)
     if isinstance(node, exp.Subquery):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import decimal
 from typing import Any
 
@@ -9,7 +10,8 @@ import pyarrow as pa
 
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, unwrap
-from dbsp.expr.expression import Literal, resolve
+from dbsp.expr.expression import Call, Expression, Literal, resolve
+from dbsp.expr.now import NOW
 from dbsp.expr.types import common_type, is_decimal, is_float, is_integer
 from dbsp.sql.errors import refuse
 from dbsp.zset import schema as types
@@ -65,8 +67,21 @@ def type_in(value: Expr, schema: Schema) -> pa.DataType | None:
     expression = unwrap(value)
     if isinstance(expression, Literal):
         return expression.dtype
-    found: pa.DataType = resolve(expression, schema).type(schema)
+    found: pa.DataType = resolved(value, schema).type(schema)
     return found
+
+
+def resolved(value: Expr, schema: Schema) -> Expression:
+    """The value with its types found; the clock, which stands in filters alone, is some moment for this."""
+    return resolve(_at_some_time(unwrap(value)), schema)
+
+
+def _at_some_time(expression: Expression) -> Expression:
+    if not isinstance(expression, Call):
+        return expression
+    if expression.function == NOW:
+        return Literal(datetime.datetime(1970, 1, 1), types.TIMESTAMP)
+    return Call(expression.function, tuple(map(_at_some_time, expression.args)), expression.options)
 
 
 def constant(value: Expr) -> Any:
@@ -119,5 +134,5 @@ def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 __all__ = [
-    "as_float", "column_type", "common", "constant", "is_constant", "is_decimal", "is_float", "is_integer", "met", "type_in",
+    "as_float", "column_type", "common", "constant", "is_constant", "is_decimal", "is_float", "is_integer", "met", "resolved", "type_in",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 import dbsp.windows as win
 from dbsp.expr.build import Expr, col
-from dbsp.sql.errors import about, refuse
+from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.grouping import aggregate, ordering, text_of
 from dbsp.sql.intervals import interval
@@ -75,6 +75,7 @@ def _fresh(scope: Scope, functions: Mapping[str, Any]) -> str:
 
 def _spec(node: Any, named: Mapping[str, Any]) -> tuple[list[Any], Any, Any]:
     """Partition, order and frame, of the WINDOW clause where it is named there."""
+    understood(node, ("this", "partition_by", "order", "spec", "alias", "over"))
     alias = node.args.get("alias")
     base = named.get(alias.name.casefold()) if alias is not None else None
     if alias is not None and base is None:
@@ -122,7 +123,7 @@ def _place(node: Any, scope: Scope, spec: Any, ignores: bool) -> Any:
     start, end = _sides(spec)
     first = isinstance(node, exp.FirstValue)
     if start != "UNBOUNDED" or (end != "UNBOUNDED" and not (first and end == "CURRENT ROW" and not ignores)):
-        refuse(node, f"{node.sql_name().lower()} over a part of the partition", f"{_WHOLE}, or a lag")
+        refuse(node, f"{node.sql_name().lower()} over a part of the partition", f"{_WHOLE}, or coalesce(x, lag(x ignore nulls) over (…))")
     value = lowered(node.this, scope)
     if isinstance(node, exp.NthValue):
         return win.nth_value(value, constant(lowered(node.args["offset"], scope)), ignore_nulls=ignores)
@@ -141,7 +142,8 @@ def _frame(spec: Any, scope: Scope, *, ordered: bool) -> tuple[Any, Any]:
     if spec is None:
         return ((None, None), None) if not ordered else (None, (None, 0))
     kind = (spec.args.get("kind") or "ROWS").upper()
-    if kind not in ("ROWS", "RANGE") or spec.args.get("exclude"):
+    understood(spec, ("kind", "start", "start_side", "end", "end_side"))
+    if kind not in ("ROWS", "RANGE"):
         refuse(spec, "this frame is not there", "write rows or range between … and …")
     start, end = _sides(spec)
     bounds = _bound(start, spec.args.get("start_side"), scope, 1), _bound(end, spec.args.get("end_side"), scope, -1)
