@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from dbsp.circuit.nodes import SourceLine
 from dbsp.errors import CircuitError
 
 _OWN = tuple(f"{folder}{os.sep}" for folder in {Path(__file__).parents[1], Path(__file__).resolve().parents[1]})
+Made = TypeVar("Made")
 _BETWEEN = ("contextlib.py", "functools.py")
+
+
+def written_at(line: SourceLine | None, action: Callable[[], Made]) -> Made:  # noqa: ARG001 (`user_line` looks for it)
+    """Do what another file than a Python program says: `line` is where it says so."""
+    return action()
 
 
 def user_line() -> SourceLine | None:
     """Where the code that called into `dbsp` stands; None if everything on the stack is ours."""
     frame = sys._getframe(1)
     while frame is not None:
+        if frame.f_code is written_at.__code__:
+            line: SourceLine | None = frame.f_locals["line"]
+            return line
         file = frame.f_code.co_filename
         if not file.startswith(_OWN) and not file.endswith(_BETWEEN):
             return SourceLine(file, frame.f_lineno)

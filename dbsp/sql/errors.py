@@ -37,7 +37,7 @@ class Script:
         return found
 
 
-class AtNode(CircuitError):
+class PlacedError(CircuitError):
     """An error on its way up, with the part of the query that it is about."""
 
     def __init__(self, message: str, hint: str | None, node: Any) -> None:
@@ -48,7 +48,7 @@ class AtNode(CircuitError):
 
 def refuse(node: Any, message: str, hint: str) -> NoReturn:
     """The dialect does not have this: what it is, and what to write."""
-    raise AtNode(message, hint, node)
+    raise PlacedError(message, hint, node)
 
 
 def understood(node: Any, keys: Collection[str]) -> None:
@@ -64,12 +64,12 @@ def about(node: Any) -> Iterator[None]:
     """Errors of the streams below are about this part of the query, unless they know better."""
     try:
         yield
-    except AtNode:
+    except PlacedError:
         raise
     except CircuitError as error:
         message = error.message.rpartition(" at=")[0] if error.located else error.message
         hint = _CAST if "does not work on these types" in message else error.hint
-        raise AtNode(message, hint, node) from error.__cause__
+        raise PlacedError(message, hint, node) from error.__cause__
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def reported(script: Script, source: SourceLine | None) -> Iterator[None]:
     """Errors that leave name the line and column of the script."""
     try:
         yield
-    except AtNode as error:
+    except PlacedError as error:
         raise script.said(error, shown(error.node), script.place(offset_of(error.node)), source) from error.__cause__
 
 

@@ -10,28 +10,28 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from dbsp.expr.build import Expr, coalesce, lit, struct, unwrap, when
+from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, struct, unwrap, when
 from dbsp.expr.expression import Call, ColumnRef, Literal, resolve
-from dbsp.expr.types import is_timestamp
+from dbsp.expr.mathematics import POWER
+from dbsp.expr.types import is_decimal, is_float, is_integer, is_timestamp
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.functions import FUNCTIONS, Lower, called
-from dbsp.sql.intervals import Interval, interval, shifted
+from dbsp.sql.intervals import interval, shifted
 from dbsp.sql.scope import Scope
 from dbsp.sql.types import (
     as_float,
     column_type,
     constant,
     is_constant,
-    is_decimal,
-    is_float,
-    is_integer,
     met,
     resolved,
     type_in,
 )
-from dbsp.zset.schema import BOOL, DATE, FLOAT64, STRING, TIMESTAMP
+from dbsp.zset.schema import BOOL, DATE, STRING, TIMESTAMP
 
-AGGREGATED = "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
+AGGREGATED = (
+    "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
+)
 _HALF = 0.5
 _PERCENT = 2
 
@@ -64,12 +64,16 @@ def condition(node: Any, scope: Scope) -> Expr:
 
 def _of_group(node: Any, scope: Scope, before: Scope) -> Expr | None:
     """The column behind a GROUP BY that holds this already: an aggregate, or an expression that rows are grouped by."""
-    text = node.sql(dialect="duckdb") if isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup | exp.Grouping | exp.IgnoreNulls) else ""
+    text = (
+        node.sql(dialect="duckdb")
+        if isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup | exp.Grouping | exp.IgnoreNulls)
+        else ""
+    )
     if text in scope.aggregates:
         return scope.aggregates[text]
     if isinstance(node, exp.Literal) or node.find(exp.AggFunc, exp.Window, exp.Query) is not None:
         return None
-    columns = [column for column in node.find_all(exp.Column)]
+    columns = list(node.find_all(exp.Column))
     if not columns or not all(before.knows(column) for column in columns):
         return None
     key = resolve(unwrap(lowered(node, before)), before.schema)
@@ -238,7 +242,7 @@ def _added(sign: int) -> Callable[[Any, Scope], Expr]:
         left, right = _pair(node, scope)
         types = type_in(left, scope.schema), type_in(right, scope.schema)
         if sign < 0 and types == (DATE, DATE):
-            return (left - right) // lit(datetime.timedelta(days=1))
+            return date_diff("day", right, left)
         if DATE in types and _whole(right if types[0] == DATE else left, scope):
             date, days = (left, right) if types[0] == DATE else (right, left)
             day = datetime.timedelta(days=1)
@@ -272,8 +276,14 @@ def _negative(value: Expr) -> Expr:
 def _whole_quotient(node: Any, scope: Scope) -> Expr:
     """DuckDB cuts towards zero, `//` of streams rounds down."""
     a, b = _pair(node, scope)
-    return when((a < 0) == (b < 0), a // b).otherwise(-(_negative(a) // b)) if not is_constant(b) else (
-        when(a >= 0, a // b).otherwise(_negative(_negative(a) // b)) if constant(b) > 0 else _negative(a) // _negative(b)
+    return (
+        when((a < 0) == (b < 0), a // b).otherwise(-(_negative(a) // b))
+        if not is_constant(b)
+        else (
+            when(a >= 0, a // b).otherwise(_negative(_negative(a) // b))
+            if constant(b) > 0
+            else _negative(a) // _negative(b)
+        )
     )
 
 
@@ -473,12 +483,10 @@ def _power(node: Any, scope: Scope) -> Expr:
     left, right = (as_float(lowered(part, scope), scope.schema) for part in (node.this, node.expression))
     if is_constant(left) and is_constant(right):
         return lit(constant(left) ** constant(right))
-    return left**right if not is_constant(left) else Expr(Call(unwrap(right**right).function, (unwrap(left), unwrap(right))))  # type: ignore[union-attr]
+    return Expr(Call(POWER, (unwrap(left), unwrap(right))))
 
 
-def _now(node: Any, _scope: Scope) -> Expr:
-    from dbsp.expr.build import now  # noqa: PLC0415 (one name)
-
+def _now(_node: Any, _scope: Scope) -> Expr:
     return now()
 
 
@@ -530,5 +538,3 @@ _OPERATORS: dict[type, Callable[[Any, Scope], Expr]] = {
     exp.BitwiseLeftShift: lambda node, scope: lowered(node.this, scope).shift_left(lowered(node.expression, scope)),
     exp.BitwiseRightShift: lambda node, scope: lowered(node.this, scope).shift_right(lowered(node.expression, scope)),
 }
-
-__all__ = ["FLOAT64", "Interval", "condition", "lowered", "number"]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from dbsp.expr.build import Expr, concat_ws, date_diff, from_epoch, greatest, least, lit, now, sequence, unwrap, when
-from dbsp.expr.expression import Call, Literal
+from dbsp.expr.expression import Call
 from dbsp.expr.mathematics import NULLIF
 from dbsp.expr.names import nearest
 from dbsp.expr.types import is_timestamp
 from dbsp.sql.errors import refuse
-from dbsp.sql.types import as_float, constant, is_constant, is_decimal, is_float, met, type_in
+from dbsp.sql.types import as_float, constant, is_constant, met, type_in
 from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, STRING, TIMESTAMP
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _texts(value: Expr, scope: Scope) -> Expr:
 def _method(name: str, *arguments: str) -> Function:
     """A method whose arguments are these parts of the node, where they are there."""
 
-    def made(node: Any, lower: Lower, scope: Scope) -> Expr:
+    def made(node: Any, lower: Lower, _scope: Scope) -> Expr:
         given = [_argument(lower(node.args[key])) for key in arguments if node.args.get(key) is not None]
         result: Expr = getattr(lower(node.this), name)(*given)
         return result
@@ -112,7 +112,7 @@ def _bucket(node: Any, lower: Lower, scope: Scope) -> Expr:
     return value.bucket(width, begin % width)
 
 
-def _round(node: Any, lower: Lower, scope: Scope) -> Expr:
+def _round(node: Any, lower: Lower, _scope: Scope) -> Expr:
     digits = node.args.get("decimals")
     return lower(node.this).round(0 if digits is None else constant(lower(digits)))
 
@@ -131,7 +131,11 @@ def _trim(node: Any, lower: Lower, _scope: Scope) -> Expr:
     value, side, characters = lower(node.this), (node.args.get("position") or "BOTH").upper(), node.expression
     if characters is not None:
         if side != "BOTH":
-            refuse(node, "characters are trimmed at both sides alone", "write trim(x, 'abc'), or regexp_replace(x, '^[abc]+', '')")
+            refuse(
+                node,
+                "characters are trimmed at both sides alone",
+                "write trim(x, 'abc'), or regexp_replace(x, '^[abc]+', '')",
+            )
         return value.strip(_argument(lower(characters)))
     return {"BOTH": value.trim, "LEADING": value.ltrim, "TRAILING": value.rtrim}[side]()
 
@@ -224,11 +228,7 @@ def _epoch(unit: datetime.timedelta, name: str) -> Function:
     return made
 
 
-def _sign(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    return lower(node.this).sign()
-
-
-def _series(node: Any, lower: Lower, scope: Scope) -> Expr:
+def _series(node: Any, lower: Lower, _scope: Scope) -> Expr:
     start, end, step = (node.args.get(key) for key in ("start", "end", "step"))
     return sequence(lower(start), lower(end), 1 if step is None else constant(lower(step)))
 
@@ -239,33 +239,16 @@ def _length(node: Any, lower: Lower, scope: Scope) -> Expr:
     return value.list_length() if type_ is not None and type_ not in (STRING,) else value.length()
 
 
-def _floor(name: str) -> Function:
-    def made(node: Any, lower: Lower, scope: Scope) -> Expr:
-        value = lower(node.this)
-        result: Expr = getattr(value, name)()
-        return result
-
-    return made
-
-
-def _last_day(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    return lower(node.this).last_day()
-
-
-def _reversed_if(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    return lower(node.this).title()
-
-
 def _date(node: Any, lower: Lower, _scope: Scope) -> Expr:
     return lower(node.this).truncate("day").cast(DATE)
 
 
 FUNCTIONS: dict[type, Function] = {
     exp.Abs: _method("abs"),
-    exp.Sign: _sign,
+    exp.Sign: _method("sign"),
     exp.Round: _round,
-    exp.Floor: _floor("floor"),
-    exp.Ceil: _floor("ceil"),
+    exp.Floor: _method("floor"),
+    exp.Ceil: _method("ceil"),
     exp.Sqrt: _of_double("sqrt"),
     exp.Exp: _of_double("exp"),
     exp.Ln: _of_double("ln"),
@@ -284,7 +267,7 @@ FUNCTIONS: dict[type, Function] = {
     exp.IsNan: _method("is_nan"),
     exp.Lower: _method("lower"),
     exp.Upper: _method("upper"),
-    exp.Initcap: _reversed_if,
+    exp.Initcap: _method("title"),
     exp.Reverse: _method("reverse"),
     exp.Repeat: _method("repeat", "times"),
     exp.Trim: _trim,
@@ -321,7 +304,7 @@ FUNCTIONS: dict[type, Function] = {
     exp.AtTimeZone: _zone,
     exp.UnixToTime: _from_unix,
     exp.TimeToUnix: _to_unix,
-    exp.LastDay: _last_day,
+    exp.LastDay: _method("last_day"),
     exp.Date: _date,
     exp.GenerateSeries: _series,
     exp.ArrayContains: lambda node, lower, _scope: lower(node.this).list_contains(constant(lower(node.expression))),
@@ -352,7 +335,9 @@ _BY_NAME: dict[str, Callable[..., Expr]] = {
     "instr": lambda _node, value, text: value.position(_argument(text)),
     "list_distinct": lambda _node, value: value.list_distinct(),
     "len": lambda _node, value: value.list_length(),
-    "date_sub": lambda node, *_: refuse(node, "date_sub is not there", "write date_diff('day', a, b), or a - b of dates"),
+    "date_sub": lambda node, *_: refuse(
+        node, "date_sub is not there", "write date_diff('day', a, b), or a - b of dates"
+    ),
     "to_microseconds": lambda _node, value: value * lit(datetime.timedelta(microseconds=1)),
     "to_timestamp": lambda _node, value: from_epoch(value, "second"),
     "json_array_length": lambda _node, value, *path: value.json_length(*map(_argument, path)),
@@ -373,14 +358,15 @@ def called(node: Any, lower: Lower, scope: Scope) -> Expr:
         return _TYPED[name](node, lower, scope)
     if name in _BY_NAME:
         return _BY_NAME[name](node, *(lower(part) for part in node.expressions))
-    known = {kind.sql_name().casefold() for kind in FUNCTIONS if issubclass(kind, exp.Func)} | set(_BY_NAME) | set(_TYPED)
-    return refuse(node, f"no such function: function={name}", _REFUSED.get(name) or nearest_function(name, sorted(known)))
+    known = (
+        {kind.sql_name().casefold() for kind in FUNCTIONS if issubclass(kind, exp.Func)} | set(_BY_NAME) | set(_TYPED)
+    )
+    return refuse(
+        node, f"no such function: function={name}", _REFUSED.get(name) or nearest_function(name, sorted(known))
+    )
 
 
 def nearest_function(name: str, known: list[str]) -> str:
     """Near names, not the whole list."""
     hint = nearest(name, known)
     return hint if hint.startswith("did you mean") else "docs/sql.md lists the functions"
-
-
-__all__ = ["FUNCTIONS", "Literal", "called", "is_decimal", "is_float", "part_of"]

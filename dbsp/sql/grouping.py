@@ -51,7 +51,9 @@ def aggregates_in(node: Any) -> Iterator[Any]:
 def _is_aggregate(node: Any) -> bool:
     if isinstance(node, _WRAPPERS):
         return _is_aggregate(node.this)
-    return isinstance(node, exp.AggFunc | exp.Grouping) or (isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED)
+    return isinstance(node, exp.AggFunc | exp.Grouping) or (
+        isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED
+    )
 
 
 def calls_of(nodes: Iterable[Any], scope: Scope, names: Mapping[str, str]) -> Calls:
@@ -77,7 +79,20 @@ def aggregate(node: Any, scope: Scope) -> Aggregate:
         return aggregate(node.this, scope)
     if isinstance(node, exp.WithinGroup):
         return _within(node, scope)
-    understood(node, ("this", "expression", "expressions", "separator", "quantile", "big_int", "distinct", "nulls_excluded", "count"))
+    understood(
+        node,
+        (
+            "this",
+            "expression",
+            "expressions",
+            "separator",
+            "quantile",
+            "big_int",
+            "distinct",
+            "nulls_excluded",
+            "count",
+        ),
+    )
     for kind in type(node).__mro__:
         if kind in _AGGREGATES:
             return _AGGREGATES[kind](node, scope)
@@ -89,7 +104,11 @@ def aggregate(node: Any, scope: Scope) -> Aggregate:
 
 def _value(node: Any, scope: Scope) -> Expr:
     if isinstance(node, exp.Distinct):
-        refuse(node, "this aggregate does not take DISTINCT", "count, sum, avg, string_agg and array_agg do; else select distinct in FROM")
+        refuse(
+            node,
+            "this aggregate does not take DISTINCT",
+            "count, sum, avg, string_agg and array_agg do; else select distinct in FROM",
+        )
     return lowered(node, scope)
 
 
@@ -194,7 +213,9 @@ def _quantile(function: Callable[[Any, float], Aggregate]) -> Made:
 def _within(node: Any, scope: Scope) -> Aggregate:
     called = node.this
     if not isinstance(called, exp.PercentileCont | exp.PercentileDisc):
-        return refuse(node, "WITHIN GROUP is there for percentile_cont and percentile_disc", "write string_agg(x, ',' order by y)")
+        return refuse(
+            node, "WITHIN GROUP is there for percentile_cont and percentile_disc", "write string_agg(x, ',' order by y)"
+        )
     (by,) = node.expression.expressions
     part = _part(called.this, scope)
     part = 1 - part if by.args.get("desc") else part
@@ -304,8 +325,8 @@ def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], n
     keys: dict[Expression, str] = {}
     named: dict[str, Expr] = {}
     chosen = [[_named_key(node, scope, keys, named, names) for node in keys_] for keys_ in sets]
-    calls = calls_of(nodes, scope, _free(names, scope, [*keys.values()]))
-    aggregates = {name: call for name, call, _ in calls.values()}
+    calls = calls_of(nodes, scope, _free(names, [*keys.values()]))
+    aggregates: dict[str, Any] = {name: call for name, call, _ in calls.values()}
     stream = scope.stream.with_columns(**named) if named and len(chosen) > 1 else scope.stream
     grouping = next((node for node in nodes if isinstance(node, exp.Grouping)), None)
     bits = scope.fresh("grouping")
@@ -327,7 +348,7 @@ def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], n
     return after
 
 
-def _free(names: Mapping[str, str], scope: Scope, taken: Sequence[str]) -> dict[str, str]:
+def _free(names: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
     """What SELECT calls aggregates, where no key is called so."""
     return {text: name for text, name in names.items() if name not in taken and not name.startswith("__")}
 

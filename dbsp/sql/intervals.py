@@ -108,7 +108,9 @@ def _of(node: Any, number: decimal.Decimal, unit: str) -> Interval:
 def _times(span: Interval, count: Expr) -> Interval:
     if is_constant(count):
         number = constant(count)
-        return Interval(months=span.months * int(number), span=span.span * float(number) if number % 1 else span.span * int(number))
+        return Interval(
+            months=span.months * int(number), span=span.span * float(number) if number % 1 else span.span * int(number)
+        )
     return replace(span, count=count)
 
 

@@ -181,7 +181,9 @@ def inner(left: Scope, right: Scope, pairs: Sequence[Pair]) -> Scope:
     """Pairs of rows whose keys are equal; the right keys are the left ones."""
     if not pairs:
         return _beside(left, right)
-    left_on, right_on = (_keys(scope, side) for scope, side in zip((left, right), zip(*pairs, strict=True), strict=True))
+    left_on, right_on = (
+        _keys(scope, side) for scope, side in zip((left, right), zip(*pairs, strict=True), strict=True)
+    )
     _apart(left, right, right_on)
     stream = left.stream.join(right.stream, left_on=left_on, right_on=right_on)
     return _both(left, right, stream, dict(zip(right_on, left_on, strict=True)))

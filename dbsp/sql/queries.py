@@ -138,7 +138,9 @@ def _selected(select: Any, tables: Tables) -> Rows:
     having, qualify, order = (select.args.get(key) for key in ("having", "qualify", "order"))
     later = [*nodes, *(part.this for part in (having, qualify) if part is not None)]
     later += [by.this for by in order.expressions] if order is not None else []
-    later += [scope.aliases[c.name.casefold()] for part in later for c in part.find_all(exp.Column) if _is_alias(c, scope)]
+    later += [
+        scope.aliases[c.name.casefold()] for part in later for c in part.find_all(exp.Column) if _is_alias(c, scope)
+    ]
     aggregates = [found for node in later for found in aggregates_in(node)]
     sets = key_sets(select, [item.node if item.node is not None else exp.column(item.column) for item in items])
     names = {text_of(node): item.name for item in items if (node := item.node) is not None}
@@ -158,7 +160,9 @@ def _selected(select: Any, tables: Tables) -> Rows:
         windowed(scope, windows, select, names)
     if qualify is not None:
         restricted(scope, conjuncts(qualify.this), rows_of)
-    lists = [found for node in nodes for found in node.find_all(exp.Explode) if found.find_ancestor(exp.Query) is select]
+    lists = [
+        found for node in nodes for found in node.find_all(exp.Explode) if found.find_ancestor(exp.Query) is select
+    ]
     _exploded(scope, lists)
     return _shown(select, scope, items, one=one and qualify is None and not lists)
 
@@ -257,7 +261,9 @@ def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Ro
             outputs[item.name] = col(item.column) if item.node is None else _typed(item.node, lowered(item.node, scope))
     distinct = select.args.get("distinct")
     limit = _limit(select)
-    orders, added = _orders(select, scope, outputs) if limit is not None or (distinct and distinct.args.get("on")) else ([], {})
+    orders, added = (
+        _orders(select, scope, outputs) if limit is not None or (distinct and distinct.args.get("on")) else ([], {})
+    )
     on = distinct.args.get("on") if distinct else None
     with about(select):
         if on is not None:
@@ -270,7 +276,11 @@ def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Ro
             stream = _only(scope.stream, {**outputs, **added})
             if distinct:
                 if added:
-                    refuse(select.args["order"], "DISTINCT rows in an order that is not among their columns", "select it too")
+                    refuse(
+                        select.args["order"],
+                        "DISTINCT rows in an order that is not among their columns",
+                        "select it too",
+                    )
                 stream = stream.distinct()
     stream = _first(select, stream, limit, orders)
     return Rows(_only(stream, {name: col(name) for name in outputs}), one and limit is None)

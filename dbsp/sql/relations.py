@@ -97,7 +97,9 @@ def _source(node: Any, tables: Tables, query: Query) -> Scope:
 
 def _named(node: Any, tables: Tables) -> Scope:
     if not isinstance(node.this, exp.Identifier):
-        refuse(node, f"functions of FROM are not there: what={node.this.sql(dialect='duckdb')}", "unnest a list of a table")
+        refuse(
+            node, f"functions of FROM are not there: what={node.this.sql(dialect='duckdb')}", "unnest a list of a table"
+        )
     if node.args.get("db") is not None:
         refuse(node, "tables have no schema here", f"write {node.name}")
     known = {name.casefold(): rows for name, rows in tables.items()}
@@ -115,7 +117,9 @@ def _aliased(node: Any, rows: Rows, alias: str, tables: Tables) -> Scope:
 def with_names(node: Any, rows: Rows, names: Sequence[Any]) -> Rows:
     """The rows with these names for their first columns."""
     if len(names) > len(rows.stream.columns):
-        refuse(node, f"more names than columns: names={len(names)} columns={len(rows.stream.columns)}", "leave some out")
+        refuse(
+            node, f"more names than columns: names={len(names)} columns={len(rows.stream.columns)}", "leave some out"
+        )
     others = {old: new.name for old, new in zip(rows.stream.columns, names, strict=False) if old != new.name}
     return replace(rows, stream=rows.stream.rename(others)) if others else rows
 
@@ -127,13 +131,13 @@ def _joined(join: Any, left: Scope, right: Scope) -> Scope:
         swapped = _joined_as(join, right, left, "left", using)
         order = {f: at for at, f in enumerate([*left.fields, *right.fields])}
         swapped.fields = tuple(sorted(swapped.fields, key=lambda f: order.get(f, -1)))
-        return _merged(swapped, using, left, right) if using else _in_order(swapped, left, right)
+        return _merged(swapped, using, right) if using else _in_order(swapped, left)
     how = {"LEFT": "left", "FULL": "full"}.get(join.side, join.kind.lower() or "inner")
     made = _joined_as(join, left, right, how, using)
-    return made if not using or how in ("semi", "anti") else _merged(made, using, left, right)
+    return made if not using or how in ("semi", "anti") else _merged(made, using, right)
 
 
-def _in_order(scope: Scope, left: Scope, right: Scope) -> Scope:
+def _in_order(scope: Scope, left: Scope) -> Scope:
     """The names in the order in which the relations are written."""
     first = {(f.of, f.name) for f in left.fields}
     own = [f for f in scope.fields if (f.of, f.name) in first]
@@ -180,7 +184,7 @@ def _equal(name: str, left: Scope, right: Scope, join: Any) -> tuple[Expr, Expr]
     return equal
 
 
-def _merged(scope: Scope, using: Sequence[str], left: Scope, right: Scope) -> Scope:
+def _merged(scope: Scope, using: Sequence[str], right: Scope) -> Scope:
     """The columns of USING once: the value of the side that is there."""
     sides = {f.of for f in right.fields}
     first: list[Field] = []

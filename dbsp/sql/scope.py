@@ -1,7 +1,7 @@
 """What names mean in one SELECT: fields of its relations, each a column of one stream.
 
-A scope is built up clause by clause: joins and subqueries add columns to its stream, a GROUP BY gives it another one. Columns that
-queries add have names that begin with two underscores, and are shown by no `*`.
+A scope is built up clause by clause: joins and subqueries add columns to its stream, a GROUP BY gives it another one. Columns
+that queries add have names that begin with two underscores, and are shown by no `*`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Queries inside expressions: EXISTS and IN as semi and anti joins with SQL's nulls, scalar ones as joins with one row per key.
 
 A subquery may use columns of the query around it in equalities of its WHERE, which become the join's keys; EXISTS also in other
-comparisons. A condition that is a subquery is a join that filters; one in the midst of an expression is a left join, and a column.
+comparisons. A condition that is a subquery is a join that filters; one inside an expression is a left join, and a column.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class Opened:
 
     def keys(self, around: Scope) -> list[Pair]:
         """The equalities as keys of a join."""
-        return [_alike(lowered(one, around), lowered(other, self.scope), around, self.scope, one) for one, other in self.pairs]
+        return [
+            _alike(lowered(one, around), lowered(other, self.scope), around, self.scope, one)
+            for one, other in self.pairs
+        ]
 
 
 def opened(select: Any, around: Scope | None, tables: Any, query: Query) -> Opened:
@@ -102,7 +105,9 @@ def _queries(node: Any) -> Iterator[Any]:
     if isinstance(node, exp.Exists | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
         yield node
     elif isinstance(node, exp.All | exp.Any):
-        refuse(node, "comparisons with ALL and ANY are not there", "compare with (select max(x) from …), or write x in (…)")
+        refuse(
+            node, "comparisons with ALL and ANY are not there", "compare with (select max(x) from …), or write x in (…)"
+        )
     else:
         for part in node.iter_expressions():
             yield from _queries(part)
@@ -164,7 +169,9 @@ def _select_of(node: Any) -> Any:
 def _is_plain(select: Any) -> bool:
     """Whether it has as many rows as its WHERE lets through, or each of them once."""
     ends = ("group", "having", "qualify", "limit", "offset", "with_")
-    return isinstance(select, exp.Select) and not any(select.args.get(key) for key in ends) and not _has_aggregates(select)
+    return (
+        isinstance(select, exp.Select) and not any(select.args.get(key) for key in ends) and not _has_aggregates(select)
+    )
 
 
 def _has_aggregates(select: Any) -> bool:
@@ -187,8 +194,14 @@ def _partner(scope: Scope, node: Any, query: Query) -> tuple[Opened, list[Pair]]
 
 def _alone(select: Any, scope: Scope, query: Query) -> Any:
     """The rows of a query that does not look outside; for one that does, what to write."""
-    if isinstance(select, exp.Select) and not select.args.get("with_") and opened(select, scope, scope.tables, query).correlated:
-        refuse(select, "a subquery that groups, limits or counts cannot depend on the query around it here", _CORRELATED)
+    if (
+        isinstance(select, exp.Select)
+        and not select.args.get("with_")
+        and opened(select, scope, scope.tables, query).correlated
+    ):
+        refuse(
+            select, "a subquery that groups, limits or counts cannot depend on the query around it here", _CORRELATED
+        )
     return query(select, scope.tables)
 
 
@@ -219,7 +232,9 @@ def _members(scope: Scope, node: Any, query: Query) -> Members:
         inside, keys = relation(scope.tables, _alone(select, scope, query), ""), []
         given = [col(name) for name in inside.stream.columns]
     if len(given) != len(wanted):
-        refuse(node, f"IN compares other numbers of columns: left={len(wanted)} right={len(given)}", "name as many columns")
+        refuse(
+            node, f"IN compares other numbers of columns: left={len(wanted)} right={len(given)}", "name as many columns"
+        )
     pairs = [_alike(one, other, scope, inside, node) for one, other in zip(wanted, given, strict=True)]
     nulls = any(
         resolve(unwrap(value), of.schema).nullable(of.schema)
@@ -247,7 +262,7 @@ def _counted(scope: Scope, found: Members, node: Any) -> tuple[Expr, Expr, Expr]
     side = replace(found.members, fields=(), made={})
     names = [side.holding(pair[1], "by") for pair in found.pairs[: found.keys]]
     rows, nulls = scope.fresh("rows"), scope.fresh("nulls")
-    calls = {rows: count(), nulls: count().where(member.is_null())}
+    calls: dict[str, Any] = {rows: count(), nulls: count().where(member.is_null())}
     if not names:
         scope.stream = scope.stream.cross_join(side.stream.aggregate(**calls))
         return col(rows), col(nulls), value
@@ -333,7 +348,11 @@ def _limit_of(select: Any) -> int | None:
 def _per_key(scope: Scope, select: Any, found: Opened) -> Expr:
     """A value per key, joined: of an aggregate, or of the one row of a primary key."""
     if found.rest:
-        refuse(found.rest[0], "a query in the place of a value compares with the query around it by equality alone", _CORRELATED)
+        refuse(
+            found.rest[0],
+            "a query in the place of a value compares with the query around it by equality alone",
+            _CORRELATED,
+        )
     if any(select.args.get(key) for key in ("group", "having", "limit", "offset", "distinct", "qualify")):
         refuse(select, "a query in the place of a value that depends on the query around it", _ONE_ROW)
     item = select.expressions[0]
@@ -348,12 +367,15 @@ def _per_key(scope: Scope, select: Any, found: Opened) -> Expr:
         return _placed(scope, side, pairs, [value])[0]
     names = [side.holding(pair[1], "by") for pair in pairs]
     calls = calls_of(aggregates, side, {})
-    side.stream = side.stream.group_by(*names).aggregate(**{name: call for name, call, _ in calls.values()})
+    made: dict[str, Any] = {name: call for name, call, _ in calls.values()}
+    side.stream = side.stream.group_by(*names).aggregate(**made)
     keys = [(pair[0], col(name)) for pair, name in zip(pairs, names, strict=True)]
     columns = _placed(scope, replace(side, fields=(), made={}), keys, [name for name, _, _ in calls.values()])
     counted = [zero for _, _, zero in calls.values()]
     values = [coalesce(value, 0) if zero else value for value, zero in zip(columns, counted, strict=True)]
-    after = replace(scope, aggregates=dict(zip(calls, values, strict=True)), before=scope.before or scope, made=scope.made)
+    after = replace(
+        scope, aggregates=dict(zip(calls, values, strict=True)), before=scope.before or scope, made=scope.made
+    )
     return lowered(item, after)
 
 
@@ -382,6 +404,3 @@ def _placed(scope: Scope, side: Scope, pairs: Sequence[Pair], names: Sequence[st
     side.stream = side.stream.rename(fresh)
     _beside(scope, outer(scope, side, pairs, "left"))
     return [col(fresh[name]) for name in names]
-
-
-__all__ = ["Opened", "attached", "opened", "restricted"]

@@ -12,7 +12,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, unwrap
 from dbsp.expr.expression import Call, Expression, Literal, resolve
 from dbsp.expr.now import NOW
-from dbsp.expr.types import common_type, is_decimal, is_float, is_integer
+from dbsp.expr.types import common_type, is_decimal, is_float
 from dbsp.sql.errors import refuse
 from dbsp.zset import schema as types
 from dbsp.zset.schema import Schema
@@ -107,7 +107,7 @@ def as_float(value: Expr, schema: Schema) -> Expr:
 
 
 def met(values: list[Expr], schema: Schema) -> list[Expr]:
-    """The values in types that meet, as DuckDB has them: a decimal beside a double is a double, a text beside none is a constant."""
+    """The values in types that meet, as DuckDB has them: a decimal beside a double is a double."""
     known = [type_in(value, schema) for value in values]
     natural = [type_ if type_ is not None else _natural(value) for type_, value in zip(known, values, strict=True)]
     if any(type_ is not None and is_float(type_) for type_ in natural) and any(
@@ -131,8 +131,3 @@ def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if found is None and (is_float(left) or is_float(right)) and (is_decimal(left) or is_decimal(right)):
         return types.FLOAT64
     return found
-
-
-__all__ = [
-    "as_float", "column_type", "common", "constant", "is_constant", "is_decimal", "is_float", "is_integer", "met", "resolved", "type_in",
-]  # fmt: skip

@@ -59,7 +59,11 @@ def _add(scope: Scope, nodes: Sequence[Any], named: Mapping[str, Any], names: Ma
         functions: dict[str, Any] = {}
         for node in nodes:
             wanted = names.get(text_of(node), "")
-            name = wanted if wanted and wanted not in scope.schema and wanted not in functions else _fresh(scope, functions)
+            name = (
+                wanted
+                if wanted and wanted not in scope.schema and wanted not in functions
+                else _fresh(scope, functions)
+            )
             with about(node):
                 functions[name] = _function(node, scope, _spec(node, named)[2], ordered=bool(by))
             scope.made[id(node)] = col(name)
@@ -81,7 +85,7 @@ def _spec(node: Any, named: Mapping[str, Any]) -> tuple[list[Any], Any, Any]:
     if alias is not None and base is None:
         refuse(node, f"no such window: window={alias.name}", "define it by WINDOW w AS (…)")
     parts = [node] if base is None else [node, base]
-    partition = next((part.args["partition_by"] for part in parts if part.args.get("partition_by")), [])
+    partition: list[Any] = next((part.args["partition_by"] for part in parts if part.args.get("partition_by")), [])
     order = next((part.args["order"] for part in parts if part.args.get("order")), None)
     spec = next((part.args["spec"] for part in parts if part.args.get("spec")), None)
     return partition, order, spec
@@ -123,11 +127,16 @@ def _place(node: Any, scope: Scope, spec: Any, ignores: bool) -> Any:
     start, end = _sides(spec)
     first = isinstance(node, exp.FirstValue)
     if start != "UNBOUNDED" or (end != "UNBOUNDED" and not (first and end == "CURRENT ROW" and not ignores)):
-        refuse(node, f"{node.sql_name().lower()} over a part of the partition", f"{_WHOLE}, or coalesce(x, lag(x ignore nulls) over (…))")
+        refuse(
+            node,
+            f"{node.sql_name().lower()} over a part of the partition",
+            f"{_WHOLE}, or coalesce(x, lag(x ignore nulls) over (…))",
+        )
     value = lowered(node.this, scope)
     if isinstance(node, exp.NthValue):
         return win.nth_value(value, constant(lowered(node.args["offset"], scope)), ignore_nulls=ignores)
-    return _VALUES[type(node)](value, ignore_nulls=ignores)
+    function: Any = _VALUES[type(node)]
+    return function(value, ignore_nulls=ignores)
 
 
 def _sides(spec: Any) -> tuple[Any, Any]:

@@ -74,7 +74,9 @@ def select(chance: Random) -> str:
     distinct = pick(["", "", "distinct "])
     ordered = ""
     if chance.random() < 0.25:
-        ordered = f" order by {', '.join(str(at + 1) for at in range(columns.count(' as c')))} limit {chance.randrange(4)}"
+        ordered = (
+            f" order by {', '.join(str(at + 1) for at in range(columns.count(' as c')))} limit {chance.randrange(4)}"
+        )
     return f"select {distinct}{columns} from {source}{where(chance, names)}{ordered}"
 
 
@@ -90,7 +92,10 @@ def from_(chance: Random) -> tuple[str, str]:
         case 2 | 3:
             return f"t {chance.choice(['left', 'right', 'full'])} join u on {on}{further}", "tu"
         case 4:
-            return "(select * from t where a is not null) as t, (select k, max(c) as c, min(a) as a from u group by k) as u", "tu"
+            return (
+                "(select * from t where a is not null) as t, (select k, max(c) as c, min(a) as a from u group by k) as u",
+                "tu",
+            )
         case _:
             return "t join u using (k)", "tu"
 
@@ -102,7 +107,7 @@ def where(chance: Random, names: str) -> str:
     return f" where {chance.choice([' and ', ' or ']).join(parts)}"
 
 
-def condition(chance: Random, names: str) -> str:
+def condition(chance: Random, names: str) -> str:  # noqa: PLR0911 (one per kind)
     pick = chance.choice
     of = pick(names)
     not_ = pick(["", "not "])
@@ -129,7 +134,15 @@ def condition(chance: Random, names: str) -> str:
 
 def value(chance: Random, names: str) -> str:
     of = chance.choice(names)
-    own = ["t.b", "t.a + t.b", "t.a * 2 - 1", "t.b % 2", "t.b // 2", "case when t.b > 0 then t.a else t.b end", "abs(t.b)"]
+    own = [
+        "t.b",
+        "t.a + t.b",
+        "t.a * 2 - 1",
+        "t.b % 2",
+        "t.b // 2",
+        "case when t.b > 0 then t.a else t.b end",
+        "abs(t.b)",
+    ]
     shared = [f"{of}.a", f"coalesce({of}.a, 5)", f"length({of}.k)", f"nullif({of}.a, 1)", f"greatest({of}.a, 1)"]
     return chance.choice([*shared, *(own if "t" in names else ["u.c", "u.c + u.a"])])
 
@@ -137,7 +150,9 @@ def value(chance: Random, names: str) -> str:
 def aggregate(chance: Random, names: str) -> str:
     pick = chance.choice
     argument = value(chance, names)
-    made = pick(["count(*)", f"count({argument})", f"count(distinct {argument})", f"sum({argument})", f"min({argument})"])
+    made = pick(
+        ["count(*)", f"count({argument})", f"count(distinct {argument})", f"sum({argument})", f"min({argument})"]
+    )
     filtered = f" filter (where {argument} > 0)" if chance.random() < 0.3 else ""
     return f"{made}{filtered}"
 
@@ -168,7 +183,9 @@ def differences(text: str, changes: list[Changes], workers: int) -> list[tuple[A
 
 
 def counted(table: pa.Table) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(map(plain, row)) for row in zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return Counter(
+        tuple(map(plain, row)) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)
+    )
 
 
 def plain(value: Any) -> Any:
