@@ -11,7 +11,14 @@ from dbsp.circuit.nodes import SourceLine
 from dbsp.errors import CircuitError
 
 _SHOWN = 60
-_CAST = "cast one of them, such as cast(x as bigint)"
+_HINTS = {
+    "does not work on these types": "cast one of them, such as cast(x as bigint)",
+    "needs an order": "write over (order by …)",
+    "needs one ordering column": "order by one time, date or whole number, or write rows between … and …",
+    "now() stands in filters alone": "compare it in WHERE, such as where ts > now() - interval 1 hour",
+    "there is no cast": "write try_cast, or a cast by way of varchar",
+}
+"""What to write in SQL where the streams below say what to write in Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ def about(node: Any) -> Iterator[None]:
         raise
     except CircuitError as error:
         message = error.message.rpartition(" at=")[0] if error.located else error.message
-        hint = _CAST if "does not work on these types" in message else error.hint
+        hint = next((hint for said, hint in _HINTS.items() if said in message), error.hint)
         raise PlacedError(message, hint, node) from error.__cause__
 
 
@@ -78,7 +85,8 @@ def reported(script: Script, source: SourceLine | None) -> Iterator[None]:
     try:
         yield
     except PlacedError as error:
-        raise script.said(error, shown(error.node), script.place(offset_of(error.node)), source) from error.__cause__
+        place = script.place(offset_of(error.node))
+        raise script.said(error, shown(error.node, script.text), place, source) from error.__cause__
 
 
 def offset_of(node: Any) -> int:
@@ -89,7 +97,13 @@ def offset_of(node: Any) -> int:
     return min(starts, default=0)
 
 
-def shown(node: Any) -> str:
-    """The text of a node, cut where it is long."""
-    text = node.sql(dialect="duckdb")
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+def shown(node: Any, text: str) -> str:
+    """The text of a node as it is written, to the end of its brackets, cut where it is long."""
+    ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
+    found = text[offset_of(node) : max(ends) + 1] if ends else node.sql(dialect="duckdb")
+    rest = text[max(ends) + 1 :] if ends else ""
+    while found.count("(") > found.count(")") and ")" in rest:
+        more, _, rest = rest.partition(")")
+        found = f"{found}{more})"
+    found = " ".join(found.split())
+    return found if len(found) <= _SHOWN else f"{found[: _SHOWN - 1]}…"

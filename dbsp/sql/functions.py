@@ -346,7 +346,7 @@ _TYPED: dict[str, Function] = {
     "epoch_us": _epoch(datetime.timedelta(microseconds=1), "microsecond"),
 }
 _REFUSED = {
-    "random": "a replay gives the same rows: push such values as a column",
+    "rand": "a replay gives the same rows: push such values as a column",
     "uuid": "a replay gives the same rows: push such values as a column",
 }
 

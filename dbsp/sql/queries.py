@@ -298,11 +298,10 @@ def _limit(node: Any) -> tuple[int, int] | None:
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if limit is None and offset is None:
         return None
-    if isinstance(limit, exp.Fetch):
-        refuse(limit, "FETCH is not there", "write limit 10")
     if limit is None:
         refuse(offset, "OFFSET without LIMIT keeps all rows in order", "write limit … offset …")
-    counts = [part.expression if part is not None else exp.Literal.number(0) for part in (limit, offset)]
+    first = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
+    counts = [first, offset.expression if offset is not None else exp.Literal.number(0)]
     for count in counts:
         if not isinstance(count, exp.Literal) or count.is_string or not str(count.this).isdigit():
             refuse(node.args["limit"], "LIMIT and OFFSET take whole numbers", "write limit 10 offset 5")
