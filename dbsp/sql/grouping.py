@@ -65,8 +65,17 @@ def calls_of(nodes: Iterable[Any], scope: Scope, names: Mapping[str, str]) -> Ca
             continue
         with about(node):
             name = names.get(text) or f"__{len(calls)}"
-            calls[text] = name, aggregate(node, scope), bool(node.find(exp.Count, exp.CountIf, exp.RegrCount))
+            calls[text] = name, aggregate(node, scope), _counts(node)
     return calls
+
+
+def _counts(node: Any) -> bool:
+    """Whether it is 0 where there are no rows."""
+    while isinstance(node, _WRAPPERS):
+        node = node.this
+    return isinstance(node, exp.Count | exp.RegrCount) or (
+        isinstance(node, exp.Anonymous) and node.name == "count_star"
+    )
 
 
 def aggregate(node: Any, scope: Scope) -> Aggregate:
@@ -234,7 +243,9 @@ _AGGREGATES: dict[type, Made] = {
     exp.ArgMin: _extreme(agg.arg_min),
     exp.First: _first,
     exp.Last: _first,
-    exp.CountIf: lambda node, scope: agg.count().where(condition(node.this, scope)),
+    exp.CountIf: lambda node, scope: agg.sum(
+        condition(node.this, scope).cast(INT64)
+    ),  # null of nulls alone, as DuckDB's
     exp.Stddev: _plain(agg.stddev),
     exp.StddevSamp: _plain(agg.stddev_samp),
     exp.StddevPop: _plain(agg.stddev_pop),

@@ -42,7 +42,9 @@ def _refuse_command(script: Script, statement: Any, source: SourceLine | None) -
         end = begin + inside.end()
         _parsed(script, re.sub(r"[^\n]", " ", script.text[:end]) + script.text[end : begin + len(text)], source)
     first = text.strip().partition("\n")[0]
-    failed = CircuitError(f"not a statement: statement={str(statement.this).lower()}", "docs/sql.md says what a script has")
+    failed = CircuitError(
+        f"not a statement: statement={str(statement.this).lower()}", "docs/sql.md says what a script has"
+    )
     raise script.said(failed, first, script.place(begin), source)
 
 

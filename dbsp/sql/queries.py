@@ -24,10 +24,6 @@ from dbsp.sql.windows import windowed, windows_in
 from dbsp.stream.recursion import recursive
 from dbsp.stream.stream import Stream
 
-_CLAUSES = (
-    *("expressions", "distinct", "from_", "joins", "where", "group", "having", "windows", "qualify", "order", "limit"),
-    *("offset", "with_"),
-)
 _ORDER = "write order by, so that the rows are always the same"
 
 
@@ -131,7 +127,6 @@ def _only(stream: Stream, columns: Mapping[str, Expr]) -> Stream:
 
 def _selected(select: Any, tables: Tables) -> Rows:
     """A SELECT."""
-    understood(select, _CLAUSES)
     scope = opened(select, None, tables, rows_of).scope
     items = _items(select, scope)
     nodes = [item.node for item in items if item.node is not None]
@@ -237,7 +232,8 @@ def _star(node: Any, of: str | None, scope: Scope) -> list[Item]:
     left_out = {column.name.casefold() for column in node.args.get("except_") or []}
     replaced = {alias.alias.casefold(): alias.this for alias in node.args.get("replace") or []}
     renamed = {alias.this.name.casefold(): alias.alias for alias in node.args.get("rename") or []}
-    fields = [f for f in scope.fields if (not f.hidden if of is None else f.of.casefold() == of.casefold())]
+    chosen = [f for f in scope.fields if (not f.hidden if of is None else f.of.casefold() == of.casefold())]
+    fields = list({(f.name, f.column): f for f in chosen}.values())
     if not fields:
         refuse(node, f"no such table here: table={of}", nearest(of, dict.fromkeys(f.of for f in scope.fields)))
     names = {f.name.casefold() for f in fields}
@@ -300,8 +296,9 @@ def _limit(node: Any) -> tuple[int, int] | None:
         return None
     if limit is None:
         refuse(offset, "OFFSET without LIMIT keeps all rows in order", "write limit … offset …")
+    understood(limit, ("expression", "count", "direction", "this"))
     first = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
-    counts = [first, offset.expression if offset is not None else exp.Literal.number(0)]
+    counts: list[Any] = [first, offset.expression if offset is not None else exp.Literal.number(0)]
     for count in counts:
         if not isinstance(count, exp.Literal) or count.is_string or not str(count.this).isdigit():
             refuse(node.args["limit"], "LIMIT and OFFSET take whole numbers", "write limit 10 offset 5")

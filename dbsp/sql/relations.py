@@ -13,7 +13,7 @@ from dbsp.expr.names import nearest
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.joining import conjuncts, connected, filtered, inner, outer, own_columns, pair_of, partnered
-from dbsp.sql.scope import Field, Rows, Scope, hidden, relation
+from dbsp.sql.scope import Field, Rows, Scope, relation
 
 Tables = Mapping[str, Rows]
 Query = Callable[[Any, Tables], Rows]
@@ -88,11 +88,22 @@ def _source(node: Any, tables: Tables, query: Query) -> Scope:
         understood(node, ("this", "alias", "db", "with_"))
     if isinstance(node, exp.Table):
         return _named(node, tables)
+    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table) and not node.alias:
+        return _bracketed(node.this, tables, query)
     if isinstance(node, exp.Subquery):
         return _aliased(node, query(node.this, tables), node.alias, tables)
     what = type(node).__name__.lower()
     hint = "put the rows into a table" if isinstance(node, exp.Values) else "name a table, or a query in brackets"
     return refuse(node, f"this is not there in FROM: what={what}", hint)
+
+
+def _bracketed(node: Any, tables: Tables, query: Query) -> Scope:
+    """Joins in brackets, which are done first."""
+    first, joins = node.copy(), node.args.get("joins") or []
+    first.set("joins", None)
+    scope, rest = connected(*_group([first, *joins], tables, query))
+    filtered(scope, rest)
+    return scope
 
 
 def _named(node: Any, tables: Tables) -> Scope:
@@ -187,20 +198,16 @@ def _equal(name: str, left: Scope, right: Scope, join: Any) -> tuple[Expr, Expr]
 def _merged(scope: Scope, using: Sequence[str], right: Scope) -> Scope:
     """The columns of USING once: the value of the side that is there."""
     sides = {f.of for f in right.fields}
-    first: list[Field] = []
     for name in using:
         own = [f for f in scope.fields if f.name.casefold() == name.casefold() and not f.hidden]
         columns = list(dict.fromkeys(f.column for f in own))
-        column = columns[0]
+        shown = Field(own[0].name, next((f.of for f in own if f.of not in sides), ""), columns[0])
         if len(columns) > 1:
             merged = coalesce(*(col(each) for each in columns))
-            column = scope.holding(Expr(unwrap(merged)), "using")
-        shown = next((f.of for f in own if f.of not in sides), "")
-        first.append(Field(own[0].name, "" if len(columns) > 1 else shown, column))
-        scope.fields = hidden(scope.fields, set(columns))
-    names = {name.casefold() for name in using}
-    rest = [f for f in scope.fields if f.hidden or f.name.casefold() not in names]
-    scope.fields = (*first, *rest)
+            shown = Field(own[0].name, "", scope.holding(Expr(unwrap(merged)), "using"))
+        place = scope.fields.index(own[0])
+        fields = tuple(replace(f, hidden=True) if f in own else f for f in scope.fields)
+        scope.fields = (*fields[:place], shown, *fields[place:])
     return scope
 
 

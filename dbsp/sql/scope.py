@@ -7,7 +7,7 @@ that queries add have names that begin with two underscores, and are shown by no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from dbsp.expr.build import Expr, col
@@ -120,8 +120,3 @@ class Scope:
 def relation(tables: Mapping[str, Rows], rows: Rows, alias: str) -> Scope:
     """The rows under a name."""
     return Scope(tables, rows.stream, tuple(Field(name, alias, name) for name in rows.stream.columns))
-
-
-def hidden(fields: tuple[Field, ...], names: set[str]) -> tuple[Field, ...]:
-    """The fields, those of these columns not shown by `*`."""
-    return tuple(replace(f, hidden=f.hidden or f.column in names) for f in fields)

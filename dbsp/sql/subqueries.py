@@ -17,7 +17,7 @@ from dbsp.algebra.filter import Filter
 from dbsp.algebra.table import Table
 from dbsp.expr.build import Expr, coalesce, col, lit, unwrap, when
 from dbsp.expr.expression import ColumnRef, Literal, resolve
-from dbsp.sql.errors import about, refuse
+from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.grouping import aggregates_in, calls_of
 from dbsp.sql.joining import Pair, conjuncts, filtered, has_query, outer, own_columns, partnered
@@ -26,6 +26,10 @@ from dbsp.sql.scope import Scope, relation
 from dbsp.sql.types import common, type_in
 from dbsp.zset.schema import BOOL
 
+_CLAUSES = (
+    *("expressions", "distinct", "from_", "joins", "where", "group", "having", "windows", "qualify", "order", "limit"),
+    *("offset", "with_"),
+)
 _CORRELATED = "columns of the query around it stand in equalities of the subquery's WHERE, such as where i.k = o.k"
 _ONE_ROW = "write an aggregate, such as (select max(x) from …), or look up a table by its whole primary key"
 
@@ -53,6 +57,7 @@ class Opened:
 
 def opened(select: Any, around: Scope | None, tables: Any, query: Query) -> Opened:
     """The rows of FROM that meet WHERE."""
+    understood(select, _CLAUSES)
     where = select.args.get("where")
     scope, left = sources(select, tables, query, conjuncts(where.this if where is not None else None))
     scope.aliases = {item.alias.casefold(): item.this for item in select.expressions if isinstance(item, exp.Alias)}

@@ -59,6 +59,7 @@ VALUES = [
     "date_diff('day', day, date '2024-03-01')", "date_diff('month', day, ts)", "time_bucket(interval 15 minute, ts)",
     "time_bucket(interval 7 day, ts)", "last_day(day)", "strftime(ts, '%Y-%m-%d %H:%M')", "strptime('31.05.2024', '%d.%m.%Y')",
     "l[1]", "l[-1]", "l[i]", "len(l)", "list_contains(l, 'a')", "array_to_string(l, '+')", "l[1:2]", "p.x", "p.y", "t.p.x",
+    "ts at time zone 'UTC' at time zone 'Europe/Berlin'",
     "{'a': i, 'b': s}", "extract(microseconds from ts)", "isnan(f)", "radians(f)", "1 + 1 > i", "i = 1.0", "'7' = s",
 ]  # fmt: skip
 
