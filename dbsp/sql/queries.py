@@ -296,7 +296,10 @@ def _limit(node: Any) -> tuple[int, int] | None:
         return None
     if limit is None:
         refuse(offset, "OFFSET without LIMIT keeps all rows in order", "write limit … offset …")
-    understood(limit, ("expression", "count", "direction", "this"))
+    understood(limit, ("expression", "count", "direction", "this", "limit_options"))
+    options = limit.args.get("limit_options")
+    if options is not None:
+        understood(options, ("rows",))
     first = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
     counts: list[Any] = [first, offset.expression if offset is not None else exp.Literal.number(0)]
     for count in counts:
