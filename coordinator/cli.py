@@ -19,6 +19,7 @@ import click
 import httpx
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dbsp.coordinator.address import read_address
 from dbsp.coordinator.backup import commands as backup_commands
@@ -90,7 +91,10 @@ class Client:
         return None if self.url is not None else load_config(self.pipeline).data_dir
 
     def _start_hint(self) -> str:
-        return f"start it with `dbsp-coordinator {self.pipeline}`"
+        return (
+            f"start it with `dbsp-coordinator {self.pipeline}`; one that was just started answers when it has"
+            " compiled its kernels, about a minute at the first start after an installation"
+        )
 
     def show(self, answer: Any, text: str) -> None:
         """The answer itself, or its text."""
@@ -286,9 +290,11 @@ def query(client: Client, sql: str) -> None:
     if client.as_json:
         client.show(found, "")
         return
-    table = Table(*found["columns"])
+    table = Table()
+    for name in found["columns"]:
+        table.add_column(Text(name))
     for row in found["rows"]:
-        table.add_row(*("" if value is None else str(value) for value in row))
+        table.add_row(*(Text("null", "dim") if value is None else Text(str(value)) for value in row))
     _print(table)
     count = len(found["rows"])
     click.echo(f"{count:,} {'row' if count == 1 else 'rows'} as of step {found['step']:,}")

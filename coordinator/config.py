@@ -27,8 +27,8 @@ import difflib
 import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -338,18 +338,24 @@ def make_config(
             raise ConfigError(f"not a section: name={name} file={source}", f"write it below [{name}]")
         for key, value in content.items():
             sections[name][_key(name, key, source)] = value
+    origins: dict[tuple[str, str], str] = {}
     for place, text, origin in (
         *_from_environment(os.environ if environment is None else environment),
         *map(_from_override, overrides),
     ):
         section, key = place
-        sections[section][key] = _parse(SECTIONS[section], key, text, origin)
+        sections[section][key], origins[place] = _parse(SECTIONS[section], key, text, origin), origin
     if "circuit" not in sections["pipeline"]:
         raise ConfigError(
             f"no circuit is named: file={source}",
             'write `circuit = "file.py:attribute"` or `circuit = "file.sql"` below [pipeline]',
         )
-    made = {name: _section(SECTIONS[name], values, name, source) for name, values in sections.items()}
+    made = {
+        name: SECTIONS[name](
+            **{key: _checked(name, key, value, origins.get((name, key), source)) for key, value in values.items()}
+        )
+        for name, values in sections.items()
+    }
     return Config(folder=folder.absolute(), **made)
 
 
@@ -380,22 +386,19 @@ def _key(section: str, key: str, source: str) -> str:
 
 
 def _known(kind: str, name: str, known: Mapping[str, Any] | set[str], source: str) -> None:
-    if name in known:
-        return
+    if name not in known:
+        raise ConfigError(f"unknown {kind}: {kind}={name} in={source}", _near(name, known))
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """What may have been meant."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(sorted(known))}"
-    raise ConfigError(f"unknown {kind}: {kind}={name} in={source}", hint)
+    return f"did you mean `{near[0]}`?" if near else f"known: {', '.join(sorted(known))}"
 
 
-def _section(kind: type[Any], values: Mapping[str, Any], name: str, source: str) -> Any:
-    hints = get_type_hints(kind)
-    return kind(**{key: _checked(hints[key], value, f"{name}.{key}", source) for key, value in values.items()})
-
-
-def _checked(hint: Any, value: Any, name: str, source: str) -> Any:
+def _checked(section: str, key: str, value: Any, source: str) -> Any:
     """The value as the setting's type; booleans are not numbers."""
-    kinds = [kind for kind in (get_args(hint) if isinstance(hint, UnionType) else (hint,)) if kind is not NoneType]
-    (kind,) = kinds
+    kind = _kind(SECTIONS[section], key)
     origin = get_origin(kind) or kind
     if kind is Path and isinstance(value, str):
         return Path(value)
@@ -405,8 +408,7 @@ def _checked(hint: Any, value: Any, name: str, source: str) -> Any:
         return {str(key): str(item) for key, item in value.items()}
     if isinstance(origin, type) and isinstance(value, origin) and not (origin is int and isinstance(value, bool)):
         return value
-    shown = getattr(origin, "__name__", str(origin)).lower()
-    raise ConfigError(f"a setting of another type: {name}={value!r} expected={shown} file={source}")
+    raise ConfigError(f"a setting of another type: {section}.{key}={value!r} expected={_in_words(kind)} in={source}")
 
 
 def _parse(section: type[Any], key: str, text: str, origin: str) -> Any:
@@ -417,17 +419,32 @@ def _parse(section: type[Any], key: str, text: str, origin: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        raise ConfigError(f"a setting of another type: {origin}={text!r} expected={_default(section, key)}") from None
+        raise ConfigError(
+            f"a setting of another type: {origin}={text!r} expected={_in_words(_kind(section, key))}"
+        ) from None
 
 
-def _default(section: type[Any], key: str) -> str:
-    found: Field[Any] = next(field_ for field_ in fields(section) if field_.name == key)
-    return "a value" if found.default is MISSING else f"a value like {found.default!r}"
+def _kind(section: type[Any], key: str) -> Any:
+    """The type of a setting, which may be absent."""
+    hint = get_type_hints(section)[key]
+    (kind,) = (each for each in (get_args(hint) if isinstance(hint, UnionType) else (hint,)) if each is not NoneType)
+    return kind
+
+
+_IN_WORDS: Mapping[Any, str] = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path",
+    tuple: 'a list such as ["a", "b"]', list: 'a list such as ["a", "b"]', Mapping: 'a table such as {"a" = "b"}',
+}  # fmt: skip
+
+
+def _in_words(kind: Any) -> str:
+    """What a type of settings is called."""
+    return _IN_WORDS[get_origin(kind) or kind]
 
 
 def _one_of(name: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
-        _known("value of " + name, value, dict.fromkeys(known), "settings")
+        raise ConfigError(f"unknown value: {name}={value}", _near(value, known))
 
 
 def _at_least(name: str, value: float, least: float) -> None:

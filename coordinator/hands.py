@@ -65,9 +65,9 @@ def unlocated(_record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:
 class Parts:
     """What the service works on; `runtime` is called once, on the shell's own thread, and all logs are open.
 
-    `locate` finds where the rows of an error came from (`dbsp.coordinator.blame`). `awaited` are the circuit's watermarks: with
-    any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose. `engine` is
-    the version that every step is logged under.
+    `locate` finds where the rows of an error came from (`dbsp.coordinator.blame`). `awaited` are the circuit's watermarks:
+    with any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose.
+    `engine` is the version that every step is logged under.
     """
 
     runtime: Callable[[], Runtime]

@@ -199,7 +199,7 @@ def compile_kernels(patience_s: float = COMPILE_PATIENCE_S) -> None:
     worker.start()
     worker.join(patience_s)
     if worker.is_alive():
-        click.echo("compiling kernels, once after an installation; this takes some seconds", err=True)
+        click.echo("compiling kernels, once after an installation; this takes up to a minute", err=True)
         worker.join()
 
 

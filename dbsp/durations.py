@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
+from dbsp.source_lines import located, user_line
 
 MICROSECOND = datetime.timedelta(microseconds=1)
 

@@ -22,7 +22,6 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement
 
 if TYPE_CHECKING:
-    from dbsp.trace.redistribute import VersionView
     from dbsp.trace.slicing import Warm
 
 
@@ -46,6 +45,15 @@ class VersionInfo:
 
     version: int
     checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionView:
+    """A version's traces, by number, and where their chunks are; to be used inside its context only."""
+
+    checkpoint: CheckpointId
+    traces: Mapping[int, SpineState]
+    chunks: ChunkStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,6 @@ from dbsp.aggregates.sums import Avg, Sum
 from dbsp.aggregates.unique import Unique
 from dbsp.aggregates.user import FoldRows
 from dbsp.aggregates.variances import Variance
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import micros
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import NotAValue
@@ -31,6 +30,7 @@ from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.other_names import WINDOW
 from dbsp.operators.order.window_calls import AGGREGATES
 from dbsp.operators.order.window_places import Frame
+from dbsp.source_lines import located, user_line
 
 Bound = int | datetime.timedelta | None
 NOTHING = object()

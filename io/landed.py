@@ -30,9 +30,9 @@ import pyarrow.parquet as pq
 from dbsp.algebra.table import Table
 from dbsp.errors import DataError
 from dbsp.io.chunk import join_pushes
-from dbsp.io.few_texts import as_texts, few_texts
 from dbsp.io.fitted import fitted
 from dbsp.io.formats.arrow_rows import OPERATION
+from dbsp.io.parquet.row_group import RowGroup
 from dbsp.io.pushed import BadRow, Push
 from dbsp.io.texts import DELIMITERS, LINES, Text, UnfinishedError, kind_of, read_text
 from dbsp.zset.batch import Batch
@@ -157,9 +157,9 @@ class LandedReader:
                 end = begin + file.metadata.row_group(number).num_rows
                 low, high = max(first, begin), min(last, end)
                 if low < high:
-                    read = partial(_row_group, path, file, number, wanted)
-                    group = self._keep((path, landed.end, number, wanted), read)
-                    pieces.append(fitted(as_texts(group.slice(low - begin, high - low)), table))
+                    read = partial(RowGroup, path, file, number, wanted)
+                    group: RowGroup = self._keep((path, landed.end, number, wanted), read)
+                    pieces.append(fitted(group.read(low - begin, high - begin), table))
                 begin = end
         return join_pushes(pieces, table.schema)
 
@@ -179,15 +179,6 @@ class LandedReader:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             return self._kept[key]
-
-
-def _row_group(path: Path, file: pq.ParquetFile, number: int, columns: Sequence[str]) -> pa.Table:
-    """These columns of a row group; texts that repeat as numbers."""
-    few = few_texts(file, number, columns)
-    if not few:
-        return file.read_row_group(number, columns=list(columns), use_threads=False)
-    with pq.ParquetFile(path, metadata=file.metadata, read_dictionary=few) as again:
-        return again.read_row_group(number, columns=list(columns), use_threads=False)
 
 
 def some_columns(table: Table, columns: frozenset[str] | None) -> Table:

@@ -54,10 +54,9 @@ from dbsp.storage.standby import DURABLE, WRITERS, Standby
 from dbsp.storage.tables import Txn
 from dbsp.storage.transaction import Reading, Transaction
 from dbsp.storage.verify import VerifyReport, verify_database
-from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, TraceSpec, VersionInfo
+from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, TraceSpec, VersionInfo, VersionView
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState, state_bytes
-from dbsp.trace.redistribute import VersionView
 from dbsp.trace.slicing import Warm
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch

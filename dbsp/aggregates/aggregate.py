@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from dbsp.aggregates.kind import Argument, Kind
 from dbsp.aggregates.ordering import ComputedOrder
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import NotAValue
 from dbsp.expr.build import Expr, column_name, lit, unwrap, when
 from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.other_names import AGGREGATE
+from dbsp.source_lines import located, user_line
 from dbsp.zset.schema import BOOL, OrderBy, Schema
 
 

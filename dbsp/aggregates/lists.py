@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.aggregates.ordering import Order
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.part import Positions
 from dbsp.operators.groups.row_form import value_name
+from dbsp.source_lines import located, user_line
 from dbsp.zset.batch import Batch
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.schema import STRING, Column, OrderBy, list_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.expr.build import BEFORE, Expr, column_name, unwrap
 from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.source_lines import located, user_line
 from dbsp.zset.schema import OrderBy
 
 

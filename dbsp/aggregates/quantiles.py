@@ -10,10 +10,10 @@ from typing import Any
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.aggregates.sums import number
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.operators.groups.quantile_part import Place, QuantilePart
+from dbsp.source_lines import located, user_line
 from dbsp.zset.schema import FLOAT64, Column, is_scalar
 
 DIGITS_MAX = 9

@@ -14,7 +14,6 @@ from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked, VectorCall
 from dbsp.aggregates.lists import value_order
 from dbsp.aggregates.ordering import Order
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.functions import UserFunction
@@ -22,6 +21,7 @@ from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.limbs import fits_int64, joined
 from dbsp.operators.groups.measures import Limbs
 from dbsp.operators.groups.part import Positions
+from dbsp.source_lines import located, user_line
 from dbsp.zset.batch import Batch
 from dbsp.zset.fitting import array_of, cast_to
 from dbsp.zset.schema import Column, Schema

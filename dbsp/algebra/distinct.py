@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dbsp.algebra.set_flow import set_flow
-from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.circuit.nodes import Node
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

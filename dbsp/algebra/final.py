@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Node, SourceLine
-from dbsp.circuit.source_lines import located
+from dbsp.circuit.nodes import Node
 from dbsp.errors import CircuitError
 from dbsp.operators.slots import SLOT, Slots
 from dbsp.operators.time import final as physical
 from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine, located
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

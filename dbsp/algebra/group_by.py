@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dbsp.aggregates.kind import AggregateCall
-from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.circuit.nodes import Need, Node
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
 from dbsp.plan.grouping import group_flow
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.circuit.nodes import Need, Node
 from dbsp.expr.expression import Expression
 from dbsp.operators.time import hop as physical
 from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from dbsp.algebra.select import Select
 from dbsp.algebra.side_join import SEMI, SideJoin
 from dbsp.algebra.union import Union
 from dbsp.circuit.graph import in_order
-from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.circuit.nodes import Need, Node
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, greatest, lit, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, resolve
@@ -29,6 +29,7 @@ from dbsp.operators.rounds.round_extremes import Extreme, RoundExtremes
 from dbsp.operators.rounds.round_set import RoundSet
 from dbsp.operators.rounds.rounds import ROUND, ROUND_COLUMN, ROUND_RIGHT, in_rounds
 from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import INT64, Column, Schema
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Need, Node, SourceLine
-from dbsp.circuit.source_lines import located
+from dbsp.circuit.nodes import Need, Node
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import Expression
 from dbsp.operators.slots import SLOT, Slots
 from dbsp.operators.time import in_time as physical
 from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine, located
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from dbsp.circuit.graph import in_order
-from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.circuit.nodes import Node
 from dbsp.plan.builder import Flow
 from dbsp.plan.looping import loop_flows
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

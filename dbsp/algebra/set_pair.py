@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from dbsp.algebra.set_flow import set_flow
-from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.circuit.nodes import Node
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.circuit.nodes import Need, Node
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.operators.joins.asof_join import AsofJoin as PhysicalAsof
 from dbsp.operators.joins.conditional_join import PRESERVED, ConditionalJoin, Interval
@@ -21,6 +21,7 @@ from dbsp.operators.joins.outer_join import OuterJoin
 from dbsp.operators.joins.semi_join import SemiJoin
 from dbsp.operators.operator import Operator
 from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from dbsp.circuit.nodes import Need, Node, SourceLine
+from dbsp.circuit.nodes import Need, Node
 from dbsp.operators.keep_first import KeepFirst
 from dbsp.operators.source import OPERATION, POSITION, Source, operations_schema
 from dbsp.operators.upsert import Upsert
 from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

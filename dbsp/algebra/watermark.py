@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from dbsp.algebra.filter import Filter
 from dbsp.algebra.select import Select
 from dbsp.algebra.table import Table
-from dbsp.circuit.nodes import Need, Node, SourceLine
-from dbsp.circuit.source_lines import located
+from dbsp.circuit.nodes import Need, Node
 from dbsp.errors import CircuitError
 from dbsp.operators.time import watermark as physical
 from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine, located
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

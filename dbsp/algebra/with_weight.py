@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.circuit.nodes import Node
 from dbsp.expr.expression import Expression
 from dbsp.operators import with_weight as physical
 from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from dbsp.algebra.table import Table
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.names import check_name
 from dbsp.circuit.nodes import Circuit, Node
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.names import nearest
+from dbsp.source_lines import located, user_line
 
 if TYPE_CHECKING:
     from dbsp.stream import Stream

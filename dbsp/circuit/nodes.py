@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -22,18 +23,6 @@ if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 Need = frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """Where the user wrote it."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        """`file:line`."""
-        return f"{self.file}:{self.line}"
 
 
 class Node(ABC):

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.names import nearest
 from dbsp.expr.other_arguments import INSTEAD, SAME
+from dbsp.source_lines import located, user_line
 
 P = ParamSpec("P")
 R = TypeVar("R")

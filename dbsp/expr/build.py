@@ -13,7 +13,6 @@ from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
 
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr import arithmetic, conditional, dates, logic, mathematics, strings, struct_functions
 from dbsp.expr.answering import Answering, NotAValue
@@ -29,6 +28,7 @@ from dbsp.expr.other_names import EXPRESSION, WHEN
 from dbsp.expr.sequences import SEQUENCE
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt
+from dbsp.source_lines import located, user_line
 
 
 class Expr(Numbers, Texts, Moments, Lists, Structs):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from dbsp.circuit.nodes import SourceLine
 from dbsp.expr.expression import ColumnRef
 from dbsp.horizon import Horizon
 from dbsp.operators.apply import Apply, Project, Stage
@@ -18,6 +17,7 @@ from dbsp.operators.operator import Operator
 from dbsp.operators.receive import Receive
 from dbsp.plan.lending import Lending
 from dbsp.plan.plan import ExchangeSpec, LoopSpec, PlanNode
+from dbsp.source_lines import SourceLine
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Arrangement, Schema
 

@@ -18,8 +18,9 @@ from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
-    from dbsp.circuit.nodes import Circuit, SourceLine
+    from dbsp.circuit.nodes import Circuit
     from dbsp.operators.operator import Operator, Shows
+    from dbsp.source_lines import SourceLine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

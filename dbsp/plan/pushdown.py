@@ -16,9 +16,10 @@ from functools import reduce
 
 from dbsp.algebra.filter import Filter
 from dbsp.circuit.graph import in_order
-from dbsp.circuit.nodes import Node, SourceLine
+from dbsp.circuit.nodes import Node
 from dbsp.expr.expression import Call, ColumnRef, Expression, Literal, conjuncts
 from dbsp.expr.logic import AND
+from dbsp.source_lines import SourceLine
 
 _LOGIC = ("and", "or", "not", "is_null", "is_not_null", "is_in")
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.circuit.nodes import Circuit
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
 from dbsp.durations import MICROSECOND
@@ -38,6 +37,7 @@ from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.runtime.tasks import Work
 from dbsp.runtime.totals import Totals, measured
+from dbsp.source_lines import located, user_line
 from dbsp.store import CheckpointId
 from dbsp.timing import Moment, Timing
 from dbsp.trace.memory import MemoryDatabase

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from dbsp.circuit.nodes import SourceLine
 from dbsp.errors import CircuitError
+from dbsp.source_lines import SourceLine
 
 _SHOWN = 60
 _HINTS = {

@@ -6,8 +6,8 @@ import logging
 import re
 from typing import Any
 
-from dbsp.circuit.nodes import SourceLine
 from dbsp.errors import CircuitError, ConfigError
+from dbsp.source_lines import SourceLine
 from dbsp.sql.errors import Script
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from sqlglot import exp
 
 from dbsp.circuit.circuit import circuit
-from dbsp.circuit.nodes import Circuit, SourceLine
-from dbsp.circuit.source_lines import written_at
+from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CircuitError
 from dbsp.expr.build import lit
+from dbsp.source_lines import SourceLine, written_at
 from dbsp.sql.errors import Script, about, offset_of, refuse, reported
 from dbsp.sql.intervals import interval
 from dbsp.sql.queries import rows_of

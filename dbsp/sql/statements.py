@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dbsp.circuit.nodes import Circuit
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError, ConfigError
+from dbsp.source_lines import located, user_line
 from dbsp.sql.errors import Script, reported
 from dbsp.sql.parsing import parser, statements_of
 from dbsp.stream.handle import Handle

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dbsp.algebra.in_time import InTime
-from dbsp.circuit.nodes import SourceLine
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, greatest, least, unwrap
 from dbsp.expr.expression import Call, Expression, conjuncts, resolve
 from dbsp.expr.logic import AND
 from dbsp.expr.now import HINT, Span, has_now, span_of
+from dbsp.source_lines import SourceLine
 from dbsp.stream.handle import Handle
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dbsp.circuit.nodes import SourceLine
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, unwrap
 from dbsp.expr.expression import Call, ColumnRef, Expression
 from dbsp.expr.names import missing_column
 from dbsp.expr.struct_functions import FIELD, path_of
+from dbsp.source_lines import SourceLine
 from dbsp.stream.owners import placed
 from dbsp.zset.schema import Schema
 

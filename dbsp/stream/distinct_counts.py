@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dbsp.algebra.window import Window
-from dbsp.circuit.nodes import SourceLine
 from dbsp.expr.build import Expr, when
 from dbsp.expr.expression import ColumnRef
 from dbsp.operators.order.window_calls import WindowCall
+from dbsp.source_lines import SourceLine
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import Column, OrderBy, Schema, is_list, is_struct
 

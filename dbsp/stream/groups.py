@@ -12,8 +12,6 @@ from dbsp.aggregates.counts import apart
 from dbsp.aggregates.kind import AggregateCall
 from dbsp.algebra.final import Final
 from dbsp.algebra.group_by import GroupBy
-from dbsp.circuit.nodes import SourceLine
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.build import BEFORE, Expr, col, lit, unwrap
@@ -21,6 +19,7 @@ from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.other_names import GROUP, PIVOT
 from dbsp.expr.struct_functions import path_of
+from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import with_fields
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed_in_aggregate

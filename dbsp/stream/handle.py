@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dbsp.algebra.select import Select
 from dbsp.circuit.explain import explain_node
-from dbsp.circuit.nodes import Node, SourceLine
-from dbsp.circuit.source_lines import located, user_line
+from dbsp.circuit.nodes import Node
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering, lacking, no_attribute
 from dbsp.expr.build import Expr, column_name, unwrap
@@ -17,6 +16,7 @@ from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.other_names import STREAM
 from dbsp.expr.struct_functions import path_of
+from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.owners import owned, placed
 from dbsp.zset.schema import Column, Schema
 

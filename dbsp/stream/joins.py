@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dbsp.algebra.side_join import SEMI
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
+from dbsp.source_lines import located, user_line
 from dbsp.stream.computed_keys import only, with_fields, with_hidden_fields
 from dbsp.stream.handle import check_streams
 from dbsp.stream.join_keys import joined, keys_of, sides_of

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dbsp.aggregates.ordering import ComputedOrder
 from dbsp.algebra.top_k import TopK
-from dbsp.circuit.nodes import SourceLine
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
+from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import only, with_keys
 from dbsp.stream.handle import Handle
 from dbsp.stream.window import Window

@@ -11,9 +11,9 @@ from dbsp.algebra.nested import flattened
 from dbsp.algebra.recursive import LoopId, Recursion, RecursiveView, Variable, inside
 from dbsp.circuit.graph import in_order
 from dbsp.circuit.names import check_name
-from dbsp.circuit.nodes import Node, SourceLine
-from dbsp.circuit.source_lines import located, user_line
+from dbsp.circuit.nodes import Node
 from dbsp.errors import CircuitError
+from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.alignment import aligned
 from dbsp.stream.handle import Handle
 from dbsp.stream.schemas import Columns, as_schema

@@ -10,7 +10,6 @@ import pyarrow as pa
 from dbsp.algebra.explode import Explode
 from dbsp.algebra.filter import Filter
 from dbsp.algebra.map_rows import MapRows
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, column_name, lit, unwrap
 from dbsp.expr.expression import Call, ColumnRef, resolve
@@ -19,6 +18,7 @@ from dbsp.expr.names import missing_column
 from dbsp.expr.now import has_now
 from dbsp.expr.struct_functions import FIELD, path_of
 from dbsp.expr.type_names import spelled
+from dbsp.source_lines import located, user_line
 from dbsp.stream.clocked import clocked
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed

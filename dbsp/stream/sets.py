@@ -10,9 +10,8 @@ from dbsp.algebra.distinct import Distinct
 from dbsp.algebra.set_pair import SetPair
 from dbsp.algebra.union import Union
 from dbsp.algebra.with_weight import WithWeight
-from dbsp.circuit.nodes import SourceLine
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
+from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.alignment import aligned
 from dbsp.stream.handle import Handle, check_streams
 from dbsp.zset.schema import INT64, Column, Schema

@@ -12,11 +12,11 @@ from dbsp.algebra.final import Final
 from dbsp.algebra.hop import Hop
 from dbsp.algebra.session import Session
 from dbsp.algebra.watermark import Watermark
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import check_span, micros
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col
 from dbsp.expr.names import missing_column
+from dbsp.source_lines import located, user_line
 from dbsp.stream.computed_keys import only, with_keys
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import Column, Schema

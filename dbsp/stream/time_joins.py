@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbsp.algebra.side_join import SEMI, AsofJoin, LookupJoin, SideJoin
-from dbsp.circuit.nodes import SourceLine
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, when
 from dbsp.expr.types import is_integer
 from dbsp.operators.joins.conditional_join import Interval
+from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import only, with_fields, with_hidden, with_hidden_fields
 from dbsp.stream.handle import Handle, check_streams
 from dbsp.stream.join_keys import HOWS, Pairs, Sides, condition_of, keys_of, output, reads_of, sides_of

@@ -12,8 +12,7 @@ from dbsp.aggregates import Aggregate
 from dbsp.aggregates.kind import AggregateCall, Asked
 from dbsp.aggregates.quantiles import Quantile
 from dbsp.algebra.window import Window as WindowNode
-from dbsp.circuit.nodes import Node, SourceLine
-from dbsp.circuit.source_lines import located, user_line
+from dbsp.circuit.nodes import Node
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.build import Expr
@@ -23,6 +22,7 @@ from dbsp.expr.types import adopt, is_integer
 from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.quantile_part import Place
 from dbsp.operators.order.window_calls import FOLD, NEIGHBOURS, WindowCall
+from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import only
 from dbsp.stream.distinct_counts import first_of_values
 from dbsp.stream.handle import Handle

@@ -17,12 +17,11 @@ from typing import Self
 import numpy as np
 
 from dbsp.errors import FencedError, InternalError, UnavailableError
-from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, TraceSpec, VersionInfo
+from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, TraceSpec, VersionInfo, VersionView
 from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkRef, ChunkStore, EndingAt, MemoryChunks
 from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, StoredBatch, chunk_ids, chunk_refs, refs_of, state_bytes
 from dbsp.trace.merging import store
-from dbsp.trace.redistribute import VersionView
 from dbsp.trace.slicing import Warm
 from dbsp.trace.spine import Spine, append, fuel_for
 from dbsp.zset.batch import Batch

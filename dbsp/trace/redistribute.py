@@ -17,21 +17,12 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
-from dbsp.store import CheckpointId, CommitReport, TraceSpec
+from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionView
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState
 from dbsp.trace.slicing import HashRange, Part, Slices, Warm, gather_slices, plan_slices
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionView:
-    """A version's traces, by number, and where their chunks are; to be used inside its context only."""
-
-    checkpoint: CheckpointId
-    traces: Mapping[int, SpineState]
-    chunks: ChunkStore
 
 
 class Redistributable(Protocol):

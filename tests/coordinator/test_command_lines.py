@@ -81,6 +81,8 @@ def test_the_client_steers_a_service(folder: Path) -> None:
         httpx.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=b"", timeout=60).raise_for_status()
         asked = script("cli", "query", "SELECT sum(amount) AS s FROM per_customer", folder=folder)
         assert "611" in asked.stdout, asked.stderr
+        odd = script("cli", "query", "SELECT NULL AS nothing, '' AS empty, '[red]x' AS marked", folder=folder)
+        assert odd.stdout.splitlines()[3].split() == ["│", "null", "│", "│", "[red]x", "│"], odd.stdout
         assert "moved" in script("cli", "rescale", "3", folder=folder).stdout
         found = script("cli", "--json", "status", folder=folder)
         assert json.loads(found.stdout)["workers"] == 3

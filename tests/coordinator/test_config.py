@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,8 @@ def test_variables_of_others_are_left_alone() -> None:
     [
         ({"pipelin": {}}, "did you mean `pipeline`"),
         ({"http": {"prot": 1}}, "did you mean `port`"),
-        ({"http": {"port": "80"}}, "http.port='80' expected=int"),
-        ({"http": {"port": True}}, "expected=int"),
+        ({"http": {"port": "80"}}, "http.port='80' expected=a whole number"),
+        ({"http": {"port": True}}, "expected=a whole number"),
         ({"http": {"port": 70000}}, "not a port"),
         ({"http": {"host": "0.0.0.0"}}, "without a token"),
         ({"pipeline": {"runtime": "sparc"}}, "did you mean `spark`"),
@@ -68,6 +69,20 @@ def test_what_is_refused(content: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         made(content)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("layout.hosts=x", 'expected=a list such as ["a", "b"]'),
+        ("step.max_rows_per_step=1e6", "expected=a whole number in=--set step.max_rows_per_step"),
+        ("spark.conf=3", "expected=a table such as"),
+        ("input.kind=file", "unknown value: input.kind=file"),
+    ],
+)
+def test_what_a_command_line_says_is_blamed_on_it(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        made({}, text)
 
 
 @pytest.mark.parametrize("text", ["http.port", "port=3", "htp.port=3", "http.prot=3", "http.port=abc"])

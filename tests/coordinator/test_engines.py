@@ -1,4 +1,4 @@
-"""Steps of other versions of the engine: refused, accepted, noted (`dbsp.coordinator.engines`), and what the machine does."""
+"""Steps of other versions of the engine (`dbsp.coordinator.engines`): refused, accepted, noted, and what the machine does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which version recovery goes back to (`dbsp.coordinator.recovery.choose`), against a search over everything that is held."""
+"""Which version recovery goes back to (`dbsp.coordinator.recovery`), against a search over everything that is held."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbsp.algebra.table import Table
-from dbsp.io import few_texts as module
-from dbsp.io.few_texts import as_texts, few_texts
 from dbsp.io.landed import LandedReader, examine_file
+from dbsp.io.parquet import few_texts as module
+from dbsp.io.parquet.few_texts import as_texts, few_texts
 from dbsp.zset.schema import INT64, STRING, Column, Schema
 
 ROWS = 40_000

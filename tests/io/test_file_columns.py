@@ -19,8 +19,9 @@ from dbsp.algebra.table import Table
 from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.errors import DbspError
-from dbsp.io import FileInputLog, few_texts
+from dbsp.io import FileInputLog
 from dbsp.io.output_part import DEAD_LETTERS
+from dbsp.io.parquet import few_texts
 from dbsp.layout import initial
 from dbsp.logs import Range, StepRecord
 from dbsp.plan.planner import plan

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.by_row import SAMPLES, by_row
 from dbsp.expr.expression import Call, Expression, Function
 from dbsp.expr.strings import CONSTANT
+from dbsp.source_lines import located, user_line
 
 if TYPE_CHECKING:
     from dbsp.expr.build import Expr

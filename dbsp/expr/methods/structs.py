@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dbsp.circuit.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr import struct_functions
 from dbsp.expr.methods.applied import Applied
+from dbsp.source_lines import located, user_line
 
 if TYPE_CHECKING:
     from dbsp.expr.build import Expr

@@ -6,15 +6,27 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from dbsp.circuit.nodes import SourceLine
 from dbsp.errors import CircuitError
 
-_OWN = tuple(f"{folder}{os.sep}" for folder in {Path(__file__).parents[1], Path(__file__).resolve().parents[1]})
+_OWN = tuple(f"{folder}{os.sep}" for folder in {Path(__file__).parent, Path(__file__).resolve().parent})
 Made = TypeVar("Made")
 _BETWEEN = ("contextlib.py", "functools.py")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """Where the user wrote it."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        """`file:line`."""
+        return f"{self.file}:{self.line}"
 
 
 def written_at(line: SourceLine | None, action: Callable[[], Made]) -> Made:  # noqa: ARG001 (`user_line` looks for it)

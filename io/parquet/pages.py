@@ -1,0 +1,98 @@
+"""The pages of a column in a row group: where they lie, and which rows are in them.
+
+Every page begins with a header that says how long it is and how many values it holds; in a column without lists these are
+its rows. So a walk from header to header finds them all, without a look at what they hold.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+from dbsp.io.parquet.thrift import I32, STRUCT, Reader, Struct, ThriftError, value
+
+HEADER_BYTES = 1 << 8
+"""Most headers are shorter; those that hold long statistics are not."""
+HEADER_BYTES_MAX = 1 << 20
+_KIND, _PACKED_BYTES, _VALUES = 1, 3, 1
+_DATA_OF = {0: 5, 3: 8}
+"""Which field says more of a data page, of the first and of the second kind."""
+_DICTIONARY_PAGE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Bytes of a file, and the rows that the pages in them hold."""
+
+    at: int
+    end: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """Of one column: the bytes of its dictionary, if it has one; where each page and its rows begin, and the last ones end."""
+
+    dictionary: tuple[int, int] | None
+    places: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    def over(self, first: int, last: int) -> Stretch:
+        """The pages that hold the rows `first <= i < last`, at least one.
+
+        >>> pages = Pages(dictionary=None, places=(4, 14, 24, 34), rows=(0, 100, 200, 250))
+        >>> pages.over(120, 200)
+        Stretch(at=14, end=24, first=100, last=200)
+        """
+        low, high = bisect_right(self.rows, first) - 1, bisect_left(self.rows, last)
+        return Stretch(at=self.places[low], end=self.places[high], first=self.rows[low], last=self.rows[high])
+
+
+def pages_of(file: int, at: int, size: int, rows: int) -> Pages:
+    """The pages of the `rows` rows of a column without lists, whose bytes are these of an open file.
+
+    **Cost** a read for each page, of its header.
+    **Errors** `ThriftError` for bytes that are no pages, or of other rows.
+    """
+    end, found = at + size, 0
+    dictionary: tuple[int, int] | None = None
+    places, begins = list[int](), list[int]()
+    while at < end and found < rows:
+        header, behind = _header(file, at, end)
+        behind += _size(header, _PACKED_BYTES)
+        kind = value(header, _KIND, I32)
+        if kind in _DATA_OF:
+            places.append(at)
+            begins.append(found)
+            found += _size(value(header, _DATA_OF[kind], STRUCT), _VALUES)
+        elif kind == _DICTIONARY_PAGE and not places:
+            dictionary = at, behind
+        else:
+            raise ThriftError(f"a page of a kind that is not known here: kind={kind}")
+        at = behind
+    if found != rows or at > end:
+        raise ThriftError(f"pages of other rows than their row group: found={found} wanted={rows}")
+    return Pages(dictionary=dictionary, places=(*places, at), rows=(*begins, found))
+
+
+def _size(fields: Struct, number: int) -> int:
+    """A number of bytes or values."""
+    found = value(fields, number, I32)
+    if found < 0:
+        raise ThriftError(f"a negative size: number={number} found={found}")
+    return int(found)
+
+
+def _header(file: int, at: int, end: int) -> tuple[Struct, int]:
+    """A page's header, and where it ends."""
+    size = HEADER_BYTES
+    while True:
+        reader = Reader(os.pread(file, min(size, end - at), at))
+        try:
+            return reader.struct(), at + reader.at
+        except ThriftError:
+            if size >= min(HEADER_BYTES_MAX, end - at):
+                raise
+            size <<= 4

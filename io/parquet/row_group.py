@@ -1,0 +1,115 @@
+"""A row group of a file, of which stretches of rows are wanted: each worker reads its share of a step.
+
+Parquet is read from the beginning of a row group, so every worker would decode all of it to keep a part. Where the pages of
+the wanted columns are short beside the part, only those that hold its rows are read; else the whole is, once, and kept.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dbsp.io.parquet.cut import Piece, bytes_of, chunk_of, read_footer, rows_of
+from dbsp.io.parquet.few_texts import as_texts, few_texts
+from dbsp.io.parquet.pages import Pages, pages_of
+from dbsp.io.parquet.thrift import Struct, ThriftError
+
+ROWS_SAVED_MIN = 1 << 16
+"""Fewer rows are decoded in less time than pages are looked for."""
+SURPLUS_MAX = 1.5
+"""Pages may hold so many times the rows that are wanted."""
+
+
+class RowGroup:
+    """Some columns of a row group; threads may share it.
+
+    **State** what is known of its pages, or all its rows, once they were read.
+    """
+
+    def __init__(self, path: Path, file: pq.ParquetFile, number: int, columns: Sequence[str]) -> None:
+        """Of a file that is open now; nothing is read yet."""
+        self._path, self._metadata, self._number, self._columns = path, file.metadata, number, tuple(columns)
+        self.rows: int = file.metadata.row_group(number).num_rows
+        self._numbers = frozenset(few_texts(file, number, columns))
+        self._places = _flat(file, columns)
+        self._lock = threading.Lock()
+        self._pages: tuple[Struct, tuple[Pages, ...]] | None = None
+        self._looked = self._places is None
+        self._whole: pa.Table | None = None
+
+    def read(self, first: int, last: int) -> pa.Table:
+        """The rows `first <= i < last`, at least one.
+
+        **Errors** `OSError`, `pyarrow.ArrowException` of the file.
+        """
+        with self._lock:
+            found = self._cut(first, last) if self._whole is None else None
+            if found is None:
+                found = self._all().slice(first, last - first)
+        return as_texts(found)
+
+    def _all(self) -> pa.Table:
+        """All its rows."""
+        if self._whole is None:
+            numbers = sorted(self._numbers) or None
+            with pq.ParquetFile(self._path, metadata=self._metadata, read_dictionary=numbers) as file:
+                self._whole = file.read_row_group(self._number, columns=list(self._columns), use_threads=False)
+        return self._whole
+
+    def _cut(self, first: int, last: int) -> pa.Table | None:
+        """These rows out of their pages alone; None where that saves nothing, or pages cannot be told.
+
+        A footer or a page that is not understood here is left to pyarrow, which names what is wrong with it.
+        """
+        if self.rows - (last - first) < ROWS_SAVED_MIN:
+            return None
+        with suppress(ThriftError), self._path.open("rb", buffering=0) as opened:
+            known = self._known(opened.fileno())
+            if known is not None:
+                return self._out_of(opened.fileno(), *known, first, last)
+        return None
+
+    def _known(self, file: int) -> tuple[Struct, tuple[Pages, ...]] | None:
+        """The footer, and the pages of each column."""
+        if not self._looked and self._places is not None:
+            self._looked = True
+            footer = read_footer(file, os.fstat(file).st_size)
+            if footer is not None:
+                chunks = [bytes_of(chunk_of(footer, self._number, place)) for place in self._places]
+                self._pages = footer, tuple(pages_of(file, at, size, self.rows) for at, size in chunks)
+        return self._pages
+
+    def _out_of(self, file: int, footer: Struct, pages: tuple[Pages, ...], first: int, last: int) -> pa.Table | None:
+        """The rows, columns whose pages hold the same rows together; None where the pages hold too many others."""
+        stretches = [each.over(first, last) for each in pages]
+        held = sum(stretch.last - stretch.first for stretch in stretches)
+        if held > SURPLUS_MAX * (last - first) * len(pages):
+            return None
+        fields = self._metadata.schema.to_arrow_schema()
+        alike: dict[tuple[int, int], list[Piece]] = {}
+        for name, place, each, stretch in zip(self._columns, self._places or (), pages, stretches, strict=True):
+            piece = Piece(number=place, field=fields.field(name), dictionary=each.dictionary, stretch=stretch)
+            alike.setdefault((stretch.first, stretch.last), []).append(piece)
+        columns: dict[str, pa.ChunkedArray] = {}
+        for (begin, _), pieces in alike.items():
+            rows = rows_of(file, footer, self._number, pieces, self._numbers).slice(first - begin, last - first)
+            columns |= zip(rows.column_names, rows.columns, strict=True)
+        return pa.table({name: columns[name] for name in self._columns})
+
+
+def _flat(file: pq.ParquetFile, columns: Sequence[str]) -> tuple[int, ...] | None:
+    """The numbers of these columns in the file, if each is one without lists and structs; None else."""
+    found = {}
+    for number in range(file.metadata.num_columns):
+        column = file.schema.column(number)
+        if column.path == column.name and column.max_repetition_level == 0:
+            found[column.path] = number
+    names = file.schema_arrow.names
+    plain = all(name in found and names.count(name) == 1 for name in columns)
+    return tuple(found[name] for name in columns) if plain and columns else None
