@@ -3,7 +3,7 @@
 Each setting is looked up in this order: command line (`--set section.key=value`), environment (`DBSP_SECTION_KEY`), file,
 default. Units stand in the names. An unknown section or key is refused, with the nearest one that exists.
 
-    [pipeline]    name, circuit = "circuit.py:flights", data_dir, workers, runtime = "spark" | "local"
+    [pipeline]    name, circuit = "circuit.py:flights" or "shop.sql", data_dir, workers, runtime = "spark" | "local"
     [spark]       master = "local[2]", conf = { "spark.executor.memory" = "2g" }, worker_silence_s
     [input]       kind = "embedded" | "files" | "kafka", partitions, directory, look_every_s, bootstrap,
                   topics, format, properties,
@@ -347,7 +347,8 @@ def make_config(
         sections[section][key], origins[place] = _parse(SECTIONS[section], key, text, origin), origin
     if "circuit" not in sections["pipeline"]:
         raise ConfigError(
-            f"no circuit is named: file={source}", 'write `circuit = "file.py:attribute"` below [pipeline]'
+            f"no circuit is named: file={source}",
+            'write `circuit = "file.py:attribute"` or `circuit = "file.sql"` below [pipeline]',
         )
     made = {
         name: SECTIONS[name](

@@ -18,8 +18,8 @@ else:
 
     class _Package(ModuleType):
         def __setattr__(self, name, value):
-            """Python would name the package `dbsp.circuit` here when it is imported; the name is the function's."""
-            if name != "circuit" or not isinstance(value, ModuleType):
+            """Python would name packages here when they are imported; `dbsp.circuit` and `dbsp.sql` are functions."""
+            if name not in ("circuit", "sql") or not isinstance(value, ModuleType):
                 super().__setattr__(name, value)
 
     def _surface():

@@ -82,6 +82,7 @@ from dbsp.expr.build import (
 )
 from dbsp.runtime.session import Rowset, Run
 from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
+from dbsp.sql.statements import sql, sql_circuit
 from dbsp.stream import Group, Stream, join_all, recursive, table
 from dbsp.version import VERSION as __version__  # noqa: N811 (the name Python gives it)
 from dbsp.windows import (
@@ -232,6 +233,8 @@ __all__ = [
     "row_number",
     "seconds",
     "sequence",
+    "sql",
+    "sql_circuit",
     "stddev",
     "stddev_pop",
     "stddev_samp",

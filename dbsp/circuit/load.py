@@ -1,4 +1,5 @@
-"""Loading the circuit that a settings file or a command line names: `package.module:attribute` or `path/to/file.py:attribute`."""
+"""Loading the circuit that a settings file or a command line names: `package.module:attribute`, `path/to/file.py:attribute` or
+`path/to/file.sql`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.expr.names import nearest
 
-FORM = 'write "path/to/file.py:attribute" or "package.module:attribute"'
+FORM = 'write "path/to/file.py:attribute", "package.module:attribute" or "path/to/file.sql"'
 
 
 def load_circuit(spec: str, relative_to: Path | None = None) -> Circuit:
@@ -28,6 +29,10 @@ def load_circuit(spec: str, relative_to: Path | None = None) -> Circuit:
     (with the line);
     `CircuitError` as the circuit's own code raised it.
     """
+    if spec.endswith(".sql"):
+        from dbsp.sql.statements import circuit_of_file  # noqa: PLC0415 (it makes circuits, which this loads)
+
+        return circuit_of_file(((relative_to or Path()) / spec).resolve())
     place, separator, attribute = spec.rpartition(":")
     if not separator or not place or not attribute:
         raise ConfigError(f"not the name of a circuit: circuit={spec!r}", FORM)

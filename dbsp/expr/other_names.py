@@ -218,7 +218,7 @@ FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("MAP", "JSON"), "write dbsp.struct_of({…}), or keep JSON text in a dbsp.STRING"),
     **dict.fromkeys(("interval", "timedelta"), "write dbsp.days(1), dbsp.hours(1), dbsp.minutes(5)"),
     **dict.fromkeys(("element", "elem"), "name the column: dbsp.col(\"x\")"),
-    **dict.fromkeys(("sql", "query"), "write the query with methods; what SQL calls each is in docs/streams.md"),
+    "query": 'write dbsp.sql("select …", t=t), or methods; what SQL calls each is in docs/streams.md',
     **dict.fromkeys(("read_csv", "read_parquet", "from_pandas", "from_arrow", "from_dicts", "source", "input"), _PUSHED),
     **dict.fromkeys(("struct_pack", "named_struct", "row"), 'write dbsp.struct("a", b=dbsp.col("x"))'),
     **dict.fromkeys(("map", "json_object", "to_json"), 'fields are columns, or a struct: dbsp.struct("a", b=dbsp.col("x"))'),

@@ -55,7 +55,8 @@ def test_a_file_may_import_its_neighbour(tmp_path, monkeypatch):
 WRONG = {
     "circuit": f"not the name of a circuit: circuit='circuit'; {FORM}",
     "DIR/none.py:circuit": (
-        'the circuit\'s file does not exist: file=DIR/none.py; write "path/to/file.py:attribute" or "package.module:attribute"'
+        "the circuit's file does not exist: file=DIR/none.py; "
+        'write "path/to/file.py:attribute", "package.module:attribute" or "path/to/file.sql"'
     ),
     "DIR/good.py:circus": 'no such circuit: file=DIR/good.py attribute=circus; did you mean "circuit"?',
     "DIR/good.py:number": (
@@ -63,7 +64,7 @@ WRONG = {
     ),
     "no.such.module:circuit": (
         "the circuit's module cannot be found: module=no.such.module; "
-        'install it or set PYTHONPATH; or write "path/to/file.py:attribute" or "package.module:attribute"'
+        'install it or set PYTHONPATH; or write "path/to/file.py:attribute", "package.module:attribute" or "path/to/file.sql"'
     ),
     "DIR/broken.py:circuit": "syntax error in the circuit's file: invalid syntax at=DIR/broken.py:2",
     "DIR/raises.py:circuit": "the circuit's code raised ZeroDivisionError: division by zero at=DIR/raises.py:3",

@@ -42,6 +42,13 @@ def test_nothing_is_loaded_that_is_not_needed(case: str) -> None:
     assert not here & set(forbidden.split())
 
 
+@pytest.mark.parametrize("order", ["import dbsp.sql.errors, dbsp", "import dbsp; dbsp.table; import dbsp.sql.errors"])
+def test_sql_is_the_function_and_its_parser_waits_until_it_is_called(order: str) -> None:
+    code = f"{order}, sys; assert callable(dbsp.sql); assert 'sqlglot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=True)
+    assert "sqlglot" in loaded("import dbsp; dbsp.sql('select a from t', t=dbsp.table('t', {'a': dbsp.INT64}))")
+
+
 def test_what_is_looked_for_is_found_where_it_is_loaded() -> None:
     assert {"numpy", "numba", "pyarrow"} <= loaded("import dbsp; dbsp.table")
     assert {"fastapi", "lmdb", "duckdb"} <= loaded("import dbsp.coordinator.serve")

@@ -13,10 +13,12 @@ from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md", "docs/STATUS.md", "docs/expressions.md", "docs/streams.md"]
+PAGES = ["README.md", "ARCHITECTURE.md", "docs/STATUS.md", "docs/expressions.md", "docs/streams.md", "docs/sql.md"]
 
 
-@pytest.mark.parametrize(("page", "least"), [("README.md", 5), ("docs/expressions.md", 4), ("docs/streams.md", 12)])
+@pytest.mark.parametrize(
+    ("page", "least"), [("README.md", 5), ("docs/expressions.md", 4), ("docs/streams.md", 12), ("docs/sql.md", 5)]
+)
 def test_the_examples_run(page: str, least: int) -> None:
     done = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert done.attempted >= least

@@ -1,0 +1,540 @@
+"""Values of a row: SQL's operators, over the columns of a scope. What is called by a name is in `functions`."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, struct, unwrap, when
+from dbsp.expr.expression import Call, ColumnRef, Literal, resolve
+from dbsp.expr.mathematics import POWER
+from dbsp.expr.types import is_decimal, is_float, is_integer, is_timestamp
+from dbsp.sql.errors import about, refuse, understood
+from dbsp.sql.functions import FUNCTIONS, Lower, called
+from dbsp.sql.intervals import interval, shifted
+from dbsp.sql.scope import Scope
+from dbsp.sql.types import (
+    as_float,
+    column_type,
+    constant,
+    is_constant,
+    met,
+    resolved,
+    type_in,
+)
+from dbsp.zset.schema import BOOL, DATE, STRING, TIMESTAMP
+
+AGGREGATED = (
+    "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
+)
+_HALF = 0.5
+_PERCENT = 2
+
+
+def lowered(node: Any, scope: Scope) -> Expr:
+    """The value of a part of the query, for each row of the scope."""
+    if id(node) in scope.made:
+        return scope.made[id(node)]
+    if scope.before is not None:
+        found = _of_group(node, scope, scope.before)
+        if found is not None:
+            return found
+    with about(node):
+        made = _lowered(node, scope)
+        if not isinstance(unwrap(made), Literal):
+            resolved(made, scope.schema)
+        return made
+
+
+def condition(node: Any, scope: Scope) -> Expr:
+    """A value that is true, false or null."""
+    value = lowered(node, scope)
+    type_ = type_in(value, scope.schema)
+    if type_ is None and isinstance(constant(value), bool | None):
+        return lit(constant(value), BOOL)
+    if type_ != BOOL:
+        refuse(node, f"not a condition: type={type_ or 'constant'}", "write a comparison, such as x <> 0")
+    return value
+
+
+def _of_group(node: Any, scope: Scope, before: Scope) -> Expr | None:
+    """The column behind a GROUP BY that holds this already: an aggregate, or an expression that rows are grouped by."""
+    text = (
+        node.sql(dialect="duckdb")
+        if isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup | exp.Grouping | exp.IgnoreNulls)
+        else ""
+    )
+    if text in scope.aggregates:
+        return scope.aggregates[text]
+    if isinstance(node, exp.Literal) or node.find(exp.AggFunc, exp.Window, exp.Query) is not None:
+        return None
+    columns = list(node.find_all(exp.Column))
+    if not columns or not all(before.knows(column) for column in columns):
+        return None
+    key = resolve(unwrap(lowered(node, before)), before.schema)
+    if key in scope.groups:
+        return Expr(ColumnRef(scope.groups[key]))
+    if isinstance(node, exp.Column):
+        hint = f"group by it too, or write any_value({node.sql(dialect='duckdb')})"
+        refuse(node, f"neither grouped by nor inside an aggregate: column={node.name}", hint)
+    return None
+
+
+_PLAIN = frozenset(["this", "expression", "expressions"])
+_PARTS: dict[type, tuple[str, ...]] = {
+    exp.Column: ("table", "db", "catalog"),
+    exp.Literal: ("is_string",),
+    exp.Div: ("typed", "safe"),
+    exp.Between: ("low", "high"),
+    exp.Like: ("negate",),
+    exp.ILike: ("negate",),
+    exp.DPipe: ("safe",),
+    exp.Case: ("ifs", "default"),
+    exp.If: ("true", "false"),
+    exp.Cast: ("to", "_type"),
+    exp.TryCast: ("to", "_type", "safe"),
+    exp.Interval: ("unit",),
+    exp.Concat: ("safe", "coalesce"),
+    exp.ConcatWs: ("safe", "coalesce"),
+    exp.TimestampTrunc: ("unit",),
+    exp.DateTrunc: ("unit",),
+    exp.DateBin: ("unit", "zone", "origin"),
+    exp.DateDiff: ("unit", "date_part_boundary"),
+    exp.RegexpExtract: ("group", "null_if_pos_overflow"),
+    exp.RegexpReplace: ("replacement", "modifiers", "single_replace"),
+    exp.SplitPart: ("delimiter", "part_index"),
+    exp.StrPosition: ("substr",),
+    exp.Pad: ("fill_pattern", "is_left"),
+    exp.Trim: ("position",),
+    exp.SHA2: ("length",),
+    exp.JSONExtractScalar: ("only_json_types", "scalar_only"),
+    exp.Greatest: ("ignore_nulls",),
+    exp.Least: ("ignore_nulls",),
+    exp.UnixToTime: ("scale",),
+    exp.TimeToStr: ("format",),
+    exp.StrToTime: ("format",),
+    exp.Substring: ("start", "length"),
+    exp.Repeat: ("times",),
+    exp.Replace: ("replacement",),
+    exp.Round: ("decimals",),
+    exp.AtTimeZone: ("zone",),
+    exp.GenerateSeries: ("start", "end", "step"),
+    exp.ArraySort: ("nulls_first",),
+    exp.Array: ("bracket_notation", "struct_name_inheritance"),
+    exp.Bracket: ("offset", "safe", "returns_list_for_maps"),
+    exp.In: ("query",),
+}
+"""What of a node is read beside its operands, or says nothing new."""
+
+
+def _lowered(node: Any, scope: Scope) -> Expr:
+    if type(node) in _OPERATORS or type(node) in FUNCTIONS:
+        understood(node, _PLAIN.union(_PARTS.get(type(node), ())))
+    for kind in type(node).__mro__:
+        if kind in _OPERATORS:
+            return _OPERATORS[kind](node, scope)
+        if kind in FUNCTIONS:
+            return FUNCTIONS[kind](node, _lower_in(scope), scope)
+    if isinstance(node, exp.AggFunc):
+        refuse(node, f"an aggregate cannot stand here: aggregate={node.sql_name().lower()}", AGGREGATED)
+    if isinstance(node, exp.Window):
+        refuse(node, "a window function cannot stand here", "write it in SELECT, and filter by QUALIFY")
+    if isinstance(node, exp.Anonymous | exp.Func):
+        return called(node, _lower_in(scope), scope)
+    name = type(node).__name__
+    return refuse(node, f"the dialect does not have this: what={name.lower()}", "docs/sql.md says what there is")
+
+
+def _lower_in(scope: Scope) -> Lower:
+    return lambda part: lowered(part, scope)
+
+
+def _column(node: Any, scope: Scope) -> Expr:
+    name = node.name.casefold()
+    if isinstance(node.this, exp.Star):
+        refuse(node, "a star is no value", "name the columns")
+    if not scope.knows(node) and not node.table and name in scope.aliases and name not in scope.expanding:
+        before, scope.expanding = scope.expanding, (*scope.expanding, name)
+        try:
+            return lowered(scope.aliases[name], scope)
+        finally:
+            scope.expanding = before
+    return scope.column(node)
+
+
+def _literal(node: Any, _scope: Scope) -> Expr:
+    if node.is_string:
+        return lit(node.this)
+    return lit(number(node.this))
+
+
+def number(text: str) -> int | float | decimal.Decimal:
+    """A constant number: whole, exact with a point, a double with an exponent."""
+    text = text.replace("_", "")
+    if "e" in text.casefold():
+        return float(text)
+    return decimal.Decimal(text) if "." in text else int(text)
+
+
+def _null(_node: Any, _scope: Scope) -> Expr:
+    return Expr(Literal(None))
+
+
+def _boolean(node: Any, _scope: Scope) -> Expr:
+    return lit(bool(node.this))
+
+
+def _pair(node: Any, scope: Scope) -> tuple[Expr, Expr]:
+    """Both sides of an operator, in types that meet."""
+    left, right = met([lowered(node.this, scope), lowered(node.expression, scope)], scope.schema)
+    return left, right
+
+
+def _binary(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Expr]:
+    """An operator of two numbers."""
+
+    def made(node: Any, scope: Scope) -> Expr:
+        left, right = _pair(node, scope)
+        if is_constant(left) and is_constant(right):
+            folded = _folded(operation, constant(left), constant(right))
+            if folded is not None:
+                return lit(folded)
+        result: Expr = operation(left, right)
+        return result
+
+    return made
+
+
+def _folded(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """What two constants make, so that it can still take the type that is wanted."""
+    numbers = int | decimal.Decimal
+    if isinstance(left, bool) or isinstance(right, bool):
+        return None
+    return operation(left, right) if isinstance(left, numbers) and isinstance(right, numbers) else None
+
+
+def _comparison(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Expr]:
+    def made(node: Any, scope: Scope) -> Expr:
+        if isinstance(node.this, exp.Tuple) or isinstance(node.expression, exp.Tuple):
+            refuse(node, "rows of values are compared by IN alone", "write a = c and b = d")
+        left, right = _pair(node, scope)
+        if is_constant(left) and not is_constant(right):
+            left = Expr(unwrap(left))
+        result: Expr = operation(left, right)
+        return result
+
+    return made
+
+
+def _added(sign: int) -> Callable[[Any, Scope], Expr]:
+    """Sums and differences, of days and spans too."""
+
+    def made(node: Any, scope: Scope) -> Expr:
+        for side, other in ((node.expression, node.this), (node.this, node.expression)):
+            span = interval(side, _lower_in(scope))
+            if span is not None and (side is node.expression or sign > 0):
+                return shifted(lowered(other, scope), span.times(sign), scope)
+        left, right = _pair(node, scope)
+        types = type_in(left, scope.schema), type_in(right, scope.schema)
+        if sign < 0 and types == (DATE, DATE):
+            return date_diff("day", right, left)
+        if DATE in types and _whole(right if types[0] == DATE else left, scope):
+            date, days = (left, right) if types[0] == DATE else (right, left)
+            day = datetime.timedelta(days=1)
+            span_ = lit(day * (sign * constant(days))) if is_constant(days) else days * lit(day * sign)
+            return (date + span_).cast(DATE)
+        return _binary((lambda a, b: a + b) if sign > 0 else (lambda a, b: a - b))(node, scope)
+
+    return made
+
+
+def _whole(value: Expr, scope: Scope) -> bool:
+    type_ = type_in(value, scope.schema)
+    return isinstance(constant(value), int) if type_ is None else is_integer(type_)
+
+
+def _divided(node: Any, scope: Scope) -> Expr:
+    """DuckDB's quotient is a double, also of decimals."""
+    left, right = lowered(node.this, scope), lowered(node.expression, scope)
+    types = type_in(left, scope.schema), type_in(right, scope.schema)
+    if pa.duration("us") in types:
+        refuse(node, "a span is not divided", "write epoch(span) / n, or date_diff('second', a, b) / n")
+    if is_constant(left) and is_constant(right):
+        return lit(float(constant(left)) / float(constant(right)))
+    return as_float(left, scope.schema) / as_float(right, scope.schema)
+
+
+def _negative(value: Expr) -> Expr:
+    return lit(-constant(value)) if is_constant(value) else -value
+
+
+def _whole_quotient(node: Any, scope: Scope) -> Expr:
+    """DuckDB cuts towards zero, `//` of streams rounds down."""
+    a, b = _pair(node, scope)
+    return (
+        when((a < 0) == (b < 0), a // b).otherwise(-(_negative(a) // b))
+        if not is_constant(b)
+        else (
+            when(a >= 0, a // b).otherwise(_negative(_negative(a) // b))
+            if constant(b) > 0
+            else _negative(a) // _negative(b)
+        )
+    )
+
+
+def _remainder(node: Any, scope: Scope) -> Expr:
+    """DuckDB's has the sign of what is divided, `%` of streams that of the divisor."""
+    a, b = _pair(node, scope)
+    size = lit(abs(constant(b))) if is_constant(b) else b.abs()
+    return when(a < 0, -(_negative(a) % size)).otherwise(a % size)
+
+
+def _minus(node: Any, scope: Scope) -> Expr:
+    return _negative(lowered(node.this, scope))
+
+
+def _and(node: Any, scope: Scope) -> Expr:
+    return condition(node.this, scope) & condition(node.expression, scope)
+
+
+def _or(node: Any, scope: Scope) -> Expr:
+    return condition(node.this, scope) | condition(node.expression, scope)
+
+
+def _not(node: Any, scope: Scope) -> Expr:
+    return ~condition(node.this, scope)
+
+
+def _is(node: Any, scope: Scope) -> Expr:
+    value, other = lowered(node.this, scope), node.expression
+    if isinstance(other, exp.Null):
+        return value.is_null()
+    if isinstance(other, exp.Boolean):
+        return ~condition(node.this, scope).is_distinct_from(bool(other.this))
+    return refuse(node, "IS compares with null, true and false", "write x is not distinct from y")
+
+
+def _distinct(node: Any, scope: Scope) -> Expr:
+    left, right = _pair(node, scope)
+    if is_constant(right) and constant(right) is None:
+        return left.is_not_null()
+    return left.is_distinct_from(right)
+
+
+def _between(node: Any, scope: Scope) -> Expr:
+    value, low = met([lowered(node.this, scope), lowered(node.args["low"], scope)], scope.schema)
+    other, high = met([lowered(node.this, scope), lowered(node.args["high"], scope)], scope.schema)
+    return (value >= low) & (other <= high)
+
+
+def _in(node: Any, scope: Scope) -> Expr:
+    if isinstance(node.this, exp.Tuple) or node.args.get("unnest") is not None:
+        refuse(node, "IN takes one value and constants or a query", "write (a = 1 and b = 2) or …")
+    value = lowered(node.this, scope)
+    values = [lowered(item, scope) for item in node.expressions]
+    value, *values = met([value, *values], scope.schema)
+    if all(is_constant(item) for item in values):
+        return value.is_in([constant(item) for item in values])
+    found = value == values[0]
+    for item in values[1:]:
+        found = found | (value == item)
+    return found
+
+
+def _text_match(method: str) -> Callable[[Any, Scope], Expr]:
+    def made(node: Any, scope: Scope) -> Expr:
+        pattern = lowered(node.expression, scope)
+        found: Expr = getattr(lowered(node.this, scope), method)(constant(pattern) if is_constant(pattern) else pattern)
+        return ~found if node.args.get("negate") else found
+
+    return made
+
+
+def _joined(node: Any, scope: Scope) -> Expr:
+    sides = [lowered(node.this, scope), lowered(node.expression, scope)]
+    left, right = (side if type_in(side, scope.schema) in (None, STRING) else side.cast(STRING) for side in sides)
+    return left + right
+
+
+def _case(node: Any, scope: Scope) -> Expr:
+    pairs = [(branch.this, branch.args["true"]) for branch in node.args["ifs"]]
+    default = node.args.get("default")
+    otherwise = lowered(default, scope) if default is not None else Expr(Literal(None))
+    values = met([*(lowered(value, scope) for _, value in pairs), otherwise], scope.schema)
+    tests = []
+    for test, _ in pairs:
+        if node.this is None:
+            tests.append(condition(test, scope))
+        else:
+            left, right = met([lowered(node.this, scope), lowered(test, scope)], scope.schema)
+            tests.append(left == right)
+    made: Any = when(tests[0], values[0])
+    for found, value in zip(tests[1:], values[1:-1], strict=True):
+        made = made.when(found, value)
+    result: Expr = made.otherwise(values[-1])
+    return result
+
+
+def _if(node: Any, scope: Scope) -> Expr:
+    other = node.args.get("false")
+    values = [lowered(node.args["true"], scope), lowered(other, scope) if other is not None else Expr(Literal(None))]
+    yes, no = met(values, scope.schema)
+    return when(condition(node.this, scope), yes).otherwise(no)
+
+
+def _coalesce(node: Any, scope: Scope) -> Expr:
+    values = met([lowered(part, scope) for part in (node.this, *node.expressions)], scope.schema)
+    return Expr(unwrap(coalesce(*values)))
+
+
+def _cast(node: Any, scope: Scope) -> Expr:
+    target, strict = column_type(node.to), not isinstance(node, exp.TryCast)
+    value = lowered(node.this, scope)
+    source = type_in(value, scope.schema)
+    if source is None:
+        return _constant_cast(node, constant(value), target, strict)
+    if is_integer(target) and is_float(source):
+        value = _nearest(value)
+    elif is_integer(target) and is_decimal(source):
+        value = value.round()
+    elif is_decimal(target) and (is_float(source) or (is_decimal(source) and source.scale > target.scale)):
+        value = value.round(target.scale)
+    elif target == DATE and is_timestamp(source):
+        value = value.truncate("day")
+    return value.cast(target, strict=strict)
+
+
+def _constant_cast(node: Any, value: Any, target: pa.DataType, strict: bool) -> Expr:
+    """A constant of a type, computed here where Python can."""
+    if isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool):
+        if is_float(target):
+            return lit(float(value), target)
+        if is_integer(target):
+            exact = decimal.Decimal(value)
+            mode = decimal.ROUND_HALF_EVEN if isinstance(value, float) else decimal.ROUND_HALF_UP
+            return lit(int(exact.to_integral_value(mode)), target)
+        if is_decimal(target):
+            exact = decimal.Decimal(repr(value) if isinstance(value, float) else value)
+            step = decimal.Decimal(1).scaleb(-target.scale)
+            return lit(exact.quantize(step, decimal.ROUND_HALF_UP, decimal.Context(prec=60)), target)
+    if value is None:
+        return lit(None, target)
+    if isinstance(value, str) and target == pa.duration("us"):
+        span = interval(exp.Interval(this=node.this.copy()), lambda part: lit(part.this))
+        if span is not None and not span.months:
+            return lit(span.span)
+    if isinstance(value, str) and target in (DATE, TIMESTAMP, STRING):
+        return lit(value, target)
+    made: Expr = lit(value).cast(target, strict=strict)
+    return made
+
+
+def _nearest(value: Expr) -> Expr:
+    """A double to the nearest whole number, halves to the even one, as DuckDB casts."""
+    rounded = value.round()
+    return when((value - rounded).abs() == _HALF, (value / 2.0).round() * 2.0).otherwise(rounded)
+
+
+def _bracket(node: Any, scope: Scope) -> Expr:
+    value, (place,) = lowered(node.this, scope), node.expressions
+    type_ = type_in(value, scope.schema)
+    if isinstance(place, exp.Slice):
+        first, last = (lowered(part, scope) for part in (place.this, place.expression))
+        return value.list_slice(_argument(first), _argument(last))
+    if isinstance(place, exp.Literal) and place.is_string:
+        return value.field(place.this)
+    if type_ is not None and pa.types.is_list(type_):
+        at = lowered(place, scope)  # the parser counts constant places from 0
+        if is_constant(at):
+            return value.element(constant(at) + 1)
+        return value.element(at)
+    return refuse(node, "not a list", "write substr(x, 1, 1) of a text")
+
+
+def _argument(value: Expr) -> Any:
+    return constant(value) if is_constant(value) else value
+
+
+def _struct(node: Any, scope: Scope) -> Expr:
+    return struct(**{part.this.name: lowered(part.expression, scope) for part in node.expressions})
+
+
+def _dot(node: Any, scope: Scope) -> Expr:
+    return lowered(node.this, scope).field(node.expression.name)
+
+
+def _span(node: Any, scope: Scope) -> Expr:
+    found = interval(node, _lower_in(scope))
+    if found is None or found.months or found.count is not None:
+        refuse(node, "an interval of months has no length by itself", "add it to a time, t + interval 1 month")
+    return lit(found.span)
+
+
+def _paren(node: Any, scope: Scope) -> Expr:
+    return lowered(node.this, scope)
+
+
+def _power(node: Any, scope: Scope) -> Expr:
+    left, right = (as_float(lowered(part, scope), scope.schema) for part in (node.this, node.expression))
+    if is_constant(left) and is_constant(right):
+        return lit(constant(left) ** constant(right))
+    return Expr(Call(POWER, (unwrap(left), unwrap(right))))
+
+
+def _now(_node: Any, _scope: Scope) -> Expr:
+    return now()
+
+
+_OPERATORS: dict[type, Callable[[Any, Scope], Expr]] = {
+    exp.Column: _column,
+    exp.Literal: _literal,
+    exp.Null: _null,
+    exp.Boolean: _boolean,
+    exp.Paren: _paren,
+    exp.Add: _added(1),
+    exp.Sub: _added(-1),
+    exp.Mul: _binary(lambda a, b: a * b),
+    exp.Div: _divided,
+    exp.IntDiv: _whole_quotient,
+    exp.Mod: _remainder,
+    exp.Pow: _power,
+    exp.Neg: _minus,
+    exp.EQ: _comparison(lambda a, b: a == b),
+    exp.NEQ: _comparison(lambda a, b: a != b),
+    exp.LT: _comparison(lambda a, b: a < b),
+    exp.LTE: _comparison(lambda a, b: a <= b),
+    exp.GT: _comparison(lambda a, b: a > b),
+    exp.GTE: _comparison(lambda a, b: a >= b),
+    exp.And: _and,
+    exp.Or: _or,
+    exp.Not: _not,
+    exp.Is: _is,
+    exp.NullSafeNEQ: _distinct,
+    exp.NullSafeEQ: lambda node, scope: ~_distinct(node, scope),
+    exp.Between: _between,
+    exp.In: _in,
+    exp.Like: _text_match("like"),
+    exp.ILike: _text_match("ilike"),
+    exp.DPipe: _joined,
+    exp.Case: _case,
+    exp.If: _if,
+    exp.Coalesce: _coalesce,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Bracket: _bracket,
+    exp.Struct: _struct,
+    exp.Dot: _dot,
+    exp.Interval: _span,
+    exp.CurrentTimestamp: _now,
+    exp.BitwiseAnd: _binary(lambda a, b: a.bit_and(b)),
+    exp.BitwiseOr: _binary(lambda a, b: a.bit_or(b)),
+    exp.BitwiseXor: _binary(lambda a, b: a.bit_xor(b)),
+    exp.BitwiseNot: lambda node, scope: lowered(node.this, scope).bit_not(),
+    exp.BitwiseLeftShift: lambda node, scope: lowered(node.this, scope).shift_left(lowered(node.expression, scope)),
+    exp.BitwiseRightShift: lambda node, scope: lowered(node.this, scope).shift_right(lowered(node.expression, scope)),
+}

@@ -1,0 +1,372 @@
+"""Functions under DuckDB's names, each a method of an expression or one of `dbsp`'s functions."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from dbsp.expr.build import Expr, concat_ws, date_diff, from_epoch, greatest, least, lit, now, sequence, unwrap, when
+from dbsp.expr.expression import Call
+from dbsp.expr.mathematics import NULLIF
+from dbsp.expr.names import nearest
+from dbsp.expr.types import is_timestamp
+from dbsp.sql.errors import refuse
+from dbsp.sql.types import as_float, constant, is_constant, met, type_in
+from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, STRING, TIMESTAMP
+
+if TYPE_CHECKING:
+    from dbsp.sql.scope import Scope
+
+Lower = Callable[[Any], Expr]
+Function = Callable[[Any, Lower, "Scope"], Expr]
+MONDAY = datetime.datetime(2000, 1, 3) - datetime.datetime(1970, 1, 1)
+"""Where buckets begin: on a Monday, as DuckDB has it."""
+SECOND = datetime.timedelta(seconds=1)
+FLOAT = FLOAT64
+_PARTS = {
+    "year": "year", "quarter": "quarter", "month": "month", "week": "week", "weekofyear": "week", "isoyear": "iso_year",
+    "day": "day", "dayofmonth": "day", "isodow": "day_of_week", "doy": "day_of_year", "dayofyear": "day_of_year",
+    "hour": "hour", "minute": "minute", "second": "second",
+}  # fmt: skip
+
+
+def _argument(value: Expr) -> Any:
+    """A constant as Python has it, else the expression."""
+    return constant(value) if is_constant(value) else value
+
+
+def _texts(value: Expr, scope: Scope) -> Expr:
+    return value if type_in(value, scope.schema) in (None, STRING) else value.cast(STRING)
+
+
+def _method(name: str, *arguments: str) -> Function:
+    """A method whose arguments are these parts of the node, where they are there."""
+
+    def made(node: Any, lower: Lower, _scope: Scope) -> Expr:
+        given = [_argument(lower(node.args[key])) for key in arguments if node.args.get(key) is not None]
+        result: Expr = getattr(lower(node.this), name)(*given)
+        return result
+
+    return made
+
+
+def _of_double(name: str) -> Function:
+    """A function of a double, which decimals become."""
+
+    def made(node: Any, lower: Lower, scope: Scope) -> Expr:
+        result: Expr = getattr(as_float(lower(node.this), scope.schema), name)()
+        return result
+
+    return made
+
+
+def part_of(node: Any, part: str, value: Expr) -> Expr:
+    """A part of a time, as EXTRACT names it."""
+    part = part.casefold()
+    part = part if part in _PARTS else part.removesuffix("s")
+    if part in ("dow", "dayofweek", "weekday"):
+        return value.day_of_week() % 7
+    if part == "epoch":
+        return value.epoch("microsecond").cast(FLOAT) / lit(1e6)
+    if part == "microsecond":
+        return value.second() * 1_000_000 + value.microsecond()
+    if part == "millisecond":
+        return value.second() * 1000 + value.microsecond() // 1000
+    if part not in _PARTS:
+        refuse(node, f"no such part of a time: part={part}", nearest(part, [*_PARTS, "dow", "epoch"]))
+    result: Expr = getattr(value, _PARTS[part])()
+    return result
+
+
+def _extract(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    return part_of(node, node.this.name, lower(node.expression))
+
+
+def _part(name: str) -> Function:
+    return lambda node, lower, _scope: part_of(node, name, lower(node.this))
+
+
+def _truncated(node: Any, lower: Lower, scope: Scope) -> Expr:
+    value = lower(node.this)
+    if type_in(value, scope.schema) == DATE:
+        value = value.cast(TIMESTAMP)
+    return value.truncate(node.args["unit"].name.casefold())
+
+
+def _difference(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    return date_diff(node.args["unit"].name.casefold(), lower(node.expression), lower(node.this))
+
+
+def _bucket(node: Any, lower: Lower, scope: Scope) -> Expr:
+    width, value = constant(lower(node.this)), lower(node.expression)
+    if type_in(value, scope.schema) == DATE:
+        value = value.cast(TIMESTAMP)
+    origin = node.args.get("unit") or node.args.get("zone") or node.args.get("origin")
+    begin = MONDAY if origin is None else constant(lower(origin))
+    if isinstance(begin, datetime.datetime):
+        begin -= datetime.datetime(1970, 1, 1)
+    return value.bucket(width, begin % width)
+
+
+def _round(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    digits = node.args.get("decimals")
+    return lower(node.this).round(0 if digits is None else constant(lower(digits)))
+
+
+def _log(node: Any, lower: Lower, scope: Scope) -> Expr:
+    base = node.args.get("expression")
+    if base is None:
+        return as_float(lower(node.this), scope.schema).log10()
+    number, found = constant(lower(node.this)), as_float(lower(base), scope.schema)
+    if number == 2:  # noqa: PLR2004 (log2 is written so by the parser)
+        return found.log2()
+    return found.log10() if number == 10 else found.ln() / as_float(lower(node.this), scope.schema).ln()  # noqa: PLR2004
+
+
+def _trim(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    value, side, characters = lower(node.this), (node.args.get("position") or "BOTH").upper(), node.expression
+    if characters is not None:
+        if side != "BOTH":
+            refuse(
+                node,
+                "characters are trimmed at both sides alone",
+                "write trim(x, 'abc'), or regexp_replace(x, '^[abc]+', '')",
+            )
+        return value.strip(_argument(lower(characters)))
+    return {"BOTH": value.trim, "LEADING": value.ltrim, "TRAILING": value.rtrim}[side]()
+
+
+def _pad(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    value, width, fill = lower(node.this), lower(node.expression), lower(node.args["fill_pattern"])
+    return (value.lpad if node.args.get("is_left") else value.rpad)(_argument(width), _argument(fill))
+
+
+def _concat(node: Any, lower: Lower, scope: Scope) -> Expr:
+    return concat_ws("", *(_texts(lower(part), scope) for part in node.expressions))
+
+
+def _concat_ws(node: Any, lower: Lower, scope: Scope) -> Expr:
+    separator, *values = (lower(part) for part in node.expressions)
+    return concat_ws(constant(separator), *(_texts(value, scope) for value in values))
+
+
+def _several(function: Callable[..., Expr]) -> Function:
+    def made(node: Any, lower: Lower, scope: Scope) -> Expr:
+        return function(*met([lower(part) for part in (node.this, *node.expressions)], scope.schema))
+
+    return made
+
+
+def _nullif(node: Any, lower: Lower, scope: Scope) -> Expr:
+    value, other = met([lower(node.this), lower(node.expression)], scope.schema)
+    return Expr(Call(NULLIF, (unwrap(value), unwrap(other))))
+
+
+def _regexp_replace(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    flags = node.args.get("modifiers")
+    chosen = "" if flags is None else constant(lower(flags))
+    pattern, new = (constant(lower(part)) for part in (node.expression, node.args["replacement"]))
+    pattern = f"(?i){pattern}" if "i" in chosen else pattern
+    return lower(node.this).regexp_replace(pattern, new, all="g" in chosen)
+
+
+def _regexp_extract(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    """Empty where nothing matches."""
+    group = node.args.get("group")
+    number = 0 if group is None else constant(lower(group))
+    value = lower(node.this)
+    found = value.regexp_extract(constant(lower(node.expression)), number)
+    return when(value.is_not_null(), found.fill_null("")).otherwise(None)
+
+
+def _json(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    path = node.expression.sql(dialect="duckdb").strip("'")
+    return lower(node.this).json_value(path if path.startswith("$") else f"$.{path}")
+
+
+def _zone(node: Any, lower: Lower, scope: Scope) -> Expr:
+    value, zone = lower(node.this), _argument(lower(node.args["zone"]))
+    type_ = type_in(value, scope.schema)
+    return value.from_zone(zone) if type_ == TIMESTAMP else value.in_zone(zone)
+
+
+def _from_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
+    units = {0: "second", 3: "millisecond", 6: "microsecond"}
+    scale, value = node.args.get("scale"), lower(node.this)
+    unit = units[int(scale.this) if scale is not None else 0]
+    type_ = type_in(value, scope.schema)
+    if type_ == DURATION:
+        return _units(value, datetime.timedelta(**{f"{unit}s": 1}))
+    if type_ is not None and (is_timestamp(type_) or type_ == DATE):
+        return value.epoch(unit)
+    return from_epoch(value, unit)
+
+
+def _to_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
+    value = lower(node.this)
+    if type_in(value, scope.schema) == DURATION:
+        return value / lit(SECOND)
+    return value.epoch("microsecond").cast(FLOAT) / lit(1e6)
+
+
+def _units(span: Expr, unit: datetime.timedelta) -> Expr:
+    """How many of a unit a span is, cut to a whole number."""
+    return span.cast(INT64) // (unit // datetime.timedelta(microseconds=1))
+
+
+def _epoch(unit: datetime.timedelta, name: str) -> Function:
+    """Whole units since 1970, or of a span."""
+
+    def made(node: Any, lower: Lower, scope: Scope) -> Expr:
+        value = lower(node.expressions[0])
+        return _units(value, unit) if type_in(value, scope.schema) == DURATION else value.epoch(name)
+
+    return made
+
+
+def _series(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    start, end, step = (node.args.get(key) for key in ("start", "end", "step"))
+    return sequence(lower(start), lower(end), 1 if step is None else constant(lower(step)))
+
+
+def _length(node: Any, lower: Lower, scope: Scope) -> Expr:
+    value = lower(node.this)
+    type_ = type_in(value, scope.schema)
+    return value.list_length() if type_ is not None and type_ not in (STRING,) else value.length()
+
+
+def _date(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    return lower(node.this).truncate("day").cast(DATE)
+
+
+FUNCTIONS: dict[type, Function] = {
+    exp.Abs: _method("abs"),
+    exp.Sign: _method("sign"),
+    exp.Round: _round,
+    exp.Floor: _method("floor"),
+    exp.Ceil: _method("ceil"),
+    exp.Sqrt: _of_double("sqrt"),
+    exp.Exp: _of_double("exp"),
+    exp.Ln: _of_double("ln"),
+    exp.Log: _log,
+    exp.Sin: _of_double("sin"),
+    exp.Cos: _of_double("cos"),
+    exp.Tan: _of_double("tan"),
+    exp.Asin: _of_double("asin"),
+    exp.Acos: _of_double("acos"),
+    exp.Atan: _of_double("atan"),
+    exp.Atan2: lambda node, lower, scope: as_float(lower(node.this), scope.schema).atan2(
+        as_float(lower(node.expression), scope.schema)
+    ),
+    exp.Radians: lambda node, lower, scope: as_float(lower(node.this), scope.schema) * lit(math.pi / 180),
+    exp.Degrees: lambda node, lower, scope: as_float(lower(node.this), scope.schema) * lit(180 / math.pi),
+    exp.IsNan: _method("is_nan"),
+    exp.Lower: _method("lower"),
+    exp.Upper: _method("upper"),
+    exp.Initcap: _method("title"),
+    exp.Reverse: _method("reverse"),
+    exp.Repeat: _method("repeat", "times"),
+    exp.Trim: _trim,
+    exp.Length: _length,
+    exp.Substring: _method("substr", "start", "length"),
+    exp.Left: _method("left", "expression"),
+    exp.Right: _method("right", "expression"),
+    exp.Pad: _pad,
+    exp.StartsWith: _method("starts_with", "expression"),
+    exp.EndsWith: _method("ends_with", "expression"),
+    exp.Contains: _method("contains", "expression"),
+    exp.StrPosition: _method("position", "substr"),
+    exp.Replace: _method("replace", "expression", "replacement"),
+    exp.SplitPart: _method("split_part", "delimiter", "part_index"),
+    exp.Split: _method("split", "expression"),
+    exp.RegexpLike: _method("regexp_match", "expression"),
+    exp.RegexpExtract: _regexp_extract,
+    exp.RegexpReplace: _regexp_replace,
+    exp.Concat: _concat,
+    exp.ConcatWs: _concat_ws,
+    exp.MD5: _method("md5"),
+    exp.SHA2: _method("sha256"),
+    exp.JSONExtractScalar: _json,
+    exp.Greatest: _several(greatest),
+    exp.Least: _several(least),
+    exp.Nullif: _nullif,
+    exp.Extract: _extract,
+    exp.TimestampTrunc: _truncated,
+    exp.DateTrunc: _truncated,
+    exp.DateDiff: _difference,
+    exp.DateBin: _bucket,
+    exp.TimeToStr: _method("strftime", "format"),
+    exp.StrToTime: _method("strptime", "format"),
+    exp.AtTimeZone: _zone,
+    exp.UnixToTime: _from_unix,
+    exp.TimeToUnix: _to_unix,
+    exp.LastDay: _method("last_day"),
+    exp.Date: _date,
+    exp.GenerateSeries: _series,
+    exp.ArrayContains: lambda node, lower, _scope: lower(node.this).list_contains(constant(lower(node.expression))),
+    exp.ArraySort: _method("list_sort"),
+    exp.ArrayToString: _method("list_join", "expression"),
+    exp.ArrayDistinct: _method("list_distinct"),
+    exp.Year: _part("year"),
+    exp.Quarter: _part("quarter"),
+    exp.Month: _part("month"),
+    exp.Week: _part("week"),
+    exp.WeekOfYear: _part("week"),
+    exp.Day: _part("day"),
+    exp.DayOfMonth: _part("day"),
+    exp.DayOfWeek: _part("dow"),
+    exp.DayOfWeekIso: _part("isodow"),
+    exp.DayOfYear: _part("doy"),
+    exp.Hour: _part("hour"),
+    exp.Minute: _part("minute"),
+    exp.Second: _part("second"),
+}
+_BY_NAME: dict[str, Callable[..., Expr]] = {
+    "date_part": lambda node, part, value: part_of(node, constant(part), value),
+    "iff": lambda _node, test, yes, no: when(test, yes).otherwise(no),
+    "now": lambda _node: now(),
+    "isfinite": lambda _node, value: value.is_finite(),
+    "suffix": lambda _node, value, text: value.ends_with(_argument(text)),
+    "prefix": lambda _node, value, text: value.starts_with(_argument(text)),
+    "instr": lambda _node, value, text: value.position(_argument(text)),
+    "list_distinct": lambda _node, value: value.list_distinct(),
+    "len": lambda _node, value: value.list_length(),
+    "date_sub": lambda node, *_: refuse(
+        node, "date_sub is not there", "write date_diff('day', a, b), or a - b of dates"
+    ),
+    "to_microseconds": lambda _node, value: value * lit(datetime.timedelta(microseconds=1)),
+    "to_timestamp": lambda _node, value: from_epoch(value, "second"),
+    "json_array_length": lambda _node, value, *path: value.json_length(*map(_argument, path)),
+}
+_TYPED: dict[str, Function] = {
+    "epoch_us": _epoch(datetime.timedelta(microseconds=1), "microsecond"),
+}
+_REFUSED = {
+    "rand": "a replay gives the same rows: push such values as a column",
+    "uuid": "a replay gives the same rows: push such values as a column",
+}
+
+
+def called(node: Any, lower: Lower, scope: Scope) -> Expr:
+    """A function that the parser has no node of its own for."""
+    name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).casefold()
+    if name in _TYPED:
+        return _TYPED[name](node, lower, scope)
+    if name in _BY_NAME:
+        return _BY_NAME[name](node, *(lower(part) for part in node.expressions))
+    known = (
+        {kind.sql_name().casefold() for kind in FUNCTIONS if issubclass(kind, exp.Func)} | set(_BY_NAME) | set(_TYPED)
+    )
+    return refuse(
+        node, f"no such function: function={name}", _REFUSED.get(name) or nearest_function(name, sorted(known))
+    )
+
+
+def nearest_function(name: str, known: list[str]) -> str:
+    """Near names, not the whole list."""
+    hint = nearest(name, known)
+    return hint if hint.startswith("did you mean") else "docs/sql.md lists the functions"

@@ -1,0 +1,401 @@
+"""GROUP BY: keys, aggregates, and grouping sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
+
+from sqlglot import exp
+
+import dbsp.aggregates as agg
+from dbsp.aggregates import Aggregate
+from dbsp.aggregates.ordering import asc, desc
+from dbsp.expr.build import Expr, col, lit, struct, unwrap
+from dbsp.expr.expression import ColumnRef, Expression, resolve
+from dbsp.sql.errors import about, refuse, understood
+from dbsp.sql.expressions import condition, lowered
+from dbsp.sql.scope import Scope
+from dbsp.sql.types import constant
+from dbsp.zset.schema import INT64
+
+Made = Callable[[Any, Scope], Aggregate]
+Calls = dict[str, tuple[str, Aggregate, bool]]
+_WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+
+
+def text_of(node: Any) -> str:
+    """What tells one call from another."""
+    text: str = node.sql(dialect="duckdb")
+    return text
+
+
+def aggregates_in(node: Any) -> Iterator[Any]:
+    """The aggregates of an expression; not those of subqueries, nor what is called over a window."""
+    if isinstance(node, exp.Query):
+        return
+    if isinstance(node, exp.Window):
+        called = node.this
+        while isinstance(called, _WRAPPERS):
+            called = called.this
+        for part in (*called.iter_expressions(), *(p for p in node.iter_expressions() if p is not node.this)):
+            yield from aggregates_in(part)
+    elif _is_aggregate(node):
+        yield node
+    else:
+        for part in node.iter_expressions():
+            yield from aggregates_in(part)
+
+
+def _is_aggregate(node: Any) -> bool:
+    if isinstance(node, _WRAPPERS):
+        return _is_aggregate(node.this)
+    return isinstance(node, exp.AggFunc | exp.Grouping) or (
+        isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED
+    )
+
+
+def calls_of(nodes: Iterable[Any], scope: Scope, names: Mapping[str, str]) -> Calls:
+    """The aggregates by their text: a column's name, the call, and whether it is 0 of nothing."""
+    calls: Calls = {}
+    for node in nodes:
+        text = text_of(node)
+        if text in calls or isinstance(node, exp.Grouping):
+            continue
+        with about(node):
+            name = names.get(text) or f"__{len(calls)}"
+            calls[text] = name, aggregate(node, scope), _counts(node)
+    return calls
+
+
+def _counts(node: Any) -> bool:
+    """Whether it is 0 where there are no rows."""
+    while isinstance(node, _WRAPPERS):
+        node = node.this
+    return isinstance(node, exp.Count | exp.RegrCount) or (
+        isinstance(node, exp.Anonymous) and node.name == "count_star"
+    )
+
+
+def aggregate(node: Any, scope: Scope) -> Aggregate:
+    """The aggregate that a call is."""
+    if isinstance(node, exp.Filter):
+        return aggregate(node.this, scope).where(condition(node.expression.this, scope))
+    if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+        if isinstance(node.this, exp.First | exp.Last):
+            return _first(node.this, scope, ignore_nulls=isinstance(node, exp.IgnoreNulls))
+        return aggregate(node.this, scope)
+    if isinstance(node, exp.WithinGroup):
+        return _within(node, scope)
+    understood(
+        node,
+        (
+            "this",
+            "expression",
+            "expressions",
+            "separator",
+            "quantile",
+            "big_int",
+            "distinct",
+            "nulls_excluded",
+            "count",
+        ),
+    )
+    for kind in type(node).__mro__:
+        if kind in _AGGREGATES:
+            return _AGGREGATES[kind](node, scope)
+    if isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED:
+        return _NAMED[node.name.casefold()](node, scope)
+    name = node.sql_name().lower()
+    return refuse(node, f"no such aggregate: aggregate={name}", _INSTEAD.get(name, "docs/sql.md lists them"))
+
+
+def _value(node: Any, scope: Scope) -> Expr:
+    if isinstance(node, exp.Distinct):
+        refuse(
+            node,
+            "this aggregate does not take DISTINCT",
+            "count, sum, avg, string_agg and array_agg do; else select distinct in FROM",
+        )
+    return lowered(node, scope)
+
+
+def _plain(function: Callable[[Any], Aggregate]) -> Made:
+    def made(node: Any, scope: Scope) -> Aggregate:
+        if any(node.args.get(key) for key in ("expressions", "expression", "count")):
+            refuse(node, "this aggregate takes one argument", "one argument")
+        return function(_value(node.this, scope))
+
+    return made
+
+
+def _count(node: Any, scope: Scope) -> Aggregate:
+    if isinstance(node.this, exp.Distinct):
+        if len(node.this.expressions) != 1:
+            refuse(node, "distinct values of several columns", "count the rows of (select distinct a, b from t)")
+        return agg.count_distinct(lowered(node.this.expressions[0], scope))
+    if node.this is None or isinstance(node.this, exp.Star):
+        return agg.count()
+    return agg.count(lowered(node.this, scope))
+
+
+def _summed(function: Callable[..., Aggregate]) -> Made:
+    def made(node: Any, scope: Scope) -> Aggregate:
+        if isinstance(node.this, exp.Distinct):
+            return function(lowered(node.this.expressions[0], scope), distinct=True)
+        return function(lowered(node.this, scope))
+
+    return made
+
+
+def _pair(function: Callable[[Any, Any], Aggregate]) -> Made:
+    def made(node: Any, scope: Scope) -> Aggregate:
+        first, second = (node.this, node.expression) if not isinstance(node, exp.Anonymous) else node.expressions
+        return function(_value(first, scope), lowered(second, scope))
+
+    return made
+
+
+def _extreme(function: Callable[[Any, Any], Aggregate]) -> Made:
+    """The value where another one, or several in brackets, are least or greatest."""
+
+    def made(node: Any, scope: Scope) -> Aggregate:
+        by = node.expression
+        if not isinstance(by, exp.Tuple):
+            return _pair(function)(node, scope)
+        fields = {f"f{at}": lowered(part, scope) for at, part in enumerate(by.expressions)}
+        return function(_value(node.this, scope), struct(**fields))
+
+    return made
+
+
+def _ordered(node: Any, scope: Scope) -> tuple[Any, Any, bool]:
+    """The argument, its order, and whether it is distinct."""
+    argument, order = node.this, None
+    if isinstance(argument, exp.Order):
+        order = [ordering(by, scope) for by in argument.expressions]
+        argument = argument.this
+    distinct = isinstance(argument, exp.Distinct)
+    return (argument.expressions[0] if distinct else argument), order, distinct
+
+
+def ordering(by: Any, scope: Scope) -> Any:
+    """One column of an ORDER BY."""
+    value = lowered(by.this, scope)
+    return (desc if by.args.get("desc") else asc)(value, nulls_first=bool(by.args.get("nulls_first")))
+
+
+def _first(node: Any, scope: Scope, *, ignore_nulls: bool = False) -> Aggregate:
+    argument, order, _ = _ordered(node, scope)
+    if order is None:
+        refuse(node, "the first of rows without an order", "write first(x order by at), or any_value(x)")
+    function = agg.first if isinstance(node, exp.First) else agg.last
+    return function(lowered(argument, scope), order_by=order, ignore_nulls=ignore_nulls)
+
+
+def _texts(node: Any, scope: Scope) -> Aggregate:
+    argument, order, distinct = _ordered(node, scope)
+    separator = node.args.get("separator")
+    between = "," if separator is None else constant(lowered(separator, scope))
+    return agg.string_agg(lowered(argument, scope), between, order_by=order, distinct=distinct)
+
+
+def _list(node: Any, scope: Scope) -> Aggregate:
+    argument, order, distinct = _ordered(node, scope)
+    return agg.array_agg(lowered(argument, scope), order_by=order, distinct=distinct)
+
+
+def _part(node: Any, scope: Scope) -> float:
+    value = constant(lowered(node, scope))
+    return float(value)
+
+
+def _quantile(function: Callable[[Any, float], Aggregate]) -> Made:
+    def made(node: Any, scope: Scope) -> Aggregate:
+        part = node.args.get("expression") or node.args.get("quantile")
+        return function(_value(node.this, scope), _part(part, scope))
+
+    return made
+
+
+def _within(node: Any, scope: Scope) -> Aggregate:
+    called = node.this
+    if not isinstance(called, exp.PercentileCont | exp.PercentileDisc):
+        return refuse(
+            node, "WITHIN GROUP is there for percentile_cont and percentile_disc", "write string_agg(x, ',' order by y)"
+        )
+    (by,) = node.expression.expressions
+    part = _part(called.this, scope)
+    part = 1 - part if by.args.get("desc") else part
+    function = agg.quantile_cont if isinstance(called, exp.PercentileCont) else agg.quantile_disc
+    return function(lowered(by.this, scope), part)
+
+
+_AGGREGATES: dict[type, Made] = {
+    exp.Count: _count,
+    exp.Sum: _summed(agg.sum),
+    exp.Avg: _summed(agg.avg),
+    exp.Min: _plain(agg.min),
+    exp.Max: _plain(agg.max),
+    exp.AnyValue: _plain(agg.min),
+    exp.ArgMax: _extreme(agg.arg_max),
+    exp.ArgMin: _extreme(agg.arg_min),
+    exp.First: _first,
+    exp.Last: _first,
+    exp.CountIf: lambda node, scope: agg.sum(
+        condition(node.this, scope).cast(INT64)
+    ),  # null of nulls alone, as DuckDB's
+    exp.Stddev: _plain(agg.stddev),
+    exp.StddevSamp: _plain(agg.stddev_samp),
+    exp.StddevPop: _plain(agg.stddev_pop),
+    exp.Variance: _plain(agg.variance),
+    exp.VariancePop: _plain(agg.var_pop),
+    exp.Median: _plain(agg.median),
+    exp.Mode: _plain(agg.mode),
+    exp.Corr: _pair(agg.corr),
+    exp.CovarPop: _pair(agg.covar_pop),
+    exp.CovarSamp: _pair(agg.covar_samp),
+    exp.RegrSlope: _pair(agg.regr_slope),
+    exp.RegrIntercept: _pair(agg.regr_intercept),
+    exp.RegrR2: _pair(agg.regr_r2),
+    exp.RegrCount: _pair(agg.regr_count),
+    exp.RegrAvgx: _pair(agg.regr_avgx),
+    exp.RegrAvgy: _pair(agg.regr_avgy),
+    exp.PercentileCont: _quantile(agg.quantile_cont),
+    exp.PercentileDisc: _quantile(agg.quantile_disc),
+    exp.Quantile: _quantile(agg.quantile_disc),
+    exp.LogicalAnd: _plain(agg.bool_and),
+    exp.LogicalOr: _plain(agg.bool_or),
+    exp.BitwiseAndAgg: _plain(agg.bit_and),
+    exp.BitwiseOrAgg: _plain(agg.bit_or),
+    exp.BitwiseXorAgg: _plain(agg.bit_xor),
+    exp.GroupConcat: _texts,
+    exp.ArrayAgg: _list,
+}
+_NAMED: dict[str, Made] = {
+    "min_by": _pair(agg.arg_min),
+    "max_by": _pair(agg.arg_max),
+    "count_star": lambda _node, _scope: agg.count(),
+}
+_INSTEAD = {
+    "regr_sxx": "write regr_count(y, x) * var_pop(x) of the rows where both are there",
+    "regr_syy": "write regr_count(y, x) * var_pop(y) of the rows where both are there",
+    "regr_sxy": "write regr_count(y, x) * covar_pop(y, x)",
+    "approx_distinct": "write count(distinct x), which is exact",
+    "approx_quantile": "write quantile_cont(x, 0.5), which is exact",
+}
+
+
+def key_sets(select: Any, items: Sequence[Any]) -> list[list[Any]] | None:
+    """The keys of GROUP BY, one list for each grouping set; None without GROUP BY."""
+    group = select.args.get("group")
+    if group is None:
+        return None
+    if group.args.get("all"):
+        return [[item for item in items if not any(True for _ in aggregates_in(item)) and not item.find(exp.Window)]]
+    parts = [_sets(node, items) for node in group.expressions]
+    for key in ("rollup", "cube", "grouping_sets"):
+        parts += [_sets(node, items) for node in group.args.get(key) or []]
+    return [[key for part in chosen for key in part] for chosen in product(*parts)]
+
+
+def _sets(node: Any, items: Sequence[Any]) -> list[list[Any]]:
+    """The alternatives of one part of GROUP BY."""
+    if not isinstance(node, _SETS):
+        return [[_key(part, items) for part in _flat(node)]]
+    if isinstance(node, exp.GroupingSets):
+        return [keys for part in node.expressions for keys in _sets(part, items)]
+    keys = [[_key(part, items) for part in _flat(each)] for each in node.expressions]
+    if isinstance(node, exp.Rollup):
+        chosen: Iterable[Sequence[list[Any]]] = [keys[:length] for length in range(len(keys), -1, -1)]
+    else:
+        chosen = [each for length in range(len(keys), -1, -1) for each in combinations(keys, length)]
+    return [[key for part in each for key in part] for each in chosen]
+
+
+def _flat(node: Any) -> list[Any]:
+    """The keys of brackets."""
+    if isinstance(node, exp.Tuple):
+        return list(node.expressions)
+    return [node.this] if isinstance(node, exp.Paren) else [node]
+
+
+def _key(node: Any, items: Sequence[Any]) -> Any:
+    """A key, which a number may stand for."""
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return node
+    at = int(node.this)
+    if not 1 <= at <= len(items):
+        refuse(node, f"GROUP BY has no such place: place={at} columns={len(items)}", "name the column")
+    return items[at - 1]
+
+
+def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], names: Mapping[str, str]) -> Scope:
+    """The scope of what stands behind GROUP BY; `nodes` are the aggregates, `names` what SELECT calls expressions."""
+    keys: dict[Expression, str] = {}
+    named: dict[str, Expr] = {}
+    chosen = [[_named_key(node, scope, keys, named, names) for node in keys_] for keys_ in sets]
+    calls = calls_of(nodes, scope, _free(names, [*keys.values()]))
+    aggregates: dict[str, Any] = {name: call for name, call, _ in calls.values()}
+    stream = scope.stream.with_columns(**named) if named and len(chosen) > 1 else scope.stream
+    grouping = next((node for node in nodes if isinstance(node, exp.Grouping)), None)
+    bits = scope.fresh("grouping")
+    if len(chosen) > 1:
+        wanted = bits if grouping is not None else None
+        made = stream.grouping_sets([list(dict.fromkeys(each)) for each in chosen], wanted).aggregate(**aggregates)
+    elif chosen[0]:
+        plain = [name for name in dict.fromkeys(chosen[0]) if name not in named]
+        made = stream.group_by(*plain, **named).aggregate(**aggregates)
+    else:
+        made = stream.aggregate(**aggregates)
+    fields = tuple(f for f in scope.fields if f.column in keys.values() and ColumnRef(f.column) in keys)
+    after = Scope(scope.tables, made, fields, {}, scope.aliases, scope, keys)
+    after.aggregates = {text: col(name) for text, (name, _, _) in calls.items()}
+    order = list(dict.fromkeys(name for each in chosen for name in each))
+    for node in nodes:
+        if isinstance(node, exp.Grouping):
+            after.aggregates[text_of(node)] = _grouping(node, scope, keys, order, bits if len(chosen) > 1 else "")
+    return after
+
+
+def _free(names: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
+    """What SELECT calls aggregates, where no key is called so."""
+    return {text: name for text, name in names.items() if name not in taken and not name.startswith("__")}
+
+
+def _named_key(
+    node: Any, scope: Scope, keys: dict[Expression, str], named: dict[str, Expr], names: Mapping[str, str]
+) -> str:
+    """The column that rows are grouped by."""
+    with about(node):
+        value = lowered(node, scope)
+        expression = resolve(unwrap(value), scope.schema)
+        if expression in keys:
+            return keys[expression]
+        if isinstance(expression, ColumnRef):
+            keys[expression] = expression.name
+            return expression.name
+        name = names.get(text_of(node), "")
+        if isinstance(node, exp.Column) and not node.table:
+            name = node.name
+        if not name or name in scope.schema or name in keys.values():
+            name = f"__key{len(keys)}"
+        keys[expression] = name
+        named[name] = value
+        return name
+
+
+def _grouping(node: Any, scope: Scope, keys: Mapping[Expression, str], order: Sequence[str], bits: str) -> Expr:
+    """GROUPING of some keys, out of the bits of all: the first argument is the highest."""
+    found: Expr | None = None
+    for argument in node.expressions:
+        expression = resolve(unwrap(lowered(argument, scope)), scope.schema)
+        if expression not in keys:
+            refuse(argument, "GROUPING takes keys of GROUP BY", "name one of them")
+        shift = len(order) - 1 - order.index(keys[expression])
+        bit = (col(bits) // (1 << shift)) % 2 if bits else lit(0, INT64)
+        found = bit if found is None else found * 2 + bit
+    if found is None:
+        return refuse(node, "GROUPING takes keys of GROUP BY", "name one of them")
+    return found

@@ -1,0 +1,272 @@
+"""Joins of scopes: which conditions are keys, in which order relations meet, and what the columns are called afterwards.
+
+**Law** relations that equalities connect are never paired whole: a relation is joined when an equality ties it to what is joined
+already, in the order in which they are written; cross products are left for what nothing connects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlglot import exp
+
+from dbsp.expr.build import Expr, lit, unwrap
+from dbsp.expr.expression import ColumnRef
+from dbsp.sql.errors import about, refuse
+from dbsp.sql.expressions import condition, lowered
+from dbsp.sql.scope import Scope
+from dbsp.sql.types import common, type_in
+
+Pair = tuple[Expr, Expr]
+
+
+def conjuncts(node: Any) -> list[Any]:
+    """The parts that AND joins; what all parts of an OR have in common is taken out of it."""
+    if node is None:
+        return []
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        return [*conjuncts(node.this), *conjuncts(node.expression)]
+    if isinstance(node, exp.Or):
+        return _factored(node)
+    return [node]
+
+
+def _factored(node: Any) -> list[Any]:
+    """`(k and a) or (k and b)` as `k` and `a or b`: an equality of keys may stand in every part."""
+    branches = [conjuncts(branch) for branch in _branches(node)]
+    texts = [{part.sql() for part in branch} for branch in branches]
+    shared = [part for part in branches[0] if isinstance(part, exp.EQ) and all(part.sql() in text for text in texts)]
+    return [*shared, node] if shared else [node]
+
+
+def _branches(node: Any) -> Iterator[Any]:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Or):
+        yield from _branches(node.this)
+        yield from _branches(node.expression)
+    else:
+        yield node
+
+
+def own_columns(node: Any) -> list[Any]:
+    """The columns of an expression that are not inside a subquery."""
+    parts = node.walk(prune=lambda part: isinstance(part, exp.Query) and part is not node)
+    return [part for part in parts if isinstance(part, exp.Column)]
+
+
+def has_query(node: Any) -> bool:
+    """Whether a subquery is in it."""
+    return node.find(exp.Query) is not None
+
+
+def filtered(scope: Scope, conditions: Iterable[Any]) -> None:
+    """The rows of the scope that meet them."""
+    for part in conditions:
+        with about(part):
+            scope.stream = scope.stream.filter(condition(part, scope))
+
+
+def connected(parts: Sequence[Scope], conditions: Sequence[Any]) -> tuple[Scope, list[Any]]:
+    """One scope of several, and the conditions that could not be used: those with subqueries, or of names that are elsewhere."""
+    waiting, left = _sorted_out(list(parts), conditions)
+    found = []
+    remaining = list(parts)
+    while remaining:
+        component = remaining.pop(0)
+        while (following := _next(component, remaining, waiting)) is not None:
+            remaining.remove(following)
+            component = _meet(component, following, waiting)
+        found.append(component)
+    whole = found[0]
+    for component in found[1:]:
+        whole = _beside(whole, component)
+        _apply(whole, waiting)
+    return whole, [*left, *waiting]
+
+
+def _sorted_out(parts: list[Scope], conditions: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Conditions on one relation are applied; what is left of several relations, and what is not for joins."""
+    several: list[Any] = []
+    left: list[Any] = []
+    for node in conditions:
+        columns = own_columns(node)
+        owners = [[at for at, part in enumerate(parts) if part.knows(column)] for column in columns]
+        for column, of in zip(columns, owners, strict=True):
+            if len(of) > 1:
+                names = dict.fromkeys(f.of for at in of for f in parts[at].fields if f.called(column.name, None))
+                hint = "write " + " or ".join(f"{name}.{column.name}" for name in names)
+                refuse(column, f"several columns have this name: column={column.name}", hint)
+        if has_query(node) or not columns or not all(owners):
+            left.append(node)
+        elif len({of[0] for of in owners}) == 1:
+            filtered(parts[owners[0][0]], [node])
+        else:
+            several.append(node)
+    return several, left
+
+
+def _next(joined: Scope, remaining: Sequence[Scope], waiting: Sequence[Any]) -> Scope | None:
+    """The first of the relations that an equality ties to what is joined."""
+    return next((part for part in remaining if any(sides(node, joined, part) for node in waiting)), None)
+
+
+def sides(node: Any, left: Scope, right: Scope) -> tuple[Any, Any] | None:
+    """Both sides of an equality between two scopes, if it is one."""
+    if not isinstance(node, exp.EQ) or has_query(node):
+        return None
+    for one, other in ((node.this, node.expression), (node.expression, node.this)):
+        if _is_of(one, left) and _is_of(other, right):
+            return one, other
+    return None
+
+
+def _is_of(node: Any, scope: Scope) -> bool:
+    columns = own_columns(node)
+    return bool(columns) and all(scope.knows(column) for column in columns)
+
+
+def _meet(left: Scope, right: Scope, waiting: list[Any]) -> Scope:
+    """Two scopes joined on the equalities between them; what else can be said of both is a filter."""
+    used: set[str] = set()
+    pairs: list[Pair] = []
+    for node in list(waiting):
+        found = sides(node, left, right)
+        if found is None:
+            continue
+        pair = lowered(found[0], left), lowered(found[1], right)
+        names = {f"{at}{side}" for at, side in enumerate(map(unwrap, pair)) if isinstance(side, ColumnRef)}
+        if names & used:
+            continue
+        used |= names
+        pairs.append(_alike(pair, left, right, node))
+        waiting.remove(node)
+    joined = inner(left, right, pairs)
+    _apply(joined, waiting)
+    return joined
+
+
+def _apply(scope: Scope, waiting: list[Any]) -> None:
+    """The conditions that this scope knows all columns of."""
+    for node in list(waiting):
+        if _is_of(node, scope):
+            filtered(scope, [node])
+            waiting.remove(node)
+
+
+def _alike(pair: Pair, left: Scope, right: Scope, node: Any) -> Pair:
+    """Both sides in one type, by casts that the other columns do not see."""
+    types = type_in(pair[0], left.schema), type_in(pair[1], right.schema)
+    if types[0] == types[1] or types[0] is None or types[1] is None:
+        return pair
+    type_ = common(*types)
+    if type_ is None:
+        shown = f"{node.sql(dialect='duckdb')} left={types[0]} right={types[1]}"
+        refuse(node, f"columns of these types cannot be equal: {shown}", "cast one of them, such as cast(x as bigint)")
+    one, other = (side if of == type_ else side.cast(type_) for side, of in zip(pair, types, strict=True))
+    return one, other
+
+
+def pair_of(node: Any, left: Scope, right: Scope) -> Pair | None:
+    """The keys that an equality says, in one type."""
+    found = sides(node, left, right)
+    return None if found is None else _alike((lowered(found[0], left), lowered(found[1], right)), left, right, node)
+
+
+def inner(left: Scope, right: Scope, pairs: Sequence[Pair]) -> Scope:
+    """Pairs of rows whose keys are equal; the right keys are the left ones."""
+    if not pairs:
+        return _beside(left, right)
+    left_on, right_on = (
+        _keys(scope, side) for scope, side in zip((left, right), zip(*pairs, strict=True), strict=True)
+    )
+    _apart(left, right, right_on)
+    stream = left.stream.join(right.stream, left_on=left_on, right_on=right_on)
+    return _both(left, right, stream, dict(zip(right_on, left_on, strict=True)))
+
+
+def outer(left: Scope, right: Scope, pairs: Sequence[Pair], how: str, rest: Sequence[Any] = ()) -> Scope:
+    """A left or full join: rows without a partner, with nulls; `rest` is further said of pairs in ON."""
+    keyed = pairs or [(lit(1), lit(1))]
+    copied = how == "full" or not pairs
+    left_on = _keys(left, [pair[0] for pair in keyed], copy=copied)
+    right_on = _keys(right, [pair[1] for pair in keyed], copy=True)
+    _apart(left, right, right_on)
+    where = _where(left, right, left_on, right_on, rest)
+    stream = left.stream.join(right.stream, left_on=left_on, right_on=right_on, how=how, where=where)
+    return _both(left, right, stream, {})
+
+
+def partnered(left: Scope, right: Scope, pairs: Sequence[Pair], how: str, rest: Sequence[Any] = ()) -> None:
+    """The rows of the left scope that have a partner ("semi") or have none ("anti")."""
+    keyed = pairs or [(lit(1), lit(1))]
+    kept = left.stream.columns
+    left_on = _keys(left, [pair[0] for pair in keyed], copy=not pairs)
+    right_on = _keys(right, [pair[1] for pair in keyed], copy=bool(rest) or not pairs)
+    _apart(left, right, right_on)
+    where = _where(left, right, left_on, right_on, rest)
+    left.stream = left.stream.join(right.stream, left_on=left_on, right_on=right_on, how=how, where=where)
+    if left.stream.columns != kept:
+        left.stream = left.stream.select(*kept)
+
+
+def _where(left: Scope, right: Scope, left_on: Sequence[str], right_on: Sequence[str], rest: Sequence[Any]) -> Any:
+    """The condition on pairs, over the columns of the inner join."""
+    if not rest:
+        return None
+    pairs = _both(left, right, left.stream.join(right.stream, left_on=left_on, right_on=right_on), {})
+    found = None
+    for node in rest:
+        with about(node):
+            value = condition(node, pairs)
+            found = value if found is None else found & value
+    return found
+
+
+def _keys(scope: Scope, values: Sequence[Expr], *, copy: bool = False) -> list[str]:
+    """Columns that hold the keys: those that are there, or new ones."""
+    names: list[str] = []
+    for value in values:
+        expression = unwrap(value)
+        plain = isinstance(expression, ColumnRef) and expression.name not in names and not copy
+        names.append(expression.name if plain and isinstance(expression, ColumnRef) else scope.holding(value, "key"))
+    return names
+
+
+def _apart(left: Scope, right: Scope, keys: Sequence[str]) -> None:
+    """Give the right side's columns names that the left side does not have; its keys go."""
+    taken = {*left.schema.names, *right.schema.names}
+    names: dict[str, str] = {}
+    for name in right.schema.names:
+        if name in left.schema and name not in keys:
+            number, fresh = 1, f"{name}_right"
+            while fresh in taken:
+                number += 1
+                fresh = f"{name}_right{number}"
+            names[name] = fresh
+            taken.add(fresh)
+    renamed(right, names)
+
+
+def renamed(scope: Scope, names: dict[str, str]) -> None:
+    """Other names for columns; the query's names stay."""
+    if names:
+        scope.stream = scope.stream.rename(names)
+        scope.fields = tuple(replace(f, column=names.get(f.column, f.column)) for f in scope.fields)
+
+
+def _beside(left: Scope, right: Scope) -> Scope:
+    """Every pair of rows."""
+    _apart(left, right, ())
+    return _both(left, right, left.stream.cross_join(right.stream), {})
+
+
+def _both(left: Scope, right: Scope, stream: Any, moved: dict[str, str]) -> Scope:
+    fields = tuple(replace(f, column=moved.get(f.column, f.column)) for f in right.fields)
+    made = replace(left, stream=stream, fields=(*left.fields, *fields))
+    made.made = dict(left.made)
+    return made

@@ -1,0 +1,365 @@
+"""SELECT, set operations and WITH: a query becomes rows, clause by clause in SQL's own order of meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+
+from dbsp.aggregates.ordering import asc, desc
+from dbsp.expr.build import Expr, col, lit, unwrap
+from dbsp.expr.expression import ColumnRef, Literal, resolve
+from dbsp.expr.names import nearest
+from dbsp.sql.errors import about, refuse, understood
+from dbsp.sql.expressions import lowered
+from dbsp.sql.grouping import aggregates_in, grouped, key_sets, text_of
+from dbsp.sql.joining import conjuncts
+from dbsp.sql.relations import Tables, with_names
+from dbsp.sql.scope import Rows, Scope
+from dbsp.sql.subqueries import attached, opened, restricted
+from dbsp.sql.types import common, constant, is_constant
+from dbsp.sql.windows import windowed, windows_in
+from dbsp.stream.recursion import recursive
+from dbsp.stream.stream import Stream
+
+_ORDER = "write order by, so that the rows are always the same"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One column of SELECT: its name, and the expression or the column behind a star."""
+
+    name: str
+    node: Any
+    column: str = ""
+
+
+def rows_of(node: Any, tables: Tables) -> Rows:
+    """The rows of a query."""
+    tables = _with(node, tables)
+    if isinstance(node, exp.Subquery):
+        inside = rows_of(node.this, tables)
+        return _cut(node, inside)
+    if isinstance(node, exp.SetOperation):
+        return _cut(node, _combined(node, tables))
+    if isinstance(node, exp.Select):
+        return _selected(node, tables)
+    what = type(node).__name__.lower()
+    return refuse(node, f"not a query: what={what}", "write select … from …")
+
+
+def _with(node: Any, tables: Tables) -> Tables:
+    """The tables, and the queries that WITH names, each made once."""
+    clause = node.args.get("with_")
+    if clause is None:
+        return tables
+    known = dict(tables)
+    for query in clause.expressions:
+        understood(query, ("this", "alias", "materialized"))
+        names = query.args["alias"].columns
+        if clause.args.get("recursive") and _calls(query.this, query.alias):
+            made = _recursive(query, known, names)
+        else:
+            made = with_names(query, rows_of(query.this, known), names)
+        known = {name: rows for name, rows in known.items() if name.casefold() != query.alias.casefold()}
+        known[query.alias] = made
+    return known
+
+
+def _calls(node: Any, name: str) -> bool:
+    return any(table.name.casefold() == name.casefold() for table in node.find_all(exp.Table))
+
+
+def _recursive(query: Any, tables: Tables, names: Sequence[Any]) -> Rows:
+    """What follows from the first part, again and again, until nothing new does."""
+    whole = query.this
+    if not isinstance(whole, exp.Union) or _calls(whole.this, query.alias):
+        refuse(query, "a recursive query is a start, UNION, and what follows from it", "name it in the last part alone")
+    if not whole.args.get("distinct"):
+        refuse(whole, "recursion by UNION ALL need not end", "write union")
+    start = with_names(query, rows_of(whole.this, tables), names)
+
+    def further(stream: Stream) -> Stream:
+        found = rows_of(whole.expression, {**tables, query.alias: Rows(stream)})
+        return _alike(whole, start.stream, found.stream)[1]
+
+    with about(query):
+        return Rows(recursive(start.stream, further))
+
+
+def _combined(node: Any, tables: Tables) -> Rows:
+    """UNION, EXCEPT and INTERSECT: columns by their places."""
+    understood(node, ("this", "expression", "distinct", "order", "limit", "offset", "with_"))
+    left, right = _alike(node, rows_of(node.this, tables).stream, rows_of(node.expression, tables).stream)
+    all_ = not node.args.get("distinct")
+    with about(node):
+        if isinstance(node, exp.Union):
+            return Rows(left.union(right, distinct=not all_))
+        made = left.intersect(right, all=all_) if isinstance(node, exp.Intersect) else left.difference(right, all=all_)
+        return Rows(made)
+
+
+def _alike(node: Any, left: Stream, right: Stream) -> tuple[Stream, Stream]:
+    """Both sides with the left one's names and types in which they meet."""
+    if len(left.columns) != len(right.columns):
+        counts = f"left={len(left.columns)} right={len(right.columns)}"
+        refuse(node, f"a set operation of other numbers of columns: {counts}", "select as many columns on both sides")
+    one: dict[str, Any] = {}
+    other: dict[str, Any] = {}
+    for name, source in zip(left.columns, right.columns, strict=True):
+        types = left.schema[name].type, right.schema[source].type
+        type_ = common(*types)
+        if type_ is None:
+            shown = f"column={name} left={types[0]} right={types[1]}"
+            refuse(node, f"columns of these types do not meet: {shown}", "cast one of them, such as cast(x as bigint)")
+        one[name] = col(name) if types[0] == type_ else col(name).cast(type_)
+        other[name] = col(source) if types[1] == type_ else col(source).cast(type_)
+    return _only(left, one), _only(right, other)
+
+
+def _only(stream: Stream, columns: Mapping[str, Expr]) -> Stream:
+    """A selection, where it is one."""
+    same = [name for name, value in columns.items() if unwrap(value) == ColumnRef(name)]
+    return stream if same == list(stream.columns) and len(columns) == len(same) else stream.select(**columns)
+
+
+def _selected(select: Any, tables: Tables) -> Rows:
+    """A SELECT."""
+    scope = opened(select, None, tables, rows_of).scope
+    items = _items(select, scope)
+    nodes = [item.node for item in items if item.node is not None]
+    having, qualify, order = (select.args.get(key) for key in ("having", "qualify", "order"))
+    later = [*nodes, *(part.this for part in (having, qualify) if part is not None)]
+    later += [by.this for by in order.expressions] if order is not None else []
+    later += [
+        scope.aliases[c.name.casefold()] for part in later for c in part.find_all(exp.Column) if _is_alias(c, scope)
+    ]
+    aggregates = [found for node in later for found in aggregates_in(node)]
+    sets = key_sets(select, [item.node if item.node is not None else exp.column(item.column) for item in items])
+    names = {text_of(node): item.name for item in items if (node := item.node) is not None}
+    one = False
+    if sets is not None or aggregates:
+        attached(scope, [*aggregates, *(key for keys in sets or [] for key in keys)], rows_of)
+        scope = grouped(scope, sets or [[]], aggregates, names)
+        one = sets is None and having is None
+        items = [_behind(item, scope, select) for item in items]
+    if having is not None:
+        if scope.before is None:
+            refuse(having, "HAVING without groups", "write where")
+        restricted(scope, conjuncts(having.this), rows_of)
+    attached(scope, later, rows_of)
+    windows = [window for node in later for window in windows_in(node)]
+    if windows:
+        windowed(scope, windows, select, names)
+    if qualify is not None:
+        restricted(scope, conjuncts(qualify.this), rows_of)
+    lists = [
+        found for node in nodes for found in node.find_all(exp.Explode) if found.find_ancestor(exp.Query) is select
+    ]
+    _exploded(scope, lists)
+    return _shown(select, scope, items, one=one and qualify is None and not lists)
+
+
+def _exploded(scope: Scope, nodes: Sequence[Any]) -> None:
+    """A row per element of the list that SELECT unnests."""
+    if len(nodes) > 1:
+        refuse(nodes[1], "several lists are unnested side by side", "unnest them in FROM, one after the other")
+    for node in nodes:
+        with about(node):
+            list_ = scope.holding(lowered(node.this, scope), "list")
+            element = scope.fresh("element")
+            scope.stream = scope.stream.explode(list_, element)
+            scope.made[id(node)] = col(element)
+
+
+def _is_alias(column: Any, scope: Scope) -> bool:
+    return not column.table and not scope.knows(column) and column.name.casefold() in scope.aliases
+
+
+def _behind(item: Item, scope: Scope, select: Any) -> Item:
+    """A column of a star behind GROUP BY."""
+    if item.node is None:
+        key = scope.groups.get(ColumnRef(item.column))
+        if key is None:
+            refuse(select, f"neither grouped by nor inside an aggregate: column={item.name}", "name the columns")
+        return replace(item, column=key)
+    return item
+
+
+def _items(select: Any, scope: Scope) -> list[Item]:
+    """The columns of SELECT, stars written out, each with a name of its own."""
+    found: list[Item] = []
+    for node in select.expressions:
+        if isinstance(node, exp.Star):
+            found += _star(node, None, scope)
+        elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+            found += _star(node.this, node.table, scope)
+        elif isinstance(node, exp.Alias):
+            found.append(Item(node.alias, node.this))
+        elif isinstance(node, exp.Aliases | exp.Columns):
+            refuse(node, "COLUMNS(…) is not there", "name the columns")
+        else:
+            found.append(Item(_name_of(node), node))
+    taken: set[str] = set()
+    return [replace(item, name=_free(item.name, taken)) for item in found]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, with a number where it is taken; as DuckDB names columns of a view."""
+    found, number = name, 0
+    while found.casefold() in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(found.casefold())
+    return found
+
+
+def _name_of(node: Any) -> str:
+    """What a column without a name is called."""
+    while isinstance(node, exp.Paren | exp.Cast | exp.Filter | exp.Window | exp.IgnoreNulls):
+        node = node.this
+    if isinstance(node, exp.Column | exp.Dot):
+        return str(node.name)
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).lower()
+    return str(node.sql_name()).lower() if isinstance(node, exp.Func) else "value"
+
+
+def _star(node: Any, of: str | None, scope: Scope) -> list[Item]:
+    """The columns that a star stands for."""
+    left_out = {column.name.casefold() for column in node.args.get("except_") or []}
+    replaced = {alias.alias.casefold(): alias.this for alias in node.args.get("replace") or []}
+    renamed = {alias.this.name.casefold(): alias.alias for alias in node.args.get("rename") or []}
+    chosen = [f for f in scope.fields if (not f.hidden if of is None else f.of.casefold() == of.casefold())]
+    fields = list({(f.name, f.column): f for f in chosen}.values())
+    if not fields:
+        refuse(node, f"no such table here: table={of}", nearest(of, dict.fromkeys(f.of for f in scope.fields)))
+    names = {f.name.casefold() for f in fields}
+    for name in left_out | set(replaced) | set(renamed):
+        if name not in names:
+            refuse(node, f"no such column: column={name}", nearest(name, [f.name for f in fields]))
+    kept = [f for f in fields if f.name.casefold() not in left_out]
+    return [
+        Item(f.name, replaced[f.name.casefold()])
+        if f.name.casefold() in replaced
+        else Item(renamed.get(f.name.casefold(), f.name), None, f.column)
+        for f in kept
+    ]
+
+
+def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Rows:
+    """The columns of SELECT, then DISTINCT, ORDER BY and LIMIT."""
+    outputs: dict[str, Expr] = {}
+    for item in items:
+        with about(item.node if item.node is not None else select):
+            outputs[item.name] = col(item.column) if item.node is None else _typed(item.node, lowered(item.node, scope))
+    distinct = select.args.get("distinct")
+    limit = _limit(select)
+    orders, added = (
+        _orders(select, scope, outputs) if limit is not None or (distinct and distinct.args.get("on")) else ([], {})
+    )
+    on = distinct.args.get("on") if distinct else None
+    with about(select):
+        if on is not None:
+            if not orders:
+                refuse(distinct, "DISTINCT ON without an order gives any rows", _ORDER)
+            keys = {f"__on{at}": lowered(key, scope) for at, key in enumerate(on.expressions)}
+            stream = _only(scope.stream, {**outputs, **added, **keys})
+            stream = stream.limit(1, by=orders, partition_by=list(keys))
+        else:
+            stream = _only(scope.stream, {**outputs, **added})
+            if distinct:
+                if added:
+                    refuse(
+                        select.args["order"],
+                        "DISTINCT rows in an order that is not among their columns",
+                        "select it too",
+                    )
+                stream = stream.distinct()
+    stream = _first(select, stream, limit, orders)
+    return Rows(_only(stream, {name: col(name) for name in outputs}), one and limit is None)
+
+
+def _typed(node: Any, value: Expr) -> Expr:
+    """A value that is a column: a null needs a type."""
+    if is_constant(value) and constant(value) is None and isinstance(e := unwrap(value), Literal) and e.dtype is None:
+        refuse(node, "a null has no type here", "write cast(null as bigint)")
+    return value
+
+
+def _limit(node: Any) -> tuple[int, int] | None:
+    """How many rows, and how many before them are left out."""
+    limit, offset = node.args.get("limit"), node.args.get("offset")
+    if limit is None and offset is None:
+        return None
+    if limit is None:
+        refuse(offset, "OFFSET without LIMIT keeps all rows in order", "write limit … offset …")
+    understood(limit, ("expression", "count", "direction", "this", "limit_options"))
+    options = limit.args.get("limit_options")
+    if options is not None:
+        understood(options, ("rows",))
+    first = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
+    counts: list[Any] = [first, offset.expression if offset is not None else exp.Literal.number(0)]
+    for count in counts:
+        if not isinstance(count, exp.Literal) or count.is_string or not str(count.this).isdigit():
+            refuse(node.args["limit"], "LIMIT and OFFSET take whole numbers", "write limit 10 offset 5")
+    return int(counts[0].this), int(counts[1].this)
+
+
+def _orders(node: Any, scope: Scope | None, outputs: Mapping[str, Expr]) -> tuple[list[Any], dict[str, Expr]]:
+    """ORDER BY as columns of SELECT, and columns to add where it is by others."""
+    clause = node.args.get("order")
+    orders: list[Any] = []
+    added: dict[str, Expr] = {}
+    names = {name.casefold(): name for name in outputs}
+    for by in clause.expressions if clause is not None else []:
+        with about(by):
+            name = _order_name(by.this, scope, outputs, names, added)
+        orders.append((desc if by.args.get("desc") else asc)(name, nulls_first=bool(by.args.get("nulls_first"))))
+    return orders, added
+
+
+def _order_name(
+    node: Any, scope: Scope | None, outputs: Mapping[str, Expr], names: Mapping[str, str], added: dict[str, Expr]
+) -> str:
+    if isinstance(node, exp.Literal) and not node.is_string:
+        at = int(node.this)
+        if not 1 <= at <= len(outputs):
+            refuse(node, f"ORDER BY has no such place: place={at} columns={len(outputs)}", "name the column")
+        return list(outputs)[at - 1]
+    if isinstance(node, exp.Column) and not node.table and node.name.casefold() in names:
+        return names[node.name.casefold()]
+    if scope is None:
+        return refuse(node, "a set operation is ordered by its columns", nearest(node.name, outputs))
+    value = lowered(node, scope)
+    expression = resolve(unwrap(value), scope.schema)
+    for name, output in outputs.items():
+        if resolve(unwrap(output), scope.schema) == expression:
+            return name
+    name = f"__order{len(added)}"
+    added[name] = value
+    return name
+
+
+def _first(node: Any, stream: Stream, limit: tuple[int, int] | None, orders: Sequence[Any]) -> Stream:
+    """The first rows."""
+    if limit is None:
+        return stream
+    if not limit[0]:
+        return stream.filter(lit(False))
+    if not orders:
+        refuse(node.args["limit"], "LIMIT without ORDER BY gives any rows", _ORDER)
+    with about(node.args["limit"]):
+        return stream.limit(limit[0], by=list(orders), offset=limit[1])
+
+
+def _cut(node: Any, rows: Rows) -> Rows:
+    """ORDER BY and LIMIT of a set operation, or of a query in brackets."""
+    limit = _limit(node)
+    if limit is None:
+        return rows
+    outputs = {name: col(name) for name in rows.stream.columns}
+    orders, _ = _orders(node, None, outputs)
+    return Rows(_first(node, rows.stream, limit, orders))

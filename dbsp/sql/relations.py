@@ -1,0 +1,235 @@
+"""FROM: tables, queries in brackets, joins, USING, UNNEST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlglot import exp
+
+from dbsp.expr.build import Expr, coalesce, col, unwrap
+from dbsp.expr.names import nearest
+from dbsp.sql.errors import about, refuse, understood
+from dbsp.sql.expressions import lowered
+from dbsp.sql.joining import conjuncts, connected, filtered, inner, outer, own_columns, pair_of, partnered
+from dbsp.sql.scope import Field, Rows, Scope, relation
+
+Tables = Mapping[str, Rows]
+Query = Callable[[Any, Tables], Rows]
+_NATURAL = "name the columns, join t using (k), so that a new column does not change the answer"
+
+
+def sources(select: Any, tables: Tables, query: Query, where: Sequence[Any]) -> tuple[Scope, list[Any]]:
+    """The rows of FROM, joined, with the conditions of WHERE that are used there; the others are returned."""
+    begin = select.args.get("from_")
+    if begin is None:
+        refuse(select, "a query without FROM is a constant", "select it beside columns, or put the row into a table")
+    groups: list[list[Any]] = [[begin.this]]
+    for join in select.args.get("joins") or []:
+        if _is_comma(join) and not isinstance(join.this, exp.Unnest):
+            groups.append([join.this])
+        else:
+            groups[-1].append(join)
+    parts: list[Scope] = []
+    conditions: list[Any] = []
+    for group in groups:
+        found, said = _group(group, tables, query)
+        parts += found
+        conditions += said
+    scope, left = connected(parts, [*conditions, *where])
+    outside = [node for node in left if any(node is said for said in conditions)]
+    for node in outside:
+        for column in own_columns(node):
+            scope.column(column)
+    return scope, left
+
+
+def _is_comma(join: Any) -> bool:
+    return not any(join.args.get(key) for key in ("on", "using", "side", "kind", "method"))
+
+
+def _group(group: Sequence[Any], tables: Tables, query: Query) -> tuple[list[Scope], list[Any]]:
+    """What stands between two commas: relations that may meet in any order, and the conditions between them."""
+    parts, conditions = [_source(group[0], tables, query)], list[Any]()
+    for join in group[1:]:
+        _check(join)
+        if isinstance(join.this, exp.Unnest):
+            _unnested(join, parts)
+            continue
+        right = _source(join.this, tables, query)
+        if join.side or join.kind in ("SEMI", "ANTI") or join.args.get("using"):
+            left, rest = connected(parts, conditions)
+            filtered(left, rest)
+            parts, conditions = [_joined(join, left, right)], []
+        else:
+            parts.append(right)
+            conditions += conjuncts(join.args.get("on"))
+    return parts, conditions
+
+
+def _check(join: Any) -> None:
+    if join.method == "NATURAL":
+        refuse(join, "a natural join is not there", _NATURAL)
+    if join.method:
+        method = join.method.lower()
+        hint = "in Python it is .asof_join(…)" if method == "asof" else "write an inner or outer join"
+        refuse(join, f"this join is not there: join={method}", hint)
+    understood(join, ("this", "side", "kind", "on", "using", "pivots"))
+    if join.kind not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
+        refuse(join, f"this join is not there: join={join.kind.lower()}", "write an inner or outer join")
+    if isinstance(join.this, exp.Lateral):
+        refuse(join, "lateral queries are not there", "join a grouped query on its keys, or unnest a list")
+
+
+def _source(node: Any, tables: Tables, query: Query) -> Scope:
+    """One relation of FROM under its name."""
+    if isinstance(node, exp.Table | exp.Subquery):
+        understood(node, ("this", "alias", "db", "with_"))
+    if isinstance(node, exp.Table):
+        return _named(node, tables)
+    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table) and not node.alias:
+        return _bracketed(node.this, tables, query)
+    if isinstance(node, exp.Subquery):
+        return _aliased(node, query(node.this, tables), node.alias, tables)
+    what = type(node).__name__.lower()
+    hint = "put the rows into a table" if isinstance(node, exp.Values) else "name a table, or a query in brackets"
+    return refuse(node, f"this is not there in FROM: what={what}", hint)
+
+
+def _bracketed(node: Any, tables: Tables, query: Query) -> Scope:
+    """Joins in brackets, which are done first."""
+    first, joins = node.copy(), node.args.get("joins") or []
+    first.set("joins", None)
+    scope, rest = connected(*_group([first, *joins], tables, query))
+    filtered(scope, rest)
+    return scope
+
+
+def _named(node: Any, tables: Tables) -> Scope:
+    if not isinstance(node.this, exp.Identifier):
+        refuse(
+            node, f"functions of FROM are not there: what={node.this.sql(dialect='duckdb')}", "unnest a list of a table"
+        )
+    if node.args.get("db") is not None:
+        refuse(node, "tables have no schema here", f"write {node.name}")
+    known = {name.casefold(): rows for name, rows in tables.items()}
+    if node.name.casefold() not in known:
+        refuse(node, f"no such table: table={node.name}", nearest(node.name, tables))
+    return _aliased(node, known[node.name.casefold()], node.alias or node.name, tables)
+
+
+def _aliased(node: Any, rows: Rows, alias: str, tables: Tables) -> Scope:
+    """The rows under a name, with names for the columns if the query gives them."""
+    named = node.args.get("alias")
+    return relation(tables, with_names(node, rows, [] if named is None else named.columns), alias)
+
+
+def with_names(node: Any, rows: Rows, names: Sequence[Any]) -> Rows:
+    """The rows with these names for their first columns."""
+    if len(names) > len(rows.stream.columns):
+        refuse(
+            node, f"more names than columns: names={len(names)} columns={len(rows.stream.columns)}", "leave some out"
+        )
+    others = {old: new.name for old, new in zip(rows.stream.columns, names, strict=False) if old != new.name}
+    return replace(rows, stream=rows.stream.rename(others)) if others else rows
+
+
+def _joined(join: Any, left: Scope, right: Scope) -> Scope:
+    """A join that is not a plain inner one."""
+    using = [name.name for name in join.args.get("using") or []]
+    if join.side == "RIGHT":
+        swapped = _joined_as(join, right, left, "left", using)
+        order = {f: at for at, f in enumerate([*left.fields, *right.fields])}
+        swapped.fields = tuple(sorted(swapped.fields, key=lambda f: order.get(f, -1)))
+        return _merged(swapped, using, right) if using else _in_order(swapped, left)
+    how = {"LEFT": "left", "FULL": "full"}.get(join.side, join.kind.lower() or "inner")
+    made = _joined_as(join, left, right, how, using)
+    return made if not using or how in ("semi", "anti") else _merged(made, using, right)
+
+
+def _in_order(scope: Scope, left: Scope) -> Scope:
+    """The names in the order in which the relations are written."""
+    first = {(f.of, f.name) for f in left.fields}
+    own = [f for f in scope.fields if (f.of, f.name) in first]
+    scope.fields = (*own, *(f for f in scope.fields if f not in own))
+    return scope
+
+
+def _joined_as(join: Any, left: Scope, right: Scope, how: str, using: Sequence[str]) -> Scope:
+    said = [_equal(name, left, right, join) for name in using] or conjuncts(join.args.get("on"))
+    pairs, rest = [], []
+    for node in said:
+        with about(node):
+            pair = node if isinstance(node, tuple) else pair_of(node, left, right)
+        if pair is not None:
+            pairs.append(pair)
+        elif how in ("left", "semi", "anti") and _only_of(node, right) and not _only_of(node, left):
+            filtered(right, [node])
+        else:
+            rest.append(node)
+    if how in ("semi", "anti"):
+        partnered(left, right, pairs, how, rest)
+        return left
+    if how == "inner":
+        made = inner(left, right, pairs)
+        filtered(made, rest)
+        return made
+    return outer(left, right, pairs, how, rest)
+
+
+def _only_of(node: Any, scope: Scope) -> bool:
+    columns = own_columns(node)
+    return bool(columns) and all(scope.knows(column) for column in columns) and node.find(exp.Query) is None
+
+
+def _equal(name: str, left: Scope, right: Scope, join: Any) -> tuple[Expr, Expr]:
+    """The keys of USING."""
+    column = exp.column(name)
+    for scope in (left, right):
+        if not scope.knows(column):
+            known = dict.fromkeys(f.name for f in scope.fields)
+            refuse(join, f"a side of USING has no such column: column={name}", nearest(name, known))
+    equal = pair_of(exp.EQ(this=exp.column(name), expression=exp.column(name)), left, right)
+    assert equal is not None  # noqa: S101 (both sides have it)
+    return equal
+
+
+def _merged(scope: Scope, using: Sequence[str], right: Scope) -> Scope:
+    """The columns of USING once: the value of the side that is there."""
+    sides = {f.of for f in right.fields}
+    for name in using:
+        own = [f for f in scope.fields if f.name.casefold() == name.casefold() and not f.hidden]
+        columns = list(dict.fromkeys(f.column for f in own))
+        shown = Field(own[0].name, next((f.of for f in own if f.of not in sides), ""), columns[0])
+        if len(columns) > 1:
+            merged = coalesce(*(col(each) for each in columns))
+            shown = Field(own[0].name, "", scope.holding(Expr(unwrap(merged)), "using"))
+        place = scope.fields.index(own[0])
+        fields = tuple(replace(f, hidden=True) if f in own else f for f in scope.fields)
+        scope.fields = (*fields[:place], shown, *fields[place:])
+    return scope
+
+
+def _unnested(join: Any, parts: list[Scope]) -> None:
+    """One row per element of a list of a relation that stands before."""
+    node = join.this
+    if len(node.expressions) != 1:
+        refuse(node, "UNNEST takes one list", "unnest lists one after the other")
+    columns = own_columns(node.expressions[0])
+    owners = [part for part in parts if columns and all(part.knows(column) for column in columns)]
+    if not owners:
+        refuse(node, "UNNEST takes a list of a relation before it", "write from t, unnest(t.tags) as u(tag)")
+    scope = owners[0]
+    alias = node.args.get("alias")
+    names = [name.name for name in alias.columns] if alias is not None else []
+    of = alias.name if alias is not None else ""
+    with about(node):
+        list_ = scope.holding(lowered(node.expressions[0], scope), "list")
+        element, position = scope.fresh("element"), scope.fresh("position")
+        counted = position if node.args.get("offset") else None
+        scope.stream = scope.stream.explode(list_, element, position=counted, outer=join.side == "LEFT")
+    fields = [Field(names[0] if names else "unnest", of, element)]
+    if counted:
+        fields.append(Field(names[1] if len(names) > 1 else "ordinality", of, position))
+    scope.fields = (*scope.fields, *fields)

@@ -1,0 +1,150 @@
+"""Scripts: CREATE TABLE, CREATE VIEW and SET, which make a circuit."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sqlglot import exp
+
+from dbsp.circuit.circuit import circuit
+from dbsp.circuit.nodes import Circuit
+from dbsp.errors import CircuitError
+from dbsp.expr.build import lit
+from dbsp.source_lines import SourceLine, written_at
+from dbsp.sql.errors import Script, about, offset_of, refuse, reported
+from dbsp.sql.intervals import interval
+from dbsp.sql.queries import rows_of
+from dbsp.sql.relations import with_names
+from dbsp.sql.scope import Rows
+from dbsp.sql.types import column_type
+from dbsp.stream.stream import Stream
+from dbsp.stream.table import table
+from dbsp.zset.schema import Column
+
+_PUSHED = "tables change by what is pushed; a script has CREATE TABLE, CREATE VIEW and SET"
+_OPTIONS = "there are append_only = true and watermark = 'at 5 minutes'"
+
+
+def circuit_of(
+    name: str, script: Script, statements: Sequence[Any], error_policy: str, source: SourceLine | None
+) -> Circuit:
+    """The circuit of a script; what a statement of a file makes remembers its line there."""
+    made = Made(error_policy)
+    with reported(script, source):
+        for node in statements:
+            line = SourceLine(script.file, script.place(offset_of(node))[0]) if script.file else source
+            written_at(line, partial(made.take, node))
+        if not made.views:
+            where = f" at={script.file}" if script.file else ""
+            raise CircuitError(f"a script without a view{where}", "write create materialized view v as select …")
+        with about(statements[-1]):
+            return circuit(name, made.views, materialize=made.materialized, error_policy=made.error_policy)
+
+
+class Made:
+    """What the statements of a script have made so far."""
+
+    def __init__(self, error_policy: str) -> None:
+        """Nothing yet."""
+        self.known: dict[str, Rows] = {}
+        self.views: dict[str, Stream] = {}
+        self.materialized: set[str] = set()
+        self.error_policy = error_policy
+
+    def take(self, node: Any) -> None:
+        """One more statement."""
+        if isinstance(node, exp.Set):
+            self._set(node)
+        elif isinstance(node, exp.Create) and node.kind == "TABLE" and isinstance(node.this, exp.Schema):
+            self._name(node, node.this.this.name, _table(node))
+        elif isinstance(node, exp.Create) and node.kind == "VIEW":
+            self._view(node)
+        else:
+            what = f"{node.key} {node.args.get('kind') or ''}".strip().lower()
+            refuse(node, f"a script does not have this statement: statement={what}", _PUSHED)
+
+    def _name(self, node: Any, name: str, stream: Stream) -> None:
+        if name.casefold() in {known.casefold() for known in self.known}:
+            refuse(node, f"the name is taken: name={name}", "each table and view has a name of its own")
+        self.known[name] = Rows(stream)
+
+    def _view(self, node: Any) -> None:
+        """A view, and what is shown of it."""
+        inside = node.this
+        named, columns = (inside.this, inside.expressions) if isinstance(inside, exp.Schema) else (inside, [])
+        rows = with_names(node, rows_of(node.expression, self.known), columns)
+        self._name(node, named.name, rows.stream)
+        self.known[named.name] = rows
+        properties = node.args.get("properties")
+        kinds = {type(each).__name__ for each in properties.expressions} if properties is not None else set()
+        if "TemporaryProperty" not in kinds:
+            self.views[named.name] = rows.stream
+            if "MaterializedProperty" in kinds:
+                self.materialized.add(named.name)
+
+    def _set(self, node: Any) -> None:
+        """SET error_policy = 'stop'."""
+        said: Any = node.expressions[0].this if node.expressions else node
+        name = getattr(getattr(said, "this", None), "name", "")
+        if name.casefold() != "error_policy":
+            refuse(node, f"no such setting: setting={name}", "there is error_policy = 'dead-letter', 'null' or 'stop'")
+        self.error_policy = said.expression.name
+
+
+def _table(node: Any) -> Stream:
+    """The table of a CREATE TABLE."""
+    columns: list[Column] = []
+    key: list[str] = []
+    for part in node.this.expressions:
+        if isinstance(part, exp.ColumnDef):
+            kinds = {type(constraint.kind).__name__ for constraint in part.constraints}
+            others = kinds - {"NotNullColumnConstraint", "PrimaryKeyColumnConstraint"}
+            if others:
+                refuse(part, "a column has NOT NULL and PRIMARY KEY alone", "leave the other constraints out")
+            columns.append(Column(part.name, column_type(part.args["kind"]), "NotNullColumnConstraint" not in kinds))
+            key += [part.name] if "PrimaryKeyColumnConstraint" in kinds else []
+        elif isinstance(part, exp.PrimaryKey):
+            key += [_column_name(each) for each in part.expressions]
+        else:
+            refuse(part, "a table has columns and a primary key alone", "leave the other constraints out")
+    options = _options(node)
+    with about(node):
+        return table(node.this.this.name, columns, key or None, options["watermark"], bool(options["append_only"]))
+
+
+def _column_name(node: Any) -> str:
+    while getattr(node, "this", None) is not None and not isinstance(node.this, str):
+        node = node.this
+    return str(node.this)
+
+
+def _options(node: Any) -> dict[str, Any]:
+    """What stands in WITH."""
+    found: dict[str, Any] = {"append_only": False, "watermark": None}
+    properties = node.args.get("properties")
+    for each in properties.expressions if properties is not None else []:
+        name = each.name if not hasattr(each.this, "name") else each.this.name
+        if name.casefold() not in found:
+            refuse(each, f"a table has no such option: option={name}", _OPTIONS)
+        value = each.args.get("value")
+        found[name.casefold()] = _watermark(each, value.name) if name.casefold() == "watermark" else _truth(each, value)
+    return found
+
+
+def _truth(node: Any, value: Any) -> bool:
+    text = str(value.this).casefold()
+    if text not in ("true", "false"):
+        refuse(node, f"not true or false: value={text}", _OPTIONS)
+    return text == "true"
+
+
+def _watermark(node: Any, text: str) -> Mapping[str, datetime.timedelta]:
+    """`at 5 minutes`: the column, and how late its rows may be."""
+    column, _, late = text.strip().partition(" ")
+    span = interval(exp.Interval(this=exp.Literal.string(late)), lambda part: lit(part.this)) if late else None
+    if span is None or span.months:
+        refuse(node, f"not a watermark: watermark={text!r}", "write watermark = 'at 5 minutes'")
+    return {column: span.span}

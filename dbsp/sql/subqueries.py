@@ -1,0 +1,411 @@
+"""Queries inside expressions: EXISTS and IN as semi and anti joins with SQL's nulls, scalar ones as joins with one row per key.
+
+A subquery may use columns of the query around it in equalities of its WHERE, which become the join's keys; EXISTS also in other
+comparisons. A condition that is a subquery is a join that filters; one inside an expression is a left join, and a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+
+from dbsp.aggregates import count
+from dbsp.algebra.filter import Filter
+from dbsp.algebra.table import Table
+from dbsp.expr.build import Expr, coalesce, col, lit, unwrap, when
+from dbsp.expr.expression import ColumnRef, Literal, resolve
+from dbsp.sql.errors import about, refuse, understood
+from dbsp.sql.expressions import lowered
+from dbsp.sql.grouping import aggregates_in, calls_of
+from dbsp.sql.joining import Pair, conjuncts, filtered, has_query, outer, own_columns, partnered
+from dbsp.sql.relations import Query, sources
+from dbsp.sql.scope import Scope, relation
+from dbsp.sql.types import common, type_in
+from dbsp.zset.schema import BOOL
+
+_CLAUSES = (
+    *("expressions", "distinct", "from_", "joins", "where", "group", "having", "windows", "qualify", "order", "limit"),
+    *("offset", "with_"),
+)
+_CORRELATED = "columns of the query around it stand in equalities of the subquery's WHERE, such as where i.k = o.k"
+_ONE_ROW = "write an aggregate, such as (select max(x) from …), or look up a table by its whole primary key"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """FROM and WHERE of a query; the pairs of outer and inner values that must be equal, and other conditions on both."""
+
+    scope: Scope
+    pairs: tuple[tuple[Any, Any], ...] = ()
+    rest: tuple[Any, ...] = ()
+
+    @property
+    def correlated(self) -> bool:
+        """Whether it depends on the row around it."""
+        return bool(self.pairs or self.rest)
+
+    def keys(self, around: Scope) -> list[Pair]:
+        """The equalities as keys of a join."""
+        return [
+            _alike(lowered(one, around), lowered(other, self.scope), around, self.scope, one)
+            for one, other in self.pairs
+        ]
+
+
+def opened(select: Any, around: Scope | None, tables: Any, query: Query) -> Opened:
+    """The rows of FROM that meet WHERE."""
+    understood(select, _CLAUSES)
+    where = select.args.get("where")
+    scope, left = sources(select, tables, query, conjuncts(where.this if where is not None else None))
+    scope.aliases = {item.alias.casefold(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+    pairs: list[tuple[Any, Any]] = []
+    rest: list[Any] = []
+    plain: list[Any] = []
+    for node in left:
+        if around is None or not _is_outside(node, scope, around):
+            plain.append(node)
+            continue
+        if has_query(node):
+            refuse(node, "a subquery here depends on two queries around it", _CORRELATED)
+        found = _pair(node, scope, around)
+        (rest if found is None else pairs).append(node if found is None else found)
+    restricted(scope, plain, query)
+    return Opened(scope, tuple(pairs), tuple(rest))
+
+
+def restricted(scope: Scope, conditions: Sequence[Any], query: Query) -> None:
+    """The rows that meet conditions, some of which may be or hold subqueries."""
+    for node in conditions:
+        with about(node):
+            if not _joined(scope, node, query):
+                attached(scope, [node], query)
+                filtered(scope, [node])
+
+
+def attached(scope: Scope, nodes: Sequence[Any], query: Query) -> None:
+    """Give the scope a column for the value of every subquery in these."""
+    for node in nodes:
+        for part in _queries(node):
+            if id(part) in scope.made:
+                continue
+            with about(part):
+                kept = scope.stream.columns
+                value = _value(scope, part, query)
+                scope.made[id(part)] = value
+                _keep(scope, kept, value)
+
+
+def _keep(scope: Scope, before: Sequence[str], value: Expr) -> None:
+    """Only the columns that were there and those that the value reads."""
+    wanted = {*before, *unwrap(value).columns()}
+    if set(scope.stream.columns) != wanted:
+        scope.stream = scope.stream.select(*(name for name in scope.stream.columns if name in wanted))
+
+
+def _queries(node: Any) -> Iterator[Any]:
+    """The outermost subqueries of an expression, each with the operator that it belongs to."""
+    if isinstance(node, exp.Exists | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
+        yield node
+    elif isinstance(node, exp.All | exp.Any):
+        refuse(
+            node, "comparisons with ALL and ANY are not there", "compare with (select max(x) from …), or write x in (…)"
+        )
+    else:
+        for part in node.iter_expressions():
+            yield from _queries(part)
+
+
+def _is_outside(node: Any, scope: Scope, around: Scope) -> bool:
+    """Whether it names a column that only the query around has."""
+    return any(
+        not scope.knows(column) and column.name.casefold() not in scope.aliases and around.knows(column)
+        for column in own_columns(node)
+    )
+
+
+def _pair(node: Any, scope: Scope, around: Scope) -> tuple[Any, Any] | None:
+    """An equality of a value outside and one inside."""
+    if not isinstance(node, exp.EQ):
+        return None
+    for one, other in ((node.this, node.expression), (node.expression, node.this)):
+        outside = all(around.knows(c) and not scope.knows(c) for c in own_columns(one)) and own_columns(one)
+        if outside and own_columns(other) and all(scope.knows(c) for c in own_columns(other)):
+            return one, other
+    return None
+
+
+def _alike(one: Expr, other: Expr, left: Scope, right: Scope, node: Any) -> Pair:
+    types = type_in(one, left.schema), type_in(other, right.schema)
+    if types[0] == types[1] or types[0] is None or types[1] is None:
+        return one, other
+    type_ = common(*types)
+    if type_ is None:
+        shown = f"left={types[0]} right={types[1]}"
+        refuse(node, f"values of these types cannot be equal: {shown}", "cast one of them, such as cast(x as bigint)")
+    left_, right_ = (side if of == type_ else side.cast(type_) for side, of in zip((one, other), types, strict=True))
+    return left_, right_
+
+
+def _joined(scope: Scope, node: Any, query: Query) -> bool:
+    """Whether the condition is a subquery as a whole, and a join took its place."""
+    wanted = True
+    while isinstance(node, exp.Paren | exp.Not):
+        wanted = wanted != isinstance(node, exp.Not)
+        node = node.this
+    if isinstance(node, exp.Exists):
+        _exists(scope, node, query, "semi" if wanted else "anti")
+        return True
+    if isinstance(node, exp.In) and node.args.get("query") is not None:
+        _in(scope, node, query, wanted=wanted)
+        return True
+    return False
+
+
+def _select_of(node: Any) -> Any:
+    """The query in brackets."""
+    while isinstance(node, exp.Subquery):
+        node = node.this
+    return node
+
+
+def _is_plain(select: Any) -> bool:
+    """Whether it has as many rows as its WHERE lets through, or each of them once."""
+    ends = ("group", "having", "qualify", "limit", "offset", "with_")
+    return (
+        isinstance(select, exp.Select) and not any(select.args.get(key) for key in ends) and not _has_aggregates(select)
+    )
+
+
+def _has_aggregates(select: Any) -> bool:
+    return any(True for item in select.expressions for _ in aggregates_in(item))
+
+
+def _exists(scope: Scope, node: Any, query: Query, how: str) -> None:
+    found, pairs = _partner(scope, node, query)
+    partnered(scope, found.scope, pairs, how, found.rest)
+
+
+def _partner(scope: Scope, node: Any, query: Query) -> tuple[Opened, list[Pair]]:
+    """The rows that EXISTS looks for, and the keys."""
+    select = _select_of(node.this)
+    if _is_plain(select):
+        found = opened(select, scope, scope.tables, query)
+        return found, found.keys(scope)
+    return Opened(relation(scope.tables, _alone(select, scope, query), "")), []
+
+
+def _alone(select: Any, scope: Scope, query: Query) -> Any:
+    """The rows of a query that does not look outside; for one that does, what to write."""
+    if (
+        isinstance(select, exp.Select)
+        and not select.args.get("with_")
+        and opened(select, scope, scope.tables, query).correlated
+    ):
+        refuse(
+            select, "a subquery that groups, limits or counts cannot depend on the query around it here", _CORRELATED
+        )
+    return query(select, scope.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What IN looks among: keys that must be equal, the last of which are the values; which of them may be null."""
+
+    values: tuple[Expr, ...]
+    members: Scope
+    pairs: tuple[Pair, ...]
+    keys: int
+    nulls: bool
+
+
+def _members(scope: Scope, node: Any, query: Query) -> Members:
+    """Both sides of IN."""
+    select = _select_of(node.args["query"])
+    values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
+    attached(scope, values, query)
+    wanted = tuple(lowered(value, scope) for value in values)
+    if _is_plain(select) and (found := opened(select, scope, scope.tables, query)).correlated:
+        if found.rest:
+            refuse(found.rest[0], "IN with a further comparison with the query around it", "write exists (…)")
+        items = [item.this if isinstance(item, exp.Alias) else item for item in select.expressions]
+        inside, keys = found.scope, found.keys(scope)
+        given = [lowered(item, inside) for item in items]
+    else:
+        inside, keys = relation(scope.tables, _alone(select, scope, query), ""), []
+        given = [col(name) for name in inside.stream.columns]
+    if len(given) != len(wanted):
+        refuse(
+            node, f"IN compares other numbers of columns: left={len(wanted)} right={len(given)}", "name as many columns"
+        )
+    pairs = [_alike(one, other, scope, inside, node) for one, other in zip(wanted, given, strict=True)]
+    nulls = any(
+        resolve(unwrap(value), of.schema).nullable(of.schema)
+        for pair in pairs
+        for value, of in zip(pair, (scope, inside), strict=True)
+    )
+    return Members(wanted, inside, (*keys, *pairs), len(keys), nulls)
+
+
+def _in(scope: Scope, node: Any, query: Query, *, wanted: bool) -> None:
+    """IN and NOT IN as conditions."""
+    found = _members(scope, node, query)
+    if not wanted and found.nulls:
+        kept = scope.stream.columns
+        rows, nulls, value = _counted(scope, found, node)
+        scope.stream = scope.stream.filter((rows == 0) | (value.is_not_null() & (nulls == 0))).select(*kept)
+    partnered(scope, found.members, found.pairs, "semi" if wanted else "anti")
+
+
+def _counted(scope: Scope, found: Members, node: Any) -> tuple[Expr, Expr, Expr]:
+    """How many members there are, and how many are null, beside each row; NOT IN is never true with a null among them."""
+    if len(found.values) > 1:
+        refuse(node, "several columns that may be null, in NOT IN or inside an expression", "write not exists (…)")
+    value, member = found.pairs[-1]
+    side = replace(found.members, fields=(), made={})
+    names = [side.holding(pair[1], "by") for pair in found.pairs[: found.keys]]
+    rows, nulls = scope.fresh("rows"), scope.fresh("nulls")
+    calls: dict[str, Any] = {rows: count(), nulls: count().where(member.is_null())}
+    if not names:
+        scope.stream = scope.stream.cross_join(side.stream.aggregate(**calls))
+        return col(rows), col(nulls), value
+    side.stream = side.stream.group_by(*names).aggregate(**calls)
+    keys = [(pair[0], col(name)) for pair, name in zip(found.pairs, names, strict=False)]
+    _beside(scope, outer(scope, side, keys, "left"))
+    return coalesce(col(rows), 0), coalesce(col(nulls), 0), value
+
+
+def _beside(scope: Scope, made: Scope) -> None:
+    """The scope goes on with what a join with it made."""
+    scope.stream = made.stream
+
+
+def _value(scope: Scope, node: Any, query: Query) -> Expr:
+    if isinstance(node, exp.Exists):
+        found, pairs = _partner(scope, node, query)
+        if found.rest:
+            hint = "write it as a condition of its own in WHERE, joined by AND"
+            refuse(found.rest[0], "EXISTS inside an expression compares with equality alone", hint)
+        return _marked(scope, found.scope, pairs).is_not_null()
+    if isinstance(node, exp.In):
+        return _membership(scope, node, query)
+    return _scalar(scope, node, query)
+
+
+def _marked(scope: Scope, other: Scope, pairs: Sequence[Pair]) -> Expr:
+    """A column that is true beside rows that have a partner, and null beside the others."""
+    side = replace(other, fields=(), made={})
+    names = [side.holding(pair[1], "by") for pair in pairs]
+    if names:
+        side.stream = side.stream.select(*names).distinct()
+    else:
+        names = [side.fresh("by")]
+        side.stream = side.stream.select(**{names[0]: lit(1)}).distinct()
+    mark = scope.fresh("found")
+    side.stream = side.stream.with_columns(**{mark: lit(True)})
+    keys = [(pair[0], col(name)) for pair, name in zip(pairs, names, strict=False)]
+    _beside(scope, outer(scope, side, keys, "left"))
+    return col(mark)
+
+
+def _membership(scope: Scope, node: Any, query: Query) -> Expr:
+    """IN inside an expression: true, false or null."""
+    found = _members(scope, node, query)
+    if not found.nulls:
+        return _marked(scope, found.members, found.pairs).is_not_null()
+    rows, nulls, value = _counted(scope, found, node)
+    mark = _marked(scope, found.members, found.pairs)
+    unknown = (rows > 0) & (value.is_null() | (nulls > 0))
+    return when(mark.is_not_null(), lit(True)).when(unknown, Expr(Literal(None, BOOL))).otherwise(lit(False))
+
+
+def _scalar(scope: Scope, node: Any, query: Query) -> Expr:
+    """The one value of a query in brackets."""
+    select = _select_of(node)
+    if isinstance(select, exp.Select) and not select.args.get("with_"):
+        if len(select.expressions) != 1 or select.is_star:
+            refuse(node, "a query in the place of a value has one column", "select one")
+        found = opened(select, scope, scope.tables, query)
+        if found.correlated:
+            return _per_key(scope, select, found)
+    rows = query(select, scope.tables)
+    if len(rows.stream.columns) != 1:
+        refuse(node, "a query in the place of a value has one column", "select one")
+    name = scope.fresh("value")
+    stream = rows.stream.rename({rows.stream.columns[0]: name})
+    if rows.one:
+        scope.stream = scope.stream.cross_join(stream)
+    elif _limit_of(select) == 1:
+        _beside(scope, outer(scope, Scope(scope.tables, stream, ()), [], "left"))
+    else:
+        refuse(node, "a query in the place of a value may have several rows", _ONE_ROW)
+    return col(name)
+
+
+def _limit_of(select: Any) -> int | None:
+    limit = select.args.get("limit")
+    expression = None if limit is None else limit.args.get("expression")
+    return int(expression.this) if isinstance(expression, exp.Literal) and not expression.is_string else None
+
+
+def _per_key(scope: Scope, select: Any, found: Opened) -> Expr:
+    """A value per key, joined: of an aggregate, or of the one row of a primary key."""
+    if found.rest:
+        refuse(
+            found.rest[0],
+            "a query in the place of a value compares with the query around it by equality alone",
+            _CORRELATED,
+        )
+    if any(select.args.get(key) for key in ("group", "having", "limit", "offset", "distinct", "qualify")):
+        refuse(select, "a query in the place of a value that depends on the query around it", _ONE_ROW)
+    item = select.expressions[0]
+    item = item.this if isinstance(item, exp.Alias) else item
+    pairs = found.keys(scope)
+    side = found.scope
+    aggregates = list(aggregates_in(item))
+    if not aggregates:
+        _check_unique(select, side, pairs)
+        value = side.holding(lowered(item, side), "value")
+        _only(side, pairs, [value])
+        return _placed(scope, side, pairs, [value])[0]
+    names = [side.holding(pair[1], "by") for pair in pairs]
+    calls = calls_of(aggregates, side, {})
+    made: dict[str, Any] = {name: call for name, call, _ in calls.values()}
+    side.stream = side.stream.group_by(*names).aggregate(**made)
+    keys = [(pair[0], col(name)) for pair, name in zip(pairs, names, strict=True)]
+    columns = _placed(scope, replace(side, fields=(), made={}), keys, [name for name, _, _ in calls.values()])
+    counted = [zero for _, _, zero in calls.values()]
+    values = [coalesce(value, 0) if zero else value for value, zero in zip(columns, counted, strict=True)]
+    after = replace(
+        scope, aggregates=dict(zip(calls, values, strict=True)), before=scope.before or scope, made=scope.made
+    )
+    return lowered(item, after)
+
+
+def _check_unique(select: Any, side: Scope, pairs: Sequence[Pair]) -> None:
+    """Refuse what may have several rows per key."""
+    node: Any = side.stream.node
+    while isinstance(node, Filter):
+        node = node.input
+    keys = {e.name for _, inside in pairs if isinstance(e := unwrap(inside), ColumnRef)}
+    if not isinstance(node, Table) or not node.primary_key or not set(node.primary_key) <= keys:
+        refuse(select, "a query in the place of a value may have several rows", _ONE_ROW)
+
+
+def _only(side: Scope, pairs: Sequence[Pair], names: Sequence[str]) -> None:
+    """The columns of the keys and these."""
+    wanted = {*names, *(name for _, inside in pairs for name in unwrap(inside).columns())}
+    side.stream = side.stream.select(*(name for name in side.stream.columns if name in wanted))
+    side.fields = ()
+
+
+def _placed(scope: Scope, side: Scope, pairs: Sequence[Pair], names: Sequence[str]) -> list[Expr]:
+    """The columns of a side with one row per key, beside the rows of the scope; nulls where it has none."""
+    fresh: dict[str, str] = {}
+    for at, name in enumerate(names):
+        fresh[name] = f"__sub{len(scope.stream.columns)}_{at}"
+    side.stream = side.stream.rename(fresh)
+    _beside(scope, outer(scope, side, pairs, "left"))
+    return [col(fresh[name]) for name in names]

@@ -1,0 +1,133 @@
+"""Types of SQL and of columns, and the type in which two values of a query meet."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import pyarrow as pa
+
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr, unwrap
+from dbsp.expr.expression import Call, Expression, Literal, resolve
+from dbsp.expr.now import NOW
+from dbsp.expr.types import common_type, is_decimal, is_float
+from dbsp.sql.errors import refuse
+from dbsp.zset import schema as types
+from dbsp.zset.schema import Schema
+
+NAMED = {
+    "BOOLEAN": types.BOOL,
+    "TINYINT": types.INT8,
+    "SMALLINT": types.INT16,
+    "INT": types.INT32,
+    "BIGINT": types.INT64,
+    "UTINYINT": types.UINT8,
+    "USMALLINT": types.UINT16,
+    "UINT": types.UINT32,
+    "UBIGINT": types.UINT64,
+    "FLOAT": types.FLOAT32,
+    "DOUBLE": types.FLOAT64,
+    "TEXT": types.STRING,
+    "VARCHAR": types.STRING,
+    "CHAR": types.STRING,
+    "BLOB": types.BINARY,
+    "VARBINARY": types.BINARY,
+    "DATE": types.DATE,
+    "TIME": types.TIME,
+    "TIMESTAMP": types.TIMESTAMP,
+    "TIMESTAMPNTZ": types.TIMESTAMP,
+    "DATETIME": types.TIMESTAMP,
+    "TIMESTAMPTZ": types.TIMESTAMP_UTC,
+    "INTERVAL": types.DURATION,
+}
+_KNOWN = "there are boolean, tinyint to bigint and unsigned, real, double, decimal(p, s), varchar, blob, date, time, timestamp,"
+_INSTEAD = f"{_KNOWN} timestamptz, interval, type[] and struct(…)"
+
+
+def column_type(node: Any) -> pa.DataType:
+    """The column's type that a type in SQL is."""
+    name = node.this.name if hasattr(node.this, "name") else str(node.this)
+    if name in ("DECIMAL", "NUMERIC"):
+        digits = [int(part.this.this) for part in node.expressions]
+        precision, scale = (*digits, *(18, 3)[len(digits) :])[:2] if len(digits) != 1 else (digits[0], 0)
+        return types.decimal(precision, scale)
+    if name in ("ARRAY", "LIST") and node.expressions:
+        return types.list_of(column_type(node.expressions[0]))
+    if name == "STRUCT":
+        return types.struct_of({field.name: column_type(field.args["kind"]) for field in node.expressions})
+    if name not in NAMED:
+        refuse(node, f"no such type of a column: type={node.sql(dialect='duckdb')}", _INSTEAD)
+    return NAMED[name]
+
+
+def type_in(value: Expr, schema: Schema) -> pa.DataType | None:
+    """The type of a value over these columns; None of a constant that takes the one that is wanted."""
+    expression = unwrap(value)
+    if isinstance(expression, Literal):
+        return expression.dtype
+    found: pa.DataType = resolved(value, schema).type(schema)
+    return found
+
+
+def resolved(value: Expr, schema: Schema) -> Expression:
+    """The value with its types found; the clock, which stands in filters alone, is some moment for this."""
+    return resolve(_at_some_time(unwrap(value)), schema)
+
+
+def _at_some_time(expression: Expression) -> Expression:
+    if not isinstance(expression, Call):
+        return expression
+    if expression.function == NOW:
+        return Literal(datetime.datetime(1970, 1, 1), types.TIMESTAMP)
+    return Call(expression.function, tuple(map(_at_some_time, expression.args)), expression.options)
+
+
+def constant(value: Expr) -> Any:
+    """The Python value of a constant; an error of a caller that did not look."""
+    expression = unwrap(value)
+    if not isinstance(expression, Literal):
+        raise CircuitError(f"a constant is wanted here: got={value}")
+    return expression.value
+
+
+def is_constant(value: Expr) -> bool:
+    """Whether it is a constant."""
+    return isinstance(unwrap(value), Literal)
+
+
+def as_float(value: Expr, schema: Schema) -> Expr:
+    """A number as a double."""
+    expression = unwrap(value)
+    if isinstance(expression, Literal) and isinstance(expression.value, int | decimal.Decimal):
+        return Expr(Literal(float(expression.value), types.FLOAT64))
+    type_ = type_in(value, schema)
+    return value if type_ is None or is_float(type_) else value.cast(types.FLOAT64)
+
+
+def met(values: list[Expr], schema: Schema) -> list[Expr]:
+    """The values in types that meet, as DuckDB has them: a decimal beside a double is a double."""
+    known = [type_in(value, schema) for value in values]
+    natural = [type_ if type_ is not None else _natural(value) for type_, value in zip(known, values, strict=True)]
+    if any(type_ is not None and is_float(type_) for type_ in natural) and any(
+        type_ is not None and is_decimal(type_) for type_ in natural
+    ):
+        return [as_float(value, schema) for value in values]
+    return values
+
+
+def _natural(value: Expr) -> pa.DataType | None:
+    """What a constant is by itself, of those that decide how others are seen."""
+    held = constant(value)
+    if isinstance(held, decimal.Decimal):
+        return types.decimal(38, 0)
+    return types.FLOAT64 if isinstance(held, float) else None
+
+
+def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type in which two columns meet in a set operation or a key."""
+    found: pa.DataType | None = common_type(left, right)
+    if found is None and (is_float(left) or is_float(right)) and (is_decimal(left) or is_decimal(right)):
+        return types.FLOAT64
+    return found

@@ -1,0 +1,179 @@
+"""OVER: window functions, each a column that a window of streams adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlglot import exp
+
+import dbsp.windows as win
+from dbsp.expr.build import Expr, col
+from dbsp.sql.errors import about, refuse, understood
+from dbsp.sql.expressions import lowered
+from dbsp.sql.grouping import aggregate, ordering, text_of
+from dbsp.sql.intervals import interval
+from dbsp.sql.scope import Scope
+from dbsp.sql.types import constant, is_constant
+
+_PLACES = {
+    exp.RowNumber: win.row_number,
+    exp.Rank: win.rank,
+    exp.DenseRank: win.dense_rank,
+    exp.PercentRank: win.percent_rank,
+    exp.CumeDist: win.cume_dist,
+}
+_VALUES = {exp.FirstValue: win.first_value, exp.LastValue: win.last_value, exp.NthValue: win.nth_value}
+_WHOLE = "write rows between unbounded preceding and unbounded following"
+
+
+def windows_in(node: Any) -> Iterator[Any]:
+    """The calls over windows in an expression, not those of subqueries."""
+    if isinstance(node, exp.Query):
+        return
+    if isinstance(node, exp.Window):
+        yield node
+        return
+    for part in node.iter_expressions():
+        yield from windows_in(part)
+
+
+def windowed(scope: Scope, nodes: Sequence[Any], select: Any, names: Mapping[str, str]) -> None:
+    """Give the scope a column for every window function."""
+    named = {window.name.casefold(): window for window in select.args.get("windows") or []}
+    groups: dict[str, list[Any]] = {}
+    for node in nodes:
+        partition, order, _ = _spec(node, named)
+        text = f"{[text_of(part) for part in partition]} {'' if order is None else text_of(order)}"
+        groups.setdefault(text, []).append(node)
+    for calls in groups.values():
+        _add(scope, calls, named, names)
+
+
+def _add(scope: Scope, nodes: Sequence[Any], named: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """The functions of one window, in one pass."""
+    partition, order, _ = _spec(nodes[0], named)
+    with about(nodes[0]):
+        by = [] if order is None else [ordering(each, scope) for each in order.expressions]
+        window = scope.stream.window([lowered(part, scope) for part in partition], by)
+        functions: dict[str, Any] = {}
+        for node in nodes:
+            wanted = names.get(text_of(node), "")
+            name = (
+                wanted
+                if wanted and wanted not in scope.schema and wanted not in functions
+                else _fresh(scope, functions)
+            )
+            with about(node):
+                functions[name] = _function(node, scope, _spec(node, named)[2], ordered=bool(by))
+            scope.made[id(node)] = col(name)
+        scope.stream = window.with_columns(**functions)
+
+
+def _fresh(scope: Scope, functions: Mapping[str, Any]) -> str:
+    number = len(functions)
+    while f"__window{number}" in scope.schema or f"__window{number}" in functions:
+        number += 1
+    return f"__window{number}"
+
+
+def _spec(node: Any, named: Mapping[str, Any]) -> tuple[list[Any], Any, Any]:
+    """Partition, order and frame, of the WINDOW clause where it is named there."""
+    understood(node, ("this", "partition_by", "order", "spec", "alias", "over"))
+    alias = node.args.get("alias")
+    base = named.get(alias.name.casefold()) if alias is not None else None
+    if alias is not None and base is None:
+        refuse(node, f"no such window: window={alias.name}", "define it by WINDOW w AS (…)")
+    parts = [node] if base is None else [node, base]
+    partition: list[Any] = next((part.args["partition_by"] for part in parts if part.args.get("partition_by")), [])
+    order = next((part.args["order"] for part in parts if part.args.get("order")), None)
+    spec = next((part.args["spec"] for part in parts if part.args.get("spec")), None)
+    return partition, order, spec
+
+
+def _function(node: Any, scope: Scope, spec: Any, *, ordered: bool) -> Any:
+    called, ignores, bare = node.this, False, node.this
+    while isinstance(bare, exp.IgnoreNulls | exp.RespectNulls):
+        ignores = ignores or isinstance(bare, exp.IgnoreNulls)
+        bare = bare.this
+    kind = type(bare)
+    if kind in _PLACES:
+        return _PLACES[kind]()
+    if kind is exp.Ntile:
+        return win.ntile(constant(lowered(bare.this, scope)))
+    if kind in (exp.Lag, exp.Lead):
+        return _neighbour(bare, scope, ignores)
+    if kind in _VALUES:
+        return _place(bare, scope, spec, ignores)
+    if isinstance(bare, exp.AnyValue):
+        called = bare
+    rows, range_ = _frame(spec, scope, ordered=ordered)
+    return win.rolling(aggregate(called, scope), rows=rows, range=range_)
+
+
+def _neighbour(node: Any, scope: Scope, ignores: bool) -> Any:
+    function = win.lag if isinstance(node, exp.Lag) else win.lead
+    offset, default = node.args.get("offset"), node.args.get("default")
+    count = 1 if offset is None else constant(lowered(offset, scope))
+    value = lowered(node.this, scope)
+    if default is None or (is_constant(lowered(default, scope)) and constant(lowered(default, scope)) is None):
+        return function(value, count, ignore_nulls=ignores)
+    other = lowered(default, scope)
+    return function(value, count, constant(other) if is_constant(other) else other, ignore_nulls=ignores)
+
+
+def _place(node: Any, scope: Scope, spec: Any, ignores: bool) -> Any:
+    """The value of one row of the partition: the frame must reach to it."""
+    start, end = _sides(spec)
+    first = isinstance(node, exp.FirstValue)
+    if start != "UNBOUNDED" or (end != "UNBOUNDED" and not (first and end == "CURRENT ROW" and not ignores)):
+        refuse(
+            node,
+            f"{node.sql_name().lower()} over a part of the partition",
+            f"{_WHOLE}, or coalesce(x, lag(x ignore nulls) over (…))",
+        )
+    value = lowered(node.this, scope)
+    if isinstance(node, exp.NthValue):
+        return win.nth_value(value, constant(lowered(node.args["offset"], scope)), ignore_nulls=ignores)
+    function: Any = _VALUES[type(node)]
+    return function(value, ignore_nulls=ignores)
+
+
+def _sides(spec: Any) -> tuple[Any, Any]:
+    """Both bounds of a frame; without one it ends with the row and those that tie with it."""
+    if spec is None:
+        return "UNBOUNDED", "CURRENT ROW"
+    return spec.args.get("start"), spec.args.get("end") or "CURRENT ROW"
+
+
+def _frame(spec: Any, scope: Scope, *, ordered: bool) -> tuple[Any, Any]:
+    """`rows` and `range` of a rolling aggregate."""
+    if spec is None:
+        return ((None, None), None) if not ordered else (None, (None, 0))
+    kind = (spec.args.get("kind") or "ROWS").upper()
+    understood(spec, ("kind", "start", "start_side", "end", "end_side"))
+    if kind not in ("ROWS", "RANGE"):
+        refuse(spec, "this frame is not there", "write rows or range between … and …")
+    start, end = _sides(spec)
+    bounds = _bound(start, spec.args.get("start_side"), scope, 1), _bound(end, spec.args.get("end_side"), scope, -1)
+    if bounds == (None, None) or kind == "ROWS":
+        return bounds, None
+    return None, bounds
+
+
+def _bound(bound: Any, side: Any, scope: Scope, direction: int) -> Any:
+    """How far before (or, at the end, behind) the row a frame reaches; None is without a bound."""
+    if bound == "UNBOUNDED":
+        return None
+    if bound == "CURRENT ROW":
+        return 0
+    sign = direction if (side or "PRECEDING").upper() == "PRECEDING" else -direction
+    span = interval(bound, lambda part: lowered(part, scope))
+    if span is not None:
+        if span.months or span.count is not None:
+            refuse(bound, "a frame of months has no length", "write a number of days")
+        return span.span * sign
+    value: Expr = lowered(bound, scope)
+    if not is_constant(value):
+        refuse(bound, "a frame has constant bounds", "write a number, or an interval")
+    return constant(value) * sign

@@ -1,0 +1,98 @@
+"""SELECTs with one thing each that the random ones do not have, equal to DuckDB's at every step."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.sql import playing
+
+SELECTS = [
+    "select * from t join u using (k)",
+    "select * from t left join u using (k, a)",
+    "select * from t right join u using (k)",
+    "select * from t full join u using (k)",
+    "select k, t.k as tk, u.k as uk from t full join u using (k)",
+    "select t.k, u.k from t right join u on t.k = u.k and t.b > 0",
+    "select u.*, t.id from t right join u on t.k = u.k",
+    "select z.id, c from t as z left join (t join u using (k)) on z.id = t.id",
+    "select t.*, u.* from t join u using (k)",
+    "select u.*, t.* from t full join u using (k, a)",
+    "select a, k, t.a + u.a as s from t left join u using (k, a) where t.k is not null group by all",
+    "select id, k, c from (select id, k from t) as x left join (select k, c from u where c > 0) as y using (k)",
+    "select t.id from t join u using (k) join t as z using (k) where z.a = u.c",
+    "select * from t semi join u using (k)",
+    "select t.id from t anti join u on t.k = u.k and u.c > 1",
+    "select t.id, u.c from t, u where t.a < u.c",
+    "select t.id, u.c from t cross join u where t.k = u.k or t.a is null",
+    "select t.id, x.n from t left join u on true left join (select count(*) as n from u) as x on t.b < 0",
+    "select a.id, b.id, c.c from t a, t b, u c where a.k = b.k and b.a = c.c and a.id <> b.id",
+    "select id from t a where exists (select 1 from t b where b.k = a.k and b.id <> a.id)",
+    "select id from t a where not exists (select 1 from t b where b.k = a.k and b.b > a.b)",
+    "select id, a in (select c from u) as i, a not in (select c from u where c is not null) as n from t",
+    "select id, case when exists (select 1 from u where u.k = t.k) then 1 else 0 end as e from t",
+    "select id from t where a = 1 or a not in (select c from u)",
+    "select id from t where (a, k) in (select c, k from u)",
+    "select id from t where a in (select c from u where u.k = t.k) or b > 1",
+    "select id from t where a in (select max(c) from u group by k)",
+    "select id, (select count(*) from u where u.k = t.k) as n, (select sum(c) from u) as s from t",
+    "select id, (select sum(c) + count(*) from u where u.k = t.k and u.c > 0) as n from t",
+    "select id from t where b > (select avg(b) from t as i where i.k = t.k)",
+    "select k from t group by k having count(*) > (select count(*) from u where u.k = t.k)",
+    "select k, count(*) from t group by k having k in (select k from u)",
+    "select k, sum(a) as s, s * 2 as d from t group by k having s > 0",
+    "select a + 1 as n, n * 2 as m from t where n > 1",
+    "select k as kk, count(*) as n from t group by kk",
+    "select k, a, sum(b) as s from t group by all",
+    "select k, a, count(*) as n, grouping(k, a) as g from t group by cube (k, a)",
+    "select k, a, count(*) as n from t group by grouping sets ((k), (a), ())",
+    "select k, grouping(k) as g, count(*) as n from t group by rollup (k)",
+    "select k, count(*) as n from t group by grouping sets ((k, a), (k))",
+    "select count(*) as n, sum(a) as s, min(k) as m from t where a > 100",
+    "select count(distinct a) as n, sum(distinct b) as s, count(*) filter (where b > 0) as f from t",
+    "select k, median(b) as m, stddev(b) as s, bool_and(b > 0) as y, string_agg(k, '-') as g from t group by k",
+    "select k, arg_max(a, id) as f, first(b order by id) as g, count_if(b > 0) as c from t where id is not null group by k",
+    "select k, quantile_cont(b, 0.25) as q, percentile_cont(0.5) within group (order by b) as m from t group by k",
+    "select k, max(b) - min(b) as r, sum(b) / count(*) as m from t group by k",
+    "select sum(n) as s from (select k, count(*) as n from t group by k)",
+    "select distinct k, a from t",
+    "select distinct on (k) k, id, b from t order by k, b desc, id",
+    "select k, b from t order by a, id limit 2",
+    "select k, b from t order by b desc nulls first, k, a limit 3 offset 1",
+    "select k, sum(b) as s from t group by k order by s, k limit 2",
+    "select id, sum(sum(b)) over (order by id) as s from t group by id",
+    "select k, count(*) as n, rank() over (order by count(*) desc) as r from t group by k",
+    "select id, row_number() over w as n, lag(b, 2, 0) over w as l from t window w as (partition by k order by id)",
+    "select id, b from t qualify row_number() over (partition by k order by b desc, id) <= 2",
+    "select id, sum(b) over (partition by k) as s, max(b) over () as m, b * 100 / sum(b) over (partition by k) > 1 as p from t",
+    "select id, sum(b) over (order by id range between 100 preceding and current row) as s from t",
+    "select id, avg(b) over (order by id rows between 1 preceding and 1 following) as s from t",
+    "select id, first_value(b) over (partition by k order by id) as f from t",
+    "select id, last_value(b) over (order by id rows between unbounded preceding and unbounded following) as l from t",
+    "select id, ntile(2) over (order by id) as n, percent_rank() over (order by a) as p from t",
+    "with g as (select k, sum(b) as s from t group by k), h as (select max(s) as m from g) select k from g, h where s = m",
+    "with t as (select k, c as a from u) select * from t",
+    "with recursive r as (select a as x from t union select x + 1 from r where x < 4) select x from r",
+    "with recursive r(x, y) as (select a, c from u union select r.x, u.c from r join u on r.y = u.a) select * from r",
+    "(select k from t union select k from u) except select k from t where a = 1",
+    "select k, a from t intersect all select k, c from u",
+    "select k, a from t except all select k, c from u",
+    "(select a from t order by a, id limit 2) union all (select c from u)",
+    "select a as x from t union all select c from u order by x limit 3",
+    "select * exclude (id, b) replace (a + 1 as a) from t",
+    "select id, unnest(generate_series(1, a)) as n from t where a is not null",
+    "select id, x.n from t, unnest(generate_series(0, a)) as x(n)",
+    "select id from t where k like 'x%' and not (a = 1 and b > 0)",
+    "select id from t where (a > 0) is not true",
+    "select s.v.x as x from (select {'x': a, 'y': k} as v from t) as s",
+    "select T.ID as Id, K from T",
+]
+
+
+@pytest.mark.parametrize("text", SELECTS)
+def test_a_select_equals_duckdb_at_every_step(text: str) -> None:
+    for seed in (1, 2, 3):
+        unique = playing.life(Random(seed), steps=4)
+        for ours, theirs in playing.differences(text, unique, seed):
+            assert ours == theirs

@@ -1,0 +1,102 @@
+"""Values of a row: operators and functions give DuckDB's values, nulls among them, and its kinds of types."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dbsp
+from tests import duck
+from tests.sql.playing import counted
+
+T = dbsp.table(
+    "t",
+    {
+        "id": dbsp.INT64, "i": dbsp.INT32, "b": dbsp.INT64, "d": dbsp.decimal(9, 2), "f": dbsp.FLOAT64, "s": dbsp.STRING,
+        "day": dbsp.DATE, "ts": dbsp.TIMESTAMP, "yes": dbsp.BOOL, "l": dbsp.list_of(dbsp.STRING),
+        "p": dbsp.struct_of({"x": dbsp.INT64, "y": dbsp.STRING}),
+    },
+)  # fmt: skip
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "i": 7, "b": -5, "d": Decimal("2.50"), "f": 2.5, "s": "Tea, Mate", "day": dt.date(2024, 2, 29), "yes": True,
+     "ts": dt.datetime(2024, 2, 29, 13, 45, 30, 250_000), "l": ["a", "b"], "p": {"x": 1, "y": "u"}},
+    {"id": 2, "i": -7, "b": 3, "d": Decimal("-0.05"), "f": -3.5, "s": "  x%y ", "day": dt.date(1999, 12, 31), "yes": False,
+     "ts": dt.datetime(1999, 12, 31, 23, 59, 59), "l": [], "p": {"x": None, "y": "v"}},
+    {"id": 3},
+    {"id": 4, "i": 1, "b": 1, "d": Decimal("1.00"), "f": 0.5, "s": "", "day": dt.date(2000, 1, 3), "yes": True,
+     "ts": dt.datetime(2000, 1, 3), "l": ["a", "a", None], "p": {"x": 2, "y": None}},
+]  # fmt: skip
+VALUES = [
+    "i + b", "i - 1", "i * b", "b // 2", "b // i", "i % 3", "b % i", "-i", "i / 2", "d / 2", "d * 2", "d + i", "d * f", "d * 0.5",
+    "f * 0.5", "f + 1", "b * 2.5", "abs(b)", "abs(d)", "round(f)", "round(d, 1)", "floor(f)", "ceil(f)", "sqrt(abs(f))",
+    "exp(f)", "ln(abs(f))", "log10(abs(f))", "log2(abs(f))", "power(f, 2)", "f ** 2", "sin(f)", "atan2(f, 1.0)", "sign(b)",
+    "i & 3", "i | 8", "xor(i, 3)", "abs(i) << 2", "abs(i) >> 1",
+    "i = 7", "i <> b", "i < 3.5", "d > 1", "d >= f", "f between 0 and 2.5", "i not between 0 and 5", "yes and i > 0",
+    "yes or i > 0", "not yes", "i is null", "i is not null", "yes is true", "yes is not true", "i in (7, 1)",
+    "i not in (7, null)",
+    "i is distinct from b", "i is not distinct from b", "s = 'x'", "day < date '2024-01-01'", "day = '2024-02-29'",
+    "ts >= timestamp '2000-01-03 00:00:00'", "ts < day", "day + 1", "day - 1", "day - date '2024-01-01'",
+    "ts - ts < interval 1 hour", "epoch(ts - timestamp '2000-01-01')", "epoch_ms(ts - timestamp '2000-01-01')",
+    "day + interval 1 day", "day + interval '1 month'", "ts - interval 90 minute", "ts + interval '1 day 2 hours'",
+    "ts + i * interval 1 hour",
+    "ts + to_minutes(5)", "case when i > 0 then 'up' when i < 0 then 'down' end", "case i when 7 then 1.5 else 2 end",
+    "if(yes, i, b)", "coalesce(i, b, 0)", "ifnull(d, 0)", "nullif(i, 7)", "greatest(i, b, 2)", "least(d, 1)",
+    "i::bigint", "f::int", "d::int", "(f + 1)::int", "i::varchar", "d::double", "i::decimal(9, 2)", "f::decimal(9, 1)",
+    "try_cast(s as int)", "ts::date", "day::timestamp", "cast('2024-05-31' as date)", "yes::int", "d::decimal(9, 1)",
+    "s || '!'", "concat(s, '-', i)", "concat_ws('-', s, 'x')", "lower(s)", "upper(s)", "trim(s)", "ltrim(s)", "rtrim(s)",
+    "trim(s, ' T')", "length(s)", "substr(s, 2, 3)", "substring(s from 2)", "left(s, 2)", "right(s, 2)", "lpad(s, 12, '*')",
+    "rpad(s, 3, '*')", "repeat(s, 2)", "reverse(s)", "replace(s, 'a', 'o')", "split_part(s, ',', 2)", "strpos(s, 'a')",
+    "position('x' in s)", "starts_with(s, 'Tea')", "ends_with(s, 'e')", "contains(s, 'a,')", "s like 'T%'", "s not like 'T%'",
+    "s ilike 't_a%'", "s ^@ 'T'", "md5(s)", "sha256(s)", "regexp_matches(s, 'M.t')", "regexp_extract(s, '([A-Z])a', 1)",
+    "regexp_replace(s, 'a', 'o')", "regexp_replace(s, '[aeiou]', '', 'g')", "string_split(s, ',')",
+    "year(day)", "extract(month from ts)", "quarter(day)", "day(ts)", "hour(ts)", "minute(ts)", "second(ts)", "week(day)",
+    "dayofweek(day)", "isodow(day)", "dayofyear(day)", "date_part('year', ts)", "extract(epoch from ts)", "epoch(ts)",
+    "epoch_ms(ts)", "epoch_us(ts)", "epoch_ms(b)", "date_trunc('month', day)", "date_trunc('hour', ts)", "date_trunc('week', ts)",
+    "date_diff('day', day, date '2024-03-01')", "date_diff('month', day, ts)", "time_bucket(interval 15 minute, ts)",
+    "time_bucket(interval 7 day, ts)", "last_day(day)", "strftime(ts, '%Y-%m-%d %H:%M')", "strptime('31.05.2024', '%d.%m.%Y')",
+    "l[1]", "l[-1]", "l[i]", "len(l)", "list_contains(l, 'a')", "array_to_string(l, '+')", "l[1:2]", "p.x", "p.y", "t.p.x",
+    "ts at time zone 'UTC' at time zone 'Europe/Berlin'",
+    "{'a': i, 'b': s}", "extract(microseconds from ts)", "isnan(f)", "radians(f)", "1 + 1 > i", "i = 1.0", "'7' = s",
+]  # fmt: skip
+
+
+def theirs(connection: Any, text: str) -> pa.Table:
+    connection.register("t", pa.Table.from_pylist(ROWS, schema=T.schema.to_arrow()))
+    return connection.sql(text).to_arrow_table()
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_value_is_duckdbs(value: str) -> None:
+    text = f"select id, {value} as v from t"
+    with dbsp.open(dbsp.circuit("v", {"v": dbsp.sql(text, t=T)})) as run, duck.connect() as connection:
+        run.push("t", ROWS)
+        run.step()
+        assert [letter.reason for letter in run.dead_letters()] == []
+        ours, wanted = run.view("v").to_arrow(), theirs(connection, text)
+    assert counted(_told(ours)) == counted(_told(wanted))
+    assert _family(ours.schema.field("v").type) == _family(wanted.schema.field("v").type)
+
+
+def _told(table: pa.Table) -> pa.Table:
+    """Lists and structs as text, so that they can be counted."""
+    column = table["v"]
+    if not pa.types.is_nested(column.type):
+        return table
+    return pa.table({"id": table["id"], "v": [repr(value) for value in column.to_pylist()]})
+
+
+def _family(type_: pa.DataType) -> str:
+    """Whole numbers of any width are one, decimals of any digits are one."""
+    if pa.types.is_integer(type_):
+        return "integer"
+    if pa.types.is_decimal(type_):
+        return "decimal"
+    if pa.types.is_timestamp(type_):
+        return "timestamp"
+    if pa.types.is_string(type_):
+        return "text"
+    return "nested" if pa.types.is_nested(type_) else str(type_)
