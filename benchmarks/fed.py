@@ -80,12 +80,12 @@ class FedPipeline:
             )
 
     def stepped(self, record: StepRecord, *_: Any, **__: Any) -> None:
-        """A step is done: one more batch lies ready; see `dbsp.coordinator.hands.Observer`."""
+        """A step is done: one more batch lies ready; see `dbsp.coordinator.running.hands.Observer`."""
         if record.step:
             self._give()
 
     def noted(self, *_: Any) -> None:
-        """See `dbsp.coordinator.hands.Observer`."""
+        """See `dbsp.coordinator.running.hands.Observer`."""
 
     def _processed(self, batches: int) -> None:
         if not self._service.board.wait_for(lambda now: now.step >= batches, None):

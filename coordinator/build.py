@@ -15,17 +15,17 @@ from typing import Any, TypeVar, cast
 from dbsp.circuit.fingerprint import NodeToken, explain_difference, node_tokens
 from dbsp.circuit.load import load_circuit
 from dbsp.circuit.nodes import Circuit
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.blame import Locator
-from dbsp.coordinator.clock import Clock, SystemClock
 from dbsp.coordinator.config import Config, InputSection, OutputSection
-from dbsp.coordinator.control import Control, Ledger, LmdbControl, new_ledger, standing
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.recovery import learned
 from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.evolving import Evolution, carry_out, survey
-from dbsp.coordinator.hands import Parts, ShellSettings
 from dbsp.coordinator.layouts import refuse_apart
 from dbsp.coordinator.preflight import check_engines, check_stored
-from dbsp.coordinator.recovery import learned
+from dbsp.coordinator.running.blame import Locator
+from dbsp.coordinator.running.clock import Clock, SystemClock
+from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
+from dbsp.coordinator.running.hands import Parts, ShellSettings
 from dbsp.coordinator.site import ConfiguredSite, close_site, kafka_settings
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io import EmbeddedStepLog

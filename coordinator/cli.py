@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dbsp.coordinator.address import read_address
 from dbsp.coordinator.backup import commands as backup_commands
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import error_of, exit_code, guarded
-from dbsp.coordinator.shown import ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
+from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.running.shown import ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION

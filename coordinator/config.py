@@ -33,7 +33,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from dbsp.coordinator.autoscale import AutoscaleSection
+from dbsp.coordinator.decisions.autoscale import AutoscaleSection
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError

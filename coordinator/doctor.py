@@ -22,9 +22,9 @@ from lmdb.verify import VerifyError
 from lmdb.verify import verify as verify_structure
 
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.control import FORM, Ledger, decode_ledger
-from dbsp.coordinator.cutting import Positions
-from dbsp.coordinator.recovery import Choice, choose, story
+from dbsp.coordinator.decisions.cutting import Positions
+from dbsp.coordinator.decisions.recovery import Choice, choose, story
+from dbsp.coordinator.running.control import FORM, Ledger, decode_ledger
 from dbsp.coordinator.site import database_home, home_in
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.findings import Examined, Finding

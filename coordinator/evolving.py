@@ -4,7 +4,7 @@
 database, one more version: the kept traces under their new numbers, no chunk copied, with the new fingerprint. The version before
 stays beside it. When all workers have it, one write of the ledger makes the new circuit the pipeline's. Killed before that write,
 the old circuit starts as if nothing had been, and the change can be made again; behind it the new one starts. Its first step
-fills what is new (`dbsp.coordinator.fills`), logged and replayed like any other.
+fills what is new (`dbsp.coordinator.decisions.fills`), logged and replayed like any other.
 
 Only what was stopped with a last checkpoint is changed: a logged step above the checkpoint would have to be run again by the
 circuit that logged it. Left out, and refused by name: logs on Kafka, workers on several hosts, standbys.
@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 
 from dbsp.circuit.fingerprint import node_tokens
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.control import Control, Ledger, Saved, change_circuit, raise_epoch
-from dbsp.coordinator.fills import Fill
+from dbsp.coordinator.decisions.fills import Fill
+from dbsp.coordinator.running.control import Control, Ledger, Saved, change_circuit, raise_epoch
 from dbsp.coordinator.site import database_home
 from dbsp.errors import CircuitError, UnavailableError
 from dbsp.io import examine as logs

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.control import FORM, Control, Ledger
-from dbsp.coordinator.engines import accepted_anew
-from dbsp.coordinator.recovery import choose
+from dbsp.coordinator.decisions.engines import accepted_anew
+from dbsp.coordinator.decisions.recovery import choose
+from dbsp.coordinator.running.control import FORM, Control, Ledger
 from dbsp.coordinator.site import database_home
 from dbsp.errors import DataError, EngineError
 from dbsp.io import peek as logs

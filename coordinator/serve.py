@@ -21,14 +21,14 @@ import click
 from rich.console import Console
 
 from dbsp.coordinator.build import build, check_start, load_plan
-from dbsp.coordinator.clock import SystemClock
 from dbsp.coordinator.config import Config, load_config
+from dbsp.coordinator.decisions.protocol import Halt
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, report
-from dbsp.coordinator.http import make_app
-from dbsp.coordinator.listen import Server, bind
+from dbsp.coordinator.http.app import make_app
+from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.preflight import formats
-from dbsp.coordinator.progress import Progress
-from dbsp.coordinator.protocol import Halt
+from dbsp.coordinator.running.clock import SystemClock
+from dbsp.coordinator.running.progress import Progress
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
 from dbsp.errors import DbspError

@@ -19,27 +19,27 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.algebra.table import NO_DELETE, Table
-from dbsp.coordinator import control as ledgers
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.admission import refuse_overload
-from dbsp.coordinator.answers import Completion, Skipped, ViewRows
 from dbsp.coordinator.backup.process import BackupProgress, Backups
 from dbsp.coordinator.build import Built, build
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.events_log import EventsLog
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.exits import error_of
-from dbsp.coordinator.hands import Observer
+from dbsp.coordinator.http.admission import refuse_overload
+from dbsp.coordinator.http.answers import Completion, Skipped, ViewRows
 from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale, refuse_apart
-from dbsp.coordinator.metrics import Metrics
-from dbsp.coordinator.observers import Observers
-from dbsp.coordinator.query import QueryLimits
-from dbsp.coordinator.query_process import Queries
-from dbsp.coordinator.rescaling import is_moving
-from dbsp.coordinator.shell import SETTLED, Shell
-from dbsp.coordinator.shown import MovingProgress, RescaleProgress, WaitingRescale
+from dbsp.coordinator.query.process import Queries
+from dbsp.coordinator.query.statement import QueryLimits
+from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.events_log import EventsLog
+from dbsp.coordinator.running.hands import Observer
+from dbsp.coordinator.running.metrics import Metrics
+from dbsp.coordinator.running.observers import Observers
+from dbsp.coordinator.running.shell import SETTLED, Shell
+from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress, WaitingRescale
+from dbsp.coordinator.running.status import Board, Snapshot
 from dbsp.coordinator.site import close_site
-from dbsp.coordinator.status import Board, Snapshot
 from dbsp.coordinator.strategies import COLD, STRATEGIES
 from dbsp.coordinator.upgrades import Departure, Upgrades
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError

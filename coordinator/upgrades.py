@@ -21,12 +21,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.address import NOTE_FILE
-from dbsp.coordinator.clock import Clock
 from dbsp.coordinator.config import Config
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.http.address import NOTE_FILE
 from dbsp.coordinator.preflight import formats
-from dbsp.coordinator.status import Snapshot
+from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import ConfigError, EngineError, UnavailableError
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
-from dbsp.coordinator.query import UNSOUND_REWRITES
+from dbsp.coordinator.query.statement import UNSOUND_REWRITES
 
 
 def connect() -> duckdb.DuckDBPyConnection:

@@ -29,9 +29,9 @@ import lmdb
 from dbsp.coordinator.backup import manifests
 from dbsp.coordinator.backup.manifests import UNFINISHED, BackupFile, Manifest, refuse_kafka, refuse_place
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.control import Ledger
+from dbsp.coordinator.decisions.recovery import choose
 from dbsp.coordinator.doctor import diagnose, ledger_of
-from dbsp.coordinator.recovery import choose
+from dbsp.coordinator.running.control import Ledger
 from dbsp.coordinator.site import database_home
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.io.environment import LMDB_ENGINE, check_data_file, make_folder, sync_path

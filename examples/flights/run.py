@@ -30,10 +30,10 @@ import pyarrow as pa
 from rich.console import Console
 
 from dbsp.coordinator.config import Config, load_config
-from dbsp.coordinator.http import make_app
-from dbsp.coordinator.listen import Server, bind
+from dbsp.coordinator.http.app import make_app
+from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.status import Snapshot
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.io import EmbeddedInputLog, Incoming, Producer
 from dbsp.io import Push as LogPush

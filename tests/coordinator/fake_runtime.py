@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbsp.coordinator.hands import Hands, Parts, ShellSettings
-from dbsp.coordinator.status import Board
+from dbsp.coordinator.running.hands import Hands, Parts, ShellSettings
+from dbsp.coordinator.running.status import Board
 from dbsp.distribute.commands import migration_of
 from dbsp.distribute.strategies import joint
 from dbsp.errors import DataError, DbspError, FencedError, InternalError, RowsError, UnavailableError

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from dbsp.coordinator.build import facts_of
 from dbsp.coordinator.config import Config, make_config
-from dbsp.coordinator.control import Ledger, MemoryControl, new_ledger
-from dbsp.coordinator.protocol import Facts
+from dbsp.coordinator.decisions.protocol import Facts
+from dbsp.coordinator.running.control import Ledger, MemoryControl, new_ledger
 from dbsp.errors import DataError, DbspError, FencedError, InternalError
 from dbsp.layout import Layout, initial
 from dbsp.logs import Changes, Range, StepRecord

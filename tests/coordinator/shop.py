@@ -13,8 +13,8 @@ import httpx
 import pyarrow as pa
 
 from dbsp.coordinator.config import Config, HttpSection, load_config
-from dbsp.coordinator.http import make_app
-from dbsp.coordinator.listen import Server, bind
+from dbsp.coordinator.http.app import make_app
+from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.service import Service
 
 CIRCUIT = """

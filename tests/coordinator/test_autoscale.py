@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.coordinator.autoscale import AutoscaleSection, Sample, Watching, decide, seen
 from dbsp.coordinator.build import build
 from dbsp.coordinator.config import load_config
+from dbsp.coordinator.decisions.autoscale import AutoscaleSection, Sample, Watching, decide, seen
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 

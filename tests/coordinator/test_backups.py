@@ -28,8 +28,8 @@ from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.build import build
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import diagnose, read_ledger
+from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.status import Snapshot
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError

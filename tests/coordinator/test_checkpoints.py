@@ -160,7 +160,7 @@ def test_stop_now_does_not_wait_for_it(settings: Config, gate: Gate) -> None:
 
 
 def _ask() -> Any:
-    from dbsp.coordinator.protocol import CheckpointAsked  # noqa: PLC0415 - only here
+    from dbsp.coordinator.decisions.protocol import CheckpointAsked  # noqa: PLC0415 - only here
 
     return CheckpointAsked()
 

@@ -17,7 +17,7 @@ import pytest
 
 from dbsp.coordinator import build as build_module
 from dbsp.coordinator import cli, serve
-from dbsp.coordinator.address import read_address
+from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, script, serving, settings

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator import control as ledgers
-from dbsp.coordinator.control import Control, LmdbControl, MemoryControl, Saved, new_ledger
+from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.control import Control, LmdbControl, MemoryControl, Saved, new_ledger
 from dbsp.errors import DataError, FencedError
 from dbsp.layout import initial, rescaled
 from dbsp.store import CheckpointId

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.coordinator.cutting import advance, backlog, begin, cut
+from dbsp.coordinator.decisions.cutting import advance, backlog, begin, cut
 from dbsp.coordinator.limits import StepLimits
 from dbsp.errors import DataError
 from dbsp.logs import Range, StepRecord

@@ -1,4 +1,4 @@
-"""Steps of other versions of the engine (`dbsp.coordinator.engines`): refused, accepted, noted, and what the machine does."""
+"""Steps of other versions of the engine (see `engines`): refused, accepted, noted, and what the machine does."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.coordinator import control
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.control import Saved, decode_ledger, encode_ledger, new_ledger
-from dbsp.coordinator.engines import Acceptance, accepted_anew, still_needed
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.engines import Acceptance, accepted_anew, still_needed
+from dbsp.coordinator.running import control
+from dbsp.coordinator.running.control import Saved, decode_ledger, encode_ledger, new_ledger
 from dbsp.errors import EngineError
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbsp.coordinator import control as ledgers
 from dbsp.coordinator.build import build, load_plan, surveyed
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.control import LmdbControl
+from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.doctor import diagnose
-from dbsp.coordinator.fills import Fill
+from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.control import LmdbControl
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError
 from dbsp.io import EmbeddedStepLog, read_outputs

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.config import HttpSection
-from dbsp.coordinator.http import ARROW
-from dbsp.coordinator.listen import bind
+from dbsp.coordinator.http.app import ARROW
+from dbsp.coordinator.http.listen import bind
+from dbsp.coordinator.running.shown import rescale_as_text
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.shown import rescale_as_text
 from dbsp.errors import ConfigError
 from dbsp.layout import initial, rescaled
 from dbsp.runtime.runtime import MoveReport

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from dbsp.coordinator.build import facts_of
-from dbsp.coordinator.control import decode_ledger, encode_ledger, new_ledger
 from dbsp.coordinator.layouts import Rates, layout_as_json, plan_rescale, refuse_apart
-from dbsp.coordinator.shown import rescale_as_text
+from dbsp.coordinator.running.control import decode_ledger, encode_ledger, new_ledger
+from dbsp.coordinator.running.shown import rescale_as_text
 from dbsp.errors import ConfigError
 from dbsp.layout import initial, rescaled
 from dbsp.runtime.runtime import StepReport

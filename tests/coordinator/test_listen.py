@@ -1,4 +1,4 @@
-"""Where a service says that it answers, when two were started (`dbsp.coordinator.listen`)."""
+"""Where a service says that it answers, when two were started (`dbsp.coordinator.http.listen`)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator import listen
-from dbsp.coordinator.address import read_address
 from dbsp.coordinator.config import HttpSection
-from dbsp.coordinator.control import LmdbControl, raise_epoch
-from dbsp.coordinator.http import make_app
-from dbsp.coordinator.listen import Server, bind
+from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.http.app import listen, make_app
+from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.running.control import LmdbControl, raise_epoch
 from dbsp.coordinator.serve import announce
 from dbsp.coordinator.service import Service
 from tests.coordinator.shop import settings

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.fills import Fill
-from dbsp.coordinator.machine import step
-from dbsp.coordinator.recovery import choose
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.fills import Fill
+from dbsp.coordinator.decisions.machine import step
+from dbsp.coordinator.decisions.recovery import choose
 from dbsp.coordinator.strategies import WARMUP
 from dbsp.errors import InternalError
 from dbsp.layout import initial, rescaled

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.migrating import CANCELLED
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.migrating import CANCELLED
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import StepRecord

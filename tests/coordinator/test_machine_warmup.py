@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.machine import step
-from dbsp.coordinator.migrating import CANCELLED
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.machine import step
+from dbsp.coordinator.decisions.migrating import CANCELLED
 from dbsp.coordinator.strategies import WARMUP
 from dbsp.layout import Layout, initial, rescaled
 from tests.coordinator.test_machine import (

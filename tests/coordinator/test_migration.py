@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from dbsp.coordinator.running.shown import MovingProgress
+from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.shown import MovingProgress
-from dbsp.coordinator.status import Snapshot
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import UnavailableError

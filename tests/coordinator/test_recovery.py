@@ -1,4 +1,4 @@
-"""Which version recovery goes back to (`dbsp.coordinator.recovery`), against a search over everything that is held."""
+"""Which version recovery goes back to (`dbsp.coordinator.decisions.recovery`), against a search over everything that is held."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.coordinator import recovery
+from dbsp.coordinator.decisions import recovery
 from dbsp.layout import Layout, initial
 from dbsp.store import CheckpointId, VersionInfo
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator import build as build_module
-from dbsp.coordinator.clock import SystemClock
-from dbsp.coordinator.events_log import EventsLog
+from dbsp.coordinator.running.clock import SystemClock
+from dbsp.coordinator.running.events_log import EventsLog
+from dbsp.coordinator.running.status import Board
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.status import Board
 from dbsp.errors import CircuitError, ConfigError, DataError, OverloadedError, UnavailableError
 from dbsp.io import EmbeddedOutputLog, Position, Producer, read_outputs
 from dbsp.io.embedded_output import output_workers

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from dbsp.coordinator import upgrades
-from dbsp.coordinator.address import NOTE_FILE, read_address
+from dbsp.coordinator.http.address import NOTE_FILE, read_address
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.upgrades import own_interpreter, unread, used

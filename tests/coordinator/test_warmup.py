@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from dbsp.coordinator.config import HttpSection
-from dbsp.coordinator.http import make_app
-from dbsp.coordinator.listen import Server, bind
+from dbsp.coordinator.http.app import make_app
+from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic

@@ -23,9 +23,9 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.address import read_address
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
+from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, read_outputs

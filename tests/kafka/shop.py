@@ -28,9 +28,9 @@ import duckdb
 import httpx
 import pyarrow as pa
 
-from dbsp.coordinator.address import read_address
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
+from dbsp.coordinator.http.address import read_address
 from dbsp.io.formats import json_lines
 from dbsp.io.kafka import KafkaInputLog, KafkaSettings, KafkaSource, KafkaStepLog
 from dbsp.io.output_part import DEAD_LETTERS, with_dead_letters

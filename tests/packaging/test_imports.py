@@ -22,7 +22,7 @@ CASES = {
     "the client's help": (CLIENT.format("['status', '--help']"), f"{ENGINE} {SERVICE} {ELSEWHERE}"),
     "the client asks": (CLIENT.format("['--url', 'http://127.0.0.1:1', 'status']"), f"{ENGINE} {SERVICE} {ELSEWHERE}"),
     "the client reads settings": (CLIENT.format("['status']"), f"{ENGINE} {SERVICE} {ELSEWHERE}"),
-    "queries": ("import dbsp.coordinator.query_child", f"numba llvmlite lmdb {ELSEWHERE} fastapi httpx"),
+    "queries": ("import dbsp.coordinator.query.child", f"numba llvmlite lmdb {ELSEWHERE} fastapi httpx"),
     "the service": ("import dbsp.coordinator.serve", f"{ELSEWHERE} httpx"),
 }
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import dbsp.exchange
 import dbsp.io.kafka.output
 import dbsp.io.progress
-from dbsp.coordinator.hands import Hands
+from dbsp.coordinator.running.hands import Hands
 from dbsp.errors import DbspError
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.output_part import Progress, Verdict, decide

@@ -19,9 +19,9 @@ from typing import Any, cast
 import numpy as np
 
 import dbsp
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.hands import Hands
-from dbsp.coordinator.status import Board
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.running.hands import Hands
+from dbsp.coordinator.running.status import Board
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.exchange import Parcel
 from dbsp.layout import Layout, initial

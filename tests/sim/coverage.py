@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dbsp.coordinator import protocol as p
+from dbsp.coordinator.decisions import protocol as p
 
 
 def place(state: p.State) -> str:

@@ -34,7 +34,7 @@ from typing import Any
 import pytest
 
 import dbsp.io.environment as log_files
-from dbsp.coordinator.control import LmdbControl
+from dbsp.coordinator.running.control import LmdbControl
 from dbsp.coordinator.site import database_home
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.io import EmbeddedOutputLog, EmbeddedStepLog

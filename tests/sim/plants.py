@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from dbsp.coordinator import control, machine, migrating, recovery
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.control import Ledger
-from dbsp.coordinator.hands import Hands
+from dbsp.coordinator.decisions import machine, migrating, recovery
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.running import control
+from dbsp.coordinator.running.control import Ledger
+from dbsp.coordinator.running.hands import Hands
 from dbsp.distribute import places
 from dbsp.distribute.strategies import AnyDistributor
 from dbsp.layout import Layout

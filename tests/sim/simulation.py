@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.control import wish_rescale
-from dbsp.coordinator.cutting import advance
-from dbsp.coordinator.hands import Hands, ShellSettings
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.cutting import advance
+from dbsp.coordinator.decisions.machine import step
+from dbsp.coordinator.decisions.migrating import is_open
 from dbsp.coordinator.limits import StepLimits
-from dbsp.coordinator.machine import step
-from dbsp.coordinator.migrating import is_open
+from dbsp.coordinator.running.control import wish_rescale
+from dbsp.coordinator.running.hands import Hands, ShellSettings
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import CapacityError, DbspError, FencedError, UnavailableError
 from dbsp.logs import StepRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from dbsp.coordinator.machine import step
+from dbsp.coordinator.decisions.machine import step
 from dbsp.errors import InternalError
 from tests.coordinator.test_machine import every_event, every_state
 from tests.sim.coverage import Pair, kind, place

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.strategies import COLD
 from tests.pace import examples
 from tests.sim.seeds import run_seed

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.status import Snapshot
 
 
 def rescaled_through_a_kill(service: Service, workers: int, strategy: str, at: Callable[[Snapshot], bool]) -> Any:

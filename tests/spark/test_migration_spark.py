@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dbsp.coordinator.running.shown import MovingProgress
+from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.shown import MovingProgress
-from dbsp.coordinator.status import Snapshot
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
 from tests.spark.killing import rescaled_through_a_kill
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from databases import BY_KEY, CHUNK_BYTES, checkpoint, first_id, run_step
 
-from dbsp.coordinator import control
+from dbsp.coordinator.running import control
 from dbsp.errors import DataError
 from dbsp.formats import NEWER, OLDER
 from dbsp.io import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dbsp.coordinator.config import InputSection
-from dbsp.coordinator.cutting import Positions
+from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.errors import OverloadedError
 
 HINT = "send it again later; or raise `max_backlog_rows`, `max_backlog_bytes` in [input]"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dbsp.coordinator.engines import Acceptance
-from dbsp.coordinator.fills import Fill
+from dbsp.coordinator.decisions.engines import Acceptance
+from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout

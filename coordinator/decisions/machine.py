@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dbsp.coordinator import fills, migrating, rescaling
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.engines import accepted_anew
-from dbsp.coordinator.recovery import choose, destined, learned, story
-from dbsp.coordinator.rescaling import checkpoint_id, empty_checkpoint, impossible
+from dbsp.coordinator.decisions import fills, migrating, rescaling
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.engines import accepted_anew
+from dbsp.coordinator.decisions.recovery import choose, destined, learned, story
+from dbsp.coordinator.decisions.rescaling import checkpoint_id, empty_checkpoint, impossible
 from dbsp.errors import EngineError, InternalError
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dbsp.coordinator.clock import Clock
-from dbsp.coordinator.shown import rescale_text, waiting_text
-from dbsp.coordinator.status import Snapshot
+from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.shown import rescale_text, waiting_text
+from dbsp.coordinator.running.status import Snapshot
 
 PLAIN_INTERVAL_S = 10.0
 RATE_WINDOW_S = 2.0

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dbsp.coordinator.protocol import FailedRow
+from dbsp.coordinator.decisions.protocol import FailedRow
 from dbsp.errors import RowsError
 from dbsp.expr.expression import ColumnRef
 from dbsp.logs import DELETE, Changes, InputLog, StepRecord

@@ -27,9 +27,9 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.config import LOOPBACK
-from dbsp.coordinator.docs_page import docs_page
+from dbsp.coordinator.http.answers import ViewRows
+from dbsp.coordinator.http.docs_page import docs_page
 from dbsp.coordinator.service import Service
 from dbsp.errors import CapacityError, ConfigError, DataError, DbspError
 from dbsp.io import Position, Producer

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dbsp.coordinator import protocol as p
+from dbsp.coordinator.decisions import protocol as p
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout
 from dbsp.store import CheckpointId, VersionInfo

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dbsp.coordinator.engines import Acceptance
+from dbsp.coordinator.decisions.engines import Acceptance
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord

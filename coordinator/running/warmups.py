@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.clock import Clock
-from dbsp.coordinator.shown import RescaleProgress
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.shown import RescaleProgress
 from dbsp.errors import DbspError
 from dbsp.runtime.runtime import WarmProgress
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
 from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout

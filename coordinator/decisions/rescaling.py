@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dbsp.coordinator import migrating
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.recovery import destined
+from dbsp.coordinator.decisions import migrating
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.recovery import destined
 from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.errors import ConfigError, InternalError
 from dbsp.layout import Layout, rescaled

@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from dbsp.coordinator.cutting import Positions
-from dbsp.coordinator.protocol import Facts, Halt
-from dbsp.coordinator.rescaling import is_moving
-from dbsp.coordinator.shown import MovingProgress, RescaleProgress, WaitingRescale
+from dbsp.coordinator.decisions.cutting import Positions
+from dbsp.coordinator.decisions.protocol import Facts, Halt
+from dbsp.coordinator.decisions.rescaling import is_moving
+from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress, WaitingRescale
 from dbsp.coordinator.strategies import WARMUP
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout

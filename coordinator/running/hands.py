@@ -14,20 +14,20 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
-from dbsp.coordinator import control as ledgers
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.autoscale import AutoscaleSection
-from dbsp.coordinator.clock import Clock
-from dbsp.coordinator.control import Control, Ledger, Saved
-from dbsp.coordinator.cutting import NOWHERE, Backlog, Positions, advance, backlog, begin, cut
-from dbsp.coordinator.fills import is_filling
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.autoscale import AutoscaleSection
+from dbsp.coordinator.decisions.cutting import NOWHERE, Backlog, Positions, advance, backlog, begin, cut
+from dbsp.coordinator.decisions.fills import is_filling
 from dbsp.coordinator.limits import StepLimits
-from dbsp.coordinator.moves import Moves
-from dbsp.coordinator.shown import MovingProgress, RescaleProgress
-from dbsp.coordinator.status import Board, StepIndex
+from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.control import Control, Ledger, Saved
+from dbsp.coordinator.running.moves import Moves
+from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress
+from dbsp.coordinator.running.status import Board, StepIndex
+from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.strategies import COLD
-from dbsp.coordinator.warmups import WarmUps
 from dbsp.errors import DataError, DbspError, InternalError, RowsError
 from dbsp.layout import Layout
 from dbsp.logs import InputLog, StepLog, StepRecord
@@ -66,7 +66,7 @@ def unlocated(_record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:
 class Parts:
     """What the service works on; `runtime` is called once, on the shell's own thread, and all logs are open.
 
-    `locate` finds where the rows of an error came from (`dbsp.coordinator.blame`). `awaited` are the circuit's watermarks:
+    `locate` finds where the rows of an error came from (see `blame`). `awaited` are the circuit's watermarks:
     with any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose.
     `engine` is the version that every step is logged under.
     """

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dbsp.coordinator.clock import Clock
+from dbsp.coordinator.running.clock import Clock
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 

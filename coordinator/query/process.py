@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from dbsp.coordinator.children import ChildProcess, put
 from dbsp.coordinator.exits import error_of
-from dbsp.coordinator.query import QueryLimits
-from dbsp.coordinator.query_child import get_table, put_table, too_much_memory
+from dbsp.coordinator.query.child import get_table, put_table, too_much_memory
+from dbsp.coordinator.query.statement import QueryLimits
 from dbsp.errors import CapacityError, ConfigError, DbspError, UnavailableError
 
 START_S = 60.0
 KILL_AFTER_S = 2.0
-COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query_child"]
+COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query.child"]
 
 Read: TypeAlias = Callable[[Sequence[str]], Mapping[str, pa.Table]]
 

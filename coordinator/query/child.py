@@ -1,4 +1,4 @@
-"""The process in which queries run: `python -m dbsp.coordinator.query_child`, fed by `query_process`.
+"""The process in which queries run: `python -m dbsp.coordinator.query.child`, fed by `query_process`.
 
 DuckDB bounds its own buffers and looks at an interrupt between vectors, but one call of one function is neither: two strings
 of a gigabyte joined cost gigabytes and no timer stops it. So statements run here, where the system bounds what a process may
@@ -27,7 +27,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from dbsp.coordinator.children import failure, put
-from dbsp.coordinator.query import QueryLimits, run_query, views_of
+from dbsp.coordinator.query.statement import QueryLimits, run_query, views_of
 from dbsp.errors import CapacityError, DbspError
 
 READY = {"ready": True}

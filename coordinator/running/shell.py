@@ -13,15 +13,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dbsp.coordinator import fills
-from dbsp.coordinator import orders as do
-from dbsp.coordinator import protocol as p
-from dbsp.coordinator.autoscale import Sample, Watching, decide, seen
-from dbsp.coordinator.control import wish_rescale
-from dbsp.coordinator.hands import Hands, Observer, Parts, ShellSettings
-from dbsp.coordinator.machine import step
-from dbsp.coordinator.rescaling import is_moving
-from dbsp.coordinator.status import Board, waiting_rescale
+from dbsp.coordinator.decisions import fills
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, seen
+from dbsp.coordinator.decisions.machine import step
+from dbsp.coordinator.decisions.rescaling import is_moving
+from dbsp.coordinator.running.control import wish_rescale
+from dbsp.coordinator.running.hands import Hands, Observer, Parts, ShellSettings
+from dbsp.coordinator.running.status import Board, waiting_rescale
 from dbsp.coordinator.strategies import COLD
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.runtime.runtime import Runtime

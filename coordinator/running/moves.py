@@ -5,9 +5,9 @@ Told of every step on the shell's thread; read by any thread.
 
 from __future__ import annotations
 
-from dbsp.coordinator import orders as do
-from dbsp.coordinator.clock import Clock
-from dbsp.coordinator.shown import MovingProgress
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.shown import MovingProgress
 from dbsp.layout import Layout
 from dbsp.runtime.runtime import MigrationReport, MoveReport, StepReport
 

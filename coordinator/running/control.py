@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from dbsp.coordinator import engines
-from dbsp.coordinator.cutting import NOWHERE, Positions
-from dbsp.coordinator.fills import Fill
-from dbsp.coordinator.protocol import Standing
-from dbsp.coordinator.recovery import destined
+from dbsp.coordinator.decisions import engines
+from dbsp.coordinator.decisions.cutting import NOWHERE, Positions
+from dbsp.coordinator.decisions.fills import Fill
+from dbsp.coordinator.decisions.protocol import Standing
+from dbsp.coordinator.decisions.recovery import destined
 from dbsp.coordinator.strategies import COLD
 from dbsp.distribute.course import Course
 from dbsp.errors import DataError, FencedError

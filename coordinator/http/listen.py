@@ -19,8 +19,8 @@ from typing import Any
 
 import uvicorn
 
-from dbsp.coordinator.address import ADDRESS_FILE, read_address
 from dbsp.coordinator.config import HttpSection
+from dbsp.coordinator.http.address import ADDRESS_FILE, read_address
 from dbsp.errors import ConfigError
 
 STOP_TIMEOUT_S = 10.0

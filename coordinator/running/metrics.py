@@ -11,8 +11,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from dbsp.coordinator.shown import MovingProgress, RescaleProgress
-from dbsp.coordinator.status import Snapshot
+from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress
+from dbsp.coordinator.running.status import Snapshot
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
 from dbsp.runtime.runtime import StepReport
