@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from dbsp.algebra.top_k import TopK
 from dbsp.circuit.nodes import Need, Node
-from dbsp.expr.expression import Expression
+from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal
 from dbsp.operators.order import window as physical
 from dbsp.operators.order.window_calls import WindowCall
 from dbsp.plan.builder import Flow
@@ -16,6 +17,35 @@ from dbsp.zset.schema import OrderBy, Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
+
+
+PLACES_MAX = 1 << 10
+"""Of a top-k all these rows are read in each partition that changes."""
+_MIRRORED = {
+    "equal": "equal",
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+}
+
+
+def places(condition: Expression, name: str) -> range | None:
+    """The row numbers for which a condition on the column of this name is true, if they have an end; None else.
+
+    >>> from dbsp.expr.logic import EQUAL, GREATER, LESS
+    >>> [places(Call(each, (ColumnRef("n"), Literal(3))), "n") for each in (LESS, EQUAL, GREATER)]
+    [range(1, 3), range(3, 4), None]
+    """
+    match condition:
+        case Call(function=Function(name=kind), args=(ColumnRef(name=found), Literal(value=int(limit)))):
+            pass
+        case Call(function=Function(name=mirrored), args=(Literal(value=int(limit)), ColumnRef(name=found))):
+            kind = _MIRRORED.get(mirrored, "")
+        case _:
+            return None
+    ends = {"less": (1, limit), "less_equal": (1, limit + 1), "equal": (limit, limit + 1)}.get(kind)
+    return range(*ends) if found == name and ends is not None and 1 <= ends[0] < ends[1] else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +73,22 @@ class Window(Node):
         return (frozenset(self.input.schema.names),)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Below, if it keeps or drops whole partitions."""
-        if not condition.columns() <= set(self.partition):
+        """Below, if it keeps or drops whole partitions; a top-k in the window's place, if it wants the first row numbers."""
+        if condition.columns() <= set(self.partition):
+            return replace(self, input=over(self.input, condition))
+        return self._first(condition)
+
+    def _first(self, condition: Expression) -> TopK | None:
+        """What numbers the rows in these places and no others, so that nothing shifts behind them; None for other conditions."""
+        if [call.function for call in self.calls] != ["row_number"]:
             return None
-        return replace(self, input=over(self.input, condition))
+        found = places(condition, self.calls[0].name)
+        if found is None or found.stop - 1 > PLACES_MAX:
+            return None
+        return TopK(
+            input=self.input, partition=self.partition, order=self.order, k=len(found), offset=found.start - 1,
+            rank=self.calls[0].name, schema=self.schema, source=self.source,
+        )  # fmt: skip
 
     def plan(self, planning: Planning) -> Flow:
         """The rows distributed by the partition; functions that nobody needs are left out."""
