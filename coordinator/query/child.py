@@ -1,4 +1,4 @@
-"""The process in which queries run: `python -m dbsp.coordinator.query.child`, fed by `query_process`.
+"""The process in which queries run: `python -m dbsp.coordinator.query.child`, fed by `dbsp.coordinator.query.process`.
 
 DuckDB bounds its own buffers and looks at an interrupt between vectors, but one call of one function is neither: two strings
 of a gigabyte joined cost gigabytes and no timer stops it. So statements run here, where the system bounds what a process may

@@ -5,7 +5,7 @@ Python variables, no settings. Before that the statement itself is checked on Du
 SELECT, reading only views and a few harmless table functions (others take raw addresses or SQL as text).
 
 Left out: history (a query sees all its views as of one step), and the process that this runs in, which the system keeps
-from taking more memory or time than DuckDB counts (`query_process`).
+from taking more memory or time than DuckDB counts (`dbsp.coordinator.query.process`).
 """
 
 from __future__ import annotations

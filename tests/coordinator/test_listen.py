@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator.config import HttpSection
+from dbsp.coordinator.http import listen
 from dbsp.coordinator.http.address import read_address
-from dbsp.coordinator.http.app import listen, make_app
+from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.running.control import LmdbControl, raise_epoch
 from dbsp.coordinator.serve import announce

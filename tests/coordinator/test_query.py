@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dbsp.coordinator.query import process as query_process
 from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits, run_query, views_of
-from dbsp.coordinator.query.statement import process as query_process
 from dbsp.errors import CapacityError, ConfigError, UnavailableError
 
 VIEW = pa.table({"name": ["a", "b", "c"], "n": [1, 2, 3], "weight": pa.array([1, 2, -1], pa.int64())})
