@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ EPILOG = """\b
 Examples:
   coordinator status
   coordinator query "SELECT name, mean_delay FROM delay_by_airline ORDER BY 2 DESC"
+  coordinator changes sales --follow
   coordinator rescale 4 --dry-run
   coordinator --pipeline shop/pipeline.toml checkpoint
   coordinator doctor shop/pipeline.toml
@@ -48,6 +50,7 @@ gave up, 5 a limit, 6 fenced, 7 another version of dbsp, 70 a bug.
 """
 CONNECT_TIMEOUT_S = 5.0
 BAR_INTERVAL_S = 0.5
+FOLLOW_WAIT_S = 60
 PIPE_WIDTH = 10_000
 
 
@@ -298,6 +301,43 @@ def query(client: Client, sql: str) -> None:
     _print(table)
     count = len(found["rows"])
     click.echo(f"{count:,} {'row' if count == 1 else 'rows'} as of step {found['step']:,}")
+
+
+@command.command()
+@click.argument("view")
+@click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first step to show.")
+@click.option("--follow", is_flag=True, help="Go on with every further step, until interrupted.")
+@click.pass_obj
+def changes(client: Client, view: str, first: int, follow: bool) -> None:
+    """What every step changed in VIEW (or in dead_letters): step, weight, row, from an embedded output."""
+    try:
+        for found in _pages(client, view, first, follow):
+            first = found["next"]
+            for change in found["changes"]:
+                _show_change(client, change)
+    finally:
+        if follow:
+            click.echo(f"all before step {first:,} was shown; go on with --first {first}", err=True)
+
+
+def _pages(client: Client, view: str, first: int, follow: bool) -> Iterator[dict[str, Any]]:
+    """Pages of changes: as far as there are any, or for ever."""
+    while True:
+        params = {"first": first, "wait_s": FOLLOW_WAIT_S if follow else 0}
+        found = client.ask("GET", f"/v1/views/{view}/changes", params=params)
+        yield found
+        if not follow and not found["changes"]:
+            return
+        first = found["next"]
+
+
+def _show_change(client: Client, change: dict[str, Any]) -> None:
+    """A line for each row, or for the step."""
+    if client.as_json:
+        click.echo(json.dumps(change))
+        return
+    for row, weight in zip(change["rows"], change["weights"], strict=True):
+        click.echo(f"{change['step']}\t{weight:+d}\t{json.dumps(row, ensure_ascii=False)}")
 
 
 @command.command()

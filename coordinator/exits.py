@@ -30,6 +30,7 @@ from dbsp.errors import (
     FencedError,
     InternalError,
     OverloadedError,
+    PositionError,
     RowsError,
     UnavailableError,
 )
@@ -44,6 +45,7 @@ KINDS: dict[str, type[DbspError]] = {
         ConfigError,
         DataError,
         RowsError,
+        PositionError,
         UnavailableError,
         OverloadedError,
         CapacityError,

@@ -27,12 +27,13 @@ from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.http.admission import refuse_overload
-from dbsp.coordinator.http.answers import Completion, Skipped, ViewRows
+from dbsp.coordinator.http.answers import Completion, Skipped, ViewChanges, ViewRows
 from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale, refuse_apart
 from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.events_log import EventsLog
+from dbsp.coordinator.running.feed import Feed, refuse_beyond
 from dbsp.coordinator.running.hands import Observer
 from dbsp.coordinator.running.metrics import Metrics
 from dbsp.coordinator.running.observers import Observers
@@ -44,6 +45,7 @@ from dbsp.coordinator.strategies import COLD, STRATEGIES
 from dbsp.coordinator.upgrades import Departure, Upgrades
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Incoming, Position, Producer, Push
+from dbsp.io.output_part import DEAD_LETTER_SCHEMA, DEAD_LETTERS
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import DELETE, INSERT
 from dbsp.runtime.runtime import MoveReport
@@ -93,6 +95,8 @@ class Service:
         self._finish: do.Finish | None = None
         self._closed = False
         self._kept_views: dict[str, ViewRows] = {}
+        outputs = {view.name: view.schema for view in self.built.plan.views}
+        self._feed = Feed(config.data_dir, {**outputs, DEAD_LETTERS: DEAD_LETTER_SCHEMA})
         self._queries = Queries(at_once_max=config.query.at_once_max)
         self._backups = Backups(config, self._observers.noted)
 
@@ -127,7 +131,7 @@ class Service:
             self._thread.start()
         if not wait:
             return
-        ready = self.board.wait_for(lambda now: now.state in ("Running", "Paused", "Halted"), timeout_s)
+        ready = self.board.wait_for(lambda now: now.settled, timeout_s)
         if not ready:
             self._raise_if_broken()
             if not self.board.now.ended:
@@ -175,6 +179,7 @@ class Service:
         self._closed = True
         self._backups.close()
         self._queries.close()
+        self._feed.close()
         parts = self.built.parts
         for part in (parts.inputs, parts.steps, parts.control, self._log):
             part.close()
@@ -305,6 +310,23 @@ class Service:
         if found.table.nbytes <= KEPT_VIEW_BYTES_MAX:
             self._kept_views[view] = found
         return found
+
+    def changes(self, view: str, first: int = 0, *, rows_max: int = 10_000) -> ViewChanges:
+        """What the finished steps from `first` on changed in a view (or in `dead_letters`), as far as some `rows_max` rows go.
+
+        **Law** see `dbsp.coordinator.running.feed`: begin at 0, or at the step of `read_view`, and go on at `next`.
+        **Errors** `PositionError` for steps that were dropped (`retention_steps`) or never taken; `ConfigError` where the
+        outputs are not embedded ones.
+        """
+        if view not in self._feed.outputs:
+            raise ConfigError(f"no such view: view={view} views={sorted(self._feed.outputs)}")
+        if self.config.output.kind != "embedded":
+            hint = "look into its folder" if self.config.output.kind == "files" else "consume the view's Kafka topic"
+            raise ConfigError(f"changes are not kept in this output: output.kind={self.config.output.kind}", hint)
+        self._refuse_ended()
+        now = self.snapshot
+        refuse_beyond(first, now)
+        return self._feed.read(view, first, now.step, rows_max)
 
     def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
         """(step, result) of one read-only statement over the views, all as of that step."""

@@ -4,7 +4,8 @@
     ├── CircuitError      fix the program: the message names your file and line
     ├── ConfigError       fix the settings or the command line
     ├── DataError         bytes on disk or on the wire are wrong: the message names the file or position
-    │   └── RowsError     rows on which an evaluation fails, under error policy `stop`: decide about them
+    │   ├── RowsError     rows on which an evaluation fails, under error policy `stop`: decide about them
+    │   └── PositionError  a consumer stands where nothing is (any more): read the view anew, go on from its step
     ├── UnavailableError  something outside is away: try again
     │   └── OverloadedError  more waits than a setting allows: send the rows again later
     ├── CapacityError     a named limit was hit: raise it
@@ -84,6 +85,12 @@ class RowsError(DataError):
         Exception.__init__(self, message, hint, node, name, count, rows)
         self.message, self.hint = message, hint
         self.node, self.name, self.count, self.rows = node, name, count, rows
+
+
+class PositionError(DataError):
+    """A consumer asks for steps that were dropped, or that are not there yet: it reads the view anew and goes on from there."""
+
+    code = "position"
 
 
 class UnavailableError(DbspError):

@@ -27,6 +27,8 @@ FORM = "dbsp output log 1"
 VIEW_BYTES_MAX = 400
 _PLACE = struct.Struct(">QI")
 _CRC = struct.Struct("<I")
+_KEPT_FROM = b"kept from"
+_STEP = struct.Struct("<Q")
 
 
 class EmbeddedOutputLog(LocalOutputLog):
@@ -100,11 +102,22 @@ class EmbeddedOutputLog(LocalOutputLog):
         with pa.ipc.open_stream(pa.py_buffer(data[_CRC.size :])) as reader:
             return reader.read_all()
 
+    def kept_from(self) -> int:
+        """The first step whose rows were never dropped."""
+        with self._env.read() as txn:
+            return self._kept_from(txn)
+
+    def _kept_from(self, txn: Any) -> int:
+        found = txn.get(_KEPT_FROM, db=self._env.db("meta"))
+        return 0 if found is None else int(_STEP.unpack(found)[0])
+
     def trim(self, step: int) -> None:
         """Drop the rows of steps below `step`; progress and checksums stay."""
         self._env.write(lambda txn: self._trim(txn, step))
 
     def _trim(self, txn: Any, step: int) -> None:
+        if step > self._kept_from(txn):
+            txn.put(_KEPT_FROM, _STEP.pack(step), db=self._env.db("meta"))
         cursor = txn.cursor(db=self._env.db("data"))
         found = cursor.first()
         while found and cursor.key():
@@ -137,17 +150,24 @@ def read_outputs(
     """
     logs = {worker: EmbeddedOutputLog(directory, worker) for worker in output_workers(directory)}
     try:
-        streams = {worker: log.read(view, first, last) for worker, log in logs.items()}
-        heads = {worker: head for worker, stream in streams.items() if (head := next(stream, None)) is not None}
-        while heads:
-            worker = min(heads, key=lambda number: (heads[number][0], number))
-            step, table = heads.pop(worker)
-            yield step, worker, table
-            if (following := next(streams[worker], None)) is not None:
-                heads[worker] = following
+        yield from by_step(logs, view, first, last)
     finally:
         for log in logs.values():
             log.close()
+
+
+def by_step(
+    logs: Mapping[int, EmbeddedOutputLog], view: str, first: int, last: int | None
+) -> Iterator[tuple[int, int, pa.Table]]:
+    """What `read_outputs` gives, of logs that are open."""
+    streams = {worker: log.read(view, first, last) for worker, log in logs.items()}
+    heads = {worker: head for worker, stream in streams.items() if (head := next(stream, None)) is not None}
+    while heads:
+        worker = min(heads, key=lambda number: (heads[number][0], number))
+        step, table = heads.pop(worker)
+        yield step, worker, table
+        if (following := next(streams[worker], None)) is not None:
+            heads[worker] = following
 
 
 def _folder(directory: Path | str, worker: int) -> Path:

@@ -1,4 +1,4 @@
-"""What a service answers: rows of a view, how far a row has come, what was decided about rows that fail."""
+"""What a service answers: rows of a view, what changed in it, how far a row has come, what was decided about rows that fail."""
 
 from __future__ import annotations
 
@@ -14,6 +14,28 @@ class ViewRows:
     view: str
     step: int
     table: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepChanges:
+    """What one step changed in a view: rows, with their weights as the last column."""
+
+    step: int
+    table: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewChanges:
+    """What the steps `first <= s < next` changed in a view; steps that changed nothing are left out.
+
+    `schema` is that of the steps' tables.
+    """
+
+    view: str
+    first: int
+    next: int
+    schema: pa.Schema
+    steps: tuple[StepChanges, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,18 +7,13 @@ service through its visitor's browser. `/openapi.json` describes all of it, `/do
 
 from __future__ import annotations
 
-import base64
 import hmac
-import math
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
@@ -28,27 +23,26 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from dbsp.coordinator.config import LOOPBACK
-from dbsp.coordinator.http.answers import ViewRows
+from dbsp.coordinator.http.changes import add_changes
 from dbsp.coordinator.http.docs_page import docs_page
+from dbsp.coordinator.http.rendering import ARROW, ipc, plain, rows_of, view_json
 from dbsp.coordinator.service import Service
 from dbsp.errors import CapacityError, ConfigError, DataError, DbspError
 from dbsp.io import Position, Producer
 from dbsp.io.formats import decode_arrow, decode_json
 from dbsp.version import VERSION
 
-ARROW = "application/vnd.apache.arrow.stream"
 OTHER_KINDS = ("text/csv", "multipart/", "application/vnd.", "application/avro", "application/gzip", "application/zip")
 """Bodies that are surely no JSON: read as that, each line would be a bad row."""
 STEP_HEADER = "Dbsp-Step"
 PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
 STATUS = {
-    "circuit": 400, "config": 400, "data": 422, "rows": 422, "unavailable": 503, "overloaded": 429, "capacity": 413,
-    "fenced": 409, "engine": 409,
+    "circuit": 400, "config": 400, "data": 422, "rows": 422, "position": 416, "unavailable": 503, "overloaded": 429,
+    "capacity": 413, "fenced": 409, "engine": 409,
 }  # fmt: skip
 RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
 NOTHING_MOVED = {"shards_moved": 0, "share": 0.0, "bytes_moved": 0, "bytes_total": 0}
 BAD_ROWS_SHOWN_MAX = 20
-EXACT_MAX = 1 << 53
 NUMBER = re.compile("[0-9]{1,19}")
 PUSH_BODY = {
     "required": True,
@@ -116,6 +110,7 @@ def make_app(service: Service) -> FastAPI:
     _add_figures(app, service)
     _add_rows(app, service)
     _add_views(app, service)
+    add_changes(app, service)
     _add_decisions(app, service)
     return app
 
@@ -322,64 +317,15 @@ def _add_views(app: FastAPI, service: Service) -> None:
         found = service.read_view(view)
         table = found.table if limit is None else found.table.slice(0, limit)
         if ARROW in request.headers.get("accept", ""):
-            return Response(_ipc(table), media_type=ARROW, headers={STEP_HEADER: str(found.step)})
-        return JSONResponse(_view_json(found, table))
+            return Response(ipc(table), media_type=ARROW, headers={STEP_HEADER: str(found.step)})
+        return JSONResponse(view_json(found, table))
 
     @app.post("/v1/query", summary="One read-only SELECT over the views, as of one step")
     def query(body: QueryBody, request: Request) -> Response:
         step, table = service.query(body.sql)
         if ARROW in request.headers.get("accept", ""):
-            return Response(_ipc(table), media_type=ARROW, headers={STEP_HEADER: str(step)})
+            return Response(ipc(table), media_type=ARROW, headers={STEP_HEADER: str(step)})
         return JSONResponse({"step": step, "columns": table.column_names, "rows": plain(rows_of(table))})
-
-
-def _view_json(found: ViewRows, table: pa.Table) -> dict[str, Any]:
-    weights = table.column(table.num_columns - 1).to_pylist()
-    rows = plain(table.remove_column(table.num_columns - 1).to_pylist())
-    return {
-        "view": found.view,
-        "step": found.step,
-        "rows": rows,
-        "weights": weights,
-        "rows_total": found.table.num_rows,
-    }
-
-
-def rows_of(table: pa.Table) -> list[list[Any]]:
-    """A table as lists, which may hold two columns of one name."""
-    columns = [column.to_pylist() for column in table.columns]
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _ipc(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: decimals, times and what JSON has no number for as text, bytes in base64."""
-    match value:
-        case dict():
-            return {str(key): plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case float():
-            return value if math.isfinite(value) else str(value)
-        case Decimal() if value == value.to_integral_value() and abs(value) < EXACT_MAX and not _has_point(value):
-            return int(value)
-        case Decimal() | date() | datetime() | time() | timedelta():
-            return str(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-    return value
-
-
-def _has_point(value: Decimal) -> bool:
-    """Whether the decimal's type has digits after the point."""
-    exponent = value.as_tuple().exponent
-    return not isinstance(exponent, int) or exponent < 0
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------

@@ -368,7 +368,7 @@ class Hands:
         now = self._board.now
         self._board.post(
             replace(
-                now, rows_in=now.rows_in + report.rows_in, last_report=report, lag_rows=lag,
+                now, step=report.step + 1, rows_in=now.rows_in + report.rows_in, last_report=report, lag_rows=lag,
                 rows_out=now.rows_out + sum(worker.rows_out for worker in report.workers),
                 dead=now.dead + sum(worker.dead for worker in report.workers),
                 state_bytes=sum(worker.state_bytes for worker in report.workers), processed=self.done,

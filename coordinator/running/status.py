@@ -70,6 +70,11 @@ class Snapshot:
     waiting: WaitingRescale | None = None
     course: Course | None = None
 
+    @property
+    def settled(self) -> bool:
+        """Whether `step` is that of the newest record: no logged step is still to be run again, no layout about to change."""
+        return self.state in ("Running", "Paused", "Halted")
+
 
 class Board:
     """Holds the newest snapshot and wakes whoever waits for a condition on it."""
@@ -78,6 +83,12 @@ class Board:
         """Begin with nothing known."""
         self._changed = threading.Condition()
         self._snapshot = Snapshot()
+        self._listeners: tuple[Callable[[Snapshot], None], ...] = ()
+
+    def listen(self, listener: Callable[[Snapshot], None]) -> None:
+        """Tell one more of every snapshot, on the thread that posts it."""
+        with self._changed:
+            self._listeners = (*self._listeners, listener)
 
     @property
     def now(self) -> Snapshot:
@@ -89,6 +100,9 @@ class Board:
         with self._changed:
             self._snapshot = snapshot
             self._changed.notify_all()
+            listeners = self._listeners
+        for listener in listeners:
+            listener(snapshot)
 
     def wait_for(self, condition: Callable[[Snapshot], bool], timeout_s: float | None) -> bool:
         """Wait until the condition holds or the service has ended; whether it holds."""

@@ -1,0 +1,52 @@
+"""Waiting for the service's next step without a thread for each who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from dbsp.coordinator.running.status import Board, Snapshot
+
+
+class Bell:
+    """Wakes coroutines when a step is done, the service has settled, or has ended; another thread posts to the board."""
+
+    def __init__(self, board: Board) -> None:
+        """Nobody waits."""
+        self._board, self._heard = board, board.now
+        self._lock = threading.Lock()
+        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        board.listen(self._ring)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    async def wait_for(self, condition: Callable[[Snapshot], bool], timeout_s: float | None = None) -> bool:
+        """Wait until the condition holds, the service has ended, or time is up; whether the condition holds."""
+        news = asyncio.Event()
+        with self._lock:
+            self._waiting[news] = asyncio.get_running_loop()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    while not (condition(self._board.now) or self._board.now.ended):
+                        await news.wait()
+                        news.clear()
+        finally:
+            with self._lock:
+                del self._waiting[news]
+        return condition(self._board.now)
+
+    def _ring(self, now: Snapshot) -> None:
+        """On the thread that posts: most posts tell of no step."""
+        before, self._heard = self._heard, now
+        if (now.step, now.settled, now.ended) == (before.step, before.settled, before.ended):
+            return
+        with self._lock:
+            for news, loop in self._waiting.items():
+                with suppress(RuntimeError):  # the server's loop was closed under who waited
+                    loop.call_soon_threadsafe(news.set)

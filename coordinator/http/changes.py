@@ -1,0 +1,145 @@
+"""`/v1/views/{view}/changes`: what changes in a view, to be asked for or followed.
+
+As JSON or Arrow an answer is a page: `next` says where the next one begins, `wait_s` lets an empty one wait for a step. As
+`text/event-stream` (what a browser's `EventSource` asks for) it goes on: one event per step that changed the view, with the
+step as its id, so that a client that connects again with `Last-Event-ID` goes on behind what it has seen. While nothing
+changes, an id without data comes now and then: it keeps the connection, and the client's position, alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from dbsp.coordinator.http.answers import StepChanges, ViewChanges
+from dbsp.coordinator.http.bell import Bell
+from dbsp.coordinator.http.rendering import ARROW, ipc, weighted
+from dbsp.coordinator.service import Service
+from dbsp.errors import ConfigError, DbspError
+
+EVENTS = "text/event-stream"
+FIRST_HEADER, NEXT_HEADER = "Dbsp-First-Step", "Dbsp-Next-Step"
+LAST_EVENT_HEADER = "Last-Event-ID"
+ROWS_MAX = 10_000
+WAIT_S_MAX = 600.0
+BEAT_S = 15.0
+
+
+def add_changes(app: FastAPI, service: Service) -> None:
+    """Answer at this address."""
+    bell = Bell(service.board)
+    app.state.bell = bell
+
+    @app.get(
+        "/v1/views/{view}/changes",
+        summary="What the steps from `first` on changed in a view, each step once",
+        openapi_extra={"parameters": [_LAST_EVENT]},
+    )
+    async def changes(
+        view: str,
+        request: Request,
+        first: int = Query(default=0, ge=0),
+        rows_max: int = Query(default=ROWS_MAX, ge=1),
+        wait_s: float = Query(default=0.0, ge=0, le=WAIT_S_MAX),
+    ) -> Response:
+        """JSON, an Arrow IPC stream, or `text/event-stream`, as `Accept` says. Begin at 0 or at the `step` of the view's rows.
+
+        `dead_letters` can be followed like a view. A page has whole steps, some `rows_max` rows; with `wait_s` an empty one waits
+        so long for a change. 416: the steps were dropped, or never taken; read the view anew and go on from its step.
+        """
+        accepted = request.headers.get("accept", "")
+        await bell.wait_for(lambda now: now.settled)  # before, it is not known how far the steps have come
+        if EVENTS in accepted:
+            begun = await run_in_threadpool(_Events.read, service, view, _resumed(request, first), rows_max)
+            headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+            return StreamingResponse(_follow(service, bell, begun, rows_max), media_type=EVENTS, headers=headers)
+        page = await _page(service, bell, view, first, rows_max, wait_s)
+        return await run_in_threadpool(_arrow if ARROW in accepted else _json, page)
+
+
+_LAST_EVENT = {
+    "name": LAST_EVENT_HEADER, "in": "header", "required": False, "schema": {"type": "integer"},
+    "description": "the step of the last event: the stream goes on behind it",
+}  # fmt: skip
+
+
+def _resumed(request: Request, first: int) -> int:
+    """Where a stream begins: behind the last event that its reader saw."""
+    last = request.headers.get(LAST_EVENT_HEADER.lower())
+    if last is None:
+        return first
+    if not (last.isascii() and last.isdigit()) or len(last) > len(str(1 << 63)):
+        raise ConfigError(f"not the id of an event: {LAST_EVENT_HEADER}={last[:40]!r}", "send the id of the last event")
+    return int(last) + 1
+
+
+async def _page(service: Service, bell: Bell, view: str, first: int, rows_max: int, wait_s: float) -> ViewChanges:
+    """The next page; an empty one only when time is up."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_s
+    found = await run_in_threadpool(service.changes, view, first, rows_max=rows_max)
+    while not found.steps and (left := until - loop.time()) > 0:
+        at = found.next
+        await bell.wait_for(lambda now, at=at: now.step > at, left)  # type: ignore[misc]
+        found = await run_in_threadpool(service.changes, view, at, rows_max=rows_max)
+    return replace(found, first=first)
+
+
+def _json(page: ViewChanges) -> Response:
+    steps = [_as_json(each) for each in page.steps]
+    return JSONResponse({"view": page.view, "first": page.first, "next": page.next, "changes": steps})
+
+
+def _as_json(changes: StepChanges) -> dict[str, Any]:
+    return {"step": changes.step, **weighted(changes.table)}
+
+
+def _arrow(page: ViewChanges) -> Response:
+    """All steps in one table, with the step as the last column."""
+    name = "__step" if "step" in page.schema.names else "step"
+    schema = page.schema.append(pa.field(name, pa.int64(), nullable=False))
+    tables = [
+        pa.table([*each.table.columns, pa.repeat(pa.scalar(each.step, pa.int64()), len(each.table))], schema=schema)
+        for each in page.steps
+    ]
+    headers = {FIRST_HEADER: str(page.first), NEXT_HEADER: str(page.next)}
+    return Response(ipc(pa.concat_tables(tables or [schema.empty_table()])), media_type=ARROW, headers=headers)
+
+
+class _Events:
+    """A page as the text of its events."""
+
+    def __init__(self, page: ViewChanges) -> None:
+        self.view, self.next = page.view, page.next
+        self.texts = [f"id: {each.step}\ndata: {json.dumps(_as_json(each))}\n\n" for each in page.steps]
+
+    @classmethod
+    def read(cls, service: Service, view: str, first: int, rows_max: int) -> _Events:
+        """The next page."""
+        return cls(service.changes(view, first, rows_max=rows_max))
+
+
+async def _follow(service: Service, bell: Bell, events: _Events, rows_max: int) -> AsyncIterator[str]:
+    """The events of all steps from here on, until the service ends or the reader leaves."""
+    while True:
+        for text in events.texts:
+            yield text
+        at = events.next
+        while not await bell.wait_for(lambda now, at=at: now.step > at, BEAT_S):  # type: ignore[misc]
+            if service.snapshot.ended:
+                return
+            yield f"id: {at - 1}\n\n" if at else ":\n\n"
+        try:
+            events = await run_in_threadpool(_Events.read, service, events.view, at, rows_max)
+        except DbspError as error:
+            told = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+            yield f"event: refused\ndata: {json.dumps(told)}\n\n"
+            return

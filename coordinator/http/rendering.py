@@ -1,0 +1,65 @@
+"""Rows as bodies of answers: JSON values, or an Arrow stream."""
+
+from __future__ import annotations
+
+import base64
+import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from dbsp.coordinator.http.answers import ViewRows
+
+ARROW = "application/vnd.apache.arrow.stream"
+EXACT_MAX = 1 << 53
+
+
+def view_json(found: ViewRows, table: pa.Table) -> dict[str, Any]:
+    """A view, or the part of it that was asked for."""
+    return {"view": found.view, "step": found.step, **weighted(table), "rows_total": found.table.num_rows}
+
+
+def weighted(table: pa.Table) -> dict[str, Any]:
+    """Rows and their weights, which are the last column, as JSON values."""
+    last = table.num_columns - 1
+    return {"rows": plain(table.remove_column(last).to_pylist()), "weights": table.column(last).to_pylist()}
+
+
+def rows_of(table: pa.Table) -> list[list[Any]]:
+    """A table as lists, which may hold two columns of one name."""
+    columns = [column.to_pylist() for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def ipc(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: decimals, times and what JSON has no number for as text, bytes in base64."""
+    match value:
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Decimal() if value == value.to_integral_value() and abs(value) < EXACT_MAX and not _has_point(value):
+            return int(value)
+        case Decimal() | date() | datetime() | time() | timedelta():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+    return value
+
+
+def _has_point(value: Decimal) -> bool:
+    """Whether the decimal's type has digits after the point."""
+    exponent = value.as_tuple().exponent
+    return not isinstance(exponent, int) or exponent < 0
