@@ -33,7 +33,7 @@ from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.events_log import EventsLog
-from dbsp.coordinator.running.feed import Feed, refuse_beyond
+from dbsp.coordinator.running.feed import Feed
 from dbsp.coordinator.running.hands import Observer
 from dbsp.coordinator.running.metrics import Metrics
 from dbsp.coordinator.running.observers import Observers
@@ -45,7 +45,6 @@ from dbsp.coordinator.strategies import COLD, STRATEGIES
 from dbsp.coordinator.upgrades import Departure, Upgrades
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Incoming, Position, Producer, Push
-from dbsp.io.output_part import DEAD_LETTER_SCHEMA, DEAD_LETTERS
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import DELETE, INSERT
 from dbsp.runtime.runtime import MoveReport
@@ -95,8 +94,7 @@ class Service:
         self._finish: do.Finish | None = None
         self._closed = False
         self._kept_views: dict[str, ViewRows] = {}
-        outputs = {view.name: view.schema for view in self.built.plan.views}
-        self._feed = Feed(config.data_dir, {**outputs, DEAD_LETTERS: DEAD_LETTER_SCHEMA})
+        self._feed = Feed(config, self.built.plan)
         self._queries = Queries(at_once_max=config.query.at_once_max)
         self._backups = Backups(config, self._observers.noted)
 
@@ -318,15 +316,8 @@ class Service:
         **Errors** `PositionError` for steps that were dropped (`retention_steps`) or never taken; `ConfigError` where the
         outputs are not embedded ones.
         """
-        if view not in self._feed.outputs:
-            raise ConfigError(f"no such view: view={view} views={sorted(self._feed.outputs)}")
-        if self.config.output.kind != "embedded":
-            hint = "look into its folder" if self.config.output.kind == "files" else "consume the view's Kafka topic"
-            raise ConfigError(f"changes are not kept in this output: output.kind={self.config.output.kind}", hint)
         self._refuse_ended()
-        now = self.snapshot
-        refuse_beyond(first, now)
-        return self._feed.read(view, first, now.step, rows_max)
+        return self._feed.read(view, first, self.snapshot, rows_max)
 
     def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
         """(step, result) of one read-only statement over the views, all as of that step."""

@@ -11,58 +11,45 @@ Left out: waiting for further steps (the board's business), and other outputs: t
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 
 import pyarrow as pa
 
+from dbsp.coordinator.config import Config
 from dbsp.coordinator.http.answers import StepChanges, ViewChanges
 from dbsp.coordinator.running.status import Snapshot
-from dbsp.errors import PositionError, UnavailableError
+from dbsp.errors import ConfigError, PositionError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog, by_step, output_workers
-from dbsp.io.output_part import to_table
+from dbsp.io.output_part import DEAD_LETTER_SCHEMA, DEAD_LETTERS, to_table
+from dbsp.plan.plan import Plan
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.merge import sum_of
-from dbsp.zset.schema import Schema
-
-
-def refuse_beyond(first: int, now: Snapshot) -> None:
-    """Refuse a consumer that has seen steps which this pipeline never took: it was restored from a backup, or is another one."""
-    if first > now.step and now.settled:
-        raise PositionError(
-            f"the pipeline has not come so far: first={first} next={now.step}",
-            "read the view anew and go on from its step: a pipeline that was restored counts on from its backup",
-        )
 
 
 class Feed:
     """Reads a pipeline's embedded outputs; the files stay open until `close`. May be used from any thread."""
 
-    def __init__(self, data_dir: Path, schemas: Mapping[str, Schema]) -> None:
-        """`schemas` are those of the outputs; nothing is opened before the first `read`."""
-        self._data_dir, self._schemas = data_dir, schemas
+    def __init__(self, config: Config, plan: Plan) -> None:
+        """Nothing is opened before the first `read`."""
+        self._data_dir, self._kind = config.data_dir, config.output.kind
+        self._schemas = {**{view.name: view.schema for view in plan.views}, DEAD_LETTERS: DEAD_LETTER_SCHEMA}
         self._logs: dict[int, EmbeddedOutputLog] = {}
         self._lock = threading.Lock()
         self._closed = False
 
-    @property
-    def outputs(self) -> frozenset[str]:
-        """What can be followed: views, also those that are not materialized, and the dead letters."""
-        return frozenset(self._schemas)
-
-    def read(self, view: str, first: int, last: int, rows_max: int) -> ViewChanges:
-        """What the steps `first <= s < last` changed, as many whole steps as `rows_max` rows take, at least one.
+    def read(self, view: str, first: int, now: Snapshot, rows_max: int) -> ViewChanges:
+        """What finished steps from `first` on changed, as many whole ones as `rows_max` rows take, at least one.
 
         **Cost** a look-up, and what is read and sorted; steps that changed nothing cost nothing.
-        **Errors** `PositionError` where rows of `first` were dropped.
+        **Errors** see `Service.changes`.
         """
+        self._refuse_unknown(view)
+        _refuse_beyond(first, now)
         logs = self._open()
-        found = self._read(logs, view, first, last, rows_max)
-        kept_from = max(
-            (log.kept_from() for log in logs.values()), default=0
-        )  # asked last: rows may be dropped meanwhile
+        found = self._read(logs, view, first, now.step, rows_max)
+        # asked behind the reading: rows may be dropped meanwhile
+        kept_from = max((log.kept_from() for log in logs.values()), default=0)
         if first < kept_from:
             raise PositionError(
                 f"the changes of these steps were dropped: view={view} first={first} kept_from={kept_from}",
@@ -83,6 +70,13 @@ class Feed:
                 next_ = step + 1
                 break
         return ViewChanges(view=view, first=first, next=next_, schema=schema, steps=tuple(found))
+
+    def _refuse_unknown(self, view: str) -> None:
+        if view not in self._schemas:
+            raise ConfigError(f"no such view: view={view} views={sorted(self._schemas)}")
+        if self._kind != "embedded":
+            hint = "look into its folder" if self._kind == "files" else "consume the view's Kafka topic"
+            raise ConfigError(f"changes are not kept in this output: output.kind={self._kind}", hint)
 
     def _open(self) -> dict[int, EmbeddedOutputLog]:
         """The logs of all workers that there ever were; those that joined since the last look are opened."""
@@ -107,3 +101,12 @@ class Feed:
             logs, self._logs = self._logs, {}
         for log in logs.values():
             log.close()
+
+
+def _refuse_beyond(first: int, now: Snapshot) -> None:
+    """Refuse a consumer that has seen steps which this pipeline never took: it was restored from a backup, or is another one."""
+    if first > now.step and now.settled:
+        raise PositionError(
+            f"the pipeline has not come so far: first={first} next={now.step}",
+            "read the view anew and go on from its step: a pipeline that was restored counts on from its backup",
+        )

@@ -53,5 +53,5 @@ def test_the_pipeline_is_valid(tmp_path: Path) -> None:
 def test_the_commands_named_are_commands() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^coordinator ([a-z]+)", text, re.MULTILINE))
-    assert len(named) == 15
+    assert len(named) == 16
     assert named <= set(cli.command.commands)
