@@ -27,7 +27,7 @@ from dbsp.sql.types import (
     resolved,
     type_in,
 )
-from dbsp.zset.schema import BOOL, DATE, STRING, TIMESTAMP
+from dbsp.zset.schema import BOOL, DATE, FLOAT64, INT64, STRING, TIMESTAMP
 
 AGGREGATED = (
     "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
@@ -264,18 +264,32 @@ def _divided(node: Any, scope: Scope) -> Expr:
     types = type_in(left, scope.schema), type_in(right, scope.schema)
     if pa.duration("us") in types:
         refuse(node, "a span is not divided", "write epoch(span) / n, or date_diff('second', a, b) / n")
+    if _null_of([left, right], scope) is not None:
+        return lit(None, FLOAT64)
     if is_constant(left) and is_constant(right):
-        return lit(float(constant(left)) / float(constant(right)))
+        left, right = (lit(float(constant(side)), FLOAT64) for side in (left, right))
     return as_float(left, scope.schema) / as_float(right, scope.schema)
 
 
+def _null_of(operands: list[Expr], scope: Scope) -> Expr | None:
+    """Null, where a constant operand is: of the type that another one has, of whole numbers where none has."""
+    if not any(is_constant(operand) and constant(operand) is None for operand in operands):
+        return None
+    known = [type_ for operand in operands if (type_ := type_in(operand, scope.schema)) is not None]
+    return lit(None, known[0] if known else INT64)
+
+
 def _negative(value: Expr) -> Expr:
-    return lit(-constant(value)) if is_constant(value) else -value
+    if is_constant(value):
+        return value if constant(value) is None else lit(-constant(value))
+    return -value
 
 
 def _whole_quotient(node: Any, scope: Scope) -> Expr:
     """DuckDB cuts towards zero, `//` of streams rounds down."""
     a, b = _pair(node, scope)
+    if (nothing := _null_of([a, b], scope)) is not None:
+        return nothing
     return (
         when((a < 0) == (b < 0), a // b).otherwise(-(_negative(a) // b))
         if not is_constant(b)
@@ -290,6 +304,8 @@ def _whole_quotient(node: Any, scope: Scope) -> Expr:
 def _remainder(node: Any, scope: Scope) -> Expr:
     """DuckDB's has the sign of what is divided, `%` of streams that of the divisor."""
     a, b = _pair(node, scope)
+    if (nothing := _null_of([a, b], scope)) is not None:
+        return nothing
     size = lit(abs(constant(b))) if is_constant(b) else b.abs()
     return when(a < 0, -(_negative(a) % size)).otherwise(a % size)
 
@@ -481,8 +497,8 @@ def _paren(node: Any, scope: Scope) -> Expr:
 
 def _power(node: Any, scope: Scope) -> Expr:
     left, right = (as_float(lowered(part, scope), scope.schema) for part in (node.this, node.expression))
-    if is_constant(left) and is_constant(right):
-        return lit(constant(left) ** constant(right))
+    if _null_of([left, right], scope) is not None:
+        return lit(None, FLOAT64)
     return Expr(Call(POWER, (unwrap(left), unwrap(right))))
 
 

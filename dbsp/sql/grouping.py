@@ -288,16 +288,25 @@ _INSTEAD = {
 
 
 def key_sets(select: Any, items: Sequence[Any]) -> list[list[Any]] | None:
-    """The keys of GROUP BY, one list for each grouping set; None without GROUP BY."""
+    """The keys of GROUP BY, one list for each grouping set; None without GROUP BY.
+
+    GROUP BY ALL takes what has a column and no aggregate (by constants alone there would be no row where there are no rows), and
+    says nothing where there is neither.
+    """
     group = select.args.get("group")
     if group is None:
         return None
     if group.args.get("all"):
-        return [[item for item in items if not any(True for _ in aggregates_in(item)) and not item.find(exp.Window)]]
+        keys = [item for item in items if item.find(exp.Column) and not (_aggregated(item) or item.find(exp.Window))]
+        return [keys] if keys or any(map(_aggregated, items)) else None
     parts = [_sets(node, items) for node in group.expressions]
     for key in ("rollup", "cube", "grouping_sets"):
         parts += [_sets(node, items) for node in group.args.get(key) or []]
     return [[key for part in chosen for key in part] for chosen in product(*parts)]
+
+
+def _aggregated(item: Any) -> bool:
+    return any(True for _ in aggregates_in(item))
 
 
 def _sets(node: Any, items: Sequence[Any]) -> list[list[Any]]:
