@@ -70,6 +70,7 @@ def check_names(config: Config, plan: Plan) -> None:
     outputs = [*views, DEAD_LETTERS]
     for section, kind, known, named in (
         ("input.topics", "table", tables, config.input.topics),
+        ("input.formats", "table", tables, config.input.formats),
         ("output.topics", "view", outputs, config.output.topics),
         ("output.keys", "view", outputs, config.output.keys),
     ):

@@ -6,7 +6,8 @@ default. Units stand in the names. An unknown section or key is refused, with th
     [pipeline]    name, circuit = "circuit.py:flights" or "shop.sql", data_dir, workers, runtime = "spark" | "local"
     [spark]       master = "local[2]", conf = { "spark.executor.memory" = "2g" }, worker_silence_s
     [input]       kind = "embedded" | "files" | "kafka", partitions, directory, look_every_s, bootstrap,
-                  topics, format, properties,
+                  topics, format, formats = { orders = "debezium" }, unknown_columns = "refuse" | "ignore",
+                  decimals, timestamps, registry, registry_login, properties,
                   max_backlog_rows, max_backlog_bytes
     [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics, keys, properties,
                   retention_steps
@@ -38,6 +39,8 @@ from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError
 from dbsp.hosts import check_hosts
+from dbsp.io.formats import MESSAGE_FORMATS
+from dbsp.io.formats.meaning import UNITS
 
 ENVIRONMENT_PREFIX = "DBSP_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -45,6 +48,7 @@ RUNTIMES = ("spark", "local")
 INPUT_KINDS = ("embedded", "files", "kafka")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
 FORMATS = ("json", "arrow")
+DECIMALS = ("text", "bytes")
 MEBIBYTE = 1 << 20
 A_DAY_S = 86_400.0
 
@@ -83,6 +87,10 @@ class InputSection:
     """Where rows come from. `topics` maps tables to Kafka topics (default: the table's name); `directory` has a folder of files
     per table, looked into every `look_every_s`, whose endings say what they are.
 
+    Messages of Kafka are read as `format` says, those of the tables in `formats` as that says. In JSON rows, names that a table
+    does not have make a row bad, or are passed over. `decimals` and `timestamps` say how Debezium's messages without a schema
+    write these; Avro's schemas come from the `registry`, whose `registry_login` is "name:password".
+
     While more rows or bytes wait unprocessed than `max_backlog_rows` or `max_backlog_bytes`, pushes to an embedded input are
     refused (over HTTP: 429 with Retry-After) and to be sent again. Kafka keeps its own backlog.
     """
@@ -94,6 +102,12 @@ class InputSection:
     bootstrap: str = ""
     topics: Mapping[str, str] = field(default_factory=dict)
     format: str = "json"
+    formats: Mapping[str, str] = field(default_factory=dict)
+    unknown_columns: str = "refuse"
+    decimals: str | None = None
+    timestamps: str | None = None
+    registry: str | None = None
+    registry_login: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     max_backlog_rows: int = 100_000_000
     max_backlog_bytes: int = 16 * 1024 * MEBIBYTE
@@ -103,7 +117,20 @@ class InputSection:
         _at_least("input.max_backlog_rows", self.max_backlog_rows, 1)
         _at_least("input.max_backlog_bytes", self.max_backlog_bytes, 1)
         _one_of("input.kind", self.kind, INPUT_KINDS)
-        _one_of("input.format", self.format, FORMATS)
+        for setting, value in (
+            ("input.format", self.format),
+            *((f"input.formats.{t}", f) for t, f in self.formats.items()),
+        ):
+            _one_of(setting, value, MESSAGE_FORMATS)
+            if value.endswith("avro") and not self.registry:
+                raise ConfigError(
+                    f"Avro needs its schemas: {setting}={value}", 'set `registry = "http://host:8081"` in [input]'
+                )
+        _one_of("input.unknown_columns", self.unknown_columns, ("refuse", "ignore"))
+        if self.decimals is not None:
+            _one_of("input.decimals", self.decimals, DECIMALS)
+        if self.timestamps is not None:
+            _one_of("input.timestamps", self.timestamps, UNITS)
         _at_least("input.partitions", self.partitions, 1)
         _at_least("input.look_every_s", self.look_every_s, 0)
         if self.kind == "kafka" and not self.bootstrap:

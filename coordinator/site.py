@@ -23,6 +23,8 @@ from dbsp.algebra.table import Table
 from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.errors import ConfigError, DataError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
+from dbsp.io.formats.avro.registry import Registry
+from dbsp.io.formats.debezium import Encodings
 from dbsp.logs import InputLog, OutputLog
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.discarding import discard_folder, discard_leftovers
@@ -126,9 +128,18 @@ class ConfiguredSite:
                 )  # fmt: skip
             case "kafka":
                 from dbsp.io.kafka.input import KafkaInputLog, KafkaSource  # noqa: PLC0415 - only Kafka needs its client
+                from dbsp.io.kafka.messages import Reading  # noqa: PLC0415 - the same
 
+                encodings = Encodings(decimals=section.decimals, timestamps=section.timestamps)
+                registry = Registry(section.registry, section.registry_login) if section.registry else None
+                reading = Reading(extras=section.unknown_columns == "ignore", encodings=encodings, registry=registry)
                 sources = [
-                    KafkaSource(table=table, topic=section.topics.get(table.name, table.name), format=section.format)
+                    KafkaSource(
+                        table=table,
+                        topic=section.topics.get(table.name, table.name),
+                        format=section.formats.get(table.name, section.format),
+                        reading=reading,
+                    )
                     for table in self.tables
                 ]
                 return KafkaInputLog(kafka_settings(section, self.pipeline), sources, check_topics=check)

@@ -10,4 +10,7 @@ from dbsp.io.formats.arrow_rows import decode_arrow, encode_arrow
 from dbsp.io.formats.json_output import encode_json, json_lines
 from dbsp.io.formats.json_rows import decode_json
 
-__all__ = ["decode_arrow", "decode_json", "encode_arrow", "encode_json", "json_lines"]
+MESSAGE_FORMATS = ("json", "arrow", "debezium", "avro", "debezium-avro")
+"""How messages of Kafka may be written (`dbsp.io.kafka.messages`)."""
+
+__all__ = ["MESSAGE_FORMATS", "decode_arrow", "decode_json", "encode_arrow", "encode_json", "json_lines"]

@@ -5,34 +5,28 @@ end never passes the last stable offset; reading it again gives the same changes
 message is judged by itself (10); partitions that are added are read too; offsets that are gone are an error that names them;
 compacted topics are refused.
 
-A message holds one row or several, as JSON (`dbsp.io.formats`) or as one Arrow stream; all rows of a message have its offset.
+A message holds no row, one or several, in the table's format (`dbsp.io.kafka.messages`); all rows of a message have its offset.
 Nothing is written to the topics, and `trim` leaves them alone: their retention is their owner's. Source: design section 7.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
 from dbsp.io.changes import changes_of
-from dbsp.io.chunk import join_pushes
-from dbsp.io.formats import decode_arrow, decode_json
-from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.kafka.client import KafkaSettings, Reader, refuse_compaction
-from dbsp.io.pushed import BadRow, Push
+from dbsp.io.kafka.messages import MessageReader, Reading, reader_of
 from dbsp.logs import Changes, Range
 
 BYTES_PER_ROW_UNKNOWN = 128.0
 GROWTH_CHECK_S = 10.0
 """How long partitions that were added to a topic may wait to be met."""
-FORMATS = ("json", "arrow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +36,11 @@ class KafkaSource:
     table: Table
     topic: str
     format: str = "json"
+    reading: Reading = field(default_factory=Reading)
 
-    def __post_init__(self) -> None:
-        """Refuse an unknown format."""
-        if self.format not in FORMATS:
-            raise ConfigError(
-                f"unknown input format: table={self.table.name} format={self.format}", f"use one of {FORMATS}"
-            )
+    def reader(self) -> MessageReader:
+        """What reads its messages; `ConfigError` for an unknown format."""
+        return reader_of(self.format, self.table, self.reading)
 
 
 class KafkaInputLog:
@@ -68,6 +60,7 @@ class KafkaInputLog:
         """
         self._sources = {source.table.name: source for source in sources}
         self._reader = Reader(settings)
+        self._readers = {source.table.name: source.reader() for source in sources}
         self._partitions: dict[str, int] = {}
         self._growth_check_s, self._counted_at = growth_check_s, time.monotonic()
         self._read_bytes: dict[str, int] = {}
@@ -114,8 +107,8 @@ class KafkaInputLog:
         messages = list(self._reader.read(source.topic, range_.partition, range_.first, range_.last, go_on=True))
         if not messages:
             return []
-        decode = _decode_json_messages if source.format == "json" else _decode_arrow_messages
-        push, offsets = decode(messages, source.table)
+        push, rows = self._readers[range_.table].decode([message.value() for message in messages])
+        offsets = np.repeat(np.array([message.offset() for message in messages], dtype=np.int64), rows)
         size = sum(map(len, messages))
         self._read_bytes[range_.table] = self._read_bytes.get(range_.table, 0) + size
         self._read_rows[range_.table] = self._read_rows.get(range_.table, 0) + range_.last - range_.first
@@ -137,48 +130,3 @@ class KafkaInputLog:
         if table not in self._sources:
             raise ConfigError(f"no such table: table={table} tables={sorted(self._sources)}")
         return self._sources[table]
-
-
-_Offsets = np.ndarray[Any, np.dtype[np.int64]]
-_Decoded = tuple[Push, _Offsets]
-
-
-def _decode_json_messages(messages: Sequence[Any], table: Table) -> _Decoded:
-    """Runs of messages that are one line each are decoded together; any other message by itself."""
-    values = [message.value() for message in messages]
-    pieces: list[Push] = []
-    rows = np.ones(len(messages), dtype=np.int64)
-    at = 0
-    for lines, group in groupby(values, _is_line):
-        run = list(group)
-        if lines:
-            pieces.append(decode_json_lines(b"\n".join(run), table))
-        else:
-            alone = [_one_message(value, table, decode_json) for value in run]
-            rows[at : at + len(run)] = [push.rows for push in alone]
-            pieces += alone
-        at += len(run)
-    return join_pushes(pieces, table.schema), np.repeat(_offsets(messages), rows)
-
-
-def _decode_arrow_messages(messages: Sequence[Any], table: Table) -> _Decoded:
-    pieces = [_one_message(message.value(), table, decode_arrow) for message in messages]
-    return join_pushes(pieces, table.schema), np.repeat(_offsets(messages), [piece.rows for piece in pieces])
-
-
-def _offsets(messages: Sequence[Any]) -> _Offsets:
-    return np.array([message.offset() for message in messages], dtype=np.int64)
-
-
-def _is_line(value: bytes | None) -> bool:
-    return value is not None and value[:1] == b"{" and b"\n" not in value
-
-
-def _one_message(value: bytes | None, table: Table, decode: Callable[[bytes, Table], Push]) -> Push:
-    """A message by itself; one without rows in it is a bad row, so that nothing that arrived goes unmentioned."""
-    push = decode(value or b"", table)
-    if push.rows:
-        return push
-    reason = "a message without a value" if value is None else "a message without rows"
-    bad = BadRow(index=0, reason=reason, payload="" if value is None else value.decode("utf-8", "backslashreplace"))
-    return Push(batch=push.batch, operations=push.operations, bad=(bad,))

@@ -135,6 +135,11 @@ STRANGE = [
     b'{"id":\xff}',
     b'{"id":1,"id":2}',
     b'{"id":1,"other":2}',
+    b'{"id":1,"other":2,"other":3}',
+    b'{"id":1,"other":{"insert":{}}}',
+    b'{"id":1,"other":[{"x":"\\ud800"}, 1e999, 00]}',
+    b'{"id":1,"insert":{"id":2},"other":1}',
+    b'{"insert":{"id":1,"other":1},"more":null}',
     b'{"insert":{"id":1}}',
     b'{"delete":{"id":1}}',
     b'{"insert":{"id":1},"delete":{"id":1}}',
@@ -196,21 +201,24 @@ rows = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(rows, min_size=1, max_size=8))
-def test_a_row_has_one_verdict_whatever_stands_beside_it(lines: Sequence[bytes]) -> None:
-    alone = [verdicts(json_rows._decode_lines([row], ALL))[0] for row in lines]
-    assert verdicts(decode_json_lines(b"\n".join(lines), ALL)) == alone
+@given(st.lists(rows, min_size=1, max_size=8), st.booleans())
+def test_a_row_has_one_verdict_whatever_stands_beside_it(lines: Sequence[bytes], extras: bool) -> None:
+    alone = [verdicts(json_rows._decode_lines([row], ALL, extras))[0] for row in lines]
+    assert verdicts(decode_json_lines(b"\n".join(lines), ALL, extras=extras)) == alone
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(rows, min_size=1, max_size=4), st.data())
-def test_mutated_bytes_have_the_same_verdict_both_ways(lines: Sequence[bytes], data: st.DataObject) -> None:
+@given(st.lists(rows, min_size=1, max_size=4), st.data(), st.booleans())
+def test_mutated_bytes_have_the_same_verdict_both_ways(
+    lines: Sequence[bytes], data: st.DataObject, extras: bool
+) -> None:
     body = bytearray(b"\n".join(lines))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(body) - 1))
         body[at] = data.draw(st.sampled_from(list(b'{}[]",:\n \\n1Inul\x00\xff')))
-    slow = [verdicts(json_rows._decode_lines([row], ALL))[0] for row in bytes(body).split(b"\n") if row.strip()]
-    assert verdicts(decode_json_lines(bytes(body), ALL)) == slow
+    rows = [row for row in bytes(body).split(b"\n") if row.strip()]
+    slow = [verdicts(json_rows._decode_lines([row], ALL, extras))[0] for row in rows]
+    assert verdicts(decode_json_lines(bytes(body), ALL, extras=extras)) == slow
 
 
 def test_the_parser_that_is_guarded_against_does_crash() -> None:

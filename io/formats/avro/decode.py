@@ -1,0 +1,168 @@
+"""The kernel that decodes Avro: a program for one schema, run over many messages; nothing of Python is touched per value.
+
+A program is a table of instructions (`Code`, a, b). Values go to slots, a row of each array per slot: numbers as int64 (floats
+as their bits), texts and bytes as where they begin and how long they are. A slot that a message does not reach stays unset,
+which is null. Source: the Avro 1.12 specification, "Binary encoding".
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+DEPTH_MAX = 32
+NOWHERE = -1
+"""The slot of what is not wanted."""
+
+
+class Code(IntEnum):
+    """What an instruction does; `slot` is its first operand unless it says otherwise."""
+
+    END = 0
+    NUMBER = 1  # a zigzag varint: int, long, enum
+    BOOLEAN = 2
+    FLOAT = 3
+    DOUBLE = 4
+    BYTES = 5  # length, then bytes: bytes, string
+    FIXED = 6  # second operand: the size
+    MARK = 7  # a record begins: it is there
+    UNION = 8  # first operand: how many branches; second: where they are in `branches`
+    JUMP = 9  # first operand: the instruction to go on at
+    BLOCK = 10  # first operand: the instruction behind the array or map
+    ITEM_END = 11  # first operand: the instruction of its `BLOCK`
+
+
+_END, _NUMBER, _BOOLEAN, _FLOAT, _DOUBLE, _BYTES, _FIXED = 0, 1, 2, 3, 4, 5, 6
+_MARK, _UNION, _JUMP, _BLOCK, _ITEM_END = 7, 8, 9, 10, 11
+
+
+@njit(cache=True)
+def _varint(data: NDArray[np.uint8], at: int, end: int) -> tuple[Any, int]:
+    """A zigzag number and where it ends; -1 if it does not."""
+    raw, shift = np.uint64(0), np.uint64(0)
+    while at < end and shift <= np.uint64(63):
+        byte = np.uint64(data[at])
+        at += 1
+        raw |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), at
+        shift += np.uint64(7)
+    return 0, -1
+
+
+@njit(cache=True)
+def _bits(data: NDArray[np.uint8], at: int, size: int) -> Any:
+    """Bytes as a number, the least one first."""
+    bits = np.uint64(0)
+    for place in range(size):
+        bits |= np.uint64(data[at + place]) << np.uint64(8 * place)
+    return np.int64(bits)
+
+
+@njit(cache=True)
+def _fits(  # noqa: C901, PLR0912, PLR0915 - one interpreter loop, compiled
+    data: NDArray[np.uint8],
+    span: tuple[int, int],
+    program: NDArray[np.int64],
+    branches: NDArray[np.int64],
+    slots: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]],
+    row: int,
+    left: NDArray[np.int64],
+) -> bool:
+    """Run the program over one message; whether the message fits."""
+    values, lengths, there = slots
+    (at, end), step, depth = span, 0, 0
+    while True:
+        code, a, b = program[step, 0], program[step, 1], program[step, 2]
+        step += 1
+        if code in (_NUMBER, _BYTES, _UNION, _BLOCK):
+            number, at = _varint(data, at, end)
+            if at < 0:
+                return False
+            if code == _NUMBER:
+                if a >= 0:
+                    values[a, row], there[a, row] = number, 1
+            elif code == _BYTES:
+                if number < 0 or number > end - at:
+                    return False
+                if a >= 0:
+                    values[a, row], lengths[a, row], there[a, row] = at, number, 1
+                at += number
+            elif code == _UNION:
+                if number < 0 or number >= a:
+                    return False
+                step = branches[b + number]
+            elif number < 0:  # a block that says how long it is: passed over, and the next one looked for
+                size, at = _varint(data, at, end)
+                if at < 0 or size < 0 or size > end - at:
+                    return False
+                at += size
+                step -= 1
+            elif number == 0:
+                step = a
+            else:
+                if depth == DEPTH_MAX or number > end - at + 1:
+                    return False
+                left[depth] = number
+                depth += 1
+        elif code == _ITEM_END:
+            left[depth - 1] -= 1
+            if left[depth - 1] > 0:
+                step = a + 1
+            else:
+                depth -= 1
+                step = a
+        elif code == _JUMP:
+            step = a
+        elif code == _MARK:
+            if a >= 0:
+                there[a, row] = 1
+        elif code == _END:
+            return bool(at == end)
+        else:
+            size = 1 if code == _BOOLEAN else 4 if code == _FLOAT else 8 if code == _DOUBLE else b
+            if size > end - at:
+                return False
+            if a >= 0:
+                there[a, row], lengths[a, row] = 1, size
+                values[a, row] = at if code == _FIXED else _bits(data, at, size)
+                if code == _BOOLEAN and values[a, row] > 1:
+                    return False
+            at += size
+
+
+@njit(cache=True)
+def _first_wrong(
+    data: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
+    program: NDArray[np.int64],
+    branches: NDArray[np.int64],
+    slots: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]],
+) -> int:
+    """Fill the slots from messages `data[bounds[i]:bounds[i + 1]]`; the first that does not fit its schema, or -1."""
+    left = np.zeros(DEPTH_MAX, np.int64)
+    for row in range(len(bounds) - 1):
+        if not _fits(data, (bounds[row], bounds[row + 1]), program, branches, slots, row, left):
+            return row
+    return -1
+
+
+def run(
+    data: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
+    program: NDArray[np.int64],
+    branches: NDArray[np.int64],
+    slots: int,
+) -> tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """The first message that does not fit, or -1; values, lengths and what is there, a row per slot.
+
+    **Cost** some 20 nanoseconds a value.
+    """
+    shape: Any = (slots, len(bounds) - 1)
+    values, lengths, there = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.uint8)
+    wrong = _first_wrong(data, bounds, program, branches, (values, lengths, there))
+    return int(wrong), values, lengths, there.view(np.bool_)

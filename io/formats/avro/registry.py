@@ -1,0 +1,77 @@
+"""Schemas by their number, from a schema registry over HTTP (Confluent's, or one that answers like it).
+
+A number means one schema for ever, so what was read is remembered. A registry that cannot be asked, or does not know a
+number, says nothing about the message: the step is tried again, since later it may be known, and what is a row in one
+replay must be one in every other. Source: Confluent's documentation of the Schema Registry API and of the wire format.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from dbsp.errors import ConfigError, UnavailableError
+
+TIMEOUT_S = 20.0
+_HINT = "see that the registry runs, that `registry` in [input] names it, and that it has all schemas of the topic"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema and those that it refers to by name, these first."""
+
+    kind: str
+    schema: Any
+    definitions: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Where schemas are asked for; `login` is "name:password"."""
+
+    url: str
+    login: str | None = None
+
+    def schema(self, number: int) -> Schema:
+        """The schema of this number.
+
+        **Errors** `UnavailableError` if the registry does not answer or does not have it; `ConfigError` if it refuses the login.
+        """
+        found = self._ask(f"/schemas/ids/{number}")
+        definitions = [part for reference in found.get("references") or () for part in self._referred(reference)]
+        kind = found.get("schemaType", "AVRO")
+        return Schema(kind, json.loads(found["schema"]) if kind == "AVRO" else None, tuple(definitions))
+
+    def _referred(self, reference: dict[str, Any]) -> list[Any]:
+        found = self._ask(f"/subjects/{quote(reference['subject'], safe='')}/versions/{reference['version']}")
+        inner = [part for further in found.get("references") or () for part in self._referred(further)]
+        return [*inner, json.loads(found["schema"])]
+
+    def _ask(self, path: str) -> dict[str, Any]:
+        import httpx  # noqa: PLC0415 - only who reads Avro needs it
+
+        name, _, password = (self.login or "").partition(":")
+        try:
+            answer = httpx.get(
+                self.url.rstrip("/") + path, auth=(name, password) if self.login else None, timeout=TIMEOUT_S
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UnavailableError(
+                f"the schema registry cannot be asked: registry={self.url} error={error}", _HINT
+            ) from error
+        if answer.status_code in (401, 403):
+            raise ConfigError(
+                f"the schema registry refuses the login: registry={self.url} status={answer.status_code}",
+                'set `registry_login = "name:password"` in [input], or DBSP_INPUT_REGISTRY_LOGIN',
+            )
+        try:
+            found = answer.json()
+            if answer.is_success and "schema" in found:
+                return dict(found)
+        except ValueError:
+            pass
+        raise UnavailableError(
+            f"the schema registry does not have it: registry={self.url} path={path} status={answer.status_code}", _HINT
+        )

@@ -1,0 +1,76 @@
+"""Runs of messages, read together where all are good: a run that holds a bad one is halved, down to the one message.
+
+So every message is judged by itself, whatever stands beside it, and only those beside a bad one are read more than once: some
+ten times ever fewer of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.algebra.table import Table
+from dbsp.io.chunk import join_pushes
+from dbsp.io.formats.json_rows import bad_row, nulls_fit
+from dbsp.io.pushed import Push, loose_batch
+from dbsp.logs import DELETE, INSERT
+
+Counts = npt.NDArray[np.int64]
+Decoded = tuple[Push, Counts]
+"""The rows of some messages, and how many each of them has."""
+
+
+class WrongMessageError(ValueError):
+    """What is wrong with a message, in words for its sender."""
+
+
+MISFITS = (pa.ArrowException, ValueError, OverflowError)
+"""What a decoder raises for a run in which something is not good."""
+
+
+def in_halves(
+    messages: Sequence[bytes],
+    rows: Callable[[Sequence[bytes]], Decoded],
+    reason: Callable[[bytes, Exception], str],
+    table: Table,
+) -> list[Decoded]:
+    """What `rows` makes of the messages, or of each half of them; of one that is bad, a bad row with its reason."""
+    try:
+        return [rows(messages)]
+    except MISFITS as error:
+        if len(messages) > 1:
+            middle = len(messages) // 2
+            halves = messages[:middle], messages[middle:]
+            return [made for half in halves for made in in_halves(half, rows, reason, table)]
+        why = str(error) if isinstance(error, WrongMessageError) else reason(messages[0], error)
+        return [(bad_row(why, messages[0], table), np.ones(1, np.int64))]
+
+
+def joined(pieces: Sequence[Decoded], table: Table) -> Decoded:
+    """Pieces one behind the other."""
+    pushes, counts = zip(no_rows(table, 0), *pieces, strict=True)
+    return join_pushes(list(pushes), table.schema), np.concatenate(counts)
+
+
+def no_rows(table: Table, messages: int) -> Decoded:
+    """Messages that say nothing about rows."""
+    columns = [pa.nulls(0, column.type) for column in table.schema]
+    push = Push(batch=loose_batch(table.schema, columns), operations=np.zeros(0, np.int8))
+    return push, np.zeros(messages, np.int64)
+
+
+def good_rows(table: Table, columns: Sequence[pa.Array], deletes: npt.NDArray[np.bool_]) -> Push:
+    """Rows that are all good; `WrongMessageError` where a null stands that may not."""
+    for array, column in zip(columns, table.schema, strict=True):
+        require(nulls_fit(array, column, deletes, table), f"column {column.name}: missing or null")
+    operations = np.where(deletes, DELETE, INSERT).astype(np.int8)
+    return Push(batch=loose_batch(table.schema, columns), operations=operations)
+
+
+def require(holds: bool | np.bool_, otherwise: str) -> None:
+    """`WrongMessageError` with these words unless it holds."""
+    if not holds:
+        raise WrongMessageError(otherwise)

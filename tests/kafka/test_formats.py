@@ -1,0 +1,206 @@
+"""Topics that strangers write: Debezium's changes in JSON, Avro by Confluent's own serializer, JSON rows with more in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from dbsp.coordinator.config import load_config
+from dbsp.coordinator.service import Service
+from dbsp.errors import ConfigError, DbspError
+from dbsp.io import Position
+from dbsp.io.kafka import KafkaSettings
+from dbsp.io.kafka.client import ensure_topic
+from tests.io.registry import Registry, registry
+from tests.kafka.topics import messages, send, weighted
+
+pytestmark = [pytest.mark.kafka]
+
+CIRCUIT = """
+import dbsp
+
+orders = dbsp.table("orders", {"id": dbsp.INT64, "item": dbsp.STRING, "paid": dbsp.decimal(8, 2)}, primary_key="id")
+items = dbsp.table("items", {"item": dbsp.STRING, "kind": dbsp.STRING}, primary_key="item")
+visits = dbsp.table("visits", {"item": dbsp.STRING})
+pipeline = dbsp.circuit("shop", {
+    "paid": orders.join(items, on="item").group_by("kind").aggregate(orders=dbsp.count(), paid=dbsp.sum("paid")),
+    "seen": visits.group_by("item").aggregate(visits=dbsp.count()),
+})
+"""
+ITEM = {"type": "record", "name": "Item", "namespace": "shop", "fields": [
+    {"name": "weight", "type": ["null", "double"], "default": None},
+    {"name": "item", "type": "string"},
+    {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["FOOD", "TOY"]}},
+]}  # fmt: skip
+
+
+def settle(settings: KafkaSettings, folder: Path, more: str) -> Path:
+    (folder / "circuit.py").write_text(CIRCUIT)
+    name = settings.pipeline
+    (folder / "pipeline.toml").write_text(f"""
+[pipeline]
+name = "{name}"
+circuit = "circuit.py:pipeline"
+runtime = "local"
+workers = 2
+[input]
+kind = "kafka"
+bootstrap = "{settings.brokers}"
+topics = {{ orders = "{name}.orders", items = "{name}.items", visits = "{name}.visits" }}
+formats = {{ orders = "debezium", items = "avro" }}
+{more}
+[output]
+kind = "kafka"
+bootstrap = "{settings.brokers}"
+[checkpoint]
+interval_s = 1000
+[step]
+failures_max = 0
+[http]
+enabled = false
+""")
+    for table in ("orders", "items", "visits"):
+        ensure_topic(settings, f"{name}.{table}", 1)
+    return folder / "pipeline.toml"
+
+
+@contextmanager
+def running(path: Path) -> Iterator[Service]:
+    with Service(load_config(path, environment={})) as service:
+        yield service
+
+
+def wait(service: Service, table: str, offset: int) -> None:
+    service.wait_until_processed(Position(table=table, partition=0, first=offset - 1, last=offset), 60)
+
+
+def send_items(settings: KafkaSettings, url: str, rows: list[dict[str, Any]]) -> None:
+    """By Confluent's client, which registers the schema."""
+    topic = f"{settings.pipeline}.items"
+    serializer = AvroSerializer(SchemaRegistryClient({"url": url}), json.dumps(ITEM))
+    producer = confluent_kafka.Producer({"bootstrap.servers": settings.brokers})
+    for row in rows:
+        producer.produce(topic, serializer(row, SerializationContext(topic, MessageField.VALUE)))
+    assert producer.flush(30) == 0
+
+
+def change(op: str, before: Any, after: Any) -> bytes:
+    def row(values: Any) -> Any:
+        return None if values is None else dict(zip(("id", "item", "paid", "note"), values, strict=True))
+
+    return json.dumps({"before": row(before), "after": row(after), "source": {"lsn": 1}, "op": op, "ts_ms": 5}).encode()
+
+
+def view(service: Service, name: str) -> set[tuple[Any, ...]]:
+    return {tuple(row.values()) for row in service.read_view(name, 60).table.to_pylist()}
+
+
+def test_three_formats_and_a_kill_between(settings: KafkaSettings, tmp_path: Path) -> None:
+    name = settings.pipeline
+    with registry() as held:
+        path = settle(settings, tmp_path, f'registry = "{held.url}"\nunknown_columns = "ignore"\ndecimals = "text"\n')
+        send_items(
+            settings, held.url, [{"item": "tea", "kind": "FOOD", "weight": 0.5}, {"item": "kite", "kind": "TOY"}]
+        )
+        send(settings, f"{name}.items", [b"\0\0\0", None])
+        send(settings, f"{name}.orders", [
+            change("r", None, (1, "tea", "2.50", "x")),
+            change("c", None, (2, "kite", "30.00", None)),
+            change("u", None, (1, "tea", "3.50", "x")),
+            change("u", (2, "kite", "30.00", None), (3, "kite", "31.00", None)),
+            change("u", None, (4, "tea", "1.005", None)),
+            None,
+        ])  # fmt: skip
+        send(
+            settings,
+            f"{name}.visits",
+            [b'{"item": "tea", "page": {"insert": 1}}', b'{"insert": {"item": "tea", "at": 5}}', b"[]"],
+        )
+        with running(path) as service:
+            for table, offset in (("items", 4), ("orders", 6), ("visits", 3)):
+                wait(service, table, offset)
+            assert {row[:2] for row in view(service, "paid")} == {("FOOD", 1), ("TOY", 1)}
+            assert {str(row[2]) for row in view(service, "paid")} == {"3.50", "31.00"}
+            assert view(service, "seen") == {("tea", 2, 1)}
+        send(
+            settings,
+            f"{name}.orders",
+            [change("d", (3, None, None, None), None), change("c", None, (5, "tea", "1.00", ""))],
+        )
+        with running(path) as service:
+            wait(service, "orders", 8)
+            assert [tuple(map(str, row)) for row in view(service, "paid")] == [("FOOD", "2", "4.50", "1")]
+    dead = {(row[1], row[3]): row[4] for _, (row, _) in map(weighted, messages(settings, f"{name}.dead_letters"))}
+    assert dead == {
+        ("items", 2): "not Avro with the number of its schema in front",
+        ("items", 3): "a message without a value",
+        ("orders", 4): "column paid: not a valid decimal128(8, 2): 1.005",
+        ("visits", 2): "a message without rows",
+    }
+
+
+def test_a_registry_that_is_away_is_waited_for(settings: KafkaSettings, tmp_path: Path) -> None:
+    """The step fails and nothing of it is lost: the next start reads the same messages."""
+    with registry() as held:
+        send_to = held.url
+        path = settle(settings, tmp_path, f'registry = "{held.url}"\ndecimals = "text"\n')
+        send_items(settings, send_to, [{"item": "tea", "kind": "FOOD"}])
+        kept = held.schemas
+    with closing(Service(load_config(path, environment={}))) as service:
+        service.start(timeout_s=60)
+        finish = service.wait_for_end(60)
+        assert finish is not None
+        assert "the schema registry cannot be asked" in finish.message
+    with registry(Registry(schemas=kept)) as again:
+        text = path.read_text().replace(send_to, again.url)
+        path.write_text(text)
+        send(settings, f"{settings.pipeline}.orders", [change("c", None, (1, "tea", "2.50", None))])
+        with running(path) as service:
+            wait(service, "items", 1)
+            wait(service, "orders", 1)
+            assert [tuple(map(str, row)) for row in view(service, "paid")] == [("FOOD", "1", "2.50", "1")]
+
+
+def test_decimals_without_a_schema_ask_what_they_are(settings: KafkaSettings, tmp_path: Path) -> None:
+    path = settle(settings, tmp_path, 'registry = "http://127.0.0.1:9"\n')
+    send(settings, f"{settings.pipeline}.orders", [change("c", None, (1, "tea", "2.50", None))])
+    with closing(Service(load_config(path, environment={}))) as service:
+        service.start(timeout_s=60)
+        finish = service.wait_for_end(60)
+        assert finish is not None
+        assert (
+            "messages without a schema do not say what decimal128(8, 2) is: table=orders column=paid" in finish.message
+        )
+    path.write_text(path.read_text().replace("[output]", 'decimals = "text"\n[output]'))
+    with running(path) as service:
+        wait(service, "orders", 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("", "Avro needs its schemas"),
+        ('registry = "http://x"\nunknown_columns = "keep"', "unknown_columns"),
+        ('registry = "http://x"\ndecimals = "double"', "decimals"),
+        ('registry = "http://x"\nformat = "protobuf"', "protobuf"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: KafkaSettings, tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(settle(settings, tmp_path, more), environment={})
+
+
+def test_a_format_for_a_table_that_is_not_there(settings: KafkaSettings, tmp_path: Path) -> None:
+    path = settle(settings, tmp_path, 'registry = "http://x"')
+    path.write_text(path.read_text().replace('items = "avro"', 'item = "avro"'))
+    with pytest.raises(DbspError, match=r"input.formats names item"):
+        Service(load_config(path, environment={}))
