@@ -132,6 +132,18 @@ def test_a_record_within_a_record_is_a_struct() -> None:
     ]  # fmt: skip
 
 
+def test_bytes_that_do_not_fit_their_schema_are_bad() -> None:
+    whole = encoded(ROW, {"id": 300, "name": "abc"})
+    hurt = [whole[:end] for end in range(5, len(whole))] + [whole + b"\0", whole[:5] + b"\xff" * 11, whole[:7] + b"\4a"]
+    hurt += [whole[:7] + b"\2\1", whole[:7] + b"\2\xfe\xff\xff\xff\xff\xff\xff\xff\xff\1", whole[:7] + b"\2\2\xff"]
+    push, counts = AvroRows(KEYED, Held(ROW)).decode([whole, *hurt, whole])  # type: ignore[arg-type]
+    assert counts.tolist() == [1] * (len(hurt) + 2)
+    assert rows(push) == [(300, "abc")] * 2
+    reasons = [bad.reason for bad in push.bad]
+    assert reasons[:-1] == ["the bytes do not fit their schema"] * (len(hurt) - 1)
+    assert reasons[-1].startswith("column name: not a valid string: ")  # not UTF-8
+
+
 def test_plain_records_delete_by_a_column() -> None:
     schema = {**ROW, "fields": [*ROW["fields"], {"name": "__op", "type": "int"}]}
     written = [{"id": 1, "name": "a", "__op": 0}, {"id": 1, "name": None, "__op": 1}, {"id": 2, "name": "b", "__op": 2}]

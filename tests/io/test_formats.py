@@ -200,6 +200,31 @@ rows = st.one_of(
 )
 
 
+@pytest.mark.parametrize("extras", [False, True])
+@pytest.mark.parametrize("row", STRANGE)
+def test_strange_rows_have_the_same_verdict_both_ways(row: bytes, extras: bool) -> None:
+    assert verdicts(decode_json_lines(row, ALL, extras=extras)) == verdicts(json_rows._decode_lines([row], ALL, extras))
+
+
+EXTRAS = {
+    b'{"id": 1, "name": "a", "other": {"x": [1]}, "other": 5}': (1, "a"),
+    b'{"insert": {"id": 1, "name": "a", "other": 1}, "more": null}': (1, "a"),
+    b'{"id": 7, "insert": {"id": 1, "name": "a"}}': (1, "a"),
+    b'{"id": 1, "name": "a", "at": {"insert": 5}}': (1, "a"),
+    b'{"id": 1, "id": 2, "name": "a"}': "repeated name: id",
+    b'{"insert": {"id": 1}, "insert": {"id": 2}}': "repeated name: insert",
+    b'{"other": 1, "name": "a"}': "column id: missing or null",
+    b'{"id": "x", "other": 1}': "column id: expected int64, found a string",
+}
+
+
+@pytest.mark.parametrize(("row", "expected"), EXTRAS.items())
+def test_names_that_the_table_does_not_have_are_passed_over_where_it_is_said(row: bytes, expected: Any) -> None:
+    push = decode_json(row, KEYED, extras=True)
+    assert [found for found, _ in push.batch.to_rows()] + [bad.reason for bad in push.bad] == [expected]
+    assert len(decode_json(row, KEYED).bad) == 1
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=8), st.booleans())
 def test_a_row_has_one_verdict_whatever_stands_beside_it(lines: Sequence[bytes], extras: bool) -> None:
