@@ -140,11 +140,17 @@ class DebeziumJson:
         if value is None:
             return None, None
         value = value.strip()
-        head = next((head for head in self._schemas if value.startswith(head)), None) or self._new_head(value)
+        head = self._head_of(value)
         if head is None or not value.endswith(b"}"):
             return None, value
         payload = value[len(head) : -1].strip()
         return self._schemas[head], None if payload == b"null" else payload
+
+    def _head_of(self, value: bytes) -> bytes | None:
+        for head in self._schemas:
+            if value.startswith(head):
+                return head
+        return self._new_head(value)
 
     def _new_head(self, value: bytes) -> bytes | None:
         """What stands before the payload of a message with a schema; the schema is remembered."""

@@ -38,6 +38,8 @@ class Code(IntEnum):
 
 _END, _NUMBER, _BOOLEAN, _FLOAT, _DOUBLE, _BYTES, _FIXED = 0, 1, 2, 3, 4, 5, 6
 _MARK, _UNION, _JUMP, _BLOCK, _ITEM_END = 7, 8, 9, 10, 11
+_SIZES = (0, 0, 1, 4, 8, 0, 0, 0)
+"""Bytes of a value by its instruction, where it is always the same."""
 
 
 @njit(cache=True)
@@ -64,7 +66,7 @@ def _bits(data: NDArray[np.uint8], at: int, size: int) -> Any:
 
 
 @njit(cache=True)
-def _fits(  # noqa: C901, PLR0912, PLR0915 - one interpreter loop, compiled
+def _fits(  # noqa: C901, PLR0912 - one interpreter loop, compiled
     data: NDArray[np.uint8],
     span: tuple[int, int],
     program: NDArray[np.int64],
@@ -74,24 +76,21 @@ def _fits(  # noqa: C901, PLR0912, PLR0915 - one interpreter loop, compiled
     left: NDArray[np.int64],
 ) -> bool:
     """Run the program over one message; whether the message fits."""
-    values, lengths, there = slots
-    (at, end), step, depth = span, 0, 0
+    (at, end), (values, lengths, there), step, depth = span, slots, 0, 0
     while True:
-        code, a, b = program[step, 0], program[step, 1], program[step, 2]
+        code, a, b = program[step]
         step += 1
         if code in (_NUMBER, _BYTES, _UNION, _BLOCK):
             number, at = _varint(data, at, end)
             if at < 0:
                 return False
-            if code == _NUMBER:
-                if a >= 0:
-                    values[a, row], there[a, row] = number, 1
-            elif code == _BYTES:
-                if number < 0 or number > end - at:
+            if code in (_NUMBER, _BYTES):
+                size = number if code == _BYTES else 0
+                if size < 0 or size > end - at:
                     return False
                 if a >= 0:
-                    values[a, row], lengths[a, row], there[a, row] = at, number, 1
-                at += number
+                    values[a, row], lengths[a, row], there[a, row] = at if code == _BYTES else number, size, 1
+                at += size
             elif code == _UNION:
                 if number < 0 or number >= a:
                     return False
@@ -118,20 +117,15 @@ def _fits(  # noqa: C901, PLR0912, PLR0915 - one interpreter loop, compiled
                 step = a
         elif code == _JUMP:
             step = a
-        elif code == _MARK:
-            if a >= 0:
-                there[a, row] = 1
         elif code == _END:
             return bool(at == end)
         else:
-            size = 1 if code == _BOOLEAN else 4 if code == _FLOAT else 8 if code == _DOUBLE else b
-            if size > end - at:
+            size = _SIZES[code] if code != _FIXED else b
+            if size > end - at or (code == _BOOLEAN and data[at] > 1):
                 return False
             if a >= 0:
                 there[a, row], lengths[a, row] = 1, size
                 values[a, row] = at if code == _FIXED else _bits(data, at, size)
-                if code == _BOOLEAN and values[a, row] > 1:
-                    return False
             at += size
 
 
