@@ -78,7 +78,7 @@ def _fits(  # noqa: C901, PLR0912 - one interpreter loop, compiled
     """Run the program over one message; whether the message fits."""
     (at, end), (values, lengths, there), step, depth = span, slots, 0, 0
     while True:
-        code, a, b = program[step]
+        code, a, b = program[step, 0], program[step, 1], program[step, 2]
         step += 1
         if code in (_NUMBER, _BYTES, _UNION, _BLOCK):
             number, at = _varint(data, at, end)
