@@ -2,7 +2,7 @@
 
 Every answer is JSON (`{"error": {"code", "message", "hint"}}` for a refusal) unless Arrow is asked for. On loopback without a
 token only requests for a loopback host name and without a foreign `Origin` are answered, so that a web page cannot reach the
-service through its visitor's browser. `/openapi.json` describes all of it, `/docs` shows it.
+service through its visitor's browser. `/openapi.json` describes all of it, `/docs` shows it; `/` is a console that uses it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -32,6 +32,12 @@ from dbsp.io import Position, Producer
 from dbsp.io.formats import decode_arrow, decode_json
 from dbsp.version import VERSION
 
+HOME = "/"
+CONSOLE = Path(__file__).with_name("console.html")
+ONLY_ITSELF = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'"
+)
+"""The console loads nothing and talks to nobody but its service."""
 OTHER_KINDS = ("text/csv", "multipart/", "application/vnd.", "application/avro", "application/gzip", "application/zip")
 """Bodies that are surely no JSON: read as that, each line would be a bad row."""
 STEP_HEADER = "Dbsp-Step"
@@ -106,7 +112,7 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _on_wrong_request)
     app.add_exception_handler(HTTPException, _on_no_address)
     app.middleware("http")(_guard(service))
-    _add_docs(app)
+    _add_pages(app)
     _add_figures(app, service)
     _add_rows(app, service)
     _add_views(app, service)
@@ -139,6 +145,8 @@ def _guard(service: Service) -> Callable[[Request, Callable[[Request], Awaitable
 
 def _refusal(request: Request, token: str | None) -> Response | None:
     if token is not None:
+        if (request.method, request.url.path) == ("GET", HOME):
+            return None  # the page holds nothing of the pipeline; it asks for the token and sends it with every request
         given = request.headers.get("authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             return _refuse(401, "unauthorized", "a bearer token is needed", "send `Authorization: Bearer <token>`")
@@ -182,10 +190,12 @@ async def _on_no_address(request: Request, error: Exception) -> Response:
     return _refuse(error.status_code, "config", f"{what}: {request.method} {request.url.path}", "see /docs")
 
 
-def _add_docs(app: FastAPI) -> None:
-    @app.get("/", include_in_schema=False)
-    def home() -> Response:
-        return RedirectResponse("/docs")
+def _add_pages(app: FastAPI) -> None:
+    page = CONSOLE.read_text(encoding="utf-8")
+
+    @app.get(HOME, include_in_schema=False)
+    def console() -> Response:
+        return HTMLResponse(page, headers={"Content-Security-Policy": ONLY_ITSELF, "X-Frame-Options": "DENY"})
 
     @app.get("/docs", include_in_schema=False)
     def docs(request: Request) -> Response:

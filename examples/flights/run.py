@@ -200,7 +200,7 @@ def play(config: Config, rows_per_batch: int, total: int | None, screen: Screen,
         if player.finished:
             console.print(f"all {player.played:,} changes were played before; these are the views from the state")
         else:
-            console.print(f"playing {player.total - player.played:,} of {player.total:,} changes; HTTP at {url}/docs")
+            console.print(f"playing {player.total - player.played:,} of {player.total:,} changes; console at {url}/")
         with screen:
             player.play(rows_per_batch)
         service.checkpoint()

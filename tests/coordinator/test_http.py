@@ -177,9 +177,22 @@ def test_a_bug_is_answered_and_logged(service: Service, client: httpx.Client, mo
     assert "GET /v1/status" in log
 
 
+def test_the_console_asks_only_what_there_is_and_loads_nothing(client: httpx.Client) -> None:
+    answer = client.get("/")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert not re.search(r"<link|src=|url\(|@import|https?://", answer.text)
+    described = {re.sub(r"{\w+}", "*", path) for path in client.get("/openapi.json").json()["paths"]}
+    asked = {re.sub(r"\$\{[^}]*\}", "*", path) for path in re.findall(r"[`\"](/v1/[^`\"?]*)", answer.text)}
+    assert len(asked) > 8
+    assert asked <= described
+    ids = set(re.findall(r'id="([\w-]+)"', answer.text))
+    assert set(re.findall(r'\bat\("([\w-]+)"\)', answer.text)) <= ids
+    assert set(re.findall(r'data-page="([\w-]+)"', answer.text)) <= ids
+
+
 def test_the_page_shows_every_address_and_loads_nothing(client: httpx.Client) -> None:
-    answer = client.get("/", follow_redirects=True)
-    assert answer.url.path == "/docs"
+    answer = client.get("/docs")
     assert answer.headers["content-type"].startswith("text/html")
     paths = client.get("/openapi.json").json()["paths"]
     assert len(paths) > 10
@@ -202,6 +215,8 @@ def test_http_token(folder: Path) -> None:
         assert client.get("/v1/status").status_code == 401
         assert client.get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
         assert client.get("/v1/status", headers={"Authorization": "Bearer secret"}).status_code == 200
+        assert client.get("/").status_code == 200  # the page that asks for the token
+        assert client.post("/").status_code == client.get("/docs").status_code == 401
 
 
 def test_a_large_body_is_refused(folder: Path) -> None:
