@@ -39,8 +39,6 @@ from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError
 from dbsp.hosts import check_hosts
-from dbsp.io.formats import MESSAGE_FORMATS
-from dbsp.io.formats.meaning import UNITS
 
 ENVIRONMENT_PREFIX = "DBSP_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -48,6 +46,8 @@ RUNTIMES = ("spark", "local")
 INPUT_KINDS = ("embedded", "files", "kafka")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
 FORMATS = ("json", "arrow")
+MESSAGE_FORMATS = (*FORMATS, "debezium", "avro", "debezium-avro")
+TIME_UNITS = ("ms", "us", "ns")
 DECIMALS = ("text", "bytes")
 MEBIBYTE = 1 << 20
 A_DAY_S = 86_400.0
@@ -130,7 +130,7 @@ class InputSection:
         if self.decimals is not None:
             _one_of("input.decimals", self.decimals, DECIMALS)
         if self.timestamps is not None:
-            _one_of("input.timestamps", self.timestamps, UNITS)
+            _one_of("input.timestamps", self.timestamps, TIME_UNITS)
         _at_least("input.partitions", self.partitions, 1)
         _at_least("input.look_every_s", self.look_every_s, 0)
         if self.kind == "kafka" and not self.bootstrap:

@@ -1,7 +1,13 @@
-"""Rows as bytes: JSON and Arrow, in (`decode_json`, `decode_arrow`) and out (`encode_json`, `encode_arrow`).
+"""Rows as bytes: JSON and Arrow, in (`decode_json`, `decode_arrow`) and out (`encode_json`, `encode_arrow`); topics of others, in.
 
 A decoder never raises for what a sender wrote: rows it cannot use come back as bad rows with their number and reason, the same
 ones however the bytes are cut into calls.
+
+json_rows, json_scan, wire, json_output, arrow_rows, csv_rows    the forms that `coordinator push`, files and topics share
+runs         messages together, where all are good; else each half of them
+debezium     changes of a database in JSON; envelopes: what a change does to its table
+avro         rows and changes in Avro, with a schema registry
+meaning      what numbers and bytes stand for in these two; byte_spans: texts gathered from a larger buffer
 """
 
 from __future__ import annotations
@@ -10,7 +16,4 @@ from dbsp.io.formats.arrow_rows import decode_arrow, encode_arrow
 from dbsp.io.formats.json_output import encode_json, json_lines
 from dbsp.io.formats.json_rows import decode_json
 
-MESSAGE_FORMATS = ("json", "arrow", "debezium", "avro", "debezium-avro")
-"""How messages of Kafka may be written (`dbsp.io.kafka.messages`)."""
-
-__all__ = ["MESSAGE_FORMATS", "decode_arrow", "decode_json", "encode_arrow", "encode_json", "json_lines"]
+__all__ = ["decode_arrow", "decode_json", "encode_arrow", "encode_json", "json_lines"]

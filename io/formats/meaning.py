@@ -22,7 +22,6 @@ from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.zset.calendar import check_days
 from dbsp.zset.schema import BINARY, BOOL, DATE, DURATION, INT64, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_list
 
-UNITS = ("ms", "us", "ns")
 _DECIMAL_BYTES_MAX = 16
 _DIGITS_MAX = 38
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
 from dbsp.io.chunk import join_pushes
-from dbsp.io.formats import MESSAGE_FORMATS, decode_arrow, decode_json
+from dbsp.io.formats import decode_arrow, decode_json
 from dbsp.io.formats.avro.registry import Registry
 from dbsp.io.formats.avro.rows import AvroChanges, AvroRows
 from dbsp.io.formats.debezium import DebeziumJson, Encodings
@@ -105,12 +105,13 @@ _READERS: dict[str, Callable[[Table, Reading], MessageReader]] = {
     "avro": lambda table, reading: AvroRows(table, _registry(reading)),
     "debezium-avro": lambda table, reading: AvroChanges(table, _registry(reading)),
 }
+FORMATS = tuple(_READERS)
 
 
 def reader_of(format_: str, table: Table, reading: Reading) -> MessageReader:
     """What reads a table's messages in a format; `ConfigError` for one that is not known."""
     if format_ not in _READERS:
-        raise ConfigError(f"unknown input format: table={table.name} format={format_}", f"use one of {MESSAGE_FORMATS}")
+        raise ConfigError(f"unknown input format: table={table.name} format={format_}", f"use one of {FORMATS}")
     return _READERS[format_](table, reading)
 
 

@@ -14,12 +14,13 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from dbsp.coordinator.config import load_config
+from dbsp.coordinator.config import MESSAGE_FORMATS, load_config
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DbspError
 from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import ensure_topic
+from dbsp.io.kafka.messages import FORMATS
 from tests.io.registry import Registry, registry
 from tests.kafka.topics import messages, send, weighted
 
@@ -197,6 +198,10 @@ def test_decimals_without_a_schema_ask_what_they_are(settings: KafkaSettings, tm
 def test_wrong_settings_are_refused(settings: KafkaSettings, tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(settle(settings, tmp_path, more), environment={})
+
+
+def test_the_settings_know_every_format() -> None:
+    assert MESSAGE_FORMATS == FORMATS
 
 
 def test_a_format_for_a_table_that_is_not_there(settings: KafkaSettings, tmp_path: Path) -> None:
