@@ -1,4 +1,4 @@
-"""Rows as bytes: JSON and Arrow, in (`decode_json`, `decode_arrow`) and out (`encode_json`, `encode_arrow`); topics of others, in.
+"""Rows as bytes: JSON and Arrow, in (`decode_json`, `decode_arrow`) and out (`encode_json`, `encode_arrow`); others' topics, in.
 
 A decoder never raises for what a sender wrote: rows it cannot use come back as bad rows with their number and reason, the same
 ones however the bytes are cut into calls.

@@ -34,12 +34,19 @@ from dbsp.zset.schema import (
     BOOL,
     DATE,
     DURATION,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
     INT64,
     STRING,
     TIME,
     TIMESTAMP,
     TIMESTAMP_UTC,
     Column,
+    is_list,
+    is_struct,
 )
 
 SAMPLED_MAX = 20
@@ -47,6 +54,7 @@ SAMPLED_MAX = 20
 SCHEMAS_MAX = 64
 """Schemas that are remembered; more are read anew."""
 _TIMES = (TIME, TIMESTAMP, TIMESTAMP_UTC)
+_PLAINLY = (BOOL, STRING, INT8, INT16, INT32, INT64, FLOAT32, FLOAT64)
 
 _NUMBERS = ("int8", "int16", "int32", "int64")
 _OF_NUMBERS = {DATE: Meaning(Kind.DAYS), DURATION: Meaning(Kind.DURATION, "us")}
@@ -54,7 +62,7 @@ _SCHEMA = re.compile(rb'\{\s*"schema"\s*:\s*')
 _PAYLOAD = re.compile(r'\s*,\s*"payload"\s*:\s*')
 _OR = "in [input], or let messages carry their schema (value.converter.schemas.enable)"
 _HINTS = {
-    "decimals": f'set `decimals = "text"` (decimal.handling.mode=string) or "bytes" (precise) {_OR}',
+    "decimals": f'set `decimals = "text"` (decimal.handling.mode=string or double) or "bytes" (precise) {_OR}',
     "timestamps": f'set `timestamps = "ms"` (time.precision.mode=connect), "us" or "ns" {_OR}',
 }
 
@@ -63,9 +71,9 @@ _HINTS = {
 class Encodings:
     """What messages without a schema do not say.
 
-    `decimals`: "text" (Debezium's `decimal.handling.mode=string`) or "bytes" (`precise`, its default). `timestamps`: "ms", "us"
-    or "ns", of all times of the table; by default Debezium's unit depends on each column's precision, which only a schema
-    tells, so set its `time.precision.mode`.
+    `decimals`: "text" (Debezium's `decimal.handling.mode=string` or `double`) or "bytes" (`precise`, its default).
+    `timestamps`: "ms", "us" or "ns", of all times of the table; by default Debezium's unit depends on each column's
+    precision, which only a schema tells, so set its `time.precision.mode`.
     """
 
     decimals: str | None = None
@@ -91,6 +99,8 @@ class _Field:
 
 
 _SCALED = _Field(pa.struct([("scale", pa.int32()), ("value", STRING)]), Meaning(Kind.SCALED), base64=True)
+_NOTHING = _Field(pa.null())
+"""Of a column in which nothing was seen: whatever comes after all is looked at by itself, and bad where it cannot be read."""
 _Fields = Mapping[str, _Field]
 
 
@@ -199,20 +209,29 @@ class DebeziumJson:
     def _guessed(self, column: Column, value: Any) -> _Field:
         """How a column without a schema is written, from one value of it."""
         type_ = column.type
+        if not _as_it_is(type_):
+            return _NOTHING
         if type_ == BINARY:
             return _Field(STRING, base64=True)
-        if pa.types.is_decimal(type_) and isinstance(value, dict):
-            return _SCALED
-        if pa.types.is_decimal(type_) and isinstance(value, str):
-            if self._said("decimals", column) == "bytes":
-                return _Field(STRING, Meaning(Kind.DECIMAL, scale=type_.scale), base64=True)
-        elif isinstance(value, int) and not isinstance(value, bool):
+        if pa.types.is_decimal(type_):
+            return self._guessed_decimal(column, value)
+        if isinstance(value, int) and not isinstance(value, bool):
             if type_ in _TIMES:
                 kind = Kind.TIME if type_ == TIME else Kind.TIMESTAMP
                 return _Field(INT64, Meaning(kind, self._said("timestamps", column)))
             if type_ in (BOOL, DATE, DURATION):
                 return _Field(INT64, _OF_NUMBERS.get(type_, PLAIN))
         return _Field(wire_type(type_))
+
+    def _guessed_decimal(self, column: Column, value: Any) -> _Field:
+        """What a text stands for follows from the settings alone: one that is a number may as well be base64."""
+        if isinstance(value, dict):
+            return _SCALED
+        if value is None and self._encodings.decimals is None:
+            return _NOTHING
+        if self._said("decimals", column) == "bytes":
+            return _Field(STRING, Meaning(Kind.DECIMAL, scale=column.type.scale), base64=True)
+        return _Field(wire_type(column.type))
 
     def _said(self, setting: str, column: Column) -> str:
         found: str | None = getattr(self._encodings, setting)
@@ -285,6 +304,8 @@ def _parsed(payloads: Sequence[bytes], fields: _Fields) -> tuple[pa.Array, pa.Ar
 
 def _described(part: Mapping[str, Any], type_: pa.DataType) -> _Field:
     """A column as its schema describes it."""
+    if not _as_it_is(type_):
+        return _NOTHING
     meaning = named(part.get("name"), part.get("parameters") or {})
     if meaning.kind is Kind.SCALED:
         return _SCALED
@@ -294,3 +315,9 @@ def _described(part: Mapping[str, Any], type_: pa.DataType) -> _Field:
     if kind in _NUMBERS and (meaning is not PLAIN or type_ == BOOL):
         return _Field(INT64, meaning)
     return _Field(wire_type(type_), meaning)
+
+
+def _as_it_is(type_: pa.DataType) -> bool:
+    """Whether elements and fields say by themselves what they are; a type that is not nested may have a meaning."""
+    inner = [type_.value_type] if is_list(type_) else [field.type for field in type_] if is_struct(type_) else []
+    return all(_as_it_is(each) and (each in _PLAINLY or is_list(each) or is_struct(each)) for each in inner)
