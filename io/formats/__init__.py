@@ -5,7 +5,7 @@ ones however the bytes are cut into calls.
 
 json_rows, json_scan, wire, json_output, arrow_rows, csv_rows    the forms that `coordinator push`, files and topics share
 runs         messages together, where all are good; else each half of them
-debezium     changes of a database in JSON; envelopes: what a change does to its table
+debezium     changes of a database in JSON, in two shapes; envelopes: what a change does to its table
 avro         rows and changes in Avro, with a schema registry
 meaning      what numbers and bytes stand for in these two; byte_spans: texts gathered from a larger buffer
 """

@@ -9,7 +9,6 @@ Whole runs of messages go through pyarrow's parser. Source: Debezium's documenta
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +16,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.json as pj
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
+from dbsp.io.formats.debezium_shapes import ENVELOPE, FLAT, Shape
 from dbsp.io.formats.envelopes import change_rows
-from dbsp.io.formats.json_rows import whole
-from dbsp.io.formats.json_scan import count_plain_rows
 from dbsp.io.formats.meaning import PLAIN, Kind, Meaning, bytes_of_base64, named, to_column
-from dbsp.io.formats.runs import MISFITS, Decoded, in_halves, joined, no_rows, require
+from dbsp.io.formats.runs import MISFITS, Decoded, in_halves, joined, no_rows
 from dbsp.io.formats.wire import wire_type
 from dbsp.zset.schema import (
     BINARY,
@@ -119,9 +115,18 @@ class DebeziumJson:
     ([((1, 'a'), 1)], [0], [1, 0])
     """
 
-    def __init__(self, table: Table, encodings: Encodings) -> None:
-        """For one table's topic."""
+    def __init__(self, table: Table, encodings: Encodings, *, flat: bool = False) -> None:
+        """For one table's topic; `flat` of rows without an envelope, as `ExtractNewRecordState` leaves them.
+
+        **Errors** `ConfigError` for flat rows of a table without a primary key: an update does not say which row goes.
+        """
+        if flat and not table.replaces:
+            raise ConfigError(
+                f"flattened changes need a table with a primary key: table={table.name}",
+                "declare the key, or leave ExtractNewRecordState out of the connector",
+            )
         self._table, self._encodings = table, encodings
+        self._shape: Shape = FLAT if flat else ENVELOPE
         self._schemas: dict[bytes, _Fields | None] = {}
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
@@ -140,7 +145,7 @@ class DebeziumJson:
         """Messages of one schema, or of none, one behind the other; or tombstones."""
         if not payloads:
             return [no_rows(self._table, messages)]
-        changes = _Changes(self._table, fields, self._sampled)
+        changes = _Changes(self._table, self._shape, fields, self._sampled)
         return in_halves(payloads, changes.rows, changes.reason, self._table)
 
     # ---- what columns are written as ----
@@ -184,12 +189,10 @@ class DebeziumJson:
     def _described(self, schema: Any) -> _Fields | None:
         """The columns as the schema of a message has them; None if it says nothing about rows."""
         try:
-            parts = {part["field"]: part for part in schema["fields"]}
-            rows = parts["after"]["fields"]
-            found = {part["field"]: part for part in rows}
+            found = {part["field"]: part for part in self._shape.described(schema["fields"])}
             columns = [column for column in self._table.schema if column.name in found]
             return {column.name: _described(found[column.name], column.type) for column in columns}
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, StopIteration):
             return None
 
     def _sampled(self, payloads: Sequence[bytes]) -> _Fields:
@@ -200,8 +203,8 @@ class DebeziumJson:
                 message = json.loads(payload)
             except (ValueError, RecursionError):
                 continue
-            for row in (message.get("before"), message.get("after")) if isinstance(message, dict) else ():
-                values |= {k: v for k, v in row.items() if v is not None} if isinstance(row, dict) else {}
+            for row in self._shape.rows(message):
+                values |= {name: value for name, value in row.items() if value is not None}
             if len(values) >= len(self._table.schema):
                 break
         return {column.name: self._guessed(column, values.get(column.name)) for column in self._table.schema}
@@ -246,15 +249,20 @@ class DebeziumJson:
 class _Changes:
     """One way to read messages: with these fields, or with those that a sample of them shows."""
 
-    def __init__(self, table: Table, fields: _Fields | None, sampled: Callable[[Sequence[bytes]], _Fields]) -> None:
-        self._table, self._fields, self._sampled = table, fields, sampled
+    def __init__(
+        self, table: Table, shape: Shape, fields: _Fields | None, sampled: Callable[[Sequence[bytes]], _Fields]
+    ) -> None:
+        self._table, self._shape, self._fields, self._sampled = table, shape, fields, sampled
 
     def rows(self, payloads: Sequence[bytes]) -> Decoded:
         """The rows of messages that are all good; raises one of `MISFITS` if one is not."""
         fields = self._sampled(payloads) if self._fields is None else self._fields
-        before, after, op = _parsed(payloads, fields)
+        before, after, op = self._parsed(payloads, fields)
         was, comes = (rows.is_valid().to_numpy(zero_copy_only=False) for rows in (before, after))
         return change_rows(self._table, self._columns(pa.concat_arrays([before, after]), fields), was, comes, op)
+
+    def _parsed(self, payloads: Sequence[bytes], fields: _Fields) -> tuple[pa.Array, pa.Array, pa.Array]:
+        return self._shape.parsed(payloads, pa.struct([(name, field.wire) for name, field in fields.items()]))
 
     def _columns(self, rows: pa.Array, fields: _Fields) -> list[pa.Array]:
         found = dict(zip(fields, rows.flatten(), strict=True))
@@ -272,34 +280,14 @@ class _Changes:
             message = json.loads(payload)
         except (ValueError, RecursionError) as wrong:
             return f"not JSON: {wrong}"
-        for row in (message.get("before"), message.get("after")):
-            for column, field in fields.items() if isinstance(row, dict) else ():
-                type_, one = self._table.schema[column].type, {"before": {column: row.get(column)}}
+        for row in self._shape.rows(message):
+            for column, field in fields.items():
+                type_, one = self._table.schema[column].type, self._shape.one(column, row.get(column))
                 try:
-                    field.column(_parsed([json.dumps(one).encode()], {column: field})[0].field(0), type_)
+                    field.column(self._parsed([json.dumps(one).encode()], {column: field})[1].field(0), type_)
                 except MISFITS:
                     return f"column {column}: not a valid {type_}: {str(row.get(column))[:80]}"
         return f"not a change of Debezium's: {error}"
-
-
-def _parsed(payloads: Sequence[bytes], fields: _Fields) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """`before`, `after` and `op` of every message."""
-    block = b"\n".join(payload.replace(b"\n", b" ").replace(b"\r", b" ") for payload in payloads)
-    block.decode()  # the parser does not look
-    plain = count_plain_rows(np.frombuffer(block, np.uint8)) == len(payloads)
-    require(plain, "not one object, or nested too deeply")
-    row = pa.struct([(name, field.wire) for name, field in fields.items()])
-    parsed = pj.read_json(
-        io.BytesIO(block),
-        read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
-        parse_options=pj.ParseOptions(
-            explicit_schema=pa.schema([("before", row), ("after", row), ("op", STRING)]),
-            unexpected_field_behavior="ignore",
-        ),
-    )
-    require(parsed.num_rows == len(payloads), "not one object")
-    before, after, op = (whole(column) for column in parsed.columns)
-    return before, after, op
 
 
 def _described(part: Mapping[str, Any], type_: pa.DataType) -> _Field:

@@ -102,6 +102,7 @@ _READERS: dict[str, Callable[[Table, Reading], MessageReader]] = {
     "json": _JsonRows,
     "arrow": _ArrowStreams,
     "debezium": lambda table, reading: DebeziumJson(table, reading.encodings),
+    "debezium-flat": lambda table, reading: DebeziumJson(table, reading.encodings, flat=True),
     "avro": lambda table, reading: AvroRows(table, _registry(reading)),
     "debezium-avro": lambda table, reading: AvroChanges(table, _registry(reading)),
 }

@@ -152,6 +152,11 @@ def test_plain_records_delete_by_a_column() -> None:
     assert rows(push) == [(1, "a"), (1, None)]
     assert push.operations.tolist() == [0, 1]
     assert [bad.reason for bad in push.bad] == ["column __op: neither 0 (insert) nor 1 (delete)"]
+    flat = {**ROW, "fields": [*ROW["fields"], {"name": "__deleted", "type": ["null", "string"]}]}
+    flattened = [encoded(flat, {"id": 1, "name": "a", "__deleted": said}) for said in ("false", "true", "maybe")]
+    push, _ = AvroRows(KEYED, Held(flat)).decode(flattened)  # type: ignore[arg-type]
+    assert push.operations.tolist() == [0, 1]
+    assert [bad.reason for bad in push.bad] == ["column __deleted: neither false (insert) nor true (delete)"]
     push, _ = AvroRows(EVENTS, Held(schema)).decode(messages[:2])  # type: ignore[arg-type]
     assert [bad.reason for bad in push.bad] == ["a delete in an append-only table"]
 

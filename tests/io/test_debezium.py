@@ -1,9 +1,10 @@
-"""What a real Debezium wrote of a PostgreSQL table, in four of its modes, is the table; and a message has one verdict.
+"""What a real Debezium wrote of a PostgreSQL table, in six of its modes, is the table; and a message has one verdict.
 
 `debezium/*.jsonl`: Debezium 3.0.8 on PostgreSQL 15 by Kafka Connect 4.1, a line per message: two rows of a snapshot, an insert,
 an insert of nulls, an update, an update of the key (two messages), a delete, a truncation. `schemas`: with schemas, by its
 defaults, of a table that logs keys alone; `text`: without, `decimal.handling.mode=string`; `connect`: without,
 `time.precision.mode=connect`; `doubles`: with, `connect` and decimals as doubles. Tombstones, which say nothing, are left out.
+`flat` and `flat_schemas` are flattened by `ExtractNewRecordState`, which drops the truncation.
 """
 
 from __future__ import annotations
@@ -113,14 +114,36 @@ def found(push: Push, names: Sequence[str]) -> list[tuple[int, dict[str, Any]]]:
 def test_what_debezium_wrote_is_the_table(mode: str, encodings: Encodings, names: list[str], us: int) -> None:
     messages: list[bytes | None] = list(recorded(mode))
     messages.insert(-1, None)  # the tombstone that follows a delete
-    if mode == "text":
-        names = [name for name in names if name != "money_"] + ["money_"]
     push, counts = DebeziumJson(table(*names), encodings).decode(messages)
     assert [bad.reason[:12] for bad in push.bad] == ["not a change"]
     assert push.bad[0].index == len(messages) - 2
     assert counts.tolist() == [1] * 8 + [0, 1]
     wanted = [(operation, {name: row[name] for name in names}) for operation, row in expected(us, mode == "doubles")]
     assert found(push, names) == wanted
+
+
+@pytest.mark.parametrize(
+    ("mode", "encodings", "us"),
+    [("flat_schemas", Encodings(), 789012), ("flat", Encodings(decimals="text", timestamps="ms"), 789000)],
+)
+def test_flattened_changes_are_the_table(mode: str, encodings: Encodings, us: int) -> None:
+    push, counts = DebeziumJson(table(), encodings, flat=True).decode([*recorded(mode), None])
+    assert push.bad == ()
+    assert counts.tolist() == [1] * 8 + [0]
+    assert found(push, list(COLUMNS)) == expected(us)
+
+
+def test_flattened_changes_that_cannot_be_followed() -> None:
+    for other in (table(key=False), table(append_only=True)):
+        with pytest.raises(ConfigError, match="need a table with a primary key"):
+            DebeziumJson(other, Encodings(), flat=True)
+    hurt = [b'{"id": 1, "__deleted": "maybe"}', b'{"id": "x"}', b'{"__deleted": "true"}', b'{"id": 2}', b"[]"]
+    push, _ = DebeziumJson(table("id"), Encodings(), flat=True).decode(hurt)
+    assert rows(push) == [(2,)]
+    assert [bad.reason for bad in push.bad] == [
+        '__deleted: neither "true" nor "false"', "column id: not a valid int64: x", "column id: missing or null",
+        "not one object, or nested too deeply",
+    ]  # fmt: skip
 
 
 def test_whole_rows_before_make_a_table_without_a_key() -> None:
@@ -201,7 +224,12 @@ GOOD = st.fixed_dictionaries(
 ANY = st.fixed_dictionaries(
     {"before": ROWS | GOOD, "after": GOOD | ROWS, "op": st.sampled_from(["c", "u", "u", "d", "r", "t", None])}
 )
-CHANGES = st.one_of(st.fixed_dictionaries({"after": GOOD, "op": st.just("c")}), ANY)
+FLAT = st.one_of(GOOD, ROWS.filter(bool)).flatmap(
+    lambda row: st.sampled_from(
+        [row, row | {"__deleted": "true"}, row | {"__deleted": "false"}, row | {"__deleted": True}]
+    )
+)
+CHANGES = st.one_of(st.fixed_dictionaries({"after": GOOD, "op": st.just("c")}), ANY, FLAT)
 
 
 @st.composite
@@ -225,11 +253,17 @@ def messages(draw: st.DrawFn) -> list[bytes | None]:
 @given(
     messages(),
     st.sampled_from([Encodings(decimals="text", timestamps="us"), Encodings(decimals="bytes", timestamps="ms")]),
+    st.booleans(),
 )
-def test_a_message_has_one_verdict_whatever_stands_beside_it(values: list[bytes | None], encodings: Encodings) -> None:
-    alone = [verdicts(*DebeziumJson(SMALL, encodings).decode([value]))[0] for value in values]
-    remembering = DebeziumJson(SMALL, encodings)
+def test_a_message_has_one_verdict_whatever_stands_beside_it(
+    values: list[bytes | None], encodings: Encodings, flat: bool
+) -> None:
+    def reader() -> DebeziumJson:
+        return DebeziumJson(SMALL, encodings, flat=flat)
+
+    alone = [verdicts(*reader().decode([value]))[0] for value in values]
+    remembering = reader()
     assert [verdicts(*remembering.decode([value]))[0] for value in values] == alone
     for sampled in (debezium.SAMPLED_MAX, 1):
         with patch.object(debezium, "SAMPLED_MAX", sampled):
-            assert verdicts(*DebeziumJson(SMALL, encodings).decode(values)) == alone
+            assert verdicts(*reader().decode(values)) == alone

@@ -1,8 +1,9 @@
 """Messages in Avro as rows: a record is a row, or one of Debezium's changes.
 
 A message begins with a zero byte and the number of its schema; the table's columns are found by name, others are not read,
-one that is missing is null. A field `__op` of a plain record says 0 for an insert, 1 for a delete, as in Parquet files.
-Messages of one schema are decoded together (`dbsp.io.formats.avro.decode`).
+one that is missing is null. In a plain record a field `__op` says 0 for an insert, 1 for a delete, as in Parquet files, and a
+field `__deleted` says "true" or "false", as Debezium's `ExtractNewRecordState` leaves it. Messages of one schema are decoded
+together (`dbsp.io.formats.avro.decode`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.io.formats.avro.decode import Code
 from dbsp.io.formats.avro.program import Compiler, Made, Messages, Program, column_of
 from dbsp.io.formats.avro.registry import Registry, Schema
+from dbsp.io.formats.debezium_shapes import DELETED
 from dbsp.io.formats.envelopes import change_rows
 from dbsp.io.formats.json_rows import bad_row
 from dbsp.io.formats.runs import MISFITS, Decoded, WrongMessageError, good_rows, in_halves, joined, no_rows, require
@@ -116,18 +118,23 @@ class _Reader:
 
 class _Records(_Reader):
     def _compile(self, compiler: Compiler, schema: Any) -> None:
-        _, self._fields = compiler.record(schema, {**_wanted(self._table), OPERATION: None})
+        _, self._fields = compiler.record(schema, {**_wanted(self._table), OPERATION: None, DELETED: None})
 
     def _rows(self, messages: Messages) -> Decoded:
-        deletes = np.zeros(len(messages), np.bool_)
-        if OPERATION in self._fields and OPERATION not in self._table.schema:
-            operations = column_of(self._fields[OPERATION], messages, OPERATION, pa.int64())
-            known = pc.is_in(operations, pa.array([int(INSERT), int(DELETE)]))
-            require(pc.all(known, min_count=0).as_py(), f"column {OPERATION}: neither 0 (insert) nor 1 (delete)")
-            deletes = np.asarray(operations) == DELETE
-            require(not (self._table.append_only and deletes.any()), NO_DELETE)
+        deletes = self._said(messages, OPERATION, pa.int64(), int(INSERT), int(DELETE))
+        deletes |= self._said(messages, DELETED, STRING, "false", "true")
+        require(not (self._table.append_only and deletes.any()), NO_DELETE)
         rows = good_rows(self._table, self._columns(self._fields, messages), deletes)
         return rows, np.ones(len(messages), np.int64)
+
+    def _said(self, messages: Messages, name: str, type_: pa.DataType, insert: Any, delete: Any) -> Any:
+        """Which messages are deletes by this field, where the schema has it."""
+        if name not in self._fields or name in self._table.schema:
+            return np.zeros(len(messages), np.bool_)
+        said = column_of(self._fields[name], messages, name, type_)
+        known = pc.all(pc.is_in(said, pa.array([insert, delete], type_)), min_count=0).as_py()
+        require(known, f"column {name}: neither {insert} (insert) nor {delete} (delete)")
+        return pc.equal(said, delete).to_numpy(zero_copy_only=False)
 
 
 class _Changes(_Reader):
