@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from dbsp.algebra.key_by import keyed_views
 from dbsp.circuit.fingerprint import NodeToken, explain_difference, node_tokens
 from dbsp.circuit.load import load_circuit
 from dbsp.circuit.nodes import Circuit
@@ -58,15 +59,29 @@ class Built:
 
 def load_plan(config: Config) -> Plan:
     """The plan of the circuit that the settings name; what they say of tables and views must be there."""
-    plan = make_plan(load_circuit(config.pipeline.circuit, config.folder))
-    check_names(config, plan)
-    return plan
+    circuit = load_circuit(config.pipeline.circuit, config.folder)
+    check_names(config, circuit)
+    return make_plan(_keyed(config, circuit))
 
 
-def check_names(config: Config, plan: Plan) -> None:
+def _keyed(config: Config, circuit: Circuit) -> Circuit:
+    """Where outputs say what each key's row is now: every view with all of a key at one worker."""
+    if config.output.kind != "kafka" or config.output.format != "upsert":
+        return circuit
+    keys = config.output.key_columns()
+    for view, _ in circuit.views:
+        if view not in keys:
+            raise ConfigError(
+                f"a view without a key: output.format=upsert view={view}",
+                f'set `keys = {{ {view} = "…" }}` in [output]',
+            )
+    return keyed_views(circuit, keys)
+
+
+def check_names(config: Config, circuit: Circuit) -> None:
     """Topics and keys are of tables and views that the circuit has."""
-    tables = [table.name for table in plan.tables]
-    views = {view.name: view.schema.names for view in plan.views}
+    tables = [table.name for table in circuit.tables]
+    views = {name: node.schema.names for name, node in circuit.views}
     outputs = [*views, DEAD_LETTERS]
     for section, kind, known, named in (
         ("input.topics", "table", tables, config.input.topics),
@@ -77,11 +92,12 @@ def check_names(config: Config, plan: Plan) -> None:
         for name in named:
             if name not in known:
                 raise ConfigError(f"no such {kind}: {section} names {name}", f"there is {', '.join(sorted(known))}")
-    for view, column in config.output.keys.items():
-        if view in views and column not in views[view]:
-            raise ConfigError(
-                f"no such column: output.keys names {view}.{column}", f"there is {', '.join(views[view])}"
-            )
+    for view, columns in config.output.key_columns().items():
+        for column in columns:
+            if view in views and column not in views[view]:
+                raise ConfigError(
+                    f"no such column: output.keys names {view}.{column}", f"there is {', '.join(views[view])}"
+                )
 
 
 def build(

@@ -141,7 +141,8 @@ class InputSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSection:
-    """Where results go. `directory` is for files; `topics` maps views to Kafka topics, `keys` to the column of their keys.
+    """Where results go. `directory` is for files; `topics` maps views to Kafka topics, `keys` to the columns of their keys
+    ("shop, item"). In the Kafka format "upsert" every view has keys, and a message says what the row of a key is now.
 
     An embedded output keeps all rows, or, with `retention_steps`, those of so many steps below the oldest openable
     checkpoint and all above it; consumers that are further behind miss rows.
@@ -159,7 +160,8 @@ class OutputSection:
     def __post_init__(self) -> None:
         """Refuse what no output can do."""
         _one_of("output.kind", self.kind, OUTPUT_KINDS)
-        _one_of("output.format", self.format, (*FORMATS, "parquet") if self.kind == "files" else FORMATS)
+        also = {"files": ("parquet",), "kafka": ("upsert",)}.get(self.kind, ())
+        _one_of("output.format", self.format, (*FORMATS, *also))
         if self.kind == "kafka" and not self.bootstrap:
             raise ConfigError("a kafka output needs its brokers", 'set `bootstrap = "host:9092"` in [output]')
         if self.retention_steps is not None:
@@ -169,6 +171,10 @@ class OutputSection:
                     f"only an embedded output drops old rows itself: output.kind={self.kind}",
                     "leave `retention_steps` out; delete old files, or set the retention of the Kafka topics",
                 )
+
+    def key_columns(self) -> dict[str, tuple[str, ...]]:
+        """The columns of each view's key."""
+        return {view: tuple(name.strip() for name in names.split(",")) for view, names in self.keys.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,7 +186,7 @@ class ConfiguredSite:
                     settings,
                     worker,
                     topics=self.output.topics,
-                    keys=self.output.keys,
+                    keys=self.output.key_columns(),
                     format=self.output.format,
                     first_step=first_step,
                     create=create,

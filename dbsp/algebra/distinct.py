@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dbsp.algebra.set_flow import set_flow
-from dbsp.circuit.nodes import Node
+from dbsp.circuit.nodes import Need, Node
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
@@ -39,6 +39,10 @@ class Distinct(Node):
     def appends(self, inputs: Sequence[bool]) -> bool:
         """A row that is there stays."""
         return all(inputs)
+
+    def unique(self, names: Need) -> bool:
+        """By all columns together, or as its input is."""
+        return names.issuperset(self.schema.names) or self.input.unique(names)
 
     def plan(self, planning: Planning) -> Flow:
         """The rows distributed by all columns."""

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dbsp.algebra.window import Window
 from dbsp.circuit.nodes import Need, Node
-from dbsp.expr.expression import Expression
+from dbsp.expr.expression import Expression, conjuncts
 from dbsp.operators.apply import Keep
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
@@ -49,6 +50,13 @@ class Filter(Node):
     def keyed(self, names: tuple[str, ...]) -> Table | None:
         """It leaves rows out."""
         return self.input.keyed(names)
+
+    def unique(self, names: Need) -> bool:
+        """As its input is; or by the partition of which it leaves one row number."""
+        return self.input.unique(names) or (
+            isinstance(self.input, Window)
+            and any(self.input.leaves_one(part, names) for part in conjuncts(self.predicate))
+        )
 
     def plan(self, planning: Planning) -> Flow:
         """A stage that waits to be fused with its neighbours."""

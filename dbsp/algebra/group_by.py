@@ -50,6 +50,10 @@ class GroupBy(Node):
             return None
         return replace(self, input=over(self.input, condition))
 
+    def unique(self, names: Need) -> bool:
+        """By its keys; of one group over everything in any case."""
+        return names.issuperset(self.keys)
+
     def plan(self, planning: Planning) -> Flow:
         """Rows summed where they are, then at the owners of the groups."""
         appends = planning.appends(self.input)

@@ -67,6 +67,15 @@ class Join(Node):
         """A pair stays while its rows do."""
         return all(inputs)
 
+    def unique(self, names: Need) -> bool:
+        """Where both rows of a pair are told apart, or the rows of one side, which then has one partner at most."""
+        left, right = named_sides(self.columns, names)
+        for mine, other in zip(self.left_on, self.right_on, strict=True):
+            left, right = left | ({mine} if other in right else set()), right | ({other} if mine in left else set())
+        return (
+            self.left.unique(left) and (self.right.unique(right) or self.right.unique(frozenset(self.right_on)))
+        ) or (self.right.unique(right) and self.left.unique(frozenset(self.left_on)))
+
     def plan(self, planning: Planning) -> Flow:
         """Both sides distributed by the key."""
         needed = planning.needed(self)
@@ -119,3 +128,9 @@ def keys_of(planning: Planning, table: Table) -> Flow:
     if keys.node != flow.node:
         builder.lending.owns(keys.node, builder.nodes[flow.node].traces[0], flow.node)
     return keys
+
+
+def named_sides(columns: Sequence[tuple[int, str, str]], names: Need) -> tuple[Need, Need]:
+    """The columns of the left side and of the right one that stand under these names."""
+    left, right = (frozenset(own for of, own, out in columns if of == side and out in names) for side in (0, 1))
+    return left, right

@@ -58,6 +58,11 @@ class Select(Node):
         plain = {name: value.name for name, value in self.columns if isinstance(value, ColumnRef)}
         return self.input.keyed(tuple(plain[name] for name in names)) if plain.keys() >= set(names) else None
 
+    def unique(self, names: Need) -> bool:
+        """By columns that are carried on as they are."""
+        carried = [value.name for name, value in self.columns if name in names and isinstance(value, ColumnRef)]
+        return self.input.unique(frozenset(carried))
+
     def plan(self, planning: Planning) -> Flow:
         """A stage that waits to be fused with its neighbours."""
         flow, needed = planning.input(self.input), planning.needed(self)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from dbsp.algebra.join import named_sides
 from dbsp.circuit.nodes import Need, Node
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.operators.joins.asof_join import AsofJoin as PhysicalAsof
@@ -74,6 +75,15 @@ class SideJoin(Node):
     def appends(self, inputs: Sequence[bool]) -> bool:
         """A pair, or a row with a partner, stays while these do; one without may find one later."""
         return self.how in ("inner", "semi") and all(inputs)
+
+    def unique(self, names: Need) -> bool:
+        """By what tells left rows apart, if each has partners that are told apart, or none; not where right rows stay alone."""
+        left, right = named_sides(self.columns, names)
+        if self.how in SEMI:
+            return self.left.unique(left)
+        right |= {other for mine, other in zip(self.left_on, self.right_on, strict=True) if mine in left}
+        partners = self.right.unique(right) or self.right.unique(frozenset(self.right_on))
+        return self.how in ("inner", "left") and self.left.unique(left) and partners
 
     def plan(self, planning: Planning) -> Flow:
         """Both sides distributed by the key."""

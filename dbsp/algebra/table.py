@@ -61,6 +61,10 @@ class Table(Node):
         """If no row of a key ever goes or is replaced."""
         return self if self.append_only and self.primary_key and self.primary_key == names else None
 
+    def unique(self, names: Need) -> bool:
+        """By its primary key."""
+        return bool(self.primary_key) and names.issuperset(self.primary_key)
+
     def plan(self, planning: Planning) -> Flow:
         """A source; with a key, the operations go to the owners of the keys with the needed columns only."""
         builder, schema = planning.builder, self.schema.select(planning.needed(self))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Node
+from dbsp.circuit.nodes import Need, Node
 from dbsp.expr.expression import Expression
 from dbsp.operators.order import scatter
 from dbsp.operators.order import top_k as physical
@@ -44,6 +44,10 @@ class TopK(Node):
         if not condition.columns() <= set(self.partition):
             return None
         return replace(self, input=over(self.input, condition))
+
+    def unique(self, names: Need) -> bool:
+        """By the partition, if it leaves one row of each; else as its input is."""
+        return (self.k == 1 and names.issuperset(self.partition)) or self.input.unique(names)
 
     def plan(self, planning: Planning) -> Flow:
         """The rows distributed by the partition.

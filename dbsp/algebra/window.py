@@ -90,6 +90,16 @@ class Window(Node):
             rank=self.calls[0].name, schema=self.schema, source=self.source,
         )  # fmt: skip
 
+    def unique(self, names: Need) -> bool:
+        """As its input is: every row gets values of its own."""
+        return self.input.unique(names)
+
+    def leaves_one(self, condition: Expression, names: Need) -> bool:
+        """Whether the condition leaves one row of each partition, and these columns tell partitions apart."""
+        numbers = [call.name for call in self.calls if call.function == "row_number"]
+        chosen = [places(condition, name) for name in numbers]
+        return names.issuperset(self.partition) and any(found is not None and len(found) == 1 for found in chosen)
+
     def plan(self, planning: Planning) -> Flow:
         """The rows distributed by the partition; functions that nobody needs are left out."""
         needed, read = planning.needed(self), self.input.schema

@@ -73,6 +73,10 @@ class Node(ABC):
         """The append-only table of which it has some rows, each at most once, with these columns as its primary key."""
         return None
 
+    def unique(self, names: Need) -> bool:  # noqa: ARG002 (for others to use)
+        """Whether it is known that no two of its rows are alike in these columns, and none is there twice."""
+        return False
+
     @abstractmethod
     def plan(self, planning: Planning) -> Flow:
         """The physical nodes that compute it; its inputs are planned."""

@@ -8,6 +8,7 @@ lines of a batch are in its order. Text is built a column at a time.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from dbsp.errors import DataError
 from dbsp.io.formats.wire import to_json_text
-from dbsp.zset.batch import Batch
+from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.schema import STRING
 
 SLICE_ROWS = 1 << 16
@@ -29,12 +30,42 @@ def json_lines(batch: Batch) -> pa.Array:
     weight = batch.weight
     if not np.all(weight):
         raise DataError(f"a row of weight 0 cannot be written: rows={int(np.sum(weight == 0))}")
-    parts: list[pa.Array | pa.Scalar] = []
-    for number, (column, array) in enumerate(zip(batch.schema, batch.columns, strict=True)):
-        parts.append(_text(("{" if number == 0 else ",") + json.dumps(column.name, ensure_ascii=False) + ":"))
-        parts.append(to_json_text(array))
     sign = pc.if_else(pa.array(weight > 0), '{"insert":', '{"delete":')
-    return pc.binary_join_element_wise(sign, *parts, _text("}"), _tail(weight), _text(""))
+    return pc.binary_join_element_wise(sign, *_objects(batch, batch.schema.names), _tail(weight), _text(""))
+
+
+def upsert_messages(batch: Batch, keys: Sequence[str]) -> tuple[pa.Array, pa.Array]:
+    """What every key that changed is now: keys (`key_texts`), and the rows, or null where the key has none any more.
+
+    **Law** over all batches of a view, in order: the last row of each key is the view, where no two of its rows share a key.
+    **Errors** `DataError` if two rows of one key come, or one comes twice.
+    """
+    batch = consolidate(batch)
+    came = batch.weight > 0
+    names = key_texts(batch, keys)
+    present = names.filter(pa.array(came))
+    if len(pc.unique(present)) < len(present) or np.any(batch.weight[came] > 1):
+        raise DataError(f"two rows of one key came in a step: keys={list(keys)}")
+    told = pa.array(came | ~pc.is_in(names, present).to_numpy(zero_copy_only=False))
+    rows = pc.binary_join_element_wise(*_objects(batch, batch.schema.names), _text(""))
+    rows = pc.if_else(pa.array(came), rows, pa.scalar(None, STRING))
+    return names.filter(told), rows.filter(told)
+
+
+def key_texts(batch: Batch, keys: Sequence[str]) -> pa.Array:
+    """The key of every row: the JSON text of one column, an object of several."""
+    if len(keys) == 1:
+        return to_json_text(batch.column(keys[0]))
+    return pc.binary_join_element_wise(*_objects(batch, keys), _text(""))
+
+
+def _objects(batch: Batch, names: Sequence[str]) -> list[pa.Array | pa.Scalar]:
+    """The parts of an object of these columns for each row."""
+    parts: list[pa.Array | pa.Scalar] = []
+    for number, name in enumerate(names):
+        parts.append(_text(("{" if number == 0 else ",") + json.dumps(name, ensure_ascii=False) + ":"))
+        parts.append(to_json_text(batch.column(name)))
+    return [*parts, _text("}")]
 
 
 def encode_json(batch: Batch) -> bytes:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.formats import encode_arrow, json_lines
-from dbsp.io.formats.wire import to_json_text
+from dbsp.io.formats.json_output import key_texts, upsert_messages
 from dbsp.io.kafka.client import KafkaSettings, Reader, Trimmer, ensure_topic
 from dbsp.io.kafka.transaction import Records, TransactionalWriter
 from dbsp.io.output_part import DEAD_LETTERS, Progress, Verdict, checksum_of, decide, with_dead_letters
@@ -41,8 +41,9 @@ _KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes"
 class KafkaOutputLog:
     """One worker's outputs on Kafka; see `dbsp.logs.OutputLog`.
 
-    `topics` maps views to topics (`<pipeline>.<view>` where it does not); `keys` maps views to the column whose JSON text is
-    the message key: without one a worker writes to partition `worker` modulo the topic's partitions.
+    `topics` maps views to topics (`<pipeline>.<view>` where it does not); `keys` maps views to the columns that are the
+    message key, the JSON text of one or an object of several: without, a worker writes to partition `worker` modulo the
+    topic's partitions. The format `upsert` says of each key what its row is now (`upsert_messages`), in compacted topics.
     """
 
     def __init__(
@@ -51,15 +52,15 @@ class KafkaOutputLog:
         worker: int,
         *,
         topics: Mapping[str, str] | None = None,
-        keys: Mapping[str, str] | None = None,
+        keys: Mapping[str, tuple[str, ...]] | None = None,
         format: str = "json",  # noqa: A002  the setting's name
         first_step: int = 0,
         create: bool = False,
         create_views: bool = False,
     ) -> None:
         """Connect; `create` makes the progress topic wide enough, it or `create_views` views' topics when first written."""
-        if format not in ("json", "arrow"):
-            raise ConfigError(f"unknown output format: format={format}", "use json or arrow")
+        if format not in ("json", "arrow", "upsert"):
+            raise ConfigError(f"unknown output format: format={format}", "use json, arrow or upsert")
         self._settings, self._worker, self._format = settings, worker, format
         self._create_views = create or create_views
         self._topics, self._keys = dict(topics or {}), dict(keys or {})
@@ -184,12 +185,15 @@ class KafkaOutputLog:
         if self._format == "arrow":
             values = [encode_arrow(piece) for piece in _pieces(batch, ARROW_BYTES_MAX)]
             return Records(topic=topic, partition=own, values=values, headers=headers)
-        values = _bytes(json_lines(batch))
-        key = self._keys.get(view) if view != DEAD_LETTERS else None
-        if key is None:
-            return Records(topic=topic, partition=own, values=values, headers=headers)
-        keys = _bytes(to_json_text(batch.column(key)))
-        return Records(topic=topic, values=values, keys=keys, headers=headers)
+        columns = self._keys.get(view, ()) if view != DEAD_LETTERS else ()
+        if not columns:
+            return Records(topic=topic, partition=own, values=_bytes(json_lines(batch)), headers=headers)
+        if self._format == "upsert":
+            keys, values = map(_bytes, upsert_messages(batch, columns))
+            return Records(topic=topic, values=values, keys=keys, headers=headers)
+        return Records(
+            topic=topic, values=_bytes(json_lines(batch)), keys=_bytes(key_texts(batch, columns)), headers=headers
+        )
 
     def topic_of(self, view: str) -> str:
         """The topic a view, or the dead letters, are written to."""
@@ -198,7 +202,8 @@ class KafkaOutputLog:
     def _width(self, topic: str) -> int:
         if topic not in self._widths:
             if self._create_views:
-                ensure_topic(self._settings, topic, 1)
+                compacted = self._format == "upsert" and topic != self.topic_of(DEAD_LETTERS)
+                ensure_topic(self._settings, topic, 1, {"cleanup.policy": "compact"} if compacted else None)
             self._widths[topic] = self._reader.partitions(topic)
         return self._widths[topic]
 
@@ -222,9 +227,9 @@ class KafkaOutputLog:
         self._reader.close()
 
 
-def _bytes(texts: pa.Array) -> list[bytes]:
-    """The texts as what a message holds."""
-    found: list[bytes] = texts.cast(pa.large_binary()).to_pylist()
+def _bytes(texts: pa.Array) -> list[Any]:
+    """The texts as what a message holds; None of a null, which makes it a tombstone."""
+    found: list[Any] = texts.cast(pa.large_binary()).to_pylist()
     return found
 
 

@@ -26,7 +26,7 @@ class Records:
     """Messages of one topic, alike in all but value and key; `partition` None leaves the choice to the keys."""
 
     topic: str
-    values: Sequence[bytes]
+    values: Sequence[bytes | None]
     partition: int | None = None
     keys: Sequence[bytes] | None = None
     headers: tuple[tuple[str, bytes], ...] = ()

@@ -20,6 +20,7 @@ from dbsp.algebra.table import Table
 from dbsp.errors import DataError
 from dbsp.io import Push
 from dbsp.io.formats import decode_arrow, decode_json, encode_arrow, encode_json, json_rows
+from dbsp.io.formats.json_output import upsert_messages
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.formats.json_scan import count_plain_rows
 from dbsp.zset import schema as t
@@ -362,6 +363,31 @@ def stream(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()
+
+
+def test_upserts_say_what_the_row_of_a_key_is_now() -> None:
+    schema = Schema.of({"k": t.INT64, "j": t.STRING, "v": t.INT64})
+    changes = [
+        ((1, "a", 5), -1),
+        ((1, "a", 6), 1),
+        ((2, "b", 7), -1),
+        ((3, None, 8), 1),
+        ((4, "c", 1), 2),
+        ((4, "c", 1), -2),
+    ]
+    columns = [pa.array([row[at] for row, _ in changes], column.type) for at, column in enumerate(schema)]
+    batch = Batch.of(schema, columns, np.array([[weight] for _, weight in changes], dtype=np.int64))
+    keys, rows = upsert_messages(batch, ("k",))
+    assert dict(zip(keys.to_pylist(), rows.to_pylist(), strict=True)) == {
+        "1": '{"k":1,"j":"a","v":6}', "2": None, "3": '{"k":3,"j":null,"v":8}',
+    }  # fmt: skip
+    assert upsert_messages(batch, ("k", "j"))[0].to_pylist()[-1] == '{"k":3,"j":null}'
+    for weights in ([1, 1], [2, -1]):
+        twice = Batch.of(
+            schema, [column.take(pa.array([0, 1])) for column in columns], np.array([[w] for w in weights])
+        )
+        with pytest.raises(DataError, match="two rows of one key came in a step"):
+            upsert_messages(twice, ("k",))
 
 
 def test_arrow_in() -> None:

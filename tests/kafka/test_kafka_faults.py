@@ -411,7 +411,7 @@ def test_arrow_messages_are_bounded_where_few_rows_are_long(settings: KafkaSetti
 def test_keys_and_headers(settings: KafkaSettings) -> None:
     topic = settings.topic("v")
     ensure_topic(settings, topic, 3)
-    with closing(KafkaOutputLog(settings, 1, keys={"v": "id"}, create=True)) as log:
+    with closing(KafkaOutputLog(settings, 1, keys={"v": ("id",)}, create=True)) as log:
         log.write(1, 0, {"v": make_part([((number, "x"), 1) for number in range(20)])}, [])
     found = list(messages(settings, topic))
     assert sorted(int(message.key()) for message in found) == list(range(20))

@@ -1,0 +1,91 @@
+"""Key-by: the rows as they are, all of a key with one worker.
+
+For outputs that say of every key what its row is now: in a step, the row that goes and the row that comes are then written
+together, by one worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dbsp.circuit.nodes import Circuit, Need, Node
+from dbsp.errors import CircuitError
+from dbsp.expr.expression import Expression
+from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyBy(Node):
+    """The rows of the input, distributed by some of the `keys`."""
+
+    input: Node
+    keys: tuple[str, ...]
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The keys."""
+        return f"keyed by ({', '.join(self.keys)})"
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, and the keys."""
+        return need | frozenset(self.keys)
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:
+        """The same columns."""
+        return (kept,)
+
+    def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
+        """Before: nothing is lost by sending less."""
+        return self.with_children((over(self.input, condition),))
+
+    def appends(self, inputs: Sequence[bool]) -> bool:
+        """It changes no row."""
+        return all(inputs)
+
+    def keyed(self, names: tuple[str, ...]) -> Table | None:
+        """It changes no row."""
+        return self.input.keyed(names)
+
+    def unique(self, names: Need) -> bool:
+        """It changes no row."""
+        return self.input.unique(names)
+
+    def plan(self, planning: Planning) -> Flow:
+        """An exchange, unless rows of a key are together already."""
+        flow = planning.input(self.input).pick(planning.needed(self))
+        if flow.distribution and set(flow.distribution) <= set(self.keys):
+            return flow
+        return planning.builder.distribute(flow, self.keys, self.source)
+
+
+def keyed_views(circuit: Circuit, keys: Mapping[str, tuple[str, ...]]) -> Circuit:
+    """The circuit with these views distributed by these columns, of which each row has values of its own.
+
+    **Errors** `CircuitError` if a view may have two rows that are alike in them.
+    """
+    views = tuple((name, _keyed(name, node, keys[name]) if name in keys else node) for name, node in circuit.views)
+    return replace(circuit, views=views)
+
+
+def _keyed(name: str, node: Node, keys: tuple[str, ...]) -> Node:
+    unknown = [key for key in keys if key not in node.schema]
+    if unknown:
+        raise CircuitError(
+            f"no such column: view={name} column={unknown[0]}", f"there is {', '.join(node.schema.names)}"
+        )
+    if not node.unique(frozenset(keys)):
+        raise CircuitError(
+            f"two rows of the view may have one key: view={name} key=({', '.join(keys)})",
+            "name columns that tell all rows apart; or keep one row of each key: "
+            f"row_number() over (partition by {', '.join(keys)} order by …) = 1, in Python .top_k(1, …)",
+        )
+    return KeyBy(input=node, keys=keys, schema=node.schema, source=node.source)
