@@ -356,12 +356,19 @@ def push(client: Client, table: str, file: Any, producer: str | None, sequence: 
     if producer is not None:
         headers |= {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence)}
     found = client.ask("POST", f"/v1/tables/{table}/rows", content=file.read(), headers=headers)
-    text = f"rows {found['first']:,} to {found['last']:,} of {table} are durable"
+    text = durable(table, found["first"], found["last"])
     if found["repeated"]:
         text += ": they were pushed before, nothing was added"
     if found["bad_rows"]:
         text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"
     client.show(found, text)
+
+
+def durable(table: str, first: int, end: int) -> str:
+    """Which rows were taken: `first` is the first offset, `end` the one behind the last, people count the last one in."""
+    if first == end:
+        return f"no rows were given; nothing was added to {table}"
+    return f"rows {first:,} to {end - 1:,} of {table} are durable"
 
 
 @command.command()
