@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ AGGREGATED = (
     "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
 )
 _HALF = 0.5
+_LAST = 2**31 - 1
 _PERCENT = 2
 
 
@@ -210,6 +212,22 @@ def _binary(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Expr
     return made
 
 
+def _bitwise(method: str, of_constants: Callable[[int, int], int]) -> Callable[[Any, Scope], Expr]:
+    """An operator on the bits of two whole numbers."""
+
+    def made(node: Any, scope: Scope) -> Expr:
+        left, right = _pair(node, scope)
+        if (nothing := _null_of([left, right], scope)) is not None:
+            return nothing
+        values = [constant(side) for side in (left, right) if is_constant(side)]
+        if len(values) == len((left, right)) and all(type(value) is int for value in values):
+            return lit(of_constants(*values))
+        result: Expr = getattr(left, method)(right)
+        return result
+
+    return made
+
+
 def _folded(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """What two constants make, so that it can still take the type that is wanted."""
     numbers = int | decimal.Decimal
@@ -296,7 +314,7 @@ def _whole_quotient(node: Any, scope: Scope) -> Expr:
         else (
             when(a >= 0, a // b).otherwise(_negative(_negative(a) // b))
             if constant(b) > 0
-            else _negative(a) // _negative(b)
+            else when(a < 0, _negative(a) // _negative(b)).otherwise(_negative(a // _negative(b)))
         )
     )
 
@@ -363,9 +381,13 @@ def _in(node: Any, scope: Scope) -> Expr:
 
 
 def _text_match(method: str) -> Callable[[Any, Scope], Expr]:
+    """A backslash stands for itself in DuckDB's patterns."""
+
     def made(node: Any, scope: Scope) -> Expr:
-        pattern = lowered(node.expression, scope)
-        found: Expr = getattr(lowered(node.this, scope), method)(constant(pattern) if is_constant(pattern) else pattern)
+        pattern = _argument(lowered(node.expression, scope))
+        if pattern is not None:
+            pattern = pattern.replace("\\", "\\\\")
+        found: Expr = getattr(lowered(node.this, scope), method)(pattern)
         return ~found if node.args.get("negate") else found
 
     return made
@@ -460,8 +482,11 @@ def _bracket(node: Any, scope: Scope) -> Expr:
     value, (place,) = lowered(node.this, scope), node.expressions
     type_ = type_in(value, scope.schema)
     if isinstance(place, exp.Slice):
-        first, last = (lowered(part, scope) for part in (place.this, place.expression))
-        return value.list_slice(_argument(first), _argument(last))
+        ends = [(place.this, 1), (place.expression, _LAST)]
+        first, last = (default if part is None else _argument(lowered(part, scope)) for part, default in ends)
+        if first is None or last is None:
+            return lit(None, type_)
+        return value.list_slice(first, last)
     if isinstance(place, exp.Literal) and place.is_string:
         return value.field(place.this)
     if type_ is not None and pa.types.is_list(type_):
@@ -547,9 +572,9 @@ _OPERATORS: dict[type, Callable[[Any, Scope], Expr]] = {
     exp.Dot: _dot,
     exp.Interval: _span,
     exp.CurrentTimestamp: _now,
-    exp.BitwiseAnd: _binary(lambda a, b: a.bit_and(b)),
-    exp.BitwiseOr: _binary(lambda a, b: a.bit_or(b)),
-    exp.BitwiseXor: _binary(lambda a, b: a.bit_xor(b)),
+    exp.BitwiseAnd: _bitwise("bit_and", operator.and_),
+    exp.BitwiseOr: _bitwise("bit_or", operator.or_),
+    exp.BitwiseXor: _bitwise("bit_xor", operator.xor),
     exp.BitwiseNot: lambda node, scope: lowered(node.this, scope).bit_not(),
     exp.BitwiseLeftShift: lambda node, scope: lowered(node.this, scope).shift_left(lowered(node.expression, scope)),
     exp.BitwiseRightShift: lambda node, scope: lowered(node.this, scope).shift_right(lowered(node.expression, scope)),

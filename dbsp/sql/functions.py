@@ -13,10 +13,10 @@ from dbsp.expr.build import Expr, concat_ws, date_diff, from_epoch, greatest, le
 from dbsp.expr.expression import Call
 from dbsp.expr.mathematics import NULLIF
 from dbsp.expr.names import nearest
-from dbsp.expr.types import is_timestamp
+from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_timestamp
 from dbsp.sql.errors import refuse
-from dbsp.sql.types import as_float, constant, is_constant, met, type_in
-from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, STRING, TIMESTAMP
+from dbsp.sql.types import as_float, constant, is_constant, met, resolved, type_in
+from dbsp.zset.schema import BOOL, DATE, DURATION, FLOAT64, INT64, STRING, TIMESTAMP, decimal, list_of
 
 if TYPE_CHECKING:
     from dbsp.sql.scope import Scope
@@ -43,11 +43,20 @@ def _texts(value: Expr, scope: Scope) -> Expr:
     return value if type_in(value, scope.schema) in (None, STRING) else value.cast(STRING)
 
 
+_GIVES = {
+    "starts_with": BOOL, "ends_with": BOOL, "contains": BOOL, "regexp_match": BOOL, "position": INT64,
+    "split": list_of(STRING),
+}  # fmt: skip
+"""What methods of texts with arguments give, other than texts."""
+
+
 def _method(name: str, *arguments: str) -> Function:
-    """A method whose arguments are these parts of the node, where they are there."""
+    """A method whose arguments are these parts of the node, where they are there; null if one is the constant null."""
 
     def made(node: Any, lower: Lower, _scope: Scope) -> Expr:
         given = [_argument(lower(node.args[key])) for key in arguments if node.args.get(key) is not None]
+        if any(argument is None for argument in given):
+            return lit(None, _GIVES.get(name, STRING))
         result: Expr = getattr(lower(node.this), name)(*given)
         return result
 
@@ -112,9 +121,32 @@ def _bucket(node: Any, lower: Lower, scope: Scope) -> Expr:
     return value.bucket(width, begin % width)
 
 
-def _round(node: Any, lower: Lower, _scope: Scope) -> Expr:
+def _round(node: Any, lower: Lower, scope: Scope) -> Expr:
     digits = node.args.get("decimals")
-    return lower(node.this).round(0 if digits is None else constant(lower(digits)))
+    count = 0 if digits is None else constant(lower(digits))
+    return _of_decimals(lower(node.this), scope, max(count, 0), lambda value: value.round(count))
+
+
+def _of_decimals(value: Expr, scope: Scope, digits: int, rounded: Callable[[Expr], Expr]) -> Expr:
+    """Rounded; a decimal has no more places than are left, and room for a digit more meanwhile."""
+    type_ = resolved(value, scope.schema).type(scope.schema)
+    if type_ is None or not is_decimal(type_) or type_.scale <= digits:
+        return rounded(value)
+    precision = min(type_.precision + 1, DECIMAL_DIGITS)
+    kept = max(type_.precision - type_.scale + digits, 1) + (precision > type_.precision)
+    return rounded(value.cast(decimal(precision, type_.scale))).cast(decimal(kept, digits))
+
+
+def _whole(name: str) -> Function:
+    """The whole number below or above."""
+    return lambda node, lower, scope: _of_decimals(lower(node.this), scope, 0, lambda value: getattr(value, name)())
+
+
+def _sign(node: Any, lower: Lower, scope: Scope) -> Expr:
+    """0 of a NaN."""
+    value = lower(node.this)
+    type_ = type_in(value, scope.schema)
+    return when(value.is_nan(), 0).otherwise(value.sign()) if type_ is not None and is_float(type_) else value.sign()
 
 
 def _log(node: Any, lower: Lower, scope: Scope) -> Expr:
@@ -202,8 +234,13 @@ def _from_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
     if type_ == DURATION:
         return _units(value, datetime.timedelta(**{f"{unit}s": 1}))
     if type_ is not None and (is_timestamp(type_) or type_ == DATE):
-        return value.epoch(unit)
+        return _milliseconds(value.epoch("microsecond")) if unit == "millisecond" else value.epoch(unit)
     return from_epoch(value, unit)
+
+
+def _milliseconds(since: Expr) -> Expr:
+    """Of microseconds, to the nearest, halves away from zero."""
+    return when(since >= 0, (since + 500) // 1000).otherwise(-((500 - since) // 1000))
 
 
 def _to_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
@@ -245,10 +282,10 @@ def _date(node: Any, lower: Lower, _scope: Scope) -> Expr:
 
 FUNCTIONS: dict[type, Function] = {
     exp.Abs: _method("abs"),
-    exp.Sign: _method("sign"),
+    exp.Sign: _sign,
     exp.Round: _round,
-    exp.Floor: _method("floor"),
-    exp.Ceil: _method("ceil"),
+    exp.Floor: _whole("floor"),
+    exp.Ceil: _whole("ceil"),
     exp.Sqrt: _of_double("sqrt"),
     exp.Exp: _of_double("exp"),
     exp.Ln: _of_double("ln"),

@@ -60,6 +60,15 @@ VALUES = [
     "time_bucket(interval 7 day, ts)", "last_day(day)", "strftime(ts, '%Y-%m-%d %H:%M')", "strptime('31.05.2024', '%d.%m.%Y')",
     "l[1]", "l[-1]", "l[i]", "len(l)", "list_contains(l, 'a')", "array_to_string(l, '+')", "l[1:2]", "p.x", "p.y", "t.p.x",
     "ts at time zone 'UTC' at time zone 'Europe/Berlin'",
+    "b // -2", "i // -2", "3 // -2", "xor(6, 3) + i", "b + (6 & 3)", "i + (6 | 1)", "floor(d)", "ceil(d)::varchar",
+    "round(d)::varchar",
+    "round(d, 1)::varchar", "floor(0.25) + d", "ceil(0.75)", "round(0.75)", "ceil((d - floor(d))::decimal(2, 2))", "l[2:]",
+    "l[:1]",
+    "sign('nan'::double)", "sign(f)", "substr(s, 2, null)", "left(s, null)", "contains(s, null)", "strpos(s, null)",
+    "split_part(s, null, 1)", "replace(s, 'a', null)", "'a%b' like 'a\\%b'", "s like '%\\%%'",
+    "'a\\b' like 'a\\b'", "'A\\%' ilike s || 'a\\%'",
+    "epoch_ms(ts - interval 30 year + interval 500 microsecond)", "epoch_ms(ts + interval 600 microsecond)",
+    "epoch_ms(timestamp '1969-12-31 23:59:59.9995')", "epoch_ms(timestamp '1969-12-31 23:59:59.999600')",
     "{'a': i, 'b': s}", "extract(microseconds from ts)", "isnan(f)", "radians(f)", "1 + 1 > i", "i = 1.0", "'7' = s",
 ]  # fmt: skip
 
