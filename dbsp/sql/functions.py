@@ -27,6 +27,7 @@ MONDAY = datetime.datetime(2000, 1, 3) - datetime.datetime(1970, 1, 1)
 """Where buckets begin: on a Monday, as DuckDB has it."""
 SECOND = datetime.timedelta(seconds=1)
 FLOAT = FLOAT64
+_WEEK = 7
 _PARTS = {
     "year": "year", "quarter": "quarter", "month": "month", "week": "week", "weekofyear": "week", "isoyear": "iso_year",
     "day": "day", "dayofmonth": "day", "isodow": "day_of_week", "doy": "day_of_year", "dayofyear": "day_of_year",
@@ -107,7 +108,12 @@ def _truncated(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _difference(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    return date_diff(node.args["unit"].name.casefold(), lower(node.expression), lower(node.this))
+    """Boundaries between two times; of weeks as many as are whole, as DuckDB has it."""
+    unit, start, end = node.args["unit"].name.casefold(), lower(node.expression), lower(node.this)
+    if unit in ("week", "weeks"):
+        days = date_diff("day", start, end)
+        return when(days < 0, -(-days // _WEEK)).otherwise(days // _WEEK)
+    return date_diff(unit, start, end)
 
 
 def _bucket(node: Any, lower: Lower, scope: Scope) -> Expr:

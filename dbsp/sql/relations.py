@@ -227,9 +227,11 @@ def _unnested(join: Any, parts: list[Scope]) -> None:
     with about(node):
         list_ = scope.holding(lowered(node.expressions[0], scope), "list")
         element, position = scope.fresh("element"), scope.fresh("position")
-        counted = position if node.args.get("offset") else None
-        scope.stream = scope.stream.explode(list_, element, position=counted, outer=join.side == "LEFT")
+        offset = node.args.get("offset")  # True, or what the parser takes for it: the last of the aliases
+        scope.stream = scope.stream.explode(
+            list_, element, position=position if offset else None, outer=join.side == "LEFT"
+        )
     fields = [Field(names[0] if names else "unnest", of, element)]
-    if counted:
-        fields.append(Field(names[1] if len(names) > 1 else "ordinality", of, position))
+    if offset:
+        fields.append(Field(getattr(offset, "name", "ordinality"), of, position))
     scope.fields = (*scope.fields, *fields)

@@ -89,6 +89,8 @@ SELECTS = [
     "select * exclude (id, b) replace (a + 1 as a) from t",
     "select id, unnest(generate_series(1, a)) as n from t where a is not null",
     "select id, x.n from t, unnest(generate_series(0, a)) as x(n)",
+    "select id, n, o from t, unnest(generate_series(0, a)) with ordinality as x(n, o)",
+    "select id, n, x.ordinality from t, unnest(generate_series(0, a)) with ordinality as x(n)",
     "select id from t where k like 'x%' and not (a = 1 and b > 0)",
     "select id from t where (a > 0) is not true",
     "select s.v.x as x from (select {'x': a, 'y': k} as v from t) as s",

@@ -57,6 +57,7 @@ VALUES = [
     "dayofweek(day)", "isodow(day)", "dayofyear(day)", "date_part('year', ts)", "extract(epoch from ts)", "epoch(ts)",
     "epoch_ms(ts)", "epoch_us(ts)", "epoch_ms(b)", "date_trunc('month', day)", "date_trunc('hour', ts)", "date_trunc('week', ts)",
     "date_diff('day', day, date '2024-03-01')", "date_diff('month', day, ts)", "time_bucket(interval 15 minute, ts)",
+    "date_diff('week', day, date '2024-01-01')", "date_diff('week', ts, timestamp '2024-03-07 10:00:00')", "date_diff('week', ts, day)",
     "time_bucket(interval 7 day, ts)", "last_day(day)", "strftime(ts, '%Y-%m-%d %H:%M')", "strptime('31.05.2024', '%d.%m.%Y')",
     "l[1]", "l[-1]", "l[i]", "len(l)", "list_contains(l, 'a')", "array_to_string(l, '+')", "l[1:2]", "p.x", "p.y", "t.p.x",
     "ts at time zone 'UTC' at time zone 'Europe/Berlin'",
