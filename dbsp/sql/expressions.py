@@ -29,12 +29,14 @@ from dbsp.sql.types import (
     type_in,
 )
 from dbsp.zset.schema import BOOL, DATE, FLOAT64, INT64, STRING, TIMESTAMP
+from dbsp.zset.schema import decimal as decimal_of
 
 AGGREGATED = (
     "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
 )
 _HALF = 0.5
 _LAST = 2**31 - 1
+_EXACT = decimal_of(38, 10)
 _PERCENT = 2
 
 
@@ -436,6 +438,8 @@ def _cast(node: Any, scope: Scope) -> Expr:
     source = type_in(value, scope.schema)
     if source is None:
         return _constant_cast(node, constant(value), target, strict)
+    if source == STRING:
+        return _of_text(value, target, strict)
     if is_integer(target) and is_float(source):
         value = _nearest(value)
     elif is_integer(target) and is_decimal(source):
@@ -468,8 +472,25 @@ def _constant_cast(node: Any, value: Any, target: pa.DataType, strict: bool) -> 
             return lit(span.span)
     if isinstance(value, str) and target in (DATE, TIMESTAMP, STRING):
         return lit(value, target)
+    if isinstance(value, str):
+        return _of_text(lit(value, STRING), target, strict)
     made: Expr = lit(value).cast(target, strict=strict)
     return made
+
+
+def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
+    """What a text says, with spaces around it; a number may have more places than are wanted, a day a time behind it."""
+    if not (is_integer(target) or is_decimal(target) or is_float(target) or target == DATE):
+        return value.cast(target, strict=strict)
+    value = value.trim()
+    said = [value.cast(target, strict=False)]
+    if target == DATE:
+        said.append(value.cast(TIMESTAMP, strict=False).truncate("day").cast(DATE))
+    elif not is_float(target):
+        digits = target.scale if is_decimal(target) else 0
+        for exact in (_EXACT, FLOAT64):
+            said.append(value.cast(exact, strict=False).round(digits).cast(target, strict=False))
+    return coalesce(*said, value.cast(target)) if strict else coalesce(*said)
 
 
 def _nearest(value: Expr) -> Expr:

@@ -57,7 +57,8 @@ VALUES = [
     "dayofweek(day)", "isodow(day)", "dayofyear(day)", "date_part('year', ts)", "extract(epoch from ts)", "epoch(ts)",
     "epoch_ms(ts)", "epoch_us(ts)", "epoch_ms(b)", "date_trunc('month', day)", "date_trunc('hour', ts)", "date_trunc('week', ts)",
     "date_diff('day', day, date '2024-03-01')", "date_diff('month', day, ts)", "time_bucket(interval 15 minute, ts)",
-    "date_diff('week', day, date '2024-01-01')", "date_diff('week', ts, timestamp '2024-03-07 10:00:00')", "date_diff('week', ts, day)",
+    "date_diff('week', day, date '2024-01-01')",
+    "date_diff('week', ts, timestamp '2024-03-07 10:00:00')", "date_diff('week', ts, day)",
     "time_bucket(interval 7 day, ts)", "last_day(day)", "strftime(ts, '%Y-%m-%d %H:%M')", "strptime('31.05.2024', '%d.%m.%Y')",
     "l[1]", "l[-1]", "l[i]", "len(l)", "list_contains(l, 'a')", "array_to_string(l, '+')", "l[1:2]", "p.x", "p.y", "t.p.x",
     "ts at time zone 'UTC' at time zone 'Europe/Berlin'",
@@ -72,6 +73,31 @@ VALUES = [
     "epoch_ms(timestamp '1969-12-31 23:59:59.9995')", "epoch_ms(timestamp '1969-12-31 23:59:59.999600')",
     "{'a': i, 'b': s}", "extract(microseconds from ts)", "isnan(f)", "radians(f)", "1 + 1 > i", "i = 1.0", "'7' = s",
 ]  # fmt: skip
+
+
+TEXTS = [
+    "3", "3.5", "2.5", "-2.5", "-0.5", " 3 ", "+3", "3.", ".5", "1e3", "1e-3", "1.5e1", "0x1F", "", "x", None, "12345678901234",
+    "9223372036854775807", "9223372036854775808", "-9007199254740993", "1.005", "0.123456789012345", "nan", "2024-02-30",
+    "2024-02-03", " 2024-02-03 ", "2024-02-03 10:11", "2024-02-03T23:11:12.5", "1 2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("type_", ["bigint", "int", "utinyint", "double", "decimal(9, 2)", "decimal(18, 0)", "date"])
+def test_texts_are_cast_as_duckdb_does(type_: str) -> None:
+    """What is no such value is null if it is tried; else its row fails."""
+    table = dbsp.table("t", {"id": dbsp.INT64, "s": dbsp.STRING})
+    rows = [{"id": number, "s": text} for number, text in enumerate(TEXTS)]
+    tried, cast = f"select id, try_cast(s as {type_}) as v from t", f"select id, cast(s as {type_}) as v from t"
+    circuit = dbsp.circuit("v", {"tried": dbsp.sql(tried, t=table), "cast": dbsp.sql(cast, t=table)})
+    with dbsp.open(circuit) as run, duck.connect() as connection:
+        run.push("t", rows)
+        run.step()
+        connection.register("t", pa.Table.from_pylist(rows, schema=table.schema.to_arrow()))
+        wanted = counted(connection.sql(tried).to_arrow_table())
+        assert {str(row) for row in counted(run.view("tried").to_arrow())} == {str(row) for row in wanted}
+        held = {str(row) for row in wanted if row[1] is not None or TEXTS[row[0]] is None}
+        assert {str(row) for row in counted(run.view("cast").to_arrow())} == held
+        assert len(run.dead_letters()) == len(TEXTS) - len(held)
 
 
 def theirs(connection: Any, text: str) -> pa.Table:
