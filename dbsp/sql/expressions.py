@@ -14,7 +14,8 @@ from sqlglot import exp
 from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, struct, unwrap, when
 from dbsp.expr.expression import Call, ColumnRef, Literal, resolve
 from dbsp.expr.mathematics import POWER
-from dbsp.expr.types import is_decimal, is_float, is_integer, is_timestamp
+from dbsp.expr.types import is_integer
+from dbsp.sql.casts import cast, cast_constant
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.functions import FUNCTIONS, Lower, called
 from dbsp.sql.intervals import interval, shifted
@@ -28,15 +29,12 @@ from dbsp.sql.types import (
     resolved,
     type_in,
 )
-from dbsp.zset.schema import BOOL, DATE, FLOAT64, INT64, STRING, TIMESTAMP
-from dbsp.zset.schema import decimal as decimal_of
+from dbsp.zset.schema import BOOL, DATE, FLOAT64, INT64, STRING
 
 AGGREGATED = (
     "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
 )
-_HALF = 0.5
 _LAST = 2**31 - 1
-_EXACT = decimal_of(38, 10)
 _PERCENT = 2
 
 
@@ -437,66 +435,8 @@ def _cast(node: Any, scope: Scope) -> Expr:
     value = lowered(node.this, scope)
     source = type_in(value, scope.schema)
     if source is None:
-        return _constant_cast(node, constant(value), target, strict)
-    if source == STRING:
-        return _of_text(value, target, strict)
-    if is_integer(target) and is_float(source):
-        value = _nearest(value)
-    elif is_integer(target) and is_decimal(source):
-        value = value.round()
-    elif is_decimal(target) and (is_float(source) or (is_decimal(source) and source.scale > target.scale)):
-        value = value.round(target.scale)
-    elif target == DATE and is_timestamp(source):
-        value = value.truncate("day")
-    return value.cast(target, strict=strict)
-
-
-def _constant_cast(node: Any, value: Any, target: pa.DataType, strict: bool) -> Expr:
-    """A constant of a type, computed here where Python can."""
-    if isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool):
-        if is_float(target):
-            return lit(float(value), target)
-        if is_integer(target):
-            exact = decimal.Decimal(value)
-            mode = decimal.ROUND_HALF_EVEN if isinstance(value, float) else decimal.ROUND_HALF_UP
-            return lit(int(exact.to_integral_value(mode)), target)
-        if is_decimal(target):
-            exact = decimal.Decimal(repr(value) if isinstance(value, float) else value)
-            step = decimal.Decimal(1).scaleb(-target.scale)
-            return lit(exact.quantize(step, decimal.ROUND_HALF_UP, decimal.Context(prec=60)), target)
-    if value is None:
-        return lit(None, target)
-    if isinstance(value, str) and target == pa.duration("us"):
-        span = interval(exp.Interval(this=node.this.copy()), lambda part: lit(part.this))
-        if span is not None and not span.months:
-            return lit(span.span)
-    if isinstance(value, str) and target in (DATE, TIMESTAMP, STRING):
-        return lit(value, target)
-    if isinstance(value, str):
-        return _of_text(lit(value, STRING), target, strict)
-    made: Expr = lit(value).cast(target, strict=strict)
-    return made
-
-
-def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
-    """What a text says, with spaces around it; a number may have more places than are wanted, a day a time behind it."""
-    if not (is_integer(target) or is_decimal(target) or is_float(target) or target == DATE):
-        return value.cast(target, strict=strict)
-    value = value.trim()
-    said = [value.cast(target, strict=False)]
-    if target == DATE:
-        said.append(value.cast(TIMESTAMP, strict=False).truncate("day").cast(DATE))
-    elif not is_float(target):
-        digits = target.scale if is_decimal(target) else 0
-        for exact in (_EXACT, FLOAT64):
-            said.append(value.cast(exact, strict=False).round(digits).cast(target, strict=False))
-    return coalesce(*said, value.cast(target)) if strict else coalesce(*said)
-
-
-def _nearest(value: Expr) -> Expr:
-    """A double to the nearest whole number, halves to the even one, as DuckDB casts."""
-    rounded = value.round()
-    return when((value - rounded).abs() == _HALF, (value / 2.0).round() * 2.0).otherwise(rounded)
+        return cast_constant(constant(value), target, strict=strict)
+    return cast(value, source, target, strict=strict)
 
 
 def _bracket(node: Any, scope: Scope) -> Expr:

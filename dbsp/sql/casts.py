@@ -1,0 +1,90 @@
+"""CAST and TRY_CAST: what a value is in another type, as DuckDB has it. A cast that fails is null if it is only tried."""
+
+from __future__ import annotations
+
+import decimal
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dbsp.expr.build import Expr, coalesce, lit, when
+from dbsp.expr.types import is_decimal, is_float, is_integer, is_timestamp
+from dbsp.sql.intervals import interval
+from dbsp.zset.schema import DATE, FLOAT64, STRING, TIMESTAMP
+from dbsp.zset.schema import decimal as decimal_of
+
+_EXACT = decimal_of(38, 10)
+_HALF = 0.5
+
+
+def cast(value: Expr, source: pa.DataType, target: pa.DataType, *, strict: bool) -> Expr:
+    """A value of a row in another type."""
+    if source == STRING:
+        return _of_text(value, target, strict)
+    if is_integer(target) and is_float(source):
+        value = _nearest(value)
+    elif is_integer(target) and is_decimal(source):
+        value = value.round()
+    elif is_decimal(target) and (is_float(source) or (is_decimal(source) and source.scale > target.scale)):
+        value = value.round(target.scale)
+    elif target == DATE and is_timestamp(source):
+        value = value.truncate("day")
+    return value.cast(target, strict=strict)
+
+
+def cast_constant(value: Any, target: pa.DataType, *, strict: bool) -> Expr:
+    """A constant in another type, computed here where Python can."""
+    if value is None:
+        return lit(None, target)
+    if isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool):
+        return _number(value, target, strict)
+    if isinstance(value, str):
+        return _text(value, target, strict)
+    made: Expr = lit(value).cast(target, strict=strict)
+    return made
+
+
+def _number(value: int | float | decimal.Decimal, target: pa.DataType, strict: bool) -> Expr:
+    if is_float(target):
+        return lit(float(value), target)
+    if is_integer(target):
+        mode = decimal.ROUND_HALF_EVEN if isinstance(value, float) else decimal.ROUND_HALF_UP
+        return lit(int(decimal.Decimal(value).to_integral_value(mode)), target)
+    if is_decimal(target):
+        exact = decimal.Decimal(repr(value) if isinstance(value, float) else value)
+        step = decimal.Decimal(1).scaleb(-target.scale)
+        return lit(exact.quantize(step, decimal.ROUND_HALF_UP, decimal.Context(prec=60)), target)
+    made: Expr = lit(value).cast(target, strict=strict)
+    return made
+
+
+def _text(value: str, target: pa.DataType, strict: bool) -> Expr:
+    if target == pa.duration("us"):
+        span = interval(exp.Interval(this=exp.Literal.string(value)), lambda part: lit(part.this))
+        if span is not None and not span.months:
+            return lit(span.span)
+    if target in (DATE, TIMESTAMP, STRING):
+        return lit(value, target)
+    return _of_text(lit(value, STRING), target, strict)
+
+
+def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
+    """What a text says, with spaces around it; a number may have more places than are wanted, a day a time behind it."""
+    if not (is_integer(target) or is_decimal(target) or is_float(target) or target == DATE):
+        return value.cast(target, strict=strict)
+    value = value.trim()
+    said = [value.cast(target, strict=False)]
+    if target == DATE:
+        said.append(value.cast(TIMESTAMP, strict=False).truncate("day").cast(DATE))
+    elif not is_float(target):
+        digits = target.scale if is_decimal(target) else 0
+        found = (value.cast(through, strict=False) for through in (_EXACT, FLOAT64))
+        said.extend(number.round(digits).cast(target, strict=False) for number in found)
+    return coalesce(*said, value.cast(target)) if strict else coalesce(*said)
+
+
+def _nearest(value: Expr) -> Expr:
+    """A double to the nearest whole number, halves to the even one, as DuckDB casts."""
+    rounded = value.round()
+    return when((value - rounded).abs() == _HALF, (value / 2.0).round() * 2.0).otherwise(rounded)
