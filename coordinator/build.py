@@ -170,6 +170,7 @@ def surveyed(config: Config, plan: Plan) -> Evolution | None:
     if not (config.data_dir / "control").exists():
         return None
     ledger = read_ledger(config.data_dir)
+    _refuse_renamed(config, ledger)
     return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger)
 
 
@@ -278,24 +279,36 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
         )  # fmt: skip
         return control.begin(
             new_ledger(
-                fingerprint=plan.fingerprint, nodes=node_tokens(plan.circuit), layout=layout, signatures=signatures(plan)
+                fingerprint=plan.fingerprint, nodes=node_tokens(plan.circuit), layout=layout, signatures=signatures(plan),
+                name=config.pipeline.name,
             )
         )  # fmt: skip
     try:
         _refuse_other(config, plan, found)
-    except CircuitError:
+    except DbspError:
         control.close()
         raise
     return found
 
 
 def _refuse_other(config: Config, plan: Plan, found: Ledger) -> None:
-    """The stored circuit must be this one."""
+    """The stored pipeline must be this one, and its circuit this circuit."""
+    _refuse_renamed(config, found)
     if found.fingerprint != plan.fingerprint:
         raise CircuitError(
             f"the circuit is not the one this state belongs to: data_dir={config.data_dir}\n"
             f"{difference(found.nodes, plan.circuit)}",
             "put the circuit back, or see what of the state can go on: `dbsp-coordinator … --check --accept-circuit`",
+        )
+
+
+def _refuse_renamed(config: Config, found: Ledger) -> None:
+    """Topics, standbys and backups go by a pipeline's name: under another one its state would meet none of them."""
+    if found.name and found.name != config.pipeline.name:
+        raise ConfigError(
+            f"the data folder belongs to another pipeline: data_dir={config.data_dir} pipeline={found.name}"
+            f" wanted={config.pipeline.name}",
+            f'give this pipeline a `data_dir` of its own, or write name = "{found.name}" in [pipeline]',
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -107,7 +107,9 @@ class StopBody(BaseModel):
 
 def make_app(service: Service) -> FastAPI:
     """The application that answers for a service."""
-    app = FastAPI(title="dbsp", version=VERSION, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="dbsp", version=VERSION, docs_url=None, redoc_url=None, dependencies=[Depends(_refuse_unknown)]
+    )
     app.add_exception_handler(DbspError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_wrong_request)
     app.add_exception_handler(HTTPException, _on_no_address)
@@ -165,6 +167,18 @@ def _refuse(status: int, code: str, message: str, hint: str | None) -> JSONRespo
     return JSONResponse(
         {"error": {"code": code, "message": message, "hint": hint}}, status_code=status, headers=headers
     )
+
+
+async def _refuse_unknown(request: Request) -> None:
+    """What nobody reads is refused: a producer's number under a wrong name would let its rows in twice."""
+    known = sorted(field.alias for field in request.scope["route"].dependant.query_params)
+    for name in request.query_params:
+        if name not in known:
+            story = f"known: {', '.join(known)}" if known else "this address takes none"
+            raise ConfigError(f"no parameter of {request.url.path}: {name[:40]}", f"{story}; see /docs")
+    for name in request.headers:
+        if name.startswith("dbsp-") and name.title() not in (PRODUCER_HEADER, SEQUENCE_HEADER):
+            raise ConfigError(f"not a header of dbsp: {name.title()[:40]}", f"known: {PRODUCER_HEADER}, {SEQUENCE_HEADER}")
 
 
 async def _on_error(_request: Request, error: Exception) -> Response:

@@ -50,9 +50,10 @@ class Saved:
 class Ledger:
     """Everything the ledger holds, as one value.
 
-    `nodes` are the (label, token) pairs the fingerprint is made of, so that a refused circuit can name the node that
-    differs; `signatures` tell what of the state another circuit can go on with. `members` may have a database, `forming` of them
-    may have none yet. `fill` is the step that comes first after the circuit was changed; views `retired` were dropped by that.
+    `name` is the pipeline's, "" where a version that did not note it made the ledger. `nodes` are the (label, token) pairs the
+    fingerprint is made of, so that a refused circuit can name the node that differs; `signatures` tell what of the state another
+    circuit can go on with. `members` may have a database, `forming` of them may have none yet. `fill` is the step that comes
+    first after the circuit was changed; views `retired` were dropped by that.
     """
 
     run: str
@@ -70,6 +71,7 @@ class Ledger:
     signatures: Signatures | None = None
     fill: Fill | None = None
     retired: frozenset[str] = frozenset()
+    name: str = ""
 
     @property
     def published(self) -> int:
@@ -98,12 +100,13 @@ def new_ledger(
     layout: Layout,
     run: str | None = None,
     signatures: Signatures | None = None,
+    name: str = "",
 ) -> Ledger:
     """The ledger of a pipeline that has not run yet."""
     workers = frozenset(layout.workers)
     return Ledger(
         run=run or uuid.uuid4().hex, fingerprint=fingerprint, nodes=tuple(nodes), layouts={layout.version: layout},
-        members=workers, forming=workers, signatures=signatures,
+        members=workers, forming=workers, signatures=signatures, name=name,
     )  # fmt: skip
 
 
@@ -333,6 +336,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "signatures": None if ledger.signatures is None else ledger.signatures.to_json(),
         "fill": None if ledger.fill is None else asdict(ledger.fill),
         "retired": sorted(ledger.retired),
+        "name": ledger.name,
     }
 
 
@@ -357,6 +361,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         signatures=Signatures.from_json(found.get("signatures")),
         fill=None if found.get("fill") is None else Fill(**found["fill"]),
         retired=frozenset(found.get("retired", ())),
+        name=found.get("name", ""),
     )
 
 

@@ -303,6 +303,21 @@ def test_without_the_flag_it_is_refused(tmp_path: Path) -> None:
     assert prints(tmp_path / "data") == before
 
 
+def test_another_name_takes_nothing_over(tmp_path: Path) -> None:
+    ran(write(tmp_path, CIRCUIT))
+    before = prints(tmp_path / "data")
+    for circuit in (CIRCUIT, CHANGED):
+        write(tmp_path, circuit)
+        text = (tmp_path / "pipeline.toml").read_text()
+        (tmp_path / "pipeline.toml").write_text(text.replace('name = "shop"', 'name = "another"'))
+        for flags in ([], ["--check"], ["--accept-circuit"]):
+            done = script("serve", "pipeline.toml", *flags, folder=tmp_path)
+            assert done.returncode == 2, flags
+            assert "belongs to another pipeline" in done.stderr, done.stderr
+            assert 'name = "shop"' in done.stderr
+            assert prints(tmp_path / "data") == before
+
+
 def test_with_the_flag_what_cannot_be_ends_with_a_code_of_its_own(tmp_path: Path) -> None:
     ran(write(tmp_path, CIRCUIT))
     write(tmp_path, CIRCUIT.replace("> 500", "> 100"))

@@ -156,6 +156,9 @@ def test_http_refusals(client: httpx.Client, method: str, path: str, body: Any, 
         ("POST", "/v1/rescale", b'{"workers": 2, "dryrun": true}', 422, "dryrun: extra inputs are not permitted"),
         ("POST", "/v1/query", b"{", 422, "the request is wrong: not JSON"),
         ("GET", "/v1/views/large?limit=-1", None, 422, "limit: input should be greater than or equal to 0"),
+        ("GET", "/v1/views/large?limits=1", None, 400, "no parameter of /v1/views/large: limits"),
+        ("GET", "/v1/status?verbose", None, 400, "no parameter of /v1/status: verbose"),
+        ("POST", "/v1/tables/orders/rows?producer=me&sequence=1", b"", 400, "no parameter of /v1/tables/orders/rows: producer"),
     ],
 )
 def test_every_refusal_has_one_form(
@@ -166,6 +169,11 @@ def test_every_refusal_has_one_form(
     error = answer.json()["error"]
     assert message in error["message"]
     assert set(error) == {"code", "message", "hint"}
+
+
+def test_a_header_that_would_be_passed_over_is_refused(client: httpx.Client) -> None:
+    asked = client.post("/v1/tables/orders/rows", content=b"", headers={"Dbsp-Producer-Id": "me", "Dbsp-Sequence": "1"})
+    assert (asked.status_code, asked.json()["error"]["message"]) == (400, "not a header of dbsp: Dbsp-Producer-Id")
 
 
 def test_a_bug_is_answered_and_logged(service: Service, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
