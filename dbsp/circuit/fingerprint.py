@@ -81,15 +81,21 @@ def explain_difference(old: Sequence[NodeToken], new: Sequence[NodeToken]) -> st
         if kind == "replace" and b - a == d - c:
             pairs = zip(range(a, b), range(c, d), strict=True)
             lines.extend(
-                f"changed: {old[i][0]} -> {new[j][0]}{_detail(before[i], after[j], old[i], new[j])}" for i, j in pairs
+                f"changed: {_was(old[i][0])} -> {new[j][0]}{_detail(before[i], after[j], old[i], new[j])}" for i, j in pairs
             )
         elif kind != "equal":
-            lines.extend(f"removed: {old[i][0]}" for i in range(a, b))
+            lines.extend(f"removed: {_was(old[i][0])}" for i in range(a, b))
             lines.extend(f"added: {new[j][0]}" for j in range(c, d))
     if not lines and list(map(_token, old)) != list(map(_token, new)):
         pairs_of = zip(old, new, strict=True)
         lines.extend(f"reads other inputs: {b[0]}" for a, b in pairs_of if a[1] != b[1])
     return "\n".join(lines)
+
+
+def _was(label: str) -> str:
+    """A stored label: its line is one of the file as it was, which may have another there now."""
+    text, at, place = label.rpartition(" at ")
+    return f"{text} (it was at {place})" if at else label
 
 
 def _token(pair: NodeToken) -> str:
