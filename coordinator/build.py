@@ -19,6 +19,7 @@ from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator.config import Config, InputSection, OutputSection
 from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.decisions.recovery import learned
+from dbsp.coordinator.delta_views import delta_views
 from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.evolving import Evolution, carry_out, survey
 from dbsp.coordinator.layouts import refuse_apart
@@ -61,6 +62,7 @@ def load_plan(config: Config) -> Plan:
     """The plan of the circuit that the settings name; what they say of tables and views must be there."""
     circuit = load_circuit(config.pipeline.circuit, config.folder)
     check_names(config, circuit)
+    delta_views(config, circuit)
     return make_plan(_keyed(config, circuit))
 
 

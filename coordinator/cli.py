@@ -149,11 +149,18 @@ def status(client: Client) -> None:
         f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",
     ]
     lines += rescale_lines(found)
+    lines += map(_delta_line, found["delta"])
     if found["halt"]:
         lines += _halt_lines(found["halt"])
     elif found["last_error"]:
         lines.append(f"last error: {found['last_error']}")
     client.show(found, "\n".join(lines))
+
+
+def _delta_line(table: dict[str, Any]) -> str:
+    """How far a Delta table is, or what is in its way."""
+    line = f"{table['view']} as a Delta table: up to step {table['step']:,}, {table['behind_steps']:,} behind"
+    return f"{line}; {table['error']}" if table["error"] else line
 
 
 @command.command()

@@ -11,6 +11,7 @@ default. Units stand in the names. An unknown section or key is refused, with th
                   max_backlog_rows, max_backlog_bytes
     [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics, keys, properties,
                   retention_steps
+    [delta]       directory, interval_s, views = ["sales"], keys = { sales = "shop, day" }, options, keep_hours
     [checkpoint]  interval_s, retention_s
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
     [layout]      shards | dynamic_k, hosts = ["a", "b"], weights = { "b" = 2 }, common_disk,
@@ -174,7 +175,42 @@ class OutputSection:
 
     def key_columns(self) -> dict[str, tuple[str, ...]]:
         """The columns of each view's key."""
-        return {view: tuple(name.strip() for name in names.split(",")) for view, names in self.keys.items()}
+        return _columns(self.keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaSection:
+    """Views as Delta tables in `directory`, a folder or an address such as "s3://bucket/shop"; empty: none. `options` are those
+    of the object store.
+
+    A view with a key in `keys` ("shop, day") is a table of its rows; any other is a table of its changes. They are written every
+    `interval_s`; files that no version of the last `keep_hours` has are deleted from time to time.
+    """
+
+    directory: str = ""
+    interval_s: float = 60.0
+    views: list[str] = field(default_factory=list)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    keep_hours: float = 168.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        _at_least("delta.interval_s", self.interval_s, 0.001)
+        _at_least("delta.keep_hours", self.keep_hours, 0)
+        for name in self.keys:
+            if self.views and name not in self.views:
+                raise ConfigError(
+                    f"a key of a view that is not written: delta.keys names {name}", "name it in `views`, too"
+                )
+
+    def key_columns(self) -> dict[str, tuple[str, ...]]:
+        """The columns of each view's key."""
+        return _columns(self.keys)
+
+
+def _columns(keys: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return {view: tuple(name.strip() for name in names.split(",")) for view, names in keys.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +351,7 @@ class Config:
     spark: SparkSection = field(default_factory=SparkSection)
     input: InputSection = field(default_factory=InputSection)
     output: OutputSection = field(default_factory=OutputSection)
+    delta: DeltaSection = field(default_factory=DeltaSection)
     checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
     step: StepSection = field(default_factory=StepSection)
     layout: LayoutSection = field(default_factory=LayoutSection)
@@ -328,6 +365,13 @@ class Config:
     def data_dir(self) -> Path:
         """The folder of everything durable, absolute."""
         return (self.folder / self.pipeline.data_dir).absolute()
+
+    def delta_uri(self, view: str) -> str:
+        """Where a view's Delta table is."""
+        directory = self.delta.directory
+        if "://" in directory:
+            return f"{directory.rstrip('/')}/{view}"
+        return str((self.folder / directory / view).absolute())
 
     @property
     def standbys(self) -> tuple[Path, ...]:

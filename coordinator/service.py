@@ -13,7 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_re
 from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits
 from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.events_log import EventsLog
 from dbsp.coordinator.running.feed import Feed
 from dbsp.coordinator.running.hands import Observer
@@ -44,7 +45,7 @@ from dbsp.coordinator.site import close_site
 from dbsp.coordinator.strategies import COLD, STRATEGIES
 from dbsp.coordinator.upgrades import Departure, Upgrades
 from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
-from dbsp.io import Incoming, Position, Producer, Push
+from dbsp.io import Incoming, InputWriter, Position, Producer, Push
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import DELETE, INSERT
 from dbsp.runtime.runtime import MoveReport
@@ -55,18 +56,6 @@ Rows: TypeAlias = Push | Batch | pa.Table | pa.RecordBatch
 
 
 KEPT_VIEW_BYTES_MAX = 16 << 20
-
-
-class InputWriter(Protocol):
-    """The writing side that an embedded input log has."""
-
-    def append_many(self, incoming: Sequence[Incoming]) -> list[Position]:
-        """Append pushes durably."""
-        ...
-
-    def last_sequence(self, table: str, producer: str) -> int | None:
-        """The newest sequence number of a producer."""
-        ...
 
 
 class Service:
@@ -97,6 +86,7 @@ class Service:
         self._feed = Feed(config, self.built.plan)
         self._queries = Queries(at_once_max=config.query.at_once_max)
         self._backups = Backups(config, self._observers.noted)
+        self.delta = DeltaTables(config, self.built.plan, self, self._feed.read, self._observers.noted)
 
     def __enter__(self) -> Self:
         """Start; a service that does not is closed before the error goes on."""
@@ -125,6 +115,7 @@ class Service:
     def start(self, *, wait: bool = True, timeout_s: float | None = None) -> None:
         """Start the shell's thread; with `wait`, return when the service takes steps (recovery and replay are over)."""
         if self._thread is None:
+            self.delta.start()
             self._thread = threading.Thread(target=self._run, name="dbsp-shell", daemon=True)
             self._thread.start()
         if not wait:
@@ -175,6 +166,8 @@ class Service:
         if self._closed:
             return
         self._closed = True
+        ended_well = self._finish is not None and self._finish.code is None and not self._finish.again
+        self.delta.close(last_round=ended_well)
         self._backups.close()
         self._queries.close()
         self._feed.close()
@@ -545,7 +538,7 @@ class Service:
             "engine": VERSION, "upgrade": self.upgrades.shown(),
             "fingerprint": self.built.plan.fingerprint, "halt": _halt_as_json(now.halt),
             "rescale": _as_json(self._shell.hands.rescale), "rescale_waiting": _as_json(now.waiting),
-            "backup": _as_json(self._backups.shown), "last_backup": self._backups.last,
+            "backup": _as_json(self._backups.shown), "last_backup": self._backups.last, "delta": self.delta.shown,
         }  # fmt: skip
 
     def layout_status(self) -> dict[str, Any]:

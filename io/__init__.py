@@ -16,7 +16,7 @@ from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.io.file_input import FileInputLog
 from dbsp.io.file_output import FileOutputLog
-from dbsp.io.pushed import BadRow, Incoming, Position, Producer, Push
+from dbsp.io.pushed import BadRow, Incoming, InputWriter, Position, Producer, Push
 
 __all__ = [
     "BadRow",
@@ -26,6 +26,7 @@ __all__ = [
     "FileInputLog",
     "FileOutputLog",
     "Incoming",
+    "InputWriter",
     "Position",
     "Producer",
     "Push",

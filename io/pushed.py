@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,3 +92,15 @@ class Position:
     first: int
     last: int
     repeated: bool = field(default=False, compare=False)
+
+
+class InputWriter(Protocol):
+    """The writing side that an embedded input log has."""
+
+    def append_many(self, incoming: Sequence[Incoming]) -> list[Position]:
+        """Append pushes durably."""
+        ...
+
+    def last_sequence(self, table: str, producer: str) -> int | None:
+        """The newest sequence number of a producer."""
+        ...

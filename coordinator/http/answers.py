@@ -37,6 +37,20 @@ class ViewChanges:
     schema: pa.Schema
     steps: tuple[StepChanges, ...]
 
+    def with_steps(self) -> pa.Table:
+        """All changes in one table, with the step as the last column."""
+        schema = step_schema(self.schema)
+        tables = [
+            pa.table([*each.table.columns, pa.repeat(pa.scalar(each.step, pa.int64()), len(each.table))], schema=schema)
+            for each in self.steps
+        ]
+        return pa.concat_tables(tables or [schema.empty_table()])
+
+
+def step_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of changes, with `step`, or `__step` where the view has a `step` of its own."""
+    return schema.append(pa.field("__step" if "step" in schema.names else "step", pa.int64(), nullable=False))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:

@@ -107,9 +107,7 @@ class StopBody(BaseModel):
 
 def make_app(service: Service) -> FastAPI:
     """The application that answers for a service."""
-    app = FastAPI(
-        title="dbsp", version=VERSION, docs_url=None, redoc_url=None, dependencies=[Depends(_refuse_unknown)]
-    )
+    app = FastAPI(title="dbsp", version=VERSION, docs_url=None, redoc_url=None, dependencies=[Depends(_refuse_unknown)])
     app.add_exception_handler(DbspError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_wrong_request)
     app.add_exception_handler(HTTPException, _on_no_address)
@@ -178,7 +176,9 @@ async def _refuse_unknown(request: Request) -> None:
             raise ConfigError(f"no parameter of {request.url.path}: {name[:40]}", f"{story}; see /docs")
     for name in request.headers:
         if name.startswith("dbsp-") and name.title() not in (PRODUCER_HEADER, SEQUENCE_HEADER):
-            raise ConfigError(f"not a header of dbsp: {name.title()[:40]}", f"known: {PRODUCER_HEADER}, {SEQUENCE_HEADER}")
+            raise ConfigError(
+                f"not a header of dbsp: {name.title()[:40]}", f"known: {PRODUCER_HEADER}, {SEQUENCE_HEADER}"
+            )
 
 
 async def _on_error(_request: Request, error: Exception) -> Response:
@@ -239,7 +239,7 @@ def _add_figures(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", summary="Prometheus metrics")
     def metrics() -> Response:
         now = replace(service.snapshot, lag_rows=service.lag_rows())
-        return Response(service.metrics.text(now), media_type="text/plain; version=0.0.4")
+        return Response(service.metrics.text(now, service.delta.shown), media_type="text/plain; version=0.0.4")
 
 
 # --- rows in --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -103,15 +102,8 @@ def _as_json(changes: StepChanges) -> dict[str, Any]:
 
 
 def _arrow(page: ViewChanges) -> Response:
-    """All steps in one table, with the step as the last column."""
-    name = "__step" if "step" in page.schema.names else "step"
-    schema = page.schema.append(pa.field(name, pa.int64(), nullable=False))
-    tables = [
-        pa.table([*each.table.columns, pa.repeat(pa.scalar(each.step, pa.int64()), len(each.table))], schema=schema)
-        for each in page.steps
-    ]
     headers = {FIRST_HEADER: str(page.first), NEXT_HEADER: str(page.next)}
-    return Response(ipc(pa.concat_tables(tables or [schema.empty_table()])), media_type=ARROW, headers=headers)
+    return Response(ipc(page.with_steps()), media_type=ARROW, headers=headers)
 
 
 class _Events:

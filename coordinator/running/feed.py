@@ -11,6 +11,7 @@ Left out: waiting for further steps (the board's business), and other outputs: t
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -25,6 +26,7 @@ from dbsp.io.output_part import DEAD_LETTER_SCHEMA, DEAD_LETTERS, to_table
 from dbsp.plan.plan import Plan
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.merge import sum_of
+from dbsp.zset.schema import Schema
 
 
 class Feed:
@@ -62,7 +64,7 @@ class Feed:
         schema = to_table(Batch.empty(self._schemas[view])).schema
         found, rows, next_ = list[StepChanges](), 0, max(first, last)
         for step, parts in groupby(by_step(logs, view, first, last), itemgetter(0)):
-            table = self._added_up(view, [part for _, _, part in parts])
+            table = to_table(added_up(self._schemas[view], [part for _, _, part in parts]))
             if table.num_rows:
                 found.append(StepChanges(step=step, table=table))
                 rows += table.num_rows
@@ -88,12 +90,6 @@ class Feed:
                     self._logs[worker] = EmbeddedOutputLog(self._data_dir, worker)
             return dict(self._logs)
 
-    def _added_up(self, view: str, parts: list[pa.Table]) -> pa.Table:
-        """What the workers wrote of a step, as one change in one order."""
-        schema = self._schemas[view]
-        batches = [Batch.from_arrow(part, schema, part.column(part.num_columns - 1).to_numpy()) for part in parts]
-        return to_table(consolidate(sum_of(batches, schema)))
-
     def close(self) -> None:
         """Close the files; a `read` on its way ends first."""
         with self._lock:
@@ -101,6 +97,12 @@ class Feed:
             logs, self._logs = self._logs, {}
         for log in logs.values():
             log.close()
+
+
+def added_up(schema: Schema, parts: Sequence[pa.Table]) -> Batch:
+    """Changes as one, in one order: what workers wrote of a step, or what steps changed; the weights are the last column."""
+    batches = [Batch.from_arrow(part, schema, part.column(part.num_columns - 1).to_numpy()) for part in parts]
+    return consolidate(sum_of(batches, schema))
 
 
 def _refuse_beyond(first: int, now: Snapshot) -> None:

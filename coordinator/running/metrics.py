@@ -6,6 +6,7 @@ Seconds and bytes are base units, counters end in `_total`, and nothing is label
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -54,6 +55,12 @@ class Metrics:
                 ("last_unix_seconds", "When the last backup was made"),
             )
         }
+        self._delta_behind = Gauge(
+            "dbsp_delta_behind_steps", "Finished steps that a view's Delta table has not", ("view",), registry=registry
+        )
+        self._delta_failing = Gauge(
+            "dbsp_delta_failing", "1 while a view's Delta table cannot be written", ("view",), registry=registry
+        )
         self._lock = threading.Lock()
         self._totals = Totals()
         self._gauges = {
@@ -115,8 +122,11 @@ class Metrics:
         with self._lock:
             return measured(plan, self._totals)
 
-    def text(self, now: Snapshot) -> bytes:
-        """The exposition format."""
+    def text(self, now: Snapshot, delta: Sequence[Mapping[str, Any]] = ()) -> bytes:
+        """The exposition format; `delta` as the status shows it."""
+        for table in delta:
+            self._delta_behind.labels(table["view"]).set(table["behind_steps"])
+            self._delta_failing.labels(table["view"]).set(table["error"] is not None)
         values = {
             "step": now.step, "epoch": now.epoch, "version": now.version, "input_lag_rows": now.lag_rows,
             "workers": len(now.layout.workers) if now.layout else 0, "state_bytes": now.state_bytes,

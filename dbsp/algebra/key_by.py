@@ -77,6 +77,12 @@ def keyed_views(circuit: Circuit, keys: Mapping[str, tuple[str, ...]]) -> Circui
 
 
 def _keyed(name: str, node: Node, keys: tuple[str, ...]) -> Node:
+    refuse_shared(name, node, keys)
+    return KeyBy(input=node, keys=keys, schema=node.schema, source=node.source)
+
+
+def refuse_shared(name: str, node: Node, keys: tuple[str, ...]) -> None:
+    """`CircuitError` if a view may have two rows that are alike in these columns, or has not all of them."""
     unknown = [key for key in keys if key not in node.schema]
     if unknown:
         raise CircuitError(
@@ -88,4 +94,3 @@ def _keyed(name: str, node: Node, keys: tuple[str, ...]) -> Node:
             "name columns that tell all rows apart; or keep one row of each key: "
             f"row_number() over (partition by {', '.join(keys)} order by …) = 1, in Python .top_k(1, …)",
         )
-    return KeyBy(input=node, keys=keys, schema=node.schema, source=node.source)

@@ -46,8 +46,9 @@ class TopK(Node):
         return replace(self, input=over(self.input, condition))
 
     def unique(self, names: Need) -> bool:
-        """By the partition, if it leaves one row of each; else as its input is."""
-        return (self.k == 1 and names.issuperset(self.partition)) or self.input.unique(names)
+        """By the partition, if it leaves one row of each, else by the partition and the place; or as its input is."""
+        placed = self.k == 1 or self.rank in names
+        return (placed and names.issuperset(self.partition)) or self.input.unique(names)
 
     def plan(self, planning: Planning) -> Flow:
         """The rows distributed by the partition.

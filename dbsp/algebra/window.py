@@ -91,8 +91,9 @@ class Window(Node):
         )  # fmt: skip
 
     def unique(self, names: Need) -> bool:
-        """As its input is: every row gets values of its own."""
-        return self.input.unique(names)
+        """By the partition and a row number; or as its input is: every row gets values of its own."""
+        numbers = {call.name for call in self.calls if call.function == "row_number"}
+        return (not numbers.isdisjoint(names) and names.issuperset(self.partition)) or self.input.unique(names)
 
     def leaves_one(self, condition: Expression, names: Need) -> bool:
         """Whether the condition leaves one row of each partition, and these columns tell partitions apart."""

@@ -81,7 +81,8 @@ def explain_difference(old: Sequence[NodeToken], new: Sequence[NodeToken]) -> st
         if kind == "replace" and b - a == d - c:
             pairs = zip(range(a, b), range(c, d), strict=True)
             lines.extend(
-                f"changed: {_was(old[i][0])} -> {new[j][0]}{_detail(before[i], after[j], old[i], new[j])}" for i, j in pairs
+                f"changed: {_was(old[i][0])} -> {new[j][0]}{_detail(before[i], after[j], old[i], new[j])}"
+                for i, j in pairs
             )
         elif kind != "equal":
             lines.extend(f"removed: {_was(old[i][0])}" for i in range(a, b))

@@ -40,16 +40,24 @@ def upsert_messages(batch: Batch, keys: Sequence[str]) -> tuple[pa.Array, pa.Arr
     **Law** over all batches of a view, in order: the last row of each key is the view, where no two of its rows share a key.
     **Errors** `DataError` if two rows of one key come, or one comes twice.
     """
+    batch, came, names = newest_rows(batch, keys)
+    rows = pc.binary_join_element_wise(*_objects(batch, batch.schema.names), _text(""))
+    return names, pc.if_else(came, rows, pa.scalar(None, STRING))
+
+
+def newest_rows(batch: Batch, keys: Sequence[str]) -> tuple[Batch, pa.Array, pa.Array]:
+    """Of every key that changed one row, whether it is there now, and the key (`key_texts`): its row, or the one that went.
+
+    **Errors** `DataError` if two rows of one key come, or one comes twice.
+    """
     batch = consolidate(batch)
     came = batch.weight > 0
     names = key_texts(batch, keys)
     present = names.filter(pa.array(came))
     if len(pc.unique(present)) < len(present) or np.any(batch.weight[came] > 1):
         raise DataError(f"two rows of one key came in a step: keys={list(keys)}")
-    told = pa.array(came | ~pc.is_in(names, present).to_numpy(zero_copy_only=False))
-    rows = pc.binary_join_element_wise(*_objects(batch, batch.schema.names), _text(""))
-    rows = pc.if_else(pa.array(came), rows, pa.scalar(None, STRING))
-    return names.filter(told), rows.filter(told)
+    told = came | ~pc.is_in(names, present).to_numpy(zero_copy_only=False)
+    return batch.filter(told), pa.array(came[told]), names.filter(pa.array(told))
 
 
 def key_texts(batch: Batch, keys: Sequence[str]) -> pa.Array:

@@ -158,7 +158,13 @@ def test_http_refusals(client: httpx.Client, method: str, path: str, body: Any, 
         ("GET", "/v1/views/large?limit=-1", None, 422, "limit: input should be greater than or equal to 0"),
         ("GET", "/v1/views/large?limits=1", None, 400, "no parameter of /v1/views/large: limits"),
         ("GET", "/v1/status?verbose", None, 400, "no parameter of /v1/status: verbose"),
-        ("POST", "/v1/tables/orders/rows?producer=me&sequence=1", b"", 400, "no parameter of /v1/tables/orders/rows: producer"),
+        (
+            "POST",
+            "/v1/tables/orders/rows?producer=me&sequence=1",
+            b"",
+            400,
+            "no parameter of /v1/tables/orders/rows: producer",
+        ),
     ],
 )
 def test_every_refusal_has_one_form(

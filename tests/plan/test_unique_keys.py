@@ -28,6 +28,12 @@ KNOWN = [
     ("select distinct kind from events", "kind"),
     ("select customer, id from orders qualify row_number() over (partition by customer order by paid) = 1", "customer"),
     (
+        "select customer, id, row_number() over (partition by customer order by paid) as place from orders"
+        " qualify place <= 3",
+        "customer, place",
+    ),
+    ("select kind, row_number() over (partition by kind order by at) as place from events", "place, kind"),
+    (
         "select city, sum(paid) as s from orders o join customers c on o.customer = c.id group by city having s > 3",
         "city",
     ),
@@ -48,6 +54,8 @@ NOT_KNOWN = [
         "select customer, id from orders qualify row_number() over (partition by customer order by paid) <= 2",
         "customer",
     ),
+    ("select kind, rank() over (partition by kind order by at) as place from events", "kind, place"),
+    ("select kind, row_number() over (partition by kind order by at) as place from events", "place"),
     ("select customer, id from orders qualify rank() over (partition by customer order by paid) = 1", "customer"),
     ("select a.id as x, b.id as y from orders a join orders b on a.customer = b.customer", "x"),
     ("select id from orders union all select id from customers", "id"),
@@ -98,9 +106,12 @@ def grouped(chance: Random, found: dbsp.Stream, depth: int) -> dbsp.Stream:
     return found.group_by(*some(chance, found, 2)).aggregate(**{f"count_{depth}": dbsp.count()})
 
 
-def first(chance: Random, found: dbsp.Stream, _depth: int) -> dbsp.Stream:
+def first(chance: Random, found: dbsp.Stream, depth: int) -> dbsp.Stream:
     return found.top_k(
-        chance.randrange(1, 3), by=chance.choice(list(found.columns)), partition_by=some(chance, found, 1)
+        chance.randrange(1, 3),
+        by=chance.choice(list(found.columns)),
+        partition_by=some(chance, found, 1),
+        rank=chance.choice([None, f"place_{depth}"]),
     )
 
 
@@ -111,7 +122,7 @@ def different(_chance: Random, found: dbsp.Stream, _depth: int) -> dbsp.Stream:
 def numbered(chance: Random, found: dbsp.Stream, depth: int) -> dbsp.Stream:
     one, other = (chance.choice(list(found.columns)) for _ in range(2))
     windowed = found.window(partition_by=one, order_by=other).with_columns(**{f"number_{depth}": dbsp.row_number()})
-    return windowed.filter(col(f"number_{depth}") == 1)
+    return windowed.filter(col(f"number_{depth}") == 1) if chance.random() < 0.5 else windowed
 
 
 def joined(chance: Random, found: dbsp.Stream, depth: int) -> dbsp.Stream:
