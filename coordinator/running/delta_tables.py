@@ -175,7 +175,8 @@ class _Writer:
         try:
             self._bring(now, final)
         except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
-            self._failed(error)
+            if final or not self._pipeline.snapshot.ended:  # else the last round follows
+                self._failed(error)
         else:
             if self._error is not None:
                 self._error = None
