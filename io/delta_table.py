@@ -25,6 +25,9 @@ from dbsp.errors import ConfigError, UnavailableError
 from dbsp.zset.schema import is_list, is_struct
 
 APP_PREFIX = "dbsp-"
+STORY_CHARS_MAX = 600
+_ADORNED = re.compile(r"\x1b\[[0-9;]*m|↳")
+"""The library draws its causes as a tree, in colours."""
 _NEVER_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 _SIGNED = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
@@ -163,7 +166,7 @@ class DeltaTable:
         try:
             yield
         except (deltalake.exceptions.DeltaError, OSError) as error:
-            story = str(error).strip().partition("\n")[0]
+            story = " ".join(_ADORNED.sub(" ", str(error)).split())[:STORY_CHARS_MAX]
             raise UnavailableError(f"the Delta table cannot be written: uri={self.uri} error={story}") from error
 
 

@@ -12,8 +12,10 @@ import importlib
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, FencedError, UnavailableError
@@ -82,8 +84,8 @@ def make_admin(settings: KafkaSettings) -> Any:
     return admin_module().AdminClient(_base(settings))
 
 
-def make_producer(settings: KafkaSettings, transactional_id: str) -> Any:
-    """A transactional producer; the caller calls `init_transactions`."""
+def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_only: bool) -> Any:
+    """A transactional producer; the caller calls `init_transactions`. With `failures_only` it reports no message that arrived."""
     fixed = {
         "transactional.id": transactional_id,
         "enable.idempotence": True,
@@ -91,6 +93,7 @@ def make_producer(settings: KafkaSettings, transactional_id: str) -> Any:
         "transaction.timeout.ms": int(1000 * TRANSACTION_TIMEOUT_S),
         "message.timeout.ms": int(1000 * min(TRANSACTION_TIMEOUT_S, settings.timeout_s)),
         "linger.ms": 20,  # a commit sends at once what waits
+        "delivery.report.only.error": failures_only,
     }
     return kafka().Producer(_base(settings) | fixed)
 
@@ -203,6 +206,10 @@ class Reader:
 
         **Errors** `DataError` names the offsets if some are gone; `UnavailableError` if nothing comes for `timeout_s`.
         """
+        return chain.from_iterable(self._read(topic, partition, first, last, go_on))
+
+    def _read(self, topic: str, partition: int, first: int, last: int, go_on: bool) -> Iterator[list[Any]]:
+        """As they arrive."""
         if first >= last:
             return
         where = f"topic={topic} partition={partition} first={first} last={last}"
@@ -215,8 +222,7 @@ class Reader:
             self._ahead = []
         self._next, whole = None, False
         try:
-            for messages in self._until(topic, partition, last, where):
-                yield from messages
+            yield from self._until(topic, partition, last, where)
             whole = True
         except kafka().KafkaException as error:
             raise translate(error, f"reading {where}") from error
@@ -230,11 +236,14 @@ class Reader:
         """Messages until one at or behind `last - 1`, or the end of the partition at or behind `last`."""
         deadline = time.monotonic() + self._settings.timeout_s
         while True:
-            arrived = [each for each in self._available() if each.partition() == partition and each.topic() == topic]
-            events = [each for each in arrived if each.error() is None or _ends(each.error(), where)]
-            inside = [each for each in events if each.offset() < last]
-            self._ahead = events[len(inside) :]
-            messages = [each for each in inside if each.error() is None]
+            events = _of_place(self._available(), topic, partition)
+            flawed = any(map(kafka().Message.error, events))
+            if flawed:
+                events = [each for each in events if each.error() is None or _ends(each.error(), where)]
+            inside = bisect_left(events, last, key=kafka().Message.offset)
+            messages, self._ahead = events[:inside], events[inside:]
+            if flawed:
+                messages = [each for each in messages if each.error() is None]
             yield messages
             if self._ahead or (messages and messages[-1].offset() == last - 1):
                 return
@@ -273,6 +282,14 @@ class Reader:
             for consumer in self._consumers.values():
                 consumer.close()
         self._consumers = {}
+
+
+def _of_place(events: list[Any], topic: str, partition: int) -> list[Any]:
+    """Those of one partition; others may be left over from what was read before."""
+    message = kafka().Message
+    if set(zip(map(message.topic, events), map(message.partition, events), strict=True)) <= {(topic, partition)}:
+        return events
+    return [each for each in events if each.partition() == partition and each.topic() == topic]
 
 
 def _settles(error: Any) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
 from dbsp.io.changes import changes_of
-from dbsp.io.kafka.client import KafkaSettings, Reader, refuse_compaction
+from dbsp.io.kafka.client import KafkaSettings, Reader, kafka, refuse_compaction
 from dbsp.io.kafka.messages import MessageReader, Reading, reader_of
 from dbsp.logs import Changes, Range
 
@@ -107,8 +107,9 @@ class KafkaInputLog:
         messages = list(self._reader.read(source.topic, range_.partition, range_.first, range_.last, go_on=True))
         if not messages:
             return []
-        push, rows = self._readers[range_.table].decode([message.value() for message in messages])
-        offsets = np.repeat(np.array([message.offset() for message in messages], dtype=np.int64), rows)
+        message = kafka().Message
+        push, rows = self._readers[range_.table].decode(list(map(message.value, messages)))
+        offsets = np.repeat(np.fromiter(map(message.offset, messages), np.int64, len(messages)), rows)
         size = sum(map(len, messages))
         self._read_bytes[range_.table] = self._read_bytes.get(range_.table, 0) + size
         self._read_rows[range_.table] = self._read_rows.get(range_.table, 0) + range_.last - range_.first

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Protocol
+from operator import itemgetter
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ from dbsp.io.formats.debezium import DebeziumJson, Encodings
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.pushed import BadRow, Push
 
+_LINE_END, _BRACE = b"\n{"
+_first_byte: Callable[[Any], int] = itemgetter(0)
 Counts = npt.NDArray[np.int64]
 Values = Sequence[bytes | None]
 
@@ -54,12 +57,15 @@ class _JsonRows:
 
     def decode(self, values: Values) -> tuple[Push, Counts]:
         """Runs of messages that are one line each are decoded together; any other message by itself."""
+        lines = _joined(values)
+        if lines is not None:
+            return decode_json_lines(lines, self._table, extras=self._extras), np.ones(len(values), dtype=np.int64)
         pieces: list[Push] = []
         rows = np.ones(len(values), dtype=np.int64)
         at = 0
-        for lines, group in groupby(values, _is_line):
+        for alike, group in groupby(values, _is_line):
             run = list(group)
-            if lines:
+            if alike:
                 pieces.append(decode_json_lines(b"\n".join(filter(None, run)), self._table, extras=self._extras))
             else:
                 alone = [_one_message(value, self._decode) for value in run]
@@ -82,6 +88,16 @@ class _ArrowStreams:
         """Message by message."""
         pieces = [_one_message(value, lambda data: decode_arrow(data, self._table)) for value in values]
         return join_pushes(pieces, self._table.schema), np.array([piece.rows for piece in pieces], np.int64)
+
+
+def _joined(values: Values) -> bytes | None:
+    """All messages as lines, if each is one (`_is_line`), without looking at one after the other."""
+    if not values or None in values:
+        return None
+    joined = b"\n".join(cast(Sequence[bytes], values))
+    ends = np.count_nonzero(np.frombuffer(joined, np.uint8) == _LINE_END)  # some times as fast as to count in bytes
+    begin_alike = all(values) and set(map(_first_byte, values)) == {_BRACE}
+    return joined if begin_alike and ends == len(values) - 1 else None
 
 
 def _is_line(value: bytes | None) -> bool:

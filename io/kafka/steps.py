@@ -75,7 +75,7 @@ class KafkaStepLog:
         self._settings = settings
         self._topic = settings.topic(TOPIC)
         self._reader = Reader(settings)
-        self._writer = TransactionalWriter(settings, f"{settings.pipeline}-steps")
+        self._writer = TransactionalWriter(settings, f"{settings.pipeline}-steps", tells_offsets=True)
         self._trimmer = Trimmer(settings)
         self._state = _State()
         self._epoch, self._claim = 0, ""

@@ -35,9 +35,9 @@ class Records:
 class TransactionalWriter:
     """Writes sets of records, each set in one transaction."""
 
-    def __init__(self, settings: KafkaSettings, transactional_id: str) -> None:
-        """Nothing is connected before the first take-over."""
-        self._settings = settings
+    def __init__(self, settings: KafkaSettings, transactional_id: str, *, tells_offsets: bool = False) -> None:
+        """Nothing is connected before the first take-over; offsets of what was written cost a call for each message."""
+        self._settings, self._tells_offsets = settings, tells_offsets
         self._id = transactional_id
         self._producer: Any = None
         self._process = 0
@@ -50,7 +50,7 @@ class TransactionalWriter:
     def take_over(self) -> None:
         """Become the only producer of this transactional id: older ones are fenced, an open transaction is aborted."""
         self._producer = None
-        producer = make_producer(self._settings, self._id)
+        producer = make_producer(self._settings, self._id, failures_only=not self._tells_offsets)
         try:
             producer.init_transactions(self._settings.timeout_s)
         except kafka().KafkaException as error:
@@ -58,7 +58,8 @@ class TransactionalWriter:
         self._producer, self._process = producer, os.getpid()
 
     def write(self, records: Sequence[Records], settle: Callable[[], bool]) -> list[int] | None:
-        """Write all records in one transaction; on return it is committed. The offsets, or None if `settle` found them.
+        """Write all records in one transaction; on return it is committed. The offsets, if they are told of, or None if
+        `settle` found the records.
 
         `settle` is called after a failure, when nothing of the failed attempt can be applied any more except what already is:
         it takes over again, checks the owner (raising `FencedError`), and says whether the records are in the log.
