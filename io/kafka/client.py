@@ -84,7 +84,7 @@ def make_admin(settings: KafkaSettings) -> Any:
     return admin_module().AdminClient(_base(settings))
 
 
-def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_only: bool) -> Any:
+def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_only: bool = False) -> Any:
     """A transactional producer; the caller calls `init_transactions`. With `failures_only` it reports no message that arrived."""
     fixed = {
         "transactional.id": transactional_id,
