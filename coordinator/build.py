@@ -28,7 +28,7 @@ from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.running.hands import Parts, ShellSettings
-from dbsp.coordinator.site import ConfiguredSite, close_site, kafka_settings
+from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io import EmbeddedStepLog
 from dbsp.io.output_part import DEAD_LETTERS
@@ -63,6 +63,10 @@ def load_plan(config: Config) -> Plan:
     circuit = load_circuit(config.pipeline.circuit, config.folder)
     check_names(config, circuit)
     delta_views(config, circuit)
+    if config.input.copies_topics:
+        from dbsp.coordinator.topics import copied_sources  # noqa: PLC0415 - only Kafka needs its client
+
+        copied_sources(config, circuit.tables)
     return make_plan(_keyed(config, circuit))
 
 
@@ -325,6 +329,7 @@ def _open_logs(config: Config, plan: Plan, *, create: bool) -> tuple[InputLog, S
     inputs = _site(config, plan).open_input(create=create, check=True)
     if config.input.kind != "kafka":
         return inputs, EmbeddedStepLog(config.data_dir, create=create)
+    from dbsp.coordinator.topics import kafka_settings  # noqa: PLC0415 - only a pipeline on Kafka needs its client
     from dbsp.io.kafka.steps import KafkaStepLog  # noqa: PLC0415 - only a pipeline on Kafka needs its client
 
     return inputs, KafkaStepLog(kafka_settings(config.input, config.pipeline.name), create=create)

@@ -149,12 +149,19 @@ def status(client: Client) -> None:
         f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",
     ]
     lines += rescale_lines(found)
+    lines += map(_copy_line, found["copies"])
     lines += map(_delta_line, found["delta"])
     if found["halt"]:
         lines += _halt_lines(found["halt"])
     elif found["last_error"]:
         lines.append(f"last error: {found['last_error']}")
     client.show(found, "\n".join(lines))
+
+
+def _copy_line(copy: dict[str, Any]) -> str:
+    """How far the copy of a topic is, or what is in its way."""
+    line = f"{copy['table']} from topic {copy['topic']}: {copy['messages']:,} messages copied, {copy['behind_messages']:,} behind"
+    return f"{line}; {copy['error']}" if copy["error"] else line
 
 
 def _delta_line(table: dict[str, Any]) -> str:

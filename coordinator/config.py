@@ -47,7 +47,7 @@ RUNTIMES = ("spark", "local")
 INPUT_KINDS = ("embedded", "files", "kafka")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
 FORMATS = ("json", "arrow")
-MESSAGE_FORMATS = (*FORMATS, "debezium", "debezium-flat", "avro", "debezium-avro")
+MESSAGE_FORMATS = ("json", "upsert", "arrow", "debezium", "debezium-flat", "avro", "debezium-avro")
 TIME_UNITS = ("ms", "us", "ns")
 DECIMALS = ("text", "bytes")
 MEBIBYTE = 1 << 20
@@ -87,6 +87,8 @@ class SparkSection:
 class InputSection:
     """Where rows come from. `topics` maps tables to Kafka topics (default: the table's name); `directory` has a folder of files
     per table, looked into every `look_every_s`, whose endings say what they are.
+
+    With an embedded input the tables in `topics` are copied from there as messages come; rows can be pushed to any table.
 
     Messages of Kafka are read as `format` says, those of the tables in `formats` as that says. In JSON rows, names that a table
     does not have make a row bad, or are passed over. `decimals` and `timestamps` say how Debezium's messages without a schema
@@ -134,10 +136,23 @@ class InputSection:
             _one_of("input.timestamps", self.timestamps, TIME_UNITS)
         _at_least("input.partitions", self.partitions, 1)
         _at_least("input.look_every_s", self.look_every_s, 0)
-        if self.kind == "kafka" and not self.bootstrap:
-            raise ConfigError("a kafka input needs its brokers", 'set `bootstrap = "host:9092"` in [input]')
+        if (self.kind == "kafka" or self.topics) and not self.bootstrap:
+            raise ConfigError("topics need their brokers", 'set `bootstrap = "host:9092"` in [input]')
+        if self.kind == "files" and self.topics:
+            raise ConfigError("an input of files has no topics", 'leave `topics` out, or set kind = "embedded"')
+        if self.kind == "embedded":
+            for table in self.formats:
+                if table not in self.topics:
+                    raise ConfigError(
+                        f"a format of a table without a topic: input.formats names {table}", "name it in `topics`, too"
+                    )
         if self.kind == "files" and not self.directory:
             raise ConfigError("an input of files needs their folder", 'set `directory = "landing"` in [input]')
+
+    @property
+    def copies_topics(self) -> bool:
+        """Whether topics are copied into the embedded input."""
+        return self.kind == "embedded" and bool(self.topics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

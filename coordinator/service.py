@@ -32,6 +32,7 @@ from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_re
 from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits
 from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.copies import TopicCopies
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.events_log import EventsLog
 from dbsp.coordinator.running.feed import Feed
@@ -86,6 +87,7 @@ class Service:
         self._feed = Feed(config, self.built.plan)
         self._queries = Queries(at_once_max=config.query.at_once_max)
         self._backups = Backups(config, self._observers.noted)
+        self.copies = TopicCopies(config, self.built.plan, self, self._observers.noted)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed.read, self._observers.noted)
 
     def __enter__(self) -> Self:
@@ -116,6 +118,7 @@ class Service:
         """Start the shell's thread; with `wait`, return when the service takes steps (recovery and replay are over)."""
         if self._thread is None:
             self.delta.start()
+            self.copies.start()
             self._thread = threading.Thread(target=self._run, name="dbsp-shell", daemon=True)
             self._thread.start()
         if not wait:
@@ -167,6 +170,7 @@ class Service:
             return
         self._closed = True
         ended_well = self._finish is not None and self._finish.code is None and not self._finish.again
+        self.copies.close()
         self.delta.close(last_round=ended_well)
         self._backups.close()
         self._queries.close()
@@ -539,6 +543,7 @@ class Service:
             "fingerprint": self.built.plan.fingerprint, "halt": _halt_as_json(now.halt),
             "rescale": _as_json(self._shell.hands.rescale), "rescale_waiting": _as_json(now.waiting),
             "backup": _as_json(self._backups.shown), "last_backup": self._backups.last, "delta": self.delta.shown,
+            "copies": self.copies.shown,
         }  # fmt: skip
 
     def layout_status(self) -> dict[str, Any]:

@@ -17,23 +17,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from dbsp.algebra.table import Table
 from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.errors import ConfigError, DataError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
-from dbsp.io.formats.avro.registry import Registry
-from dbsp.io.formats.debezium import Encodings
 from dbsp.logs import InputLog, OutputLog
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.discarding import discard_folder, discard_leftovers
 from dbsp.storage.environment import MAP_SIZE_BYTES, check_file
 from dbsp.storage.standby import DURABLE, Standby, restore_from
 from dbsp.store import CheckpointId
-
-if TYPE_CHECKING:
-    from dbsp.io.kafka.client import KafkaSettings
 
 LOOK_EVERY_S = 1.0
 """Looking costs a few system calls for every open file, too much for every segment of every worker."""
@@ -127,21 +122,10 @@ class ConfiguredSite:
                     look_every_s=section.look_every_s,
                 )  # fmt: skip
             case "kafka":
-                from dbsp.io.kafka.input import KafkaInputLog, KafkaSource  # noqa: PLC0415 - only Kafka needs its client
-                from dbsp.io.kafka.messages import Reading  # noqa: PLC0415 - the same
+                from dbsp.coordinator.topics import kafka_settings, kafka_sources  # noqa: PLC0415 - only Kafka needs its client
+                from dbsp.io.kafka.input import KafkaInputLog  # noqa: PLC0415 - the same
 
-                encodings = Encodings(decimals=section.decimals, timestamps=section.timestamps)
-                registry = Registry(section.registry, section.registry_login) if section.registry else None
-                reading = Reading(extras=section.unknown_columns == "ignore", encodings=encodings, registry=registry)
-                sources = [
-                    KafkaSource(
-                        table=table,
-                        topic=section.topics.get(table.name, table.name),
-                        format=section.formats.get(table.name, section.format),
-                        reading=reading,
-                    )
-                    for table in self.tables
-                ]
+                sources = kafka_sources(section, self.tables)
                 return KafkaInputLog(kafka_settings(section, self.pipeline), sources, check_topics=check)
         raise ConfigError(f"no such input: input.kind={section.kind}")
 
@@ -179,6 +163,7 @@ class ConfiguredSite:
                 folder = Path(self.output.directory) if self.output.directory else self.data_dir / "files"
                 return FileOutputLog(folder, worker, format=self.output.format, first_step=first_step, create=create)
             case "kafka":
+                from dbsp.coordinator.topics import kafka_settings  # noqa: PLC0415 - only a pipeline on Kafka needs it
                 from dbsp.io.kafka.output import KafkaOutputLog  # noqa: PLC0415 - only a pipeline on Kafka needs it
 
                 settings = kafka_settings(self.output, self.pipeline)
@@ -206,13 +191,6 @@ def database_home(data_dir: Path, worker: int) -> Path:
 def home_in(folder: Path, worker: int) -> Path:
     """The folder of a worker's database, or of a standby of it, in the folder of all."""
     return folder / f"{worker:04d}"
-
-
-def kafka_settings(section: InputSection | OutputSection, pipeline: str) -> KafkaSettings:
-    """How a section reaches its brokers."""
-    from dbsp.io.kafka.client import KafkaSettings  # noqa: PLC0415 - only a pipeline on Kafka needs its client
-
-    return KafkaSettings(brokers=section.bootstrap, pipeline=pipeline, properties=section.properties)
 
 
 def _kept(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dbsp.algebra.table import Table
-from dbsp.errors import ConfigError, DataError
+from dbsp.errors import ConfigError, DataError, PositionError
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import (
     CHUNK_BYTES_MAX,
@@ -91,7 +91,7 @@ class EmbeddedInputLog(LocalInputLog):
         """Append many pushes in one synced transaction, those of one partition packed into common records.
 
         **Errors** `DataError` if a producer repeats a sequence number with another number of rows, or sends one that it had
-        passed over: then nothing is appended.
+        passed over; `PositionError` if it is not where it says (`Producer.after`): then nothing is appended.
         """
         for item in incoming:
             self._check(item)
@@ -133,6 +133,12 @@ class EmbeddedInputLog(LocalInputLog):
             return None
         db, key = self._env.db("producers"), _producer_key(item.table, item.producer.id)
         newest, trimmed = _reached(txn.get(key, db=db))
+        if item.producer.after not in (None, newest):
+            raise PositionError(
+                f"a producer has sent more than it knows of: table={item.table} producer={item.producer.id}"
+                f" after={item.producer.after} newest={newest}",
+                "ask for the newest number, and go on behind it",
+            )
         if item.producer.sequence > newest:
             return None
         place = txn.get(key + OFFSET.pack(item.producer.sequence), db=db)

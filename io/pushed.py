@@ -67,10 +67,15 @@ class Push:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """Who sends, and the number of this push among its pushes to the table; numbers grow, gaps are allowed."""
+    """Who sends, and the number of this push among its pushes to the table; numbers grow, gaps are allowed.
+
+    With `after` the push is appended only if that is the newest number so far (-1: there is none): of several processes that
+    send under one name, one alone goes on.
+    """
 
     id: str
     sequence: int
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -239,7 +239,9 @@ def _add_figures(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", summary="Prometheus metrics")
     def metrics() -> Response:
         now = replace(service.snapshot, lag_rows=service.lag_rows())
-        return Response(service.metrics.text(now, service.delta.shown), media_type="text/plain; version=0.0.4")
+        return Response(
+            service.metrics.text(now, service.delta.shown, service.copies.shown), media_type="text/plain; version=0.0.4"
+        )
 
 
 # --- rows in --------------------------------------------------------------------------------------------------------

@@ -61,6 +61,15 @@ class Metrics:
         self._delta_failing = Gauge(
             "dbsp_delta_failing", "1 while a view's Delta table cannot be written", ("view",), registry=registry
         )
+        self._copy_behind = Gauge(
+            "dbsp_copy_behind_messages",
+            "Messages of a table's topic that are not copied",
+            ("table",),
+            registry=registry,
+        )
+        self._copy_failing = Gauge(
+            "dbsp_copy_failing", "1 while a table's topic cannot be copied", ("table",), registry=registry
+        )
         self._lock = threading.Lock()
         self._totals = Totals()
         self._gauges = {
@@ -122,8 +131,13 @@ class Metrics:
         with self._lock:
             return measured(plan, self._totals)
 
-    def text(self, now: Snapshot, delta: Sequence[Mapping[str, Any]] = ()) -> bytes:
-        """The exposition format; `delta` as the status shows it."""
+    def text(
+        self, now: Snapshot, delta: Sequence[Mapping[str, Any]] = (), copies: Sequence[Mapping[str, Any]] = ()
+    ) -> bytes:
+        """The exposition format; `delta` and `copies` as the status shows them."""
+        for copy in copies:
+            self._copy_behind.labels(copy["table"]).set(copy["behind_messages"])
+            self._copy_failing.labels(copy["table"]).set(copy["error"] is not None)
         for table in delta:
             self._delta_behind.labels(table["view"]).set(table["behind_steps"])
             self._delta_failing.labels(table["view"]).set(table["error"] is not None)

@@ -1,8 +1,9 @@
 """Changes of a database as Debezium writes them in JSON: `{"before": {…}, "after": {…}, "op": "u", …}`, with or without schemas.
 
 The table's columns are found by name, others are not read; a column that is missing is null. Tombstones (messages without a
-value) are no rows. Where messages carry their schema (`{"schema": …, "payload": …}`) it says what numbers and bytes stand for;
-where they do not, `Encodings` says it. What a change does to its table: `dbsp.io.formats.envelopes`.
+value) are no rows; where rows come without an envelope, each deletes the row of its key. Where messages carry their schema
+(`{"schema": …, "payload": …}`) it says what numbers and bytes stand for; where they do not, `Encodings` says it.
+What a change does to its table: `dbsp.io.formats.envelopes`.
 
 Whole runs of messages go through pyarrow's parser. Source: Debezium's documentation of its connectors.
 """
@@ -13,17 +14,19 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
-from dbsp.io.formats.debezium_shapes import ENVELOPE, FLAT, Shape
+from dbsp.io.formats.debezium_shapes import DELETED, ENVELOPE, FLAT, Shape
 from dbsp.io.formats.envelopes import change_rows
+from dbsp.io.formats.json_rows import bad_row
 from dbsp.io.formats.meaning import PLAIN, Kind, Meaning, bytes_of_base64, named, to_column
-from dbsp.io.formats.runs import MISFITS, Decoded, in_halves, joined, no_rows
+from dbsp.io.formats.message_keys import NO_KEY, key_object, refuse_without_key
+from dbsp.io.formats.runs import MISFITS, Decoded, WrongMessageError, by_kind, in_halves, no_rows
 from dbsp.io.formats.wire import wire_type
 from dbsp.zset.schema import (
     BINARY,
@@ -120,33 +123,52 @@ class DebeziumJson:
 
         **Errors** `ConfigError` for flat rows of a table without a primary key: an update does not say which row goes.
         """
-        if flat and not table.replaces:
-            raise ConfigError(
-                f"flattened changes need a table with a primary key: table={table.name}",
-                "declare the key, or leave ExtractNewRecordState out of the connector",
-            )
+        if flat:
+            refuse_without_key(table, "debezium-flat")
+        self.reads_keys = flat
         self._table, self._encodings = table, encodings
         self._shape: Shape = FLAT if flat else ENVELOPE
         self._schemas: dict[bytes, _Fields | None] = {}
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> Decoded:
         """The rows of all messages, in order, and how many each has; never raises for what a message holds.
 
         **Errors** `ConfigError` if messages without a schema hold what `Encodings` does not explain.
         """
         opened = [self._opened(value) for value in values]
-        pieces: list[Decoded] = []
-        for _, group in groupby(opened, lambda part: (part[1] is None, id(part[0]))):
-            run = list(group)
-            pieces += self._run(run[0][0], [payload for _, payload in run if payload is not None], len(run))
-        return joined(pieces, self._table)
+        kinds = [(payload is None, id(fields)) for fields, payload in opened]
+        if keys is not None:
+            opened = [part if part[1] is not None else (None, key) for part, key in zip(opened, keys, strict=True)]
+        return by_kind(kinds, opened, self._run, self._table)
 
-    def _run(self, fields: _Fields | None, payloads: Sequence[bytes], messages: int) -> list[Decoded]:
-        """Messages of one schema, or of none, one behind the other; or tombstones."""
-        if not payloads:
-            return [no_rows(self._table, messages)]
+    def _run(self, kind: tuple[bool, int], opened: list[tuple[_Fields | None, bytes | None]]) -> list[Decoded]:
+        """Messages of one schema, or of none; or tombstones, with their keys."""
+        without_value, _ = kind
+        if not without_value:
+            return self._changes(opened[0][0], [payload for _, payload in opened if payload is not None])
+        if not self.reads_keys:
+            return [no_rows(self._table, len(opened))]
+        gone = [self._gone(key) for _, key in opened]
+        kinds = [id(each[0]) if isinstance(each[1], bytes) else None for each in gone]
+        return [by_kind(kinds, gone, self._deletes, self._table)]
+
+    def _changes(self, fields: _Fields | None, payloads: Sequence[bytes]) -> list[Decoded]:
         changes = _Changes(self._table, self._shape, fields, self._sampled)
         return in_halves(payloads, changes.rows, changes.reason, self._table)
+
+    def _gone(self, key: bytes | None) -> tuple[_Fields | None, bytes] | Decoded:
+        """A tombstone as a message that deletes the row of its key; a bad row if it does not say which."""
+        fields, payload = self._opened(key)
+        try:
+            if payload is None:
+                raise WrongMessageError(NO_KEY)
+            row = key_object(payload, self._table)
+        except WrongMessageError as error:
+            return bad_row(str(error), key or b"", self._table), np.ones(1, np.int64)
+        return fields, row[:-1] + b', "%s": "true"}' % DELETED.encode()
+
+    def _deletes(self, kind: int | None, gone: list[Any]) -> Sequence[Decoded]:
+        return gone if kind is None else self._changes(gone[0][0], [payload for _, payload in gone])
 
     # ---- what columns are written as ----
 

@@ -1,7 +1,7 @@
 """The two shapes of Debezium's changes in JSON: an envelope with the rows before and after, or flat, a row that may say it went.
 
-Flat is what the transformation `ExtractNewRecordState` leaves with `delete.tombstone.handling.mode=rewrite`: the row after, or,
-of a delete, the row before with `"__deleted": "true"`.
+Flat is what the transformation `ExtractNewRecordState` leaves: the row after, or, of a delete, the row before with
+`"__deleted": "true"` (`delete.tombstone.handling.mode=rewrite`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Runs of messages, read together where all are good: a run that holds a bad one is halved, down to the one message.
 
 So every message is judged by itself, whatever stands beside it, and only those beside a bad one are read more than once: some
-ten times ever fewer of them.
+ten times ever fewer of them. Messages of several kinds are read kind by kind, and their rows put into the messages' order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +49,37 @@ def in_halves(
             return [made for half in halves for made in in_halves(half, rows, reason, table)]
         why = str(error) if isinstance(error, WrongMessageError) else reason(messages[0], error)
         return [(bad_row(why, messages[0], table), np.ones(1, np.int64))]
+
+
+def by_kind(
+    kinds: Sequence[Hashable],
+    messages: Sequence[Any],
+    read: Callable[[Any, list[Any]], Sequence[Decoded]],
+    table: Table,
+) -> Decoded:
+    """All messages, those of one kind read together wherever they stand; the rows are in the messages' order."""
+    if len(set(kinds)) == 1:
+        return joined(read(kinds[0], list(messages)), table)
+    groups: dict[Hashable, list[int]] = {}
+    for place, kind in enumerate(kinds):
+        groups.setdefault(kind, []).append(place)
+    pieces = [joined(read(kind, [messages[place] for place in places]), table) for kind, places in groups.items()]
+    if not pieces:
+        return joined([], table)
+    return _woven(joined(pieces, table), np.concatenate(list(groups.values())))
+
+
+def _woven(decoded: Decoded, places: npt.NDArray[np.int64]) -> Decoded:
+    """Message i put at `places[i]`."""
+    push, counts = decoded
+    woven = np.empty_like(counts)
+    woven[places] = counts
+    order = np.argsort(np.repeat(places, counts), kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    rows = np.argsort(number[push.good_indices()])
+    bad = sorted((replace(row, index=int(number[row.index])) for row in push.bad), key=lambda row: row.index)
+    return Push(batch=push.batch.take(rows), operations=push.operations[rows], bad=tuple(bad)), woven
 
 
 def joined(pieces: Sequence[Decoded], table: Table) -> Decoded:

@@ -84,6 +84,22 @@ def make_admin(settings: KafkaSettings) -> Any:
     return admin_module().AdminClient(_base(settings))
 
 
+def make_consumer(settings: KafkaSettings, *, isolation: str = "read_committed", tells_ends: bool = False) -> Any:
+    """A consumer that is told where to read, and leaves no offsets with the brokers; an offset that is gone is an error."""
+    fixed = {
+        "group.id": f"{settings.pipeline}-reader",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "isolation.level": isolation,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": tells_ends,
+        "check.crcs": True,
+        "fetch.wait.max.ms": 50,
+        "fetch.queue.backoff.ms": 10,
+    }
+    return kafka().Consumer(_base(settings) | fixed)
+
+
 def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_only: bool = False) -> Any:
     """A transactional producer; the caller calls `init_transactions`. With `failures_only` it reports no message that arrived."""
     fixed = {
@@ -101,6 +117,27 @@ def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_on
 def _base(settings: KafkaSettings) -> dict[str, Any]:
     quiet = {"log_level": 2, "reconnect.backoff.max.ms": 1000, "socket.timeout.ms": int(1000 * settings.timeout_s)}
     return quiet | dict(settings.properties) | {"bootstrap.servers": settings.brokers}
+
+
+def watermarks(settings: KafkaSettings, consumer: Any, topic: str, partition: int) -> tuple[int, int]:
+    """Kafka's two offsets; a broker that does not know the partition yet, or not any more, is asked again for `SETTLE_S`."""
+    place, doing = (
+        kafka().TopicPartition(topic, partition),
+        f"asking for offsets of topic={topic} partition={partition}",
+    )
+    deadline = time.monotonic() + SETTLE_S
+    pause = threading.Event()
+    while True:
+        try:
+            found = consumer.get_watermark_offsets(place, timeout=settings.timeout_s, cached=False)
+        except kafka().KafkaException as error:
+            if not _settles(error) or time.monotonic() > deadline:
+                raise translate(error, doing) from error
+            pause.wait(POLL_S)
+        else:
+            if found is None:
+                raise UnavailableError(f"Kafka does not answer: {doing}")
+            return int(found[0]), int(found[1])
 
 
 class Reader:
@@ -128,18 +165,7 @@ class Reader:
         if self._process != os.getpid():
             self._consumers, self._process, self._next = {}, os.getpid(), None
         if isolation not in self._consumers:
-            fixed = {
-                "group.id": f"{self._settings.pipeline}-reader",
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "isolation.level": isolation,
-                "auto.offset.reset": "error",
-                "enable.partition.eof": True,
-                "check.crcs": True,
-                "fetch.wait.max.ms": 50,
-                "fetch.queue.backoff.ms": 10,
-            }
-            self._consumers[isolation] = kafka().Consumer(_base(self._settings) | fixed)
+            self._consumers[isolation] = make_consumer(self._settings, isolation=isolation, tells_ends=True)
         return self._consumers[isolation]
 
     def partitions(self, topic: str) -> int:
@@ -163,7 +189,7 @@ class Reader:
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """(first kept offset, last stable offset)."""
-        return self._watermarks(self.consumer(), topic, partition)
+        return watermarks(self._settings, self.consumer(), topic, partition)
 
     def settled_bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """As `bounds`, after waiting until no transaction is open or being finished there, at most `SETTLE_S`.
@@ -173,31 +199,11 @@ class Reader:
         deadline = time.monotonic() + SETTLE_S
         pause = threading.Event()
         while True:
-            end = self._watermarks(self._uncommitted(), topic, partition)[1]
+            end = watermarks(self._settings, self._uncommitted(), topic, partition)[1]
             low, stable = self.bounds(topic, partition)
             if stable >= end or time.monotonic() > deadline:
                 return low, stable
             pause.wait(POLL_S)
-
-    def _watermarks(self, consumer: Any, topic: str, partition: int) -> tuple[int, int]:
-        """Kafka's two offsets; a broker that does not know the partition yet, or not any more, is asked again for `SETTLE_S`."""
-        place, doing = (
-            kafka().TopicPartition(topic, partition),
-            f"asking for offsets of topic={topic} partition={partition}",
-        )
-        deadline = time.monotonic() + SETTLE_S
-        pause = threading.Event()
-        while True:
-            try:
-                found = consumer.get_watermark_offsets(place, timeout=self._settings.timeout_s, cached=False)
-            except kafka().KafkaException as error:
-                if not _settles(error) or time.monotonic() > deadline:
-                    raise translate(error, doing) from error
-                pause.wait(POLL_S)
-            else:
-                if found is None:
-                    raise UnavailableError(f"Kafka does not answer: {doing}")
-                return int(found[0]), int(found[1])
 
     def read(self, topic: str, partition: int, first: int, last: int, *, go_on: bool = False) -> Iterator[Any]:
         """The committed messages with `first <= offset < last`, where `last` is at most the last stable offset.
@@ -365,7 +371,7 @@ def refuse_compaction(settings: KafkaSettings, topic: str) -> None:
     """`ConfigError` if the broker may drop single records of the topic: offsets read once could not be read again."""
     policy = topic_config(settings, topic).get("cleanup.policy") or ""
     if "compact" in policy:
-        hint = "set cleanup.policy=delete, or copy the topic into one that is not compacted"
+        hint = 'copy it into an embedded input (kind = "embedded", with `topics`), or set cleanup.policy=delete'
         raise ConfigError(f"a compacted topic cannot be replayed: topic={topic} cleanup.policy={policy}", hint)
 
 

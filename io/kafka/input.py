@@ -14,12 +14,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
 from dbsp.io.changes import changes_of
+from dbsp.io.formats.runs import Decoded
 from dbsp.io.kafka.client import KafkaSettings, Reader, kafka, refuse_compaction
 from dbsp.io.kafka.messages import MessageReader, Reading, reader_of
 from dbsp.logs import Changes, Range
@@ -107,9 +109,8 @@ class KafkaInputLog:
         messages = list(self._reader.read(source.topic, range_.partition, range_.first, range_.last, go_on=True))
         if not messages:
             return []
-        message = kafka().Message
-        push, rows = self._readers[range_.table].decode(list(map(message.value, messages)))
-        offsets = np.repeat(np.fromiter(map(message.offset, messages), np.int64, len(messages)), rows)
+        push, rows = decoded(self._readers[range_.table], messages)
+        offsets = np.repeat(np.fromiter(map(kafka().Message.offset, messages), np.int64, len(messages)), rows)
         size = sum(map(len, messages))
         self._read_bytes[range_.table] = self._read_bytes.get(range_.table, 0) + size
         self._read_rows[range_.table] = self._read_rows.get(range_.table, 0) + range_.last - range_.first
@@ -131,3 +132,10 @@ class KafkaInputLog:
         if table not in self._sources:
             raise ConfigError(f"no such table: table={table} tables={sorted(self._sources)}")
         return self._sources[table]
+
+
+def decoded(reader: MessageReader, messages: Sequence[Any]) -> Decoded:
+    """The rows of Kafka's messages, and how many each has."""
+    message = kafka().Message
+    keys = list(map(message.key, messages)) if reader.reads_keys else None
+    return reader.decode(list(map(message.value, messages)), keys)

@@ -19,8 +19,9 @@ def send(
     *,
     commit: bool | None = None,
     partition: int = 0,
+    keys: Sequence[bytes | None] | None = None,
 ) -> None:
-    """Produce messages to one partition; in a transaction that is committed or aborted if `commit` says so."""
+    """Produce messages to one partition, some with keys; in a transaction that is committed or aborted if `commit` says so."""
     options: dict[str, Any] = {"bootstrap.servers": settings.brokers, "linger.ms": 5}
     if commit is not None:
         options["transactional.id"] = f"{settings.pipeline}-sender"
@@ -28,8 +29,8 @@ def send(
     if commit is not None:
         producer.init_transactions(30)
         producer.begin_transaction()
-    for value in values:
-        producer.produce(topic, value, partition=partition)
+    for value, key in zip(values, keys or [None] * len(values), strict=True):
+        producer.produce(topic, value, key=key, partition=partition)
     assert producer.flush(30) == 0
     if commit is not None:
         (producer.commit_transaction if commit else producer.abort_transaction)(30)

@@ -21,7 +21,7 @@ from tests.pace import examples, few
 
 pytestmark = pytest.mark.timeout(900)
 
-STORMS = examples(8)
+STORMS = examples(5)
 APPENDED = examples(4)
 FULL_HASH = 64
 STRINGS = ["x", "y", "a longer string than eight", "", None]

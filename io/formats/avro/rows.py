@@ -2,15 +2,15 @@
 
 A message begins with a zero byte and the number of its schema; the table's columns are found by name, others are not read,
 one that is missing is null. In a plain record a field `__op` says 0 for an insert, 1 for a delete, as in Parquet files, and a
-field `__deleted` says "true" or "false", as Debezium's `ExtractNewRecordState` leaves it. Messages of one schema are decoded
-together (`dbsp.io.formats.avro.decode`).
+field `__deleted` says "true" or "false", as Debezium's `ExtractNewRecordState` leaves it. In a table with a primary key a
+plain message without a value, a tombstone, deletes the row of its key, which is Avro, too, or what `message_keys` reads. Messages
+of one schema are decoded together (`dbsp.io.formats.avro.decode`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from dbsp.io.formats.avro.registry import Registry, Schema
 from dbsp.io.formats.debezium_shapes import DELETED
 from dbsp.io.formats.envelopes import change_rows
 from dbsp.io.formats.json_rows import bad_row
-from dbsp.io.formats.runs import MISFITS, Decoded, WrongMessageError, good_rows, in_halves, joined, no_rows, require
+from dbsp.io.formats.message_keys import deletes_of
+from dbsp.io.formats.runs import MISFITS, Decoded, WrongMessageError, by_kind, good_rows, in_halves, no_rows, require
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.schema import STRING, is_struct
 
@@ -41,48 +42,59 @@ class AvroRows:
 
     def __init__(self, table: Table, registry: Registry) -> None:
         """For one table's topic."""
+        self.reads_keys = table.replaces
         self._table, self._registry = table, registry
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[tuple[int, type[_Reader]], _Reader] = {}
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> Decoded:
         """The rows of all messages, in order, and how many each has.
 
         **Errors** those of the registry, for a schema that was not met before; none for what a message holds.
         """
-        numbers = [_number(value) for value in values]
-        pieces: list[Decoded] = []
-        at = 0
-        for number, group in groupby(numbers):
-            run = values[at : at + len(list(group))]
-            at += len(run)
-            if number is None:
-                pieces += [self._alone(value) for value in run]
-            else:
-                pieces += in_halves([value for value in run if value], self._reader(number).rows, _reason, self._table)
-        return joined(pieces, self._table)
+        messages = _or_keys(values, keys) if self.reads_keys and keys is not None else values
+        kinds = [(value is None, _number(message)) for value, message in zip(values, messages, strict=True)]
+        return by_kind(kinds, messages, self._run, self._table)
 
-    def _alone(self, value: bytes | None) -> Decoded:
-        """A message that names no schema."""
-        reason = "a message without a value" if value is None else _NO_HEAD
-        return bad_row(reason, value or b"", self._table), np.ones(1, np.int64)
+    def _run(self, kind: tuple[bool, int | None], messages: Sequence[bytes | None]) -> list[Decoded]:
+        """Messages of one schema, or those that name none; or tombstones, with their keys."""
+        without_value, number = kind
+        if number is None:
+            return self._tombstones(messages) if without_value else [self._wrong(_NO_HEAD, each) for each in messages]
+        reader = self._reader(number, _Keys if without_value else self._records)
+        return in_halves([each for each in messages if each], reader.rows, _reason, self._table)
 
-    def _reader(self, number: int) -> _Reader:
-        if number not in self._readers:
-            self._readers[number] = self._made(self._registry.schema(number))
-        return self._readers[number]
+    def _tombstones(self, keys: Sequence[bytes | None]) -> list[Decoded]:
+        if self.reads_keys:
+            return [deletes_of(keys, self._table)]
+        return [self._wrong("a message without a value", None)] * len(keys)
 
-    def _made(self, schema: Schema) -> _Reader:
-        return _Records(self._table, schema)
+    def _wrong(self, reason: str, message: bytes | None) -> Decoded:
+        return bad_row(reason, message or b"", self._table), np.ones(1, np.int64)
+
+    def _reader(self, number: int, kind: type[_Reader]) -> _Reader:
+        if (number, kind) not in self._readers:
+            self._readers[number, kind] = kind(self._table, self._registry.schema(number))
+        return self._readers[number, kind]
+
+    @property
+    def _records(self) -> type[_Reader]:
+        return _Records
 
 
 class AvroChanges(AvroRows):
     """The same of records that are Debezium's changes; messages without a value are tombstones, which say nothing."""
 
-    def _alone(self, value: bytes | None) -> Decoded:
-        return no_rows(self._table, 1) if value is None else super()._alone(value)
+    def __init__(self, table: Table, registry: Registry) -> None:
+        """For one table's topic."""
+        super().__init__(table, registry)
+        self.reads_keys = False
 
-    def _made(self, schema: Schema) -> _Reader:
-        return _Changes(self._table, schema)
+    def _tombstones(self, keys: Sequence[bytes | None]) -> list[Decoded]:
+        return [no_rows(self._table, len(keys))]
+
+    @property
+    def _records(self) -> type[_Reader]:
+        return _Changes
 
 
 class _Reader:
@@ -137,6 +149,20 @@ class _Records(_Reader):
         return pc.equal(said, delete).to_numpy(zero_copy_only=False)
 
 
+class _Keys(_Reader):
+    """Keys of messages without a value: a record that has the table's key, or the value of its one column."""
+
+    def _compile(self, compiler: Compiler, schema: Any) -> None:
+        if not (isinstance(schema, Mapping) and schema.get("type") == "record"):
+            require(len(self._table.primary_key) == 1, "the key is no record, and the table's key has several columns")
+            schema = {"type": "record", "name": "key", "fields": [{"name": self._table.primary_key[0], "type": schema}]}
+        _, self._fields = compiler.record(schema, dict.fromkeys(self._table.primary_key))
+
+    def _rows(self, messages: Messages) -> Decoded:
+        columns = self._columns(self._fields, messages)
+        return good_rows(self._table, columns, np.ones(len(messages), np.bool_)), np.ones(len(messages), np.int64)
+
+
 class _Changes(_Reader):
     def _compile(self, compiler: Compiler, schema: Any) -> None:
         wanted = _wanted(self._table)
@@ -149,6 +175,10 @@ class _Changes(_Reader):
         was, comes = (rows.is_valid().to_numpy(zero_copy_only=False) for rows in (before, after))
         columns = pa.concat_arrays([before, after]).flatten()
         return change_rows(self._table, columns, was, comes, self._fields["op"](messages, STRING))
+
+
+def _or_keys(values: Sequence[bytes | None], keys: Sequence[bytes | None]) -> list[bytes | None]:
+    return [key if value is None else value for value, key in zip(values, keys, strict=True)]
 
 
 def _number(value: bytes | None) -> int | None:

@@ -1,0 +1,60 @@
+"""Topics copied into the embedded input, a thread for each (`dbsp.io.kafka.copying`).
+
+So a topic needs to keep nothing that was copied: it may be compacted, or short. While too many rows wait to be processed nothing
+is taken. What is in the way stands in status, log and metrics, and is tried again; the pipeline goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dbsp.coordinator.config import Config
+from dbsp.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from dbsp.io.kafka.copying import Note, Pushing, TopicCopy
+
+TIMEOUT_S = 5.0
+"""Of a start or a stop no more is waited for brokers than so long."""
+
+
+class TopicCopies:
+    """Copies the topics of one pipeline."""
+
+    def __init__(self, config: Config, plan: Plan, pushing: Pushing, note: Note) -> None:
+        """Nothing is opened; `note` hears when a copy fails, and when it does not any more."""
+        self._ending = threading.Event()
+        self._copies: list[TopicCopy] = []
+        self._threads: list[threading.Thread] = []
+        if not config.input.copies_topics:
+            return
+        from dbsp.coordinator.topics import copied_sources, kafka_settings  # noqa: PLC0415 - Kafka alone needs them
+        from dbsp.io.kafka.copying import TopicCopy  # noqa: PLC0415 - as above
+        from dbsp.io.kafka.follow import TopicFollower  # noqa: PLC0415 - as above
+
+        brokers = replace(kafka_settings(config.input, config.pipeline.name), timeout_s=TIMEOUT_S)
+        for source in copied_sources(config, plan.tables):
+            follower = TopicFollower(brokers, source.topic)
+            self._copies.append(TopicCopy(source, follower, config.input.partitions, pushing, note, self._ending))
+
+    def start(self) -> None:
+        """Begin; a topic that is not there is refused, brokers that do not answer are asked again."""
+        for copy in self._copies:
+            copy.look()
+        for copy in self._copies:
+            thread = threading.Thread(target=copy.run, name=f"dbsp-copy-{copy.table}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """End; what was taken and not pushed is taken again by the next start."""
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def shown(self) -> list[dict[str, Any]]:
+        """Each copy: what it has copied since this start, what is waiting, what is in its way."""
+        return [copy.shown for copy in self._copies]

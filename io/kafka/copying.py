@@ -1,0 +1,160 @@
+"""One topic copied into one table's input, as the pushes of one producer a partition; who runs it has a thread for it.
+
+**Law** of every partition the rows of each committed message come once, in their order, whoever was killed when: the number of a
+push is the offset of its last message, written in the transaction of its rows, and says where to go on. Two processes that copy
+one topic do not both go on (`Producer.after`).
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeAlias
+
+from dbsp.errors import DbspError, OverloadedError, UnavailableError
+from dbsp.io.formats.runs import no_rows
+from dbsp.io.kafka.follow import TopicFollower
+from dbsp.io.kafka.input import KafkaSource, decoded
+from dbsp.io.pushed import Incoming, Position, Producer, Push
+
+WAIT_S = 0.2
+AGAIN_S = 1.0
+Note: TypeAlias = Callable[[str, dict[str, Any]], None]
+
+
+class Pushing(Protocol):
+    """Where rows are pushed to: the service."""
+
+    def push_many(self, incoming: Sequence[Incoming]) -> list[Position]:
+        """Append pushes durably, all or none."""
+        ...
+
+    def last_sequence(self, table: str, producer: str) -> int | None:
+        """The newest number of a producer."""
+        ...
+
+
+class TopicCopy:
+    """One topic on its way into one table."""
+
+    def __init__(
+        self,
+        source: KafkaSource,
+        follower: TopicFollower,
+        partitions: int,
+        pushing: Pushing,
+        note: Note,
+        ending: threading.Event,
+    ) -> None:
+        """Nothing is asked before `look` or `run`; rows go to one of so many `partitions` of the input."""
+        self.table = source.table.name
+        self._source, self._follower, self._reader = source, follower, source.reader()
+        self._partitions, self._pushing, self._note, self._ending = partitions, pushing, note, ending
+        self._newest: dict[int, int] = {}
+        """Of each partition that is followed, the offset of the last message that was pushed; -1: none."""
+        self._passed: Mapping[int, int] = {}
+        """Of each, the offset behind all that was pushed or is none of the topic's messages."""
+        self._messages = self._behind = 0
+        self._error: str | None = None
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """For people and monitors."""
+        return {
+            "table": self.table, "topic": self._source.topic, "messages": self._messages,
+            "behind_messages": self._behind, "error": self._error,
+        }  # fmt: skip
+
+    def look(self) -> None:
+        """Whether the topic is there, as far as brokers answer."""
+        try:
+            self._follower.partitions()
+        except UnavailableError as error:
+            self._failed(error)
+            self._follower.close()
+
+    def run(self) -> None:
+        """Copy until the end."""
+        while not self._ending.is_set():
+            if not self.round():
+                self._ending.wait(AGAIN_S)
+        with suppress(DbspError):  # whoever ends has no time for more than one try
+            self._pass_markers()
+        self._follower.close()
+
+    def round(self) -> bool:
+        """Copy what has come; whether nothing was in the way."""
+        try:
+            self._copy()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
+            self._failed(error)
+            self._newest, self._passed = {}, {}  # the log says what was pushed, and where to go on
+            self._follower.close()
+            return False
+        return True
+
+    def _copy(self) -> None:
+        """What has come; and from time to time new partitions."""
+        if self._follower.is_due():
+            self._pass_markers()
+            self._meet(self._follower.partitions())
+            self._works()
+        taken = self._follower.take(WAIT_S)
+        if taken and not self._push(taken):
+            return
+        if taken:
+            self._works()
+        self._passed, self._behind = self._follower.next, self._follower.behind()
+
+    def _pass_markers(self) -> None:
+        """Note that nothing is missing where messages end with markers and aborted ones, which a topic may drop, too."""
+        for partition, position in self._passed.items():
+            if position - 1 > self._newest[partition]:
+                push, _ = no_rows(self._source.table, 0)
+                self._pushing.push_many([self._incoming(partition, push, position - 1)])
+                self._newest[partition] = position - 1
+
+    def _meet(self, partitions: int) -> None:
+        fresh = [partition for partition in range(partitions) if partition not in self._newest]
+        found = {partition: self._pushing.last_sequence(self.table, self._producer(partition)) for partition in fresh}
+        if found:
+            self._follower.follow({partition: None if last is None else last + 1 for partition, last in found.items()})
+            self._newest |= {partition: -1 if last is None else last for partition, last in found.items()}
+
+    def _push(self, taken: dict[int, list[Any]]) -> bool:
+        """All of it in one transaction, once there is room; False if there was none to the end."""
+        incoming = [
+            self._incoming(partition, decoded(self._reader, messages)[0], messages[-1].offset())
+            for partition, messages in taken.items()
+        ]
+        while not self._ending.is_set():
+            try:
+                self._pushing.push_many(incoming)
+            except OverloadedError:
+                self._ending.wait(WAIT_S)
+            else:
+                self._newest |= {partition: messages[-1].offset() for partition, messages in taken.items()}
+                self._messages += sum(map(len, taken.values()))
+                return True
+        return False
+
+    def _incoming(self, partition: int, push: Push, last: int) -> Incoming:
+        producer = Producer(id=self._producer(partition), sequence=last, after=self._newest[partition])
+        return Incoming(table=self.table, push=push, producer=producer, partition=partition % self._partitions)
+
+    def _producer(self, partition: int) -> str:
+        return f"kafka:{self._source.topic}:{partition}"
+
+    def _works(self) -> None:
+        if self._error is not None:
+            self._error = None
+            self._note("copy-works", {"table": self.table, "topic": self._source.topic})
+
+    def _failed(self, error: Exception) -> None:
+        """Told once, until it is another failure."""
+        story = str(error) if isinstance(error, DbspError) else "".join(traceback.format_exception(error))
+        if story != self._error:
+            self._error = story
+            self._note("copy-failed", {"table": self.table, "topic": self._source.topic, "error": story})

@@ -1,0 +1,106 @@
+"""A topic followed: the committed messages of all its partitions as they come, each from an offset on.
+
+Unlike `Reader`, which reads ranges that somebody has noted, nobody knows here what comes next: offsets may have gaps (compacted
+topics, markers), and what was taken is noted by who took it. An offset that is gone, or was never there, is an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from dbsp.errors import ConfigError, DataError
+from dbsp.io.kafka.client import FETCH_MESSAGES, KafkaSettings, kafka, make_consumer, translate, watermarks
+
+GROWTH_CHECK_S = 10.0
+"""How long partitions that were added may wait to be met, and a broker that is gone to be missed."""
+
+
+class TopicFollower:
+    """Follows one topic, with a consumer of its own."""
+
+    def __init__(self, settings: KafkaSettings, topic: str) -> None:
+        """Connects when first asked for something."""
+        self._settings, self.topic = settings, topic
+        self._consumer: Any = None
+        self._next: dict[int, int] = {}
+        """Of the partitions that are followed, the offset that comes next."""
+        self._counted_at = 0.0
+
+    def partitions(self) -> int:
+        """How many partitions the topic has now; `ConfigError` if there is no such topic."""
+        consumer = self._made()
+        try:
+            found = consumer.list_topics(self.topic, timeout=self._settings.timeout_s).topics.get(self.topic)
+        except kafka().KafkaException as error:
+            raise translate(error, f"asking for topic={self.topic}") from error
+        if found is None or found.error is not None or not found.partitions:
+            raise ConfigError(f"no such topic: topic={self.topic}", "create it, or mend its name")
+        self._counted_at = time.monotonic()
+        return len(found.partitions)
+
+    def is_due(self) -> bool:
+        """Whether nothing is followed yet, or it is time to count the partitions again."""
+        return not self._next or time.monotonic() - self._counted_at >= GROWTH_CHECK_S
+
+    def follow(self, positions: Mapping[int, int | None]) -> None:
+        """Go on with these partitions, too, each at an offset; None: at the oldest message there is."""
+        module = kafka()
+        consumer = self._made()
+        for partition, position in positions.items():
+            low, high = watermarks(self._settings, consumer, self.topic, partition)
+            if position is not None and not low <= position <= high:
+                raise DataError(
+                    f"input offsets are missing from Kafka: topic={self.topic} partition={partition} first={position}"
+                    f" kept={low}..{high}",
+                    "restore the topic",
+                )
+            self._next[partition] = low if position is None else position
+        consumer.assign([module.TopicPartition(self.topic, *place) for place in self._next.items()])
+
+    def take(self, wait_s: float) -> dict[int, list[Any]]:
+        """What has come, per partition in its order; waits for the first message for `wait_s` at most."""
+        first = self._made().poll(wait_s)
+        events = [] if first is None else [first, *self._consumer.consume(FETCH_MESSAGES, timeout=0)]
+        found: dict[int, list[Any]] = {}
+        for event in events:
+            error = event.error()
+            if error is None:
+                found.setdefault(event.partition(), []).append(event)
+                self._next[event.partition()] = event.offset() + 1
+            elif error.code() == kafka().KafkaError._PARTITION_EOF:
+                self._next[event.partition()] = event.offset()
+            elif not _passes(error):
+                raise translate(error, f"following topic={self.topic} partition={event.partition()}")
+        return found
+
+    @property
+    def next(self) -> Mapping[int, int]:
+        """The offset that comes next, per partition that is followed: behind what was taken and the markers after it."""
+        return dict(self._next)
+
+    def behind(self) -> int:
+        """How many offsets are not taken yet, as far as the client has heard."""
+        module = kafka()
+        total = 0
+        for partition, position in self._next.items():
+            bounds = self._consumer.get_watermark_offsets(module.TopicPartition(self.topic, partition), cached=True)
+            total += max(0, bounds[1] - position) if bounds is not None else 0
+        return total
+
+    def _made(self) -> Any:
+        if self._consumer is None:
+            self._consumer = make_consumer(self._settings, tells_ends=True)
+        return self._consumer
+
+    def close(self) -> None:
+        """Leave the brokers; the next call begins anew, with nothing followed."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer, self._next, self._counted_at = None, {}, 0.0
+
+
+def _passes(error: Any) -> bool:
+    """Whether the client goes on by itself; a broker that stays away is missed when partitions are counted."""
+    return error.retriable() or error.code() in (kafka().KafkaError._TRANSPORT, kafka().KafkaError._ALL_BROKERS_DOWN)
