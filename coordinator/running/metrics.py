@@ -55,21 +55,15 @@ class Metrics:
                 ("last_unix_seconds", "When the last backup was made"),
             )
         }
-        self._delta_behind = Gauge(
-            "dbsp_delta_behind_steps", "Finished steps that a view's Delta table has not", ("view",), registry=registry
-        )
-        self._delta_failing = Gauge(
-            "dbsp_delta_failing", "1 while a view's Delta table cannot be written", ("view",), registry=registry
-        )
-        self._copy_behind = Gauge(
-            "dbsp_copy_behind_messages",
-            "Messages of a table's topic that are not copied",
-            ("table",),
-            registry=registry,
-        )
-        self._copy_failing = Gauge(
-            "dbsp_copy_failing", "1 while a table's topic cannot be copied", ("table",), registry=registry
-        )
+        self._beside = {
+            name: Gauge(f"dbsp_{name}", text, (label,), registry=registry)
+            for name, text, label in (
+                ("delta_behind_steps", "Finished steps that a view's Delta table has not", "view"),
+                ("delta_failing", "1 while a view's Delta table cannot be written", "view"),
+                ("copy_behind_messages", "Messages of a table's topic that are not copied", "table"),
+                ("copy_failing", "1 while a table's topic cannot be copied", "table"),
+            )
+        }
         self._lock = threading.Lock()
         self._totals = Totals()
         self._gauges = {
@@ -136,11 +130,11 @@ class Metrics:
     ) -> bytes:
         """The exposition format; `delta` and `copies` as the status shows them."""
         for copy in copies:
-            self._copy_behind.labels(copy["table"]).set(copy["behind_messages"])
-            self._copy_failing.labels(copy["table"]).set(copy["error"] is not None)
+            self._beside["copy_behind_messages"].labels(copy["table"]).set(copy["behind_messages"])
+            self._beside["copy_failing"].labels(copy["table"]).set(copy["error"] is not None)
         for table in delta:
-            self._delta_behind.labels(table["view"]).set(table["behind_steps"])
-            self._delta_failing.labels(table["view"]).set(table["error"] is not None)
+            self._beside["delta_behind_steps"].labels(table["view"]).set(table["behind_steps"])
+            self._beside["delta_failing"].labels(table["view"]).set(table["error"] is not None)
         values = {
             "step": now.step, "epoch": now.epoch, "version": now.version, "input_lag_rows": now.lag_rows,
             "workers": len(now.layout.workers) if now.layout else 0, "state_bytes": now.state_bytes,

@@ -381,7 +381,7 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ('input.topics={ordrs = "x"}', "input.topics names ordrs"),
+        ('input.topics={ordrs = "x"}', "topics need their brokers"),
         ('output.topics={nothing = "x"}', "output.topics names nothing"),
         ('output.keys={large = "nothing"}', "output.keys names large.nothing"),
     ],
