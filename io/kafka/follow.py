@@ -54,7 +54,7 @@ class TopicFollower:
                 raise DataError(
                     f"input offsets are missing from Kafka: topic={self.topic} partition={partition} first={position}"
                     f" kept={low}..{high}",
-                    "restore the topic",
+                    "restore the topic, or go on without them as docs/operations.md says",
                 )
             self._next[partition] = low if position is None else position
         consumer.assign([module.TopicPartition(self.topic, *place) for place in self._next.items()])
