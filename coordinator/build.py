@@ -31,7 +31,7 @@ from dbsp.coordinator.running.hands import Parts, ShellSettings
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io import EmbeddedStepLog
-from dbsp.io.output_part import DEAD_LETTERS
+from dbsp.io.output_part import DEAD_LETTERS, refuse_taken
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
 from dbsp.plan.plan import Plan
@@ -85,9 +85,10 @@ def _keyed(config: Config, circuit: Circuit) -> Circuit:
 
 
 def check_names(config: Config, circuit: Circuit) -> None:
-    """Topics and keys are of tables and views that the circuit has."""
+    """Topics and keys are of tables and views that the circuit has, and no view has the name of the dead letters."""
     tables = [table.name for table in circuit.tables]
     views = {name: node.schema.names for name, node in circuit.views}
+    refuse_taken(views)
     outputs = [*views, DEAD_LETTERS]
     for section, kind, known, named in (
         ("input.topics", "table", tables, config.input.topics),

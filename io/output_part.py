@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,14 +75,19 @@ def decide(progress: Progress, epoch: int, step: int, checksum: int, stored: int
 
 def with_dead_letters(parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> dict[str, Batch]:
     """All non-empty parts by name, the dead letters as one more output."""
-    if DEAD_LETTERS in parts:
-        raise CircuitError(
-            f"a view cannot be called {DEAD_LETTERS}: the pipeline has an output of that name", "rename the view"
-        )
+    refuse_taken(parts)
     full = {name: batch for name, batch in sorted(parts.items()) if len(batch)}
     if dead:
         full[DEAD_LETTERS] = dead_letter_batch(dead)
     return full
+
+
+def refuse_taken(views: Collection[str]) -> None:
+    """`CircuitError` if a view has the name of the dead letters."""
+    if DEAD_LETTERS in views:
+        raise CircuitError(
+            f"a view cannot be called {DEAD_LETTERS}: the pipeline has an output of that name", "rename the view"
+        )
 
 
 def dead_letter_batch(dead: Sequence[DeadLetter]) -> Batch:

@@ -52,6 +52,7 @@ def test_check_prints_the_plan_and_starts_nothing(folder: Path) -> None:
         (SETTINGS.replace("port", "prot"), CIRCUIT, "did you mean `port`"),
         (SETTINGS.replace(":pipeline", ":pipelin"), CIRCUIT, "pipeline"),
         (SETTINGS, CIRCUIT.replace('col("amount")', 'col("amout")'), "amount"),
+        (SETTINGS, CIRCUIT.replace('"per_customer":', '"dead_letters":'), "a view cannot be called dead_letters"),
     ],
 )
 def test_check_names_what_is_wrong(folder: Path, said: Said, settings: str, circuit: str, message: str) -> None:
