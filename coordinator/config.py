@@ -291,6 +291,8 @@ class LayoutSection:
     def __post_init__(self) -> None:
         """Refuse a strategy that does not exist, and limits with which nothing would ever move."""
         _one_of("layout.strategy", self.strategy, STRATEGIES)
+        if self.shards is not None and (self.shards < 1 or self.shards.bit_count() != 1):
+            raise ConfigError(f"not a power of two: layout.shards={self.shards}")
         for host in self.weights:
             _known("host in layout.weights", host, dict.fromkeys(self.hosts), "settings")
         check_hosts(self.offered())

@@ -48,6 +48,8 @@ def test_variables_of_others_are_left_alone() -> None:
         ({"http": {"host": "0.0.0.0"}}, "without a token"),
         ({"pipeline": {"runtime": "sparc"}}, "did you mean `spark`"),
         ({"pipeline": {"workers": 0}}, "pipeline.workers=0"),
+        ({"layout": {"shards": 3}}, "not a power of two: layout.shards=3"),
+        ({"layout": {"shards": 0}}, "not a power of two"),
         ({"input": {"kind": "kafka"}}, "bootstrap"),
         ({"output": {"kind": "kafka"}}, "bootstrap"),
         ({"output": {"format": "parquet"}}, "output.format"),
