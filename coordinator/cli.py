@@ -370,19 +370,21 @@ def push(client: Client, table: str, file: Any, producer: str | None, sequence: 
     if producer is not None:
         headers |= {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence)}
     found = client.ask("POST", f"/v1/tables/{table}/rows", content=file.read(), headers=headers)
-    text = durable(table, found["first"], found["last"])
-    if found["repeated"]:
-        text += ": they were pushed before, nothing was added"
+    text = durable(table, found["first"], found["last"], repeated=found["repeated"])
     if found["bad_rows"]:
         text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"
     client.show(found, text)
 
 
-def durable(table: str, first: int, end: int) -> str:
-    """Which rows were taken: `first` is the first offset, `end` the one behind the last, people count the last one in."""
+def durable(table: str, first: int, end: int, *, repeated: bool) -> str:
+    """Which rows were taken: `first` is the first offset, `end` the one behind the last, people count the last one in.
+
+    Of a push that is repeated after a later one offsets are not remembered for ever: then they are equal, as of an empty one.
+    """
+    before = "pushed before, nothing was added"
     if first == end:
-        return f"no rows were given; nothing was added to {table}"
-    return f"rows {first:,} to {end - 1:,} of {table} are durable"
+        return f"{before} to {table}" if repeated else f"no rows were given; nothing was added to {table}"
+    return f"rows {first:,} to {end - 1:,} of {table} are durable" + (f": they were {before}" if repeated else "")
 
 
 @command.command()
