@@ -9,10 +9,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from dbsp.circuit.circuit import circuit
+from dbsp.circuit.circuit import ERROR_POLICIES, circuit
 from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CircuitError
 from dbsp.expr.build import lit
+from dbsp.expr.names import nearest
 from dbsp.source_lines import SourceLine, written_at
 from dbsp.sql.errors import Script, about, offset_of, refuse, reported
 from dbsp.sql.intervals import interval
@@ -92,6 +93,12 @@ class Made:
         if name.casefold() != "error_policy":
             refuse(node, f"no such setting: setting={name}", "there is error_policy = 'dead-letter', 'null' or 'stop'")
         self.error_policy = said.expression.name
+        if self.error_policy not in ERROR_POLICIES:
+            refuse(
+                node,
+                f"no such error policy: error_policy={self.error_policy!r}",
+                nearest(self.error_policy, ERROR_POLICIES),
+            )
 
 
 def _table(node: Any) -> Stream:
@@ -144,7 +151,9 @@ def _truth(node: Any, value: Any) -> bool:
 def _watermark(node: Any, text: str) -> Mapping[str, datetime.timedelta]:
     """`at 5 minutes`: the column, and how late its rows may be."""
     column, _, late = text.strip().partition(" ")
-    span = interval(exp.Interval(this=exp.Literal.string(late)), lambda part: lit(part.this)) if late else None
+    said = exp.Literal.string(late)
+    said.meta.update(start=offset_of(node))
+    span = interval(exp.Interval(this=said), lambda part: lit(part.this)) if late else None
     if span is None or span.months:
         refuse(node, f"not a watermark: watermark={text!r}", "write watermark = 'at 5 minutes'")
     return {column: span.span}

@@ -52,6 +52,17 @@ def test_a_wrong_script_is_told(script: str, message: str) -> None:
         dbsp.sql_circuit("c", script)
 
 
+@pytest.mark.parametrize(
+    ("statement", "place"),
+    [("create table u (a timestamp) with (watermark = 'a soon')", "2:48"), ("set error_policy = 'halt'", "2:5")],
+)
+def test_the_place_of_a_wrong_setting_is_its_own(statement: str, place: str) -> None:
+    with pytest.raises(dbsp.CircuitError, match=f"at=shop.sql:{place}; "):
+        dbsp.sql_circuit(
+            "c", f"create table t (a bigint);\n{statement};\ncreate view v as select a from t", file="shop.sql"
+        )
+
+
 def test_in_python_the_line_of_the_program_is_named_too() -> None:
     t = dbsp.table("t", {"a": dbsp.INT64})
     with pytest.raises(dbsp.CircuitError) as error:
