@@ -259,9 +259,14 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         """JSON lines or an array of rows, `{"insert": {...}}` and `{"delete": {...}}` allowed; or an Arrow IPC stream.
 
         429 with `Retry-After`: too much waits already, nothing was taken; send the same again later.
-        `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless; a number that was never taken is refused when a greater one
-        was. `wait=true` answers when the rows are processed,
-        or after `timeout_s` with an error: the rows are durable all the same.
+        `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless. Use a table's next number when the one before was answered:
+        one that was never taken is refused when a greater one was, but counts as a repeat, and its rows are dropped, when those
+        of the greater one are trimmed. `wait=true` answers when the rows are processed, or after `timeout_s` with an error: the
+        rows are durable all the same.
+
+        `first` and `last` are offsets, `last` the one behind the last row. A repeat gets those of the first time, or two equal
+        ones when they are forgotten. Arrow columns have the table's types, an int8 `__op` says 0 for an insert, 1 for a
+        delete; a stream that does not fit is one bad row.
         """
         kind = _kind(request)
         body = await _body(request, service.config.http.max_body_bytes)
