@@ -5,11 +5,10 @@ The coordinator's process appends; worker processes on the same host read at the
 Invariants: an append is on disk when it returns; offsets count rows, without gaps; a bad row keeps its offset and is the same
 dead letter at every read (10); a push that a producer repeats is answered with its first position, across crashes, because
 the sequence number is written in the transaction of the rows; a number that was passed over is refused when it comes late,
-never taken for a repeat, unless rows that its producer sent after it are trimmed; offsets of trimmed rows are never given
-again.
+never taken for a repeat (`dbsp.io.producer_numbers`); offsets of trimmed rows are never given again.
 
-**State** rows until they are trimmed; per table and producer the last sequence number and the last trimmed one for ever, the
-others until their rows are trimmed. Source: design section 7.
+**State** rows until they are trimmed; per table and producer which sequence numbers were taken for ever, and where each stands
+until its rows are trimmed. Source: design section 7.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from dbsp.io.chunk import (
 )
 from dbsp.io.environment import MAP_BYTES_START
 from dbsp.io.local_input import LocalInputLog
+from dbsp.io.producer_numbers import Numbers, decode_numbers
 from dbsp.io.pushed import Incoming, Position, Producer, Push
 from dbsp.io.spans import (
     OFFSET,
@@ -54,7 +54,6 @@ FORM = "dbsp input log 1"
 NAME_BYTES_MAX = 200
 
 _PLACE = struct.Struct("<HQQ")
-_REACHED = struct.Struct(">QQ")
 
 
 class EmbeddedInputLog(LocalInputLog):
@@ -132,23 +131,18 @@ class EmbeddedInputLog(LocalInputLog):
         if item.producer is None:
             return None
         db, key = self._env.db("producers"), _producer_key(item.table, item.producer.id)
-        newest, trimmed = _reached(txn.get(key, db=db))
-        if item.producer.after not in (None, newest):
+        numbers = decode_numbers(txn.get(key, db=db))
+        if item.producer.after not in (None, numbers.newest):
             raise PositionError(
                 f"a producer has sent more than it knows of: table={item.table} producer={item.producer.id}"
-                f" after={item.producer.after} newest={newest}",
+                f" after={item.producer.after} newest={numbers.newest}",
                 "ask for the newest number, and go on behind it",
             )
-        if item.producer.sequence > newest:
+        if item.producer.sequence > numbers.newest:
             return None
         place = txn.get(key + OFFSET.pack(item.producer.sequence), db=db)
         if place is None:
-            if item.producer.sequence > trimmed:
-                raise DataError(
-                    f"a producer's sequence number comes after a greater one: table={item.table} producer={item.producer.id}"
-                    f" sequence={item.producer.sequence} newest={newest}",
-                    "no rows came under it before; send them under a new number, greater than all others",
-                )
+            _refuse_unless_taken(item.table, item.producer, numbers)
             floor = self._spans.get(txn, item.table, item.partition).floor
             return Position(table=item.table, partition=item.partition, first=floor, last=floor, repeated=True)
         partition, first, last = _PLACE.unpack(place)
@@ -164,16 +158,15 @@ class EmbeddedInputLog(LocalInputLog):
         if producer is None:
             return
         db, key = self._env.db("producers"), _producer_key(position.table, producer.id)
-        _, trimmed = _reached(txn.get(key, db=db))
-        txn.put(key, _REACHED.pack(producer.sequence, trimmed + 1), db=db)
+        txn.put(key, decode_numbers(txn.get(key, db=db)).take(producer.sequence).encoded(), db=db)
         number = OFFSET.pack(producer.sequence)
         txn.put(key + number, _PLACE.pack(position.partition, position.first, position.last), db=db)
 
     def last_sequence(self, table: str, producer: str) -> int | None:
         """The newest sequence number this producer's pushes to the table have reached."""
         with self._env.read() as txn:
-            newest, _ = _reached(txn.get(_producer_key(table, producer), db=self._env.db("producers")))
-        return None if newest < 0 else newest
+            numbers = decode_numbers(txn.get(_producer_key(table, producer), db=self._env.db("producers")))
+        return None if numbers.newest < 0 else numbers.newest
 
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         """The changes of one range as one piece, its bad rows as dead letters of `step`.
@@ -237,8 +230,7 @@ class EmbeddedInputLog(LocalInputLog):
             else:
                 found = cursor.next()
         for key, sequence in dropped.items():
-            newest, trimmed = _reached(txn.get(key, db=db))
-            txn.put(key, _REACHED.pack(newest, max(trimmed, sequence) + 1), db=db)
+            txn.put(key, decode_numbers(txn.get(key, db=db)).trim(sequence).encoded(), db=db)
 
     def _check(self, item: Incoming) -> None:
         schema = self._table(item.table).schema
@@ -268,9 +260,17 @@ def _producer_key(table: str, producer: str) -> bytes:
     return table_prefix(table) + producer.encode() + b"\0"
 
 
-def _reached(data: bytes | None) -> tuple[int, int]:
-    """A producer's newest sequence number and its greatest one whose rows were trimmed, -1 for none."""
-    if data is None:
-        return -1, -1
-    newest, after_trimmed = _REACHED.unpack(data)
-    return newest, after_trimmed - 1
+def _refuse_unless_taken(table: str, producer: Producer, numbers: Numbers) -> None:
+    """Of a number that is not the greatest, and stands nowhere: its rows are trimmed, or it was passed over."""
+    where = f"table={table} producer={producer.id} sequence={producer.sequence} newest={numbers.newest}"
+    taken = numbers.was_taken(producer.sequence)
+    if taken is False or producer.sequence > numbers.trimmed:
+        raise DataError(
+            f"a producer's sequence number comes after a greater one: {where}",
+            "no rows came under it before; send them under a new number, greater than all others",
+        )
+    if taken is None:
+        raise DataError(
+            f"it is not known any more whether a producer's push was taken: {where}",
+            "look for its rows, and send them under a new number if they are missing; who counts 0, 1, 2, … is always answered",
+        )

@@ -260,9 +260,10 @@ def _add_rows(app: FastAPI, service: Service) -> None:
 
         429 with `Retry-After`: too much waits already, nothing was taken; send the same again later.
         `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless. Use a table's next number when the one before was answered:
-        one that was never taken is refused when a greater one was, but counts as a repeat, and its rows are dropped, when those
-        of the greater one are trimmed. `wait=true` answers when the rows are processed, or after `timeout_s` with an error: the
-        rows are durable all the same.
+        one that was never taken is refused when a greater one was. Who counts 0, 1, 2, … is always answered; of one who counts
+        in jumps numbers far below the newest are refused as not known any more.
+
+        `wait=true` answers when the rows are processed, or after `timeout_s` with an error: the rows are durable all the same.
 
         `first` and `last` are offsets, `last` the one behind the last row. A repeat gets those of the first time, or two equal
         ones when they are forgotten. Arrow columns have the table's types, an int8 `__op` says 0 for an insert, 1 for a

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import multiprocessing
 import os
+import random
 import signal
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -18,10 +22,13 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dbsp.errors import ConfigError, DataError, FencedError, UnavailableError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog, Incoming, Producer, Push, read_outputs
 from dbsp.io.environment import check_data_file
+from dbsp.io.producer_numbers import GAPS_MAX, decode_numbers
 from dbsp.logs import Range
 from tests.io.log_samples import OTHER, TABLE, make_part, make_push, make_record
 
@@ -157,7 +164,52 @@ def test_a_number_that_was_passed_over_is_refused_and_not_taken_for_a_repeat(log
     assert log.append("t", make_push([2]), Producer(id="a", sequence=4)).first == 2
     log.trim({("t", 0): 3})
     assert [log.append("t", make_push([n]), Producer(id="a", sequence=n)).repeated for n in (1, 3, 4)] == [True] * 3
+    for number in (0, 2):
+        with pytest.raises(DataError, match=f"comes after a greater one: .* sequence={number} newest=4"):
+            log.append("t", make_push([2]), Producer(id="a", sequence=number))
     assert log.last_sequence("t", "a") == 4
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_a_number_is_taken_once_or_refused_whatever_is_trimmed(seed: int) -> None:
+    """Numbers of all kinds, in any order; what was never taken is never said to be a repeat."""
+    chance = random.Random(seed)
+    jump = chance.choice([1, 2, 2, 1000])
+    taken: list[int] = []
+    with tempfile.TemporaryDirectory() as folder:
+        log = open_input(Path(folder))
+        for _ in range(300):
+            newest = max(taken, default=-1)
+            near = newest + chance.randint(-3 * jump, jump)
+            number = max(0, near) if chance.random() < 0.8 else chance.choice([*taken, 0])
+            gaps = sum(1 for before, after in itertools.pairwise([-1, *taken]) if after > before + 1)
+            try:
+                position = log.append("t", make_push([number]), Producer(id="a", sequence=number))
+            except DataError as error:
+                unknown = "not known any more" in str(error) and gaps > GAPS_MAX
+                assert number < newest and (number not in taken or unknown), (seed, number)  # noqa: PT018 - a law
+            else:
+                assert position.repeated == (number in taken)
+                taken += [] if position.repeated else [number]
+            if chance.random() < 0.2:
+                (span,) = (end for (table, _), end in log.ends().items() if table == "t")
+                log.trim({("t", 0): chance.randint(max(0, span - 5), span)})
+        assert log.ends()["t", 0] == len(taken)
+        assert log.last_sequence("t", "a") == max(taken)
+        log.close()
+
+
+def test_numbers_of_before_gaps_were_kept_are_not_known() -> None:
+    old = decode_numbers(struct.pack(">QQ", 8, 5))
+    assert (old.newest, old.trimmed, old.was_taken(6), old.was_taken(7), old.take(9).was_taken(8)) == (
+        7,
+        4,
+        None,
+        True,
+        False,
+    )
+    assert decode_numbers(old.take(9).encoded()) == old.take(9)
 
 
 def test_group_commit_packs_pushes_and_sees_repeats_among_them(log: EmbeddedInputLog) -> None:

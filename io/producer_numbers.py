@@ -1,0 +1,70 @@
+"""The numbers of one producer's pushes, of which each is taken once: what is known of those whose rows are trimmed.
+
+Numbers grow, and some are passed over: by a push that was refused while the next one was taken, or by a producer that counts
+in jumps. A passed-over number that comes late was never taken, and must not be answered as a repeat, which would lose its rows.
+So the gaps are kept, the newest `GAPS_MAX` of them; below those it is not known, and such a number is refused, too.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+
+GAPS_MAX = 64
+_OLD = struct.Struct(">QQ")
+_HEAD = struct.Struct(">QQQ")
+_GAP = struct.Struct(">QQ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """`newest` and `trimmed` are the greatest number, and the greatest one whose rows are trimmed, -1 for none.
+
+    Of the numbers from `known` on those inside `gaps`, pairs of first and last, were passed over; all others were taken.
+
+    **Example**
+
+    >>> numbers = Numbers().take(0).take(3)
+    >>> numbers.gaps, [numbers.was_taken(number) for number in range(4)]
+    (((1, 2),), [True, False, False, True])
+    """
+
+    newest: int = -1
+    trimmed: int = -1
+    known: int = 0
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    def take(self, number: int) -> Numbers:
+        """With a number above all others."""
+        gaps = self.gaps if number == self.newest + 1 else (*self.gaps, (self.newest + 1, number - 1))
+        known = self.known
+        if len(gaps) > GAPS_MAX:
+            known, gaps = gaps[0][1] + 1, gaps[1:]
+        return replace(self, newest=number, known=known, gaps=gaps)
+
+    def trim(self, number: int) -> Numbers:
+        """With this number's rows trimmed."""
+        return replace(self, trimmed=max(self.trimmed, number))
+
+    def was_taken(self, number: int) -> bool | None:
+        """Whether a number up to the newest was taken; None where it is not known any more."""
+        if number < self.known:
+            return None
+        return not any(first <= number <= last for first, last in self.gaps)
+
+    def encoded(self) -> bytes:
+        """As it is stored."""
+        head = _HEAD.pack(self.newest + 1, self.trimmed + 1, self.known)
+        return head + b"".join(_GAP.pack(*gap) for gap in self.gaps)
+
+
+def decode_numbers(data: bytes | None) -> Numbers:
+    """What `encoded` has stored; of what was stored before gaps were kept, nothing is known below the newest number."""
+    if data is None:
+        return Numbers()
+    if len(data) == _OLD.size:
+        newest, trimmed = (number - 1 for number in _OLD.unpack(data))
+        return Numbers(newest=newest, trimmed=trimmed, known=newest)
+    after_newest, after_trimmed, known = _HEAD.unpack_from(data)
+    gaps = tuple(_GAP.iter_unpack(data[_HEAD.size :]))
+    return Numbers(newest=after_newest - 1, trimmed=after_trimmed - 1, known=known, gaps=gaps)
