@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,7 @@ from dbsp.errors import (
     UnavailableError,
 )
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 OK = 0
 INTERRUPTED = 130
 
@@ -81,13 +83,21 @@ def guarded(action: Callable[[], Any]) -> int:
     except click.Abort:
         return INTERRUPTED
     except OSError as error:
-        report(UnavailableError(f"the system refused: {error}", "mend it and give the same command again"))
+        report(refused(error))
         return exit_code(UnavailableError.code)
     except Exception as error:  # noqa: BLE001 - a bug: its story, then one line as for every error
         traceback.print_exc()
         report(InternalError(f"a bug: {type(error).__name__}: {error}", "report it with the lines above"))
         return exit_code(InternalError.code)
     return OK
+
+
+def refused(error: OSError) -> UnavailableError:
+    """What the system did not do, as an error for people."""
+    hint = "mend it and give the same command again"
+    if error.errno in NO_ROOM:
+        hint = "free space on the disks of data_dir and of temporary files, then start again: nothing that was answered is lost"
+    return UnavailableError(f"the system refused: {error}", hint)
 
 
 def report(error: DbspError) -> None:

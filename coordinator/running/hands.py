@@ -19,6 +19,7 @@ from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
 from dbsp.coordinator.decisions.cutting import NOWHERE, Backlog, Positions, advance, backlog, begin, cut
 from dbsp.coordinator.decisions.fills import is_filling
+from dbsp.coordinator.exits import NO_ROOM, refused
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.clock import Clock
@@ -168,12 +169,17 @@ class Hands:
         try:
             return self._perform(command)
         except DbspError as error:
-            self._observer.noted("failed", {"command": type(command).__name__, "code": error.code, "error": str(error)})
-            return p.Failed(code=error.code, message=str(error), halt=self._halt(command, error))
+            return self._failed(command, error)
         except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                return self._failed(command, refused(error))
             text = f"{type(error).__name__}: {error}"
             self._observer.noted("failed", {"command": type(command).__name__, "code": "internal", "error": text})
             return p.Failed(code="internal", message=text)
+
+    def _failed(self, command: do.Command, error: DbspError) -> p.Event:
+        self._observer.noted("failed", {"command": type(command).__name__, "code": error.code, "error": str(error)})
+        return p.Failed(code=error.code, message=str(error), halt=self._halt(command, error))
 
     def _halt(self, command: do.Command, error: DbspError) -> p.Halt | None:
         """What a user must decide about, if rows failed; where they came from is told as far as it can be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import threading
@@ -390,3 +391,31 @@ def test_settings_name_tables_and_views_that_are_there(folder: Path, override: s
     with pytest.raises(ConfigError, match=message):
         build_module.load_plan(settings(folder, override))
     build_module.load_plan(settings(folder, 'output.topics={dead_letters = "x", large = "y"}'))
+
+
+def test_a_disk_without_room_is_said_to_be_one(folder: Path) -> None:
+    """It is no bug of ours, and what to do stands there; what was pushed is there when there is room again."""
+
+    class Full:
+        def __init__(self, runtime: Any) -> None:
+            self._runtime = runtime
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "run_step":
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return getattr(self._runtime, name)
+
+    config = settings(folder, "step.failures_max=0")
+    service = Service(
+        config, build_module.build(config, wrap=lambda name, part: Full(part) if name == "runtime" else part)
+    )
+    service.start(timeout_s=60)
+    position = service.push("orders", ORDERS)
+    finish = service.wait_for_end(60)
+    assert finish is not None
+    assert finish.code == "unavailable"
+    assert "No space left on device; free space on the disks of data_dir" in finish.message
+    service.stop(quiet=True)
+    with Service(settings(folder)) as again:
+        again.wait_until_processed(position, 60)
+        assert again.read_view("large", 60).table.num_rows == 1
