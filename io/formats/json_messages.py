@@ -10,7 +10,7 @@ import numpy as np
 
 from dbsp.algebra.table import Table
 from dbsp.io.formats.json_rows import bad_row, decode_json, decode_json_lines
-from dbsp.io.formats.message_keys import deletes_of, refuse_without_key
+from dbsp.io.formats.message_keys import deletes_of, refuse_without_key, values_or_keys
 from dbsp.io.formats.runs import Decoded, by_kind
 from dbsp.io.pushed import Push
 
@@ -61,8 +61,7 @@ class JsonUpserts(JsonRows):
         """As `JsonRows`, with the keys of the messages."""
         if None not in values:
             return super().decode(values)
-        found = [None] * len(values) if keys is None else keys
-        messages = [key if value is None else value for value, key in zip(values, found, strict=True)]
+        messages = list(values) if keys is None else values_or_keys(values, keys)
         return by_kind([value is None for value in values], messages, self._values_or_keys, self._table)
 
     def _values_or_keys(self, gone: bool, messages: list[bytes | None]) -> list[Decoded]:

@@ -32,6 +32,11 @@ def refuse_without_key(table: Table, format_: str) -> None:
         )
 
 
+def values_or_keys(values: Sequence[bytes | None], keys: Sequence[bytes | None]) -> list[bytes | None]:
+    """Of each message what there is to read: its value, or its key where it has none."""
+    return [key if value is None else value for value, key in zip(values, keys, strict=True)]
+
+
 def deletes_of(keys: Sequence[bytes | None], table: Table) -> Decoded:
     """The delete that each key stands for, or a bad row.
 

@@ -130,14 +130,15 @@ def test_one_at_a_time_and_a_stop_breaks_it_off(folder: Path) -> None:
     assert made.shown is None
 
 
-def _kill_amid(folder: Path, backups: str, moment: str) -> None:
-    """Kill the service when it has come so far with a backup."""
+def _kill_amid(folder: Path, backups: str, moment: str) -> list[httpx.Response]:
+    """Kill the service when it has come so far with a backup; what it had answered."""
+    answered: list[httpx.Response] = []
     with serving(folder) as process:
         url = read_address(folder / "data")["url"]
 
         def ask() -> None:
             with suppress(httpx.HTTPError):
-                httpx.post(f"{url}/v1/backup", json={"folder": str(folder / backups)}, timeout=60)
+                answered.append(httpx.post(f"{url}/v1/backup", json={"folder": str(folder / backups)}, timeout=60))
 
         asked = threading.Thread(target=ask)
         asked.start()
@@ -145,6 +146,7 @@ def _kill_amid(folder: Path, backups: str, moment: str) -> None:
             pass
         process.kill()
         asked.join()
+    return answered
 
 
 def _states(folder: Path, backups: str) -> list[str]:
@@ -169,10 +171,11 @@ def test_the_service_is_killed_amid_a_backup(folder: Path, moment: str) -> None:
             assert httpx.post(f"{url}/v1/tables/orders/rows?wait=true", content=body, timeout=60).is_success
     for number in range(10):
         backups = f"backups{number}"
-        _kill_amid(folder, backups, moment)
+        answered = _kill_amid(folder, backups, moment)
         with serving(folder):
             if _states(folder, backups) == ["whole"]:
                 continue  # it came to its end before the kill: another one is begun
+            assert answered == [], "the fault struck before the answer"
             again = script("cli", "--json", "backup", backups, folder=folder)
             assert again.returncode == 0, again.stderr
             break

@@ -380,16 +380,17 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("overrides", "message"),
     [
-        ('input.topics={ordrs = "x"}', "topics need their brokers"),
-        ('output.topics={nothing = "x"}', "output.topics names nothing"),
-        ('output.keys={large = "nothing"}', "output.keys names large.nothing"),
+        (['input.topics={ordrs = "x"}', "input.bootstrap=x"], "input.topics names ordrs"),
+        (['input.topics={ordrs = "x"}'], "topics need their brokers"),
+        (['output.topics={nothing = "x"}'], "output.topics names nothing"),
+        (['output.keys={large = "nothing"}'], "output.keys names large.nothing"),
     ],
 )
-def test_settings_name_tables_and_views_that_are_there(folder: Path, override: str, message: str) -> None:
+def test_settings_name_tables_and_views_that_are_there(folder: Path, overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_module.load_plan(settings(folder, override))
+        build_module.load_plan(settings(folder, *overrides))
     build_module.load_plan(settings(folder, 'output.topics={dead_letters = "x", large = "y"}'))
 
 

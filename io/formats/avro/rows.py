@@ -24,7 +24,7 @@ from dbsp.io.formats.avro.registry import Registry, Schema
 from dbsp.io.formats.debezium_shapes import DELETED
 from dbsp.io.formats.envelopes import change_rows
 from dbsp.io.formats.json_rows import bad_row
-from dbsp.io.formats.message_keys import deletes_of
+from dbsp.io.formats.message_keys import deletes_of, values_or_keys
 from dbsp.io.formats.runs import MISFITS, Decoded, WrongMessageError, by_kind, good_rows, in_halves, no_rows, require
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.schema import STRING, is_struct
@@ -51,7 +51,7 @@ class AvroRows:
 
         **Errors** those of the registry, for a schema that was not met before; none for what a message holds.
         """
-        messages = _or_keys(values, keys) if self.reads_keys and keys is not None else values
+        messages = values_or_keys(values, keys) if self.reads_keys and keys is not None else values
         kinds = [(value is None, _number(message)) for value, message in zip(values, messages, strict=True)]
         return by_kind(kinds, messages, self._run, self._table)
 
@@ -175,10 +175,6 @@ class _Changes(_Reader):
         was, comes = (rows.is_valid().to_numpy(zero_copy_only=False) for rows in (before, after))
         columns = pa.concat_arrays([before, after]).flatten()
         return change_rows(self._table, columns, was, comes, self._fields["op"](messages, STRING))
-
-
-def _or_keys(values: Sequence[bytes | None], keys: Sequence[bytes | None]) -> list[bytes | None]:
-    return [key if value is None else value for value, key in zip(values, keys, strict=True)]
 
 
 def _number(value: bytes | None) -> int | None:
