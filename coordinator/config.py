@@ -427,9 +427,10 @@ def make_config(
     """The settings out of a mapping of sections, as `load_config` reads it from a file."""
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for name, content in found.items():
-        _known("section", name, SECTIONS, source)
         if not isinstance(content, Mapping):
-            raise ConfigError(f"not a section: name={name} file={source}", f"write it below [{name}]")
+            hint = f"write its keys below [{name}]" if name in SECTIONS else _home(name) or _near(name, SECTIONS)
+            raise ConfigError(f"not a section: name={name} file={source}", hint)
+        _known("section", name, SECTIONS, source)
         for key, value in content.items():
             sections[name][_key(name, key, source)] = value
     origins: dict[tuple[str, str], str] = {}
@@ -481,7 +482,13 @@ def _key(section: str, key: str, source: str) -> str:
 
 def _known(kind: str, name: str, known: Mapping[str, Any] | set[str], source: str) -> None:
     if name not in known:
-        raise ConfigError(f"unknown {kind}: {kind}={name} in={source}", _near(name, known))
+        raise ConfigError(f"unknown {kind}: {kind}={name} in={source}", _home(name) or _near(name, known))
+
+
+def _home(key: str) -> str:
+    """Where a key belongs that stands elsewhere; empty if nowhere."""
+    homes = [f"[{name}]" for name, section in SECTIONS.items() if key in {field_.name for field_ in fields(section)}]
+    return f"`{key}` belongs below {' or '.join(homes)}" if homes else ""
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import protocol as p
-from dbsp.coordinator.http.address import NOTE_FILE
+from dbsp.coordinator.http.address import NOTE_FILE, write_whole
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.status import Snapshot
@@ -144,10 +144,7 @@ class Upgrades:
             return
         since = max(self._last_step_us, self._leaving.at_us)
         note = {**asdict(self._departure(now)), "since_us": since, "paused": self._leaving.paused}
-        file = self._config.data_dir / NOTE_FILE
-        temporary = file.with_suffix(f".{os.getpid()}.new")
-        temporary.write_text(json.dumps(note) + "\n")
-        temporary.rename(file)
+        write_whole(self._config.data_dir / NOTE_FILE, json.dumps(note) + "\n")
         self.restart.become()
 
     # --- the version that arrives -------------------------------------------------------------------------------
@@ -204,7 +201,7 @@ def note_failure(data_dir: Path, words: str) -> None:
     found = read_note(data_dir)
     if found:
         with suppress(OSError):
-            (data_dir / NOTE_FILE).write_text(json.dumps({**found, "failed": words}) + "\n")
+            write_whole(data_dir / NOTE_FILE, json.dumps({**found, "failed": words}) + "\n")
 
 
 # --- asking the installed version -----------------------------------------------------------------------------------

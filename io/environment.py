@@ -5,6 +5,9 @@ Invariants kept here:
 - A missing, empty, truncated or foreign data file is a `DataError` that names it; nothing is ever started empty in its place.
 - Every commit is synced (LMDB's default flags); a reader in another process sees whole transactions only.
 - Closing waits for the transactions that other threads have begun; after it a transaction is refused, never begun.
+- A transaction that cannot be written is given up whole, and its error says so. The next may try: it writes every page that it
+  refers to and no earlier commit holds, so nothing rests on what the disk refused (LMDB ends the file's use where the page
+  that names the newest commit could not be written).
 
 LMDB forbids opening one file twice in a process, so handles are shared through a table keyed by process and file; that
 table is the only module-level state. Left out: what is stored (the logs' business). Source: design sections 6 and 7.
@@ -26,6 +29,7 @@ import lmdb.verify
 
 from dbsp.errors import CapacityError, ConfigError, DataError, UnavailableError
 from dbsp.formats import check_format, check_name
+from dbsp.lmdb_errors import told
 from dbsp.processes import Writers
 
 MAP_BYTES_START = 1 << 28
@@ -44,6 +48,9 @@ _Result = TypeVar("_Result")
 
 class Environment:
     """One open environment with its named databases; `write` and `read` are safe from several threads.
+
+    **Errors** of both: `UnavailableError` where the disk refuses, `DataError` where pages are broken, `CapacityError` where more
+    transactions read than LMDB allows; each names the file.
 
     **Limit** a thread must not write inside its own `read` block: growing the map waits until nobody reads.
     """
@@ -104,7 +111,7 @@ class Environment:
     def _begun(self, *, write: bool, buffers: bool = False) -> Iterator[Any]:
         txn = self._begin(write=write, buffers=buffers)
         try:
-            with txn:
+            with _telling(self.path), txn:
                 yield txn
         finally:
             self._leave()
@@ -116,16 +123,20 @@ class Environment:
                 self._refuse_closed()
                 self._active += 1
             try:
-                if not write:
-                    return self._env.begin(buffers=True) if buffers else self._env.begin()
-                with self._writers.waiting():
-                    return self._env.begin(write=True)
+                with _telling(self.path):
+                    return self._begin_once(write=write, buffers=buffers)
             except lmdb.MapResizedError:
                 self._leave()
                 self._resize(0)
-            except lmdb.Error as error:
+            except BaseException:
                 self._leave()
-                raise DataError(f"the log file cannot be read: file={_data_file(self.path)} error={error}") from error
+                raise
+
+    def _begin_once(self, *, write: bool, buffers: bool) -> Any:
+        if not write:
+            return self._env.begin(buffers=True) if buffers else self._env.begin()
+        with self._writers.waiting():
+            return self._env.begin(write=True)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -182,15 +193,24 @@ def open_environment(
             env, count = _OPEN[key]
             _OPEN[key] = (env, count + 1)
             return env
-        if create and not path.exists():
-            _create(path, form, names)
-        check_data_file(_data_file(path))
-        try:
+        with _telling(path):
+            if create and not path.exists():
+                _create(path, form, names)
+            check_data_file(_data_file(path))
             env = Environment(path, form, names, map_bytes)
-        except lmdb.Error as error:
-            raise DataError(f"the log file cannot be opened: file={_data_file(path)} error={error}") from error
         _OPEN[key] = (env, 1)
         return env
+
+
+@contextmanager
+def _telling(path: Path) -> Iterator[None]:
+    """LMDB's errors become ours, but those that say that the map has to grow."""
+    try:
+        yield
+    except (lmdb.MapFullError, lmdb.MapResizedError):
+        raise
+    except lmdb.Error as error:
+        raise told(error, _data_file(path), "log file", "nothing that was answered is lost") from error
 
 
 def is_open(path: Path) -> bool:

@@ -28,6 +28,7 @@ from lmdb.verify import verify as verify_structure
 
 from dbsp.errors import CapacityError, DataError, DbspError, InternalError, UnavailableError
 from dbsp.formats import check_format
+from dbsp.lmdb_errors import told
 from dbsp.storage.readahead import Paging
 from dbsp.storage.tables import PAGE, Txn
 
@@ -185,10 +186,6 @@ class Environment:
         with self._lock:
             try:
                 txn = self._begin(write=False)
-            except lmdb.ReadersFullError as error:
-                raise CapacityError(
-                    f"too many readers: file={data_file(self.folder)} readers_max={READERS_MAX}"
-                ) from error
             except lmdb.Error as error:
                 raise translate(error, self.folder) from error
             self._active += 1
@@ -337,18 +334,4 @@ def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Call
 
 def translate(error: lmdb.Error, folder: Path) -> DbspError:
     """LMDB's error as one of ours, naming the file."""
-    file = data_file(folder)
-    broken = (
-        lmdb.CorruptedError,
-        lmdb.InvalidError,
-        lmdb.PageNotFoundError,
-        lmdb.VersionMismatchError,
-        lmdb.NotFoundError,
-        lmdb.IncompatibleError,
-    )
-    if isinstance(error, broken):
-        return DataError(f"the database file is broken: file={file} cause={error}", "restore it from a backup")
-    if isinstance(error, lmdb.ReadersFullError):
-        return CapacityError(f"too many readers: file={file} readers_max={READERS_MAX}")
-    hint = "free space or mend the disk, then start again: the last checkpoint is intact"
-    return UnavailableError(f"the database cannot be used: file={file} cause={error}", hint)
+    return told(error, data_file(folder), "database file", "the last checkpoint is intact")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,19 @@ from dbsp.errors import UnavailableError
 
 ADDRESS_FILE = "coordinator.json"
 NOTE_FILE = "upgrade.json"
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Give `file` another content, of which a reader sees all or nothing; a write that fails leaves nothing behind.
+
+    **Errors** `OSError` of a full disk.
+    """
+    temporary = file.with_suffix(f".{os.getpid()}.new")
+    try:
+        temporary.write_text(text)
+        temporary.rename(file)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_address(data_dir: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import uvicorn
 
 from dbsp.coordinator.config import HttpSection
-from dbsp.coordinator.http.address import ADDRESS_FILE, read_address
+from dbsp.coordinator.http.address import ADDRESS_FILE, read_address, write_whole
 from dbsp.errors import ConfigError
 
 STOP_TIMEOUT_S = 10.0
@@ -79,10 +79,9 @@ class Server:
         """
         host, port = self.address
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._file.with_suffix(f".{os.getpid()}.new")
-        temporary.write_text(json.dumps({"host": host, "port": port, "url": self.url, "pid": os.getpid()}) + "\n")
+        text = json.dumps({"host": host, "port": port, "url": self.url, "pid": os.getpid()}) + "\n"
         with _alone_in(self._file.parent):
-            temporary.rename(self._file)
+            write_whole(self._file, text)
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._bound])

@@ -74,6 +74,24 @@ def test_what_is_refused(content: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ({"circuit": "a.sql"}, "`circuit` belongs below [pipeline]"),
+        ({"pipeline": {"port": 1}}, "`port` belongs below [http]"),
+        ({"spark": {"bootstrap": "x"}}, "`bootstrap` belongs below [input] or [output]"),
+        ({"pipeline": {"circut": "a.sql"}}, "did you mean `circuit`?"),
+        ({"http": 3}, "write its keys below [http]"),
+        ({"htp": 3}, "did you mean `http`?"),
+        ({"htp": {"port": 3}}, "did you mean `http`?"),
+    ],
+)
+def test_a_key_that_stands_elsewhere_is_told_where_it_belongs(content: dict[str, Any], hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_config(content, environment={})
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("layout.hosts=x", 'expected=a list such as ["a", "b"]'),

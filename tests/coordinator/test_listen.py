@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http import listen
-from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.http.address import ADDRESS_FILE, read_address, write_whole
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.running.control import LmdbControl, raise_epoch
@@ -45,6 +46,22 @@ def test_the_one_that_claims_last_is_found(folder: Path, monkeypatch: pytest.Mon
         service.stop()
     mine.stop()
     assert read_address(service.config.data_dir) == {}
+
+
+@pytest.mark.parametrize("call", ["write_text", "rename"])
+def test_an_address_that_cannot_be_written_leaves_the_one_before_and_nothing_else(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / ADDRESS_FILE
+    write_whole(file, "{}")
+
+    def full(_path: Path, *_args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, call, full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(file, '{"pid": 1}')
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(ADDRESS_FILE, "{}")]
 
 
 class Rival:
