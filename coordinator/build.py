@@ -30,7 +30,6 @@ from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_l
 from dbsp.coordinator.running.hands import Parts, ShellSettings
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.errors import CircuitError, ConfigError, DbspError
-from dbsp.io import EmbeddedStepLog
 from dbsp.io.output_part import DEAD_LETTERS, refuse_taken
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
@@ -178,16 +177,18 @@ def surveyed(config: Config, plan: Plan) -> Evolution | None:
         return None
     ledger = read_ledger(config.data_dir)
     _refuse_renamed(config, ledger)
-    return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger)
+    return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger, _site(config, plan))
 
 
 def _evolve(
     config: Config, plan: Plan, control: Control, evolution: Evolution, wrap: Callable[[str, Any], Any]
 ) -> None:
     """Change the stored circuit; the files are closed after it, as the runtime opens them where it wants them."""
-    steps = EmbeddedStepLog(config.data_dir, create=False)
+    site = _site(config, plan)
+    steps = site.open_steps()
     try:
-        carry_out(evolution, plan, control, wrap("steps", steps), wrap("site", _site(config, plan)))
+        site.make_folders(evolution.change.tables_added)
+        carry_out(evolution, plan, control, wrap("steps", steps), wrap("site", site))
     except BaseException:
         control.close()
         raise
@@ -327,13 +328,8 @@ def difference(nodes: Iterable[NodeToken], circuit: Circuit) -> str:
 
 def _open_logs(config: Config, plan: Plan, *, create: bool) -> tuple[InputLog, StepLog]:
     """Open the logs; only before the first epoch may they be made, later an absent log is an error."""
-    inputs = _site(config, plan).open_input(create=create, check=True)
-    if config.input.kind != "kafka":
-        return inputs, EmbeddedStepLog(config.data_dir, create=create)
-    from dbsp.coordinator.topics import kafka_settings  # noqa: PLC0415 - only a pipeline on Kafka needs its client
-    from dbsp.io.kafka.steps import KafkaStepLog  # noqa: PLC0415 - only a pipeline on Kafka needs its client
-
-    return inputs, KafkaStepLog(kafka_settings(config.input, config.pipeline.name), create=create)
+    site = _site(config, plan)
+    return site.open_input(create=create, check=True), site.open_steps(create=create)
 
 
 def _site(config: Config, plan: Plan) -> ConfiguredSite:

@@ -7,22 +7,22 @@ the old circuit starts as if nothing had been, and the change can be made again;
 fills what is new (`dbsp.coordinator.decisions.fills`), logged and replayed like any other.
 
 Only what was stopped with a last checkpoint is changed: a logged step above the checkpoint would have to be run again by the
-circuit that logged it. Left out, and refused by name: logs on Kafka, workers on several hosts, standbys.
+circuit that logged it. Left out, and refused by name: workers on several hosts.
 
 Source: design record 0024.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from dbsp.circuit.fingerprint import node_tokens
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.running.control import Control, Ledger, Saved, change_circuit, raise_epoch
-from dbsp.coordinator.site import database_home
-from dbsp.errors import CircuitError, UnavailableError
+from dbsp.coordinator.site import ConfiguredSite, database_home
+from dbsp.errors import CircuitError, DataError, UnavailableError
 from dbsp.io import examine as logs
 from dbsp.layout import Layout
 from dbsp.logs import StepLog
@@ -52,7 +52,7 @@ class Evolution:
         return f"{name}: the circuit was changed; the state of step {step:,} goes on\n{self.change.as_text()}"
 
 
-def survey(config: Config, plan: Plan, ledger: Ledger) -> Evolution:
+def survey(config: Config, plan: Plan, ledger: Ledger, site: ConfiguredSite) -> Evolution:
     """What a start with this circuit would keep and fill; writes nothing.
 
     **Errors** `CircuitError` names what cannot be, and what to do.
@@ -62,15 +62,17 @@ def survey(config: Config, plan: Plan, ledger: Ledger) -> Evolution:
             "the circuit was changed, and what its state means was not noted: an earlier version of dbsp has made it",
             NEW_FOLDER,
         )
-    _refuse_untried(config, ledger)
+    _refuse_apart(config, ledger)
     saved = ledger.saved.get(ledger.published)
     if saved is None or not saved.checkpoint.step:
         raise CircuitError("the circuit was changed before a step of it was in a checkpoint", START_ONCE)
-    _refuse_unsettled(config, ledger, saved)
+    _refuse_unsettled(config, ledger, saved, site)
     _refuse_retired(plan, ledger)
+    if config.input.kind == "kafka":
+        site.open_input(check=True).close()
     layout = ledger.layouts[saved.checkpoint.layout_version]
-    added = [table.name for table in plan.tables if table.name not in ledger.signatures.tables]
-    found = change(ledger.signatures, plan, _untouched(config, added) if added else frozenset())
+    touched = {table for (table, _), offset in saved.positions.items() if offset}
+    found = change(ledger.signatures, plan, frozenset(table.name for table in plan.tables) - touched)
     return Evolution(change=found, saved=saved, layout=layout)
 
 
@@ -107,17 +109,13 @@ def _changed(ledger: Ledger, evolution: Evolution, plan: Plan, checkpoint: Check
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-def _refuse_untried(config: Config, ledger: Ledger) -> None:
-    """Where it was never tried."""
+def _refuse_apart(config: Config, ledger: Ledger) -> None:
+    """Databases on other hosts are not reached from here."""
     hosts = {host for layout in ledger.layouts.values() for host in layout.hosts}
-    for found, story in (
-        (config.input.kind == "kafka", "its input is on Kafka"),
-        (config.output.kind == "kafka", "its outputs are on Kafka"),
-        (bool(config.standbys), "its workers have standbys"),
-        (len(hosts) > 1 or len(config.layout.hosts) > 1, "its workers are on several hosts"),
-    ):
-        if found:
-            raise CircuitError(f"the circuit of such a pipeline cannot be changed yet: {story}", NEW_FOLDER)
+    if len(hosts) > 1 or len(config.layout.hosts) > 1:
+        raise CircuitError(
+            "the circuit of such a pipeline cannot be changed yet: its workers are on several hosts", NEW_FOLDER
+        )
 
 
 def _refuse_retired(plan: Plan, ledger: Ledger) -> None:
@@ -130,30 +128,34 @@ def _refuse_retired(plan: Plan, ledger: Ledger) -> None:
             )
 
 
-def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved) -> None:
+def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, site: ConfiguredSite) -> None:
     """Only what ended with a checkpoint of all that was done is changed."""
     layout = ledger.layouts[saved.checkpoint.layout_version]
     if ledger.rescale is not None or layout.version in ledger.courses or ledger.members != frozenset(layout.workers):
         raise CircuitError("the circuit was changed while a rescale is under way", START_ONCE)
     if ledger.fill is not None and ledger.fill.step == saved.checkpoint.step:
         raise CircuitError("the circuit was changed again before the last change was filled", START_ONCE)
-    examined, steps = logs.examine_steps(config.data_dir)
-    for finding in examined.findings:
-        raise CircuitError(f"the step log cannot be read: {finding.what}", "look closer with `coordinator doctor`")
-    if steps.next_step != saved.checkpoint.step:
-        story = f"checkpoint={saved.checkpoint.step} next={steps.next_step}"
+    next_step = _next_step(config, site)
+    if next_step != saved.checkpoint.step:
+        story = f"checkpoint={saved.checkpoint.step} next={next_step}"
         raise CircuitError(f"the circuit was changed while steps wait above the checkpoint: {story}", START_ONCE)
     for worker in layout.workers:
-        held = versions_in(database_home(config.data_dir, worker))
+        try:
+            held = versions_in(database_home(config.data_dir, worker))
+        except DataError as error:
+            raise CircuitError(f"a worker's database cannot be read: {error.message}", START_ONCE) from error
         if not any((info.version, info.checkpoint) == (saved.version, saved.checkpoint) for info in held):
             story = f"worker={worker} version={saved.version} held={[info.version for info in held]}"
             raise CircuitError(f"a worker does not hold the last checkpoint: {story}", START_ONCE)
 
 
-def _untouched(config: Config, added: Sequence[str]) -> frozenset[str]:
-    """Those of the tables to which no row ever came."""
-    if config.input.kind != "embedded":
-        story = f"input.kind={config.input.kind} tables={','.join(added)}"
-        raise CircuitError(f"a table cannot be added yet where rows are not pushed: {story}", NEW_FOLDER)
-    touched = {table for (table, _), span in logs.input_spans(config.data_dir).items() if span.end}
-    return frozenset(added) - touched
+def _next_step(config: Config, site: ConfiguredSite) -> int:
+    """Where the step log ends, looked up without owning it."""
+    if config.input.kind == "kafka":
+        with closing(site.open_steps()) as steps:
+            newest = steps.last()
+            return newest.step + 1 if newest else 0
+    examined, found = logs.examine_steps(config.data_dir)
+    for finding in examined.findings:
+        raise CircuitError(f"the step log cannot be read: {finding.what}", "look closer with `coordinator doctor`")
+    return found.next_step

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +22,8 @@ from typing import Any, cast
 from dbsp.algebra.table import Table
 from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.errors import ConfigError, DataError
-from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
-from dbsp.logs import InputLog, OutputLog
+from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog
+from dbsp.logs import InputLog, OutputLog, StepLog
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.discarding import discard_folder, discard_leftovers
 from dbsp.storage.environment import MAP_SIZE_BYTES, check_file
@@ -128,6 +128,22 @@ class ConfiguredSite:
                 sources = kafka_sources(section, self.tables)
                 return KafkaInputLog(kafka_settings(section, self.pipeline), sources, check_topics=check)
         raise ConfigError(f"no such input: input.kind={section.kind}")
+
+    def make_folders(self, names: Collection[str]) -> None:
+        """Make the folders of new tables, where rows come out of files."""
+        if self.input.kind == "files":
+            from dbsp.io.file_input import make_folders  # noqa: PLC0415 - one kind of several
+
+            make_folders(Path(self.input.directory), [table for table in self.tables if table.name in names])
+
+    def open_steps(self, *, create: bool = False) -> StepLog:
+        """A fresh handle on the step log, which is on Kafka where the input is; `create` makes an absent one."""
+        if self.input.kind != "kafka":
+            return EmbeddedStepLog(self.data_dir, create=create)
+        from dbsp.coordinator.topics import kafka_settings  # noqa: PLC0415 - only Kafka needs its client
+        from dbsp.io.kafka.steps import KafkaStepLog  # noqa: PLC0415 - the same
+
+        return KafkaStepLog(kafka_settings(self.input, self.pipeline), create=create)
 
     def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> OutputLog:
         """The worker's part of the outputs; `create` lets it begin at `first_step`, else absent is a `DataError`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input,
 from dbsp.io.chunk import check_chunk
 from dbsp.io.environment import LMDB_ENGINE, check_data_file
 from dbsp.io.output_part import Progress
-from dbsp.io.spans import Span, offset_of, place_of, span_of
+from dbsp.io.spans import offset_of, place_of, span_of
 from dbsp.io.step_codec import Positions, advance, positions_from_json, record_from_json, unseal
 from dbsp.logs import StepRecord
 
@@ -165,12 +165,6 @@ Spans = dict[tuple[str, int], tuple[int, int]]
 """(floor, end) of each place."""
 Reached = dict[tuple[str, int], int | None]
 """The offset behind the last record of each place; None behind a damaged one."""
-
-
-def input_spans(directory: Path) -> Mapping[tuple[str, int], Span]:
-    """What the embedded input log holds of each place; its rows are not read."""
-    with reading(directory / "input", embedded_input.FORM, ("rows", "spans", "producers")) as log:
-        return {place_of(key): span_of(value) for key, value in log.items("spans")}
 
 
 def examine_input(directory: Path) -> tuple[Examined, Spans]:

@@ -88,7 +88,7 @@ class FileInputLog(LocalInputLog):
         self._readers = {table.name: LandedReader(table) for table in tables}
         self._looking, self._looked_at = threading.Lock(), -look_every_s
         if create:
-            _make_folders(self._folder, tables)
+            make_folders(self._folder, tables)
         super().__init__(directory, tables, form=FORM, names=PARTS, create=create)
         with self._env.read() as txn:
             self._known = {name: set(self._names(txn, name)) for name in self._tables}
@@ -246,7 +246,8 @@ class FileInputLog(LocalInputLog):
         return unpacked(found)
 
 
-def _make_folders(folder: Path, tables: Sequence[Table]) -> None:
+def make_folders(folder: Path, tables: Sequence[Table]) -> None:
+    """Make the folder of each table's files, where it is absent; `ConfigError` if it cannot be."""
     for table in tables:
         if not table.name or "/" in table.name or table.name.startswith("."):
             raise ConfigError(f"a table of this name cannot be a folder: table={table.name!r}", "rename the table")

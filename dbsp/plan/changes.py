@@ -8,6 +8,7 @@ No I/O: the coordinator decides by this, and `dbsp.open` does. Source: design re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -74,8 +75,8 @@ class Change:
         yield f"traces: {kept} kept, {len(self.filled)} filled, {self.dropped} dropped"
         for each in self.narrowed:
             yield f"  kept with fewer columns: table {each.table}"
-        for line in self.filled:
-            yield f"  filled: {line}"
+        for line, count in Counter(self.filled).items():
+            yield f"  filled: {line}" + (f" ({count} traces)" if count > 1 else "")
         if self.sources:
             yield f"filled from what is kept of: {'; '.join(self.sources)}"
 

@@ -1,0 +1,239 @@
+"""A pipeline between topics goes on with a changed circuit: every change of every view once, whoever is killed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbsp.coordinator.build import build, load_plan, surveyed
+from dbsp.coordinator.config import Config, load_config
+from dbsp.coordinator.service import Service
+from dbsp.errors import CircuitError, ConfigError
+from dbsp.io import Position
+from dbsp.io.kafka import KafkaSettings
+from dbsp.io.kafka.client import Reader, ensure_topic
+from tests.coordinator.copies import prints
+from tests.crash.coordinator_child import Child
+from tests.kafka.topics import messages, send, weighted
+
+pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.timeout(300)]
+
+ORDERS = "create table orders (id bigint primary key, customer text, amount bigint);"
+NAMES = "create table names (customer text primary key, name text);"
+PER_CUSTOMER = """create materialized view per_customer as
+  select customer, count(*) as n, sum(amount) as amount from orders group by customer;"""
+LARGE = "create view large as select id, amount from orders where amount > 50;"
+BEST = "create materialized view best as select customer, max(amount) as best from orders group by customer;"
+NAMED = """create materialized view named as
+  select p.customer, name, n from per_customer p left join names on p.customer = names.customer;"""
+
+BEFORE = "\n".join([ORDERS, PER_CUSTOMER, LARGE])
+AFTER = "\n".join([ORDERS, NAMES, PER_CUSTOMER, BEST, NAMED])
+FIRST = {1: ("a", 10), 2: ("b", 60), 3: ("b", 1)}
+SECOND = {2: ("b", 70), 4: ("a", 5)}
+CALLED = {"a": "Ann", "b": "Bob"}
+EXPECTED = {
+    "per_customer": {("a", 2, 15): 1, ("b", 2, 71): 1},
+    "best": {("a", 10): 1, ("b", 70): 1},
+    "named": {("a", "Ann", 2): 1, ("b", "Bob", 2): 1},
+}
+KEYS = 'keys = { per_customer = "customer", best = "customer", named = "customer", large = "id" }'
+
+
+class Shop:
+    """A pipeline with its topics."""
+
+    def __init__(self, kafka: KafkaSettings, folder: Path, output: str = "") -> None:
+        self.kafka, self.folder, self.output = kafka, folder, output
+        self.sent: Counter[str] = Counter()
+        ensure_topic(kafka, self.topic("orders"), 1)
+
+    def topic(self, table: str) -> str:
+        return f"{self.kafka.pipeline}.in.{table}"
+
+    def with_circuit(self, script: str, more: str = "") -> Config:
+        """The settings of the pipeline with this circuit; those of views that it has not are left out."""
+        (self.folder / "shop.sql").write_text(script)
+        tables = [table for table in ("orders", "names") if f"table {table} " in script]
+        topics = ", ".join(f'{table} = "{self.topic(table)}"' for table in tables)
+        output = self.output
+        for view in ("best", "named", "large"):
+            if f"view {view} " not in script:
+                output = output.replace(f', {view} = "customer"', "").replace(f', {view} = "id"', "")
+        (self.folder / "pipeline.toml").write_text(f"""
+[pipeline]
+name = "{self.kafka.pipeline}"
+circuit = "shop.sql"
+runtime = "local"
+workers = 2
+[input]
+kind = "kafka"
+bootstrap = "{self.kafka.brokers}"
+topics = {{ {topics} }}
+[output]
+kind = "kafka"
+bootstrap = "{self.kafka.brokers}"
+{output}
+[http]
+port = 0
+{more}
+""")
+        return load_config(self.folder / "pipeline.toml", environment={})
+
+    def send(self, table: str, rows: list[Mapping[str, Any]]) -> None:
+        send(self.kafka, self.topic(table), [json.dumps(row).encode() for row in rows])
+        self.sent[table] += len(rows)
+
+    def order(self, rows: Mapping[int, tuple[str, int]]) -> None:
+        self.send("orders", [{"id": key, "customer": name, "amount": amount} for key, (name, amount) in rows.items()])
+
+    def name(self) -> None:
+        """Names come to a topic of which the pipeline knows nothing yet."""
+        ensure_topic(self.kafka, self.topic("names"), 1)
+        self.send("names", [{"customer": customer, "name": name} for customer, name in CALLED.items()])
+
+    def wait(self, service: Service, *tables: str) -> None:
+        for table in tables:
+            sent = self.sent[table]
+            service.wait_until_processed(Position(table=table, partition=0, first=sent - 1, last=sent), 60)
+
+    def ran(self) -> None:
+        """The old circuit has taken the first orders and was stopped as it should be."""
+        self.order(FIRST)
+        with Service(self.with_circuit(BEFORE)) as service:
+            self.wait(service, "orders")
+            assert content(service, "per_customer") == {("a", 1, 10): 1, ("b", 2, 61): 1}
+
+    def goes_on(self, service: Service) -> None:
+        """The new circuit takes the rest, and its views are right."""
+        self.order(SECOND)
+        with service:
+            self.wait(service, "orders", "names")
+            assert {view: content(service, view) for view in EXPECTED} == EXPECTED
+
+    def told(self, view: str) -> dict[Any, int]:
+        """The sum of what a consumer reads of a view; no change is told and taken back within a step."""
+        total: Counter[Any] = Counter()
+        seen: Counter[Any] = Counter()
+        for message in messages(self.kafka, f"{self.kafka.pipeline}.{view}"):
+            step, (row, weight) = weighted(message)
+            total[row] += weight
+            seen[step, row] += 1
+        assert set(seen.values()) <= {1}
+        return {row: weight for row, weight in total.items() if weight}
+
+    def first_told(self, view: str) -> tuple[int, int]:
+        """The first and the last step of which a view's topic has rows."""
+        steps = [weighted(message)[0] for message in messages(self.kafka, f"{self.kafka.pipeline}.{view}")]
+        return min(steps), max(steps)
+
+
+def changed(config: Config) -> Service:
+    return Service(config, build(config, evolve=True))
+
+
+def content(service: Service, view: str) -> dict[tuple[Any, ...], int]:
+    rows = service.read_view(view, 60).table.to_pylist()
+    return {tuple(row.values())[:-1]: row["weight"] for row in rows}
+
+
+def ends(kafka: KafkaSettings) -> dict[str, Any]:
+    """Where the pipeline's own topics end."""
+    with closing(Reader(kafka)) as reader:
+        return {topic: reader.bounds(kafka.topic(topic), 0) for topic in ("steps", "progress", "per_customer", "large")}
+
+
+def check_topics(shop: Shop) -> None:
+    assert {view: shop.told(view) for view in EXPECTED} == EXPECTED
+    assert shop.told("large") == {(2, 60): 1}, "what a dropped view has told stays as it was"
+
+
+def test_views_and_tables_come_and_go(settings: KafkaSettings, tmp_path: Path) -> None:
+    shop = Shop(settings, tmp_path)
+    shop.ran()
+    shop.name()
+    before, files = ends(settings), prints(tmp_path / "data")
+    config = shop.with_circuit(AFTER)
+    evolution = surveyed(config, load_plan(config))
+    assert evolution is not None
+    assert evolution.change.views_dropped == ("large",)
+    assert (ends(settings), prints(tmp_path / "data")) == (before, files), "a look ahead writes nothing"
+    filled = evolution.saved.checkpoint.step
+    shop.goes_on(changed(config))
+    check_topics(shop)
+    assert shop.first_told("best")[0] == filled
+    with Service(shop.with_circuit(AFTER)) as service:
+        assert {view: content(service, view) for view in EXPECTED} == EXPECTED
+    with changed(shop.with_circuit("\n".join([ORDERS, PER_CUSTOMER, BEST]))) as service:
+        assert content(service, "best") == EXPECTED["best"]
+    with pytest.raises(CircuitError, match=r"rows came to a new table before it was in the circuit.*table=names"):
+        changed(shop.with_circuit(AFTER.replace("view named", "view named_2")))
+
+
+def test_a_topic_that_is_not_there_is_told_before_anything_is_changed(settings: KafkaSettings, tmp_path: Path) -> None:
+    shop = Shop(settings, tmp_path)
+    shop.ran()
+    before, files = ends(settings), prints(tmp_path / "data")
+    with pytest.raises(ConfigError, match=f"topic={shop.topic('names')}"):
+        changed(shop.with_circuit(AFTER))
+    assert (ends(settings), prints(tmp_path / "data")) == (before, files)
+    shop.name()
+    shop.goes_on(changed(shop.with_circuit(AFTER)))
+
+
+def test_steps_above_the_checkpoint_belong_to_the_old_circuit(settings: KafkaSettings, tmp_path: Path) -> None:
+    shop = Shop(settings, tmp_path)
+    shop.ran()
+    shop.order(SECOND)
+    with Service(shop.with_circuit(BEFORE, "[checkpoint]\ninterval_s = 1000")) as service:
+        shop.wait(service, "orders")
+        service.stop(now=True)
+    shop.name()
+    with pytest.raises(CircuitError, match="steps wait above the checkpoint"):
+        changed(shop.with_circuit(AFTER))
+
+
+@pytest.mark.parametrize("keyed", ["upsert", "keys"])
+def test_views_with_keys(settings: KafkaSettings, tmp_path: Path, keyed: str) -> None:
+    shop = Shop(settings, tmp_path, KEYS + ('\nformat = "upsert"' if keyed == "upsert" else ""))
+    shop.ran()
+    shop.name()
+    shop.goes_on(changed(shop.with_circuit(AFTER)))
+    if keyed == "keys":
+        check_topics(shop)
+        return
+    for view, expected in EXPECTED.items():
+        rows = {message.key(): message.value() for message in messages(settings, f"{settings.pipeline}.{view}")}
+        assert {tuple(json.loads(value).values()): 1 for value in rows.values() if value} == expected
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "steps.claim:after:1",
+        "control.change:before:2",
+        "control.change:after:2",
+        "runtime.run_step:before:1",
+        "runtime.run_step:after:1",
+    ],
+)
+def test_killed_while_it_is_changed(settings: KafkaSettings, tmp_path: Path, point: str) -> None:
+    """Before the switch the change is made again, behind it the new circuit goes on: `evolve` says either."""
+    shop = Shop(settings, tmp_path)
+    shop.ran()
+    shop.name()
+    shop.with_circuit(AFTER, "[checkpoint]\ninterval_s = 0.1")
+    child = Child(tmp_path / "pipeline.toml", point, tmp_path / "said.txt", evolve=True)
+    try:
+        assert child.wait(120) == -9, (tmp_path / "said.txt").read_text()
+    finally:
+        child.kill()
+    (tmp_path / "data" / "coordinator.json").unlink(missing_ok=True)
+    shop.goes_on(changed(shop.with_circuit(AFTER)))
+    check_topics(shop)
