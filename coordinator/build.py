@@ -165,6 +165,10 @@ def build(
 def _check_settings(config: Config) -> None:
     """What the settings ask for goes together, and with what is stored."""
     check_places(config)
+    if config.data_dir.exists() and not config.data_dir.is_dir():
+        raise ConfigError(
+            f"the data folder is a file: data_dir={config.data_dir}", "name another `data_dir` in [pipeline]"
+        )
     check_stored(config)
     if config.autoscale.enabled:
         several = initial(2, hosts=config.layout.offered())

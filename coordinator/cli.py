@@ -184,7 +184,9 @@ def _halt_lines(halt: dict[str, Any]) -> list[str]:
     for row in halt["rows"]:
         known = row["offset"] >= 0
         place = (
-            f"{row['table']} partition {row['partition']} offset {row['offset']:,}" if known else "made of several rows"
+            f"{row['table']} partition {row['partition']} offset {row['offset']:,}"
+            if known
+            else "computed from input rows"
         )
         lines.append(f"  {place}: {row['reason']}: {row['payload']}")
     if halt["count"] > len(halt["rows"]):

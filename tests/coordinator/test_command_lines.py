@@ -153,11 +153,19 @@ def test_a_push_that_is_repeated_says_so(client: httpx.Client, service: Service)
     assert "--producer and --sequence together" in half.stderr
 
 
-def test_a_data_folder_that_cannot_be_made_is_one_error(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "more", "story"),
+    [
+        ("taken", (), "the data folder is a file: data_dir="),
+        ("taken", ("--check",), "the data folder is a file: data_dir="),
+        ("taken/data", (), "the data folder cannot be made: data_dir="),
+    ],
+)
+def test_a_data_folder_that_cannot_be_is_one_error(folder: Path, place: str, more: tuple[str, ...], story: str) -> None:
     (folder / "taken").write_text("")
-    done = command_line(folder, "--set", "pipeline.data_dir=taken", "--set", "http.port=0")
+    done = command_line(folder, "--set", f"pipeline.data_dir={place}", "--set", "http.port=0", *more)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: the data folder cannot be made: ")
+    assert done.stderr.startswith(f"error: {story}")
     assert "Traceback" not in done.stderr
 
 
