@@ -364,18 +364,34 @@ def _show_change(client: Client, change: dict[str, Any]) -> None:
 @click.pass_obj
 def push(client: Client, table: str, file: Any, producer: str | None, sequence: int | None) -> None:
     """Push rows (JSON lines or an array) from FILE or standard input to TABLE."""
-    headers = {"Content-Type": "application/json"}
-    if (producer is None) != (sequence is None):
-        raise ConfigError(
-            "a repeated push is recognised by both", "give --producer and --sequence together, or neither"
-        )
-    if producer is not None:
-        headers |= {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence)}
+    headers = _pushing(producer, sequence)
     found = client.ask("POST", f"/v1/tables/{table}/rows", content=file.read(), headers=headers)
     text = durable(table, found["first"], found["last"], repeated=found["repeated"])
     if found["bad_rows"]:
         text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"
     client.show(found, text)
+
+
+@command.command()
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--producer", help="Your id, so that a repeated transaction is recognised.")
+@click.option("--sequence", type=click.IntRange(min=0), help="The number of this transaction; growing.")
+@click.pass_obj
+def transaction(client: Client, file: Any, producer: str | None, sequence: int | None) -> None:
+    """Push rows of several tables, {"orders": [...], "names": [...]}, which one step takes together: all or none."""
+    found = client.ask("POST", "/v1/transactions", content=file.read(), headers=_pushing(producer, sequence))
+    lines = [durable(each["table"], each["first"], each["last"], repeated=each["repeated"]) for each in found["tables"]]
+    client.show(found, "\n".join(lines) or "no rows were given; nothing was added")
+
+
+def _pushing(producer: str | None, sequence: int | None) -> dict[str, str]:
+    """The headers of a push."""
+    if (producer is None) != (sequence is None):
+        raise ConfigError(
+            "a repeated push is recognised by both", "give --producer and --sequence together, or neither"
+        )
+    headers = {"Content-Type": "application/json"}
+    return headers if producer is None else headers | {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence)}
 
 
 def durable(table: str, first: int, end: int, *, repeated: bool) -> str:

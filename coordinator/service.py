@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, cast
 
-import numpy as np
 import pyarrow as pa
 
-from dbsp.algebra.table import NO_DELETE, Table
+from dbsp.algebra.table import Table
 from dbsp.coordinator.backup.process import BackupProgress, Backups
 from dbsp.coordinator.build import Built, build
 from dbsp.coordinator.config import Config
@@ -31,6 +30,7 @@ from dbsp.coordinator.http.answers import Completion, Skipped, ViewChanges, View
 from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale, refuse_apart
 from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits
+from dbsp.coordinator.rows_in import Rows, as_push, refuse_bad, writer_of
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.copies import TopicCopies
 from dbsp.coordinator.running.delta_tables import DeltaTables
@@ -45,16 +45,11 @@ from dbsp.coordinator.running.status import Board, Snapshot
 from dbsp.coordinator.site import close_site
 from dbsp.coordinator.strategies import COLD, STRATEGIES
 from dbsp.coordinator.upgrades import Departure, Upgrades
-from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
-from dbsp.io import Incoming, InputWriter, Position, Producer, Push
+from dbsp.errors import ConfigError, DbspError, UnavailableError
+from dbsp.io import Incoming, InputWriter, Position, Producer
 from dbsp.layout import Layout, rescaled
-from dbsp.logs import DELETE, INSERT
 from dbsp.runtime.runtime import MoveReport
 from dbsp.version import VERSION
-from dbsp.zset.batch import Batch
-
-Rows: TypeAlias = Push | Batch | pa.Table | pa.RecordBatch
-
 
 KEPT_VIEW_BYTES_MAX = 16 << 20
 
@@ -206,16 +201,34 @@ class Service:
         self, table: str, rows: Rows, *, delete: bool = False, partition: int = 0, producer: Producer | None = None
     ) -> Position:
         """Append rows to a table's input; durable on return, at the position given back."""
-        push = self._as_push(table, rows, delete)
+        push = as_push(self.table(table), rows, delete=delete)
         return self.push_many([Incoming(table=table, push=push, producer=producer, partition=partition)])[0]
 
-    def push_many(self, incoming: Sequence[Incoming]) -> list[Position]:
-        """Append many pushes in one synced transaction; `OverloadedError` while too much waits to be processed."""
+    def push_together(
+        self, rows: Mapping[str, Rows], *, partition: int = 0, producer: Producer | None = None
+    ) -> list[Position]:
+        """Append rows of several tables in one transaction, all or none; one step takes all of them, however many.
+
+        With a producer its number counts for each of the tables.
+        """
+        pushes = {name: as_push(self.table(name), each) for name, each in rows.items()}
+        for name, push in pushes.items():
+            refuse_bad(self.table(name), push)
+        incoming = [
+            Incoming(table=name, push=push, producer=producer, partition=partition) for name, push in pushes.items()
+        ]
+        return self.push_many(incoming, together=True)
+
+    def push_many(self, incoming: Sequence[Incoming], *, together: bool = False) -> list[Position]:
+        """Append many pushes in one synced transaction; `OverloadedError` while too much waits to be processed.
+
+        `together`: one step takes all of them.
+        """
         writer = self._writer()
         inputs = self.built.parts.inputs
         done = {**inputs.floors(), **self.snapshot.processed}
         refuse_overload(inputs.ends(), done, inputs.bytes_per_row, self.config.input)
-        positions = writer.append_many(incoming)
+        positions = writer.append_many(incoming, together=together)
         self._shell.wake()
         return positions
 
@@ -224,24 +237,7 @@ class Service:
         return self._writer().last_sequence(table, producer)
 
     def _writer(self) -> InputWriter:
-        inputs = self.built.parts.inputs
-        if not hasattr(inputs, "append_many"):
-            kind = self.config.input.kind
-            hint = (
-                "put a file into the table's folder" if kind == "files" else "send the rows to the table's Kafka topic"
-            )
-            raise ConfigError(f"rows cannot be pushed to this input: input.kind={kind}", hint)
-        return cast(InputWriter, inputs)
-
-    def _as_push(self, table: str, rows: Rows, delete: bool) -> Push:
-        if isinstance(rows, Push):
-            return rows
-        if delete and self.table(table).append_only:
-            raise DataError(f"{NO_DELETE}: table={table}", "declare the table without append_only")
-        schema = self.table(table).schema
-        batch = rows if isinstance(rows, Batch) else Batch.from_arrow(rows, schema)
-        operations = np.full(len(batch), DELETE if delete else INSERT, dtype=np.int8)
-        return Push(batch=batch, operations=operations)
+        return writer_of(self.built.parts.inputs, self.config.input)
 
     def wait_until_processed(self, position: Position, timeout_s: float | None = None) -> None:
         """Return when the results of these rows are durable in the outputs and seen in the views."""

@@ -133,6 +133,15 @@ class ReadsColumns(Protocol):
         ...
 
 
+@runtime_checkable
+class KeepsTransactions(Protocol):
+    """An input log in which rows of several places may belong together."""
+
+    def transactions(self, done: Mapping[tuple[str, int], int]) -> Sequence[Sequence[Range]]:
+        """The ranges that one step has to take together, where some row is not done; the oldest first."""
+        ...
+
+
 class StepLog(Protocol):
     """The durable log of step records, owned by the newest epoch."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ from dbsp.io.spans import (
     records,
     table_prefix,
 )
+from dbsp.io.transactions import PART, Transactions
 from dbsp.logs import Changes, Range
 
 FORM = "dbsp input log 1"
@@ -76,8 +77,15 @@ class EmbeddedInputLog(LocalInputLog):
         for table in tables:
             _check_name(table.name, "table")
         super().__init__(
-            directory, tables, form=FORM, names=("rows", "spans", "producers"), create=create, map_bytes=map_bytes
+            directory,
+            tables,
+            form=FORM,
+            names=("rows", "spans", "producers"),
+            later=(PART,),
+            create=create,
+            map_bytes=map_bytes,
         )
+        self._transactions = Transactions(self._env)
         self._chunk_bytes_max, self._given = chunk_bytes_max, partitions
         stored = (partition + 1 for _, partition in self._spans.places())  # settings may have had more once
         self._partitions = dict.fromkeys(self._tables, max([partitions, *stored]))
@@ -86,17 +94,26 @@ class EmbeddedInputLog(LocalInputLog):
         """Append one push; on disk on return."""
         return self.append_many([Incoming(table=table, push=push, producer=producer, partition=partition)])[0]
 
-    def append_many(self, incoming: Sequence[Incoming]) -> list[Position]:
+    def append_many(self, incoming: Sequence[Incoming], *, together: bool = False) -> list[Position]:
         """Append many pushes in one synced transaction, those of one partition packed into common records.
 
+        With `together` one step takes them all.
+
         **Errors** `DataError` if a producer repeats a sequence number with another number of rows, or sends one that it had
-        passed over; `PositionError` if it is not where it says (`Producer.after`): then nothing is appended.
+        passed over, or repeats a part of what is to be together; `PositionError` if it is not where it says
+        (`Producer.after`): then nothing is appended.
         """
         for item in incoming:
             self._check(item)
-        return self._env.write(lambda txn: self._append(txn, incoming))
+        if together:
+            self._transactions.prepare()
+        return self._env.write(lambda txn: self._append(txn, incoming, together))
 
-    def _append(self, txn: Any, incoming: Sequence[Incoming]) -> list[Position]:
+    def transactions(self, done: Mapping[Place, int]) -> Sequence[Sequence[Range]]:
+        """The rows that one step has to take together, of which some are not done; the oldest first."""
+        return self._transactions.waiting(done)
+
+    def _append(self, txn: Any, incoming: Sequence[Incoming], together: bool) -> list[Position]:
         spans: dict[Place, Span] = {}
         fresh: dict[tuple[str, int], list[Push]] = {}
         positions = []
@@ -115,7 +132,21 @@ class EmbeddedInputLog(LocalInputLog):
             positions.append(position)
         for place, pushes in fresh.items():
             self._put(txn, place, spans[place], join_pushes(pushes, self._table(place[0]).schema))
+        if together:
+            self._join(txn, positions)
         return positions
+
+    def _join(self, txn: Any, positions: Sequence[Position]) -> None:
+        """Note that the rows of these pushes belong together; nothing to do where all were there before."""
+        before = [position for position in positions if position.repeated]
+        if before and len(before) < len(positions):
+            raise DataError(
+                f"a part of a transaction was pushed before: tables={','.join(position.table for position in before)}",
+                "give every transaction a sequence number that its producer used for none of its tables",
+            )
+        fresh = [each for each in positions if each.last > each.first and not each.repeated]
+        if fresh:
+            self._transactions.add(txn, [each.range() for each in fresh])
 
     def _put(self, txn: Any, place: Place, span: Span, push: Push) -> None:
         offset, size = span.end - push.rows, 0
@@ -214,6 +245,15 @@ class EmbeddedInputLog(LocalInputLog):
                 break
             found = cursor.delete()
         self._forget(txn, *place, floor)
+
+    def _trimmed(self, txn: Any) -> None:
+        """Transactions go when all their rows have gone; rows of tables that are not there any more hold none back."""
+
+        def is_trimmed(range_: Range) -> bool:
+            place = range_.table, range_.partition
+            return range_.table not in self._tables or range_.last <= self._spans.get(txn, *place).floor
+
+        self._transactions.trim(txn, is_trimmed)
 
     def _forget(self, txn: Any, table: str, partition: int, floor: int) -> None:
         """Drop where trimmed pushes stood; what is left per producer is its newest sequence number, and the last one dropped."""

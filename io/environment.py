@@ -55,7 +55,7 @@ class Environment:
     **Limit** a thread must not write inside its own `read` block: growing the map waits until nobody reads.
     """
 
-    def __init__(self, path: Path, form: str, names: Sequence[str], map_bytes: int) -> None:
+    def __init__(self, path: Path, form: str, names: Sequence[str], map_bytes: int, later: Sequence[str] = ()) -> None:
         """Open what is there; use `open_environment`, which checks the file first and shares handles."""
         self.path = path
         self._turn = threading.Condition()
@@ -65,7 +65,7 @@ class Environment:
         self._writers = Writers(path)
         self._env = lmdb.open(
             str(path),
-            max_dbs=len(names) + 2,
+            max_dbs=len(names) + len(later) + 2,
             map_size=max(map_bytes, _data_file(path).stat().st_size),
             lib_version=LMDB_ENGINE,
         )
@@ -78,6 +78,7 @@ class Environment:
                 found = txn.get(_FORMAT, db=self.db("meta"))
                 check_name("the log file", f"file={_data_file(path)}", found or b"", form.encode())
                 self._dbs |= {name: self._open_db(txn, name) for name in names}
+                self._dbs |= {name: self._open_db(txn, name) for name in later if txn.get(name.encode()) is not None}
         except DataError:
             self.close_handle()
             raise
@@ -91,6 +92,15 @@ class Environment:
     def db(self, name: str) -> Any:
         """The named database, for `txn.get(key, db=...)` and cursors."""
         return self._dbs[name]
+
+    def has(self, name: str) -> bool:
+        """Whether the named database is there."""
+        return name in self._dbs
+
+    def add(self, name: str) -> None:
+        """Make a named database of those that come `later`, unless it is there."""
+        if not self.has(name):
+            self._dbs[name] = self.write(lambda txn: self._env.open_db(name.encode(), txn=txn))
 
     @contextmanager
     def read(self, *, buffers: bool = False) -> Iterator[Any]:
@@ -179,11 +189,18 @@ _OPEN_LOCK = threading.Lock()
 
 
 def open_environment(
-    path: Path, *, form: str, names: Sequence[str], create: bool = False, map_bytes: int = MAP_BYTES_START
+    path: Path,
+    *,
+    form: str,
+    names: Sequence[str],
+    later: Sequence[str] = (),
+    create: bool = False,
+    map_bytes: int = MAP_BYTES_START,
 ) -> Environment:
     """The environment in folder `path`, shared with others of this process; hand it back with `release_environment`.
 
-    `form` is the format's name, checked against what the file says. With `create` an absent one is made.
+    `form` is the format's name, checked against what the file says. It has the databases `names`, and may have those of `later`
+    (`Environment.add`). With `create` an absent one is made.
 
     **Errors** `DataError` names a missing, empty, truncated or foreign file.
     """
@@ -197,7 +214,7 @@ def open_environment(
             if create and not path.exists():
                 _create(path, form, names)
             check_data_file(_data_file(path))
-            env = Environment(path, form, names, map_bytes)
+            env = Environment(path, form, names, map_bytes, later)
         _OPEN[key] = (env, 1)
         return env
 

@@ -23,8 +23,9 @@ from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input,
 from dbsp.io.chunk import check_chunk
 from dbsp.io.environment import LMDB_ENGINE, check_data_file
 from dbsp.io.output_part import Progress
-from dbsp.io.spans import offset_of, place_of, span_of
+from dbsp.io.spans import OFFSET, offset_of, place_of, span_of
 from dbsp.io.step_codec import Positions, advance, positions_from_json, record_from_json, unseal
+from dbsp.io.transactions import PART, ranges_of
 from dbsp.logs import StepRecord
 
 ENGINE = (lmdb.Error, struct.error, OSError)
@@ -51,10 +52,11 @@ PROGRESS_REMEDY = (
 class Opened:
     """A log's file, opened for reading alone, in one read transaction."""
 
-    def __init__(self, env: Any, txn: Any, names: tuple[str, ...]) -> None:
-        """Find the named parts."""
+    def __init__(self, env: Any, txn: Any, names: tuple[str, ...], later: tuple[str, ...] = ()) -> None:
+        """Find the named parts, and those of `later` that are there."""
         self._txn = txn
-        self._parts = {name: env.open_db(name.encode(), txn=txn, create=False) for name in (*names, "meta")}
+        there = tuple(name for name in later if txn.get(name.encode()) is not None)
+        self._parts = {name: env.open_db(name.encode(), txn=txn, create=False) for name in (*names, *there, "meta")}
 
     def get(self, part: str, key: bytes) -> bytes | None:
         """A value."""
@@ -62,8 +64,9 @@ class Opened:
         return found
 
     def items(self, part: str) -> Iterator[tuple[bytes, bytes]]:
-        """All keys and values, in order."""
-        yield from self._txn.cursor(db=self._parts[part])
+        """All keys and values, in order; none of a part that may be absent, and is."""
+        if part in self._parts:
+            yield from self._txn.cursor(db=self._parts[part])
 
     def ends(self, part: str, prefix: bytes = b"") -> tuple[bytes, ...]:
         """The values of the first and the last key that begin with `prefix`; none if none does."""
@@ -79,17 +82,17 @@ class Opened:
 
 
 @contextmanager
-def reading(folder: Path, form: str | None, names: tuple[str, ...]) -> Iterator[Opened]:
+def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple[str, ...] = ()) -> Iterator[Opened]:
     """A log's file in one read transaction; `DataError` if it is missing, empty, cut short or another kind (`form` None: any)."""
     file = folder / "data.mdb"
     check_data_file(file)
     env = lmdb.open(
-        str(folder), map_size=file.stat().st_size, max_dbs=len(names) + 2, readonly=True, create=False,
+        str(folder), map_size=file.stat().st_size, max_dbs=len(names) + len(later) + 2, readonly=True, create=False,
         lock=(folder / "lock.mdb").exists(), lib_version=LMDB_ENGINE,
     )  # fmt: skip
     try:
         with env.begin() as txn:
-            opened = Opened(env, txn, names)
+            opened = Opened(env, txn, names, later)
             found = opened.get("meta", b"format")
             if form is not None:
                 check_name("the log file", f"file={file}", found or b"", form.encode())
@@ -172,11 +175,14 @@ def examine_input(directory: Path) -> tuple[Examined, Spans]:
     seen = Examined(file=directory / "input" / "data.mdb", remedy=INPUT_REMEDY)
     spans: Spans = {}
     names = ("rows", "spans", "producers")
-    with seen.guarded(also=ENGINE), reading(directory / "input", embedded_input.FORM, names) as log:
+    with seen.guarded(also=ENGINE), reading(directory / "input", embedded_input.FORM, names, (PART,)) as log:
         for key, value in log.items("spans"):
             with seen.guarded(f"span {key!r}", also=ENGINE):
                 span = span_of(value)
                 spans[place_of(key)] = (span.floor, span.end)
+        for key, value in log.items(PART):
+            with seen.guarded(f"transaction {key.hex()}", also=ENGINE):
+                _transaction(seen, key, value, spans)
         reached: Reached = {}
         for key, data in log.items("rows"):
             with seen.guarded(f"rows {key!r}", also=ENGINE):
@@ -186,6 +192,15 @@ def examine_input(directory: Path) -> tuple[Examined, Spans]:
             if last is not None and last != end:
                 seen.found(f"input rows are missing: table={table} partition={partition} first={last} last={end}")
     return seen, spans
+
+
+def _transaction(seen: Examined, key: bytes, value: bytes, spans: Spans) -> None:
+    """One record: whole, and of rows that came."""
+    for each in ranges_of(value, f"file={seen.file} part={PART}"):
+        if each.last > spans.get((each.table, each.partition), (0, 0))[1]:
+            where = f"number={OFFSET.unpack(key)[0]} table={each.table} partition={each.partition} last={each.last}"
+            seen.found(f"a transaction has rows that are not there: {where}")
+    seen.count("transactions")
 
 
 def _rows(seen: Examined, key: bytes, data: bytes, spans: Spans, reached: Reached) -> None:

@@ -25,13 +25,14 @@ class LocalInputLog(ABC):
         *,
         form: str,
         names: tuple[str, ...],
+        later: tuple[str, ...] = (),
         create: bool,
         map_bytes: int = MAP_BYTES_START,
     ) -> None:
         """Open `<directory>/input`; `create` makes an absent one, otherwise absence is a `DataError`."""
         self._tables = {table.name: table for table in tables}
         path = Path(directory) / "input"
-        self._env = open_environment(path, form=form, names=names, create=create, map_bytes=map_bytes)
+        self._env = open_environment(path, form=form, names=names, later=later, create=create, map_bytes=map_bytes)
         self._spans = Spans(self._env)
 
     def partitions(self, table: str) -> int:
@@ -58,8 +59,12 @@ class LocalInputLog(ABC):
                 span = self._spans.get(txn, *place).trimmed(to)
                 self._spans.put(txn, *place, span)
                 self._trim(txn, place, span.floor)
+            self._trimmed(txn)
 
         self._env.write(action)
+
+    def _trimmed(self, txn: Any) -> None:  # noqa: B027 - most logs keep nothing more
+        """Drop what else no row needs any more."""
 
     @abstractmethod
     def _trim(self, txn: Any, place: Place, floor: int) -> None:

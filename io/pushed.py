@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dbsp.errors import InternalError
+from dbsp.logs import Range
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema
 
@@ -98,12 +99,16 @@ class Position:
     last: int
     repeated: bool = field(default=False, compare=False)
 
+    def range(self) -> Range:
+        """The rows."""
+        return Range(table=self.table, partition=self.partition, first=self.first, last=self.last)
+
 
 class InputWriter(Protocol):
     """The writing side that an embedded input log has."""
 
-    def append_many(self, incoming: Sequence[Incoming]) -> list[Position]:
-        """Append pushes durably."""
+    def append_many(self, incoming: Sequence[Incoming], *, together: bool = False) -> list[Position]:
+        """Append pushes durably; `together`: for one step."""
         ...
 
     def last_sequence(self, table: str, producer: str) -> int | None:

@@ -7,7 +7,7 @@ reads them and when is the shell's affair. Invariant 7: ranges follow each other
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -83,6 +83,46 @@ def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...
             ranges.append(Range(table=table, partition=partition, first=first, last=first + taken))
             left -= taken
     return tuple(ranges)
+
+
+def keep_whole(
+    ranges: Sequence[Range], found: Backlog, done: Positions, transactions: Iterable[Sequence[Range]]
+) -> tuple[Range, ...]:
+    """Shorter ranges, of which each transaction is a part or not at all; the oldest one, however large, if nothing were left.
+
+    **Shape** `transactions` the oldest first; of those whose rows are all done, and of tables that are not read, nothing counts.
+    **Law** contiguous with `done`, not empty; of every transaction all rows are taken, or none.
+    **Cost** a Python loop over all transactions that wait.
+
+    **Example** rows 2 of `t` and 0 of `u` belong together
+
+    >>> waiting = backlog({("t", 0): 5, ("u", 0): 9}, {}, {}, StepLimits())
+    >>> half = [Range(table="t", partition=0, first=0, last=2), Range(table="u", partition=0, first=0, last=4)]
+    >>> pair = [Range(table="t", partition=0, first=2, last=3), Range(table="u", partition=0, first=0, last=1)]
+    >>> [(r.table, r.first, r.last) for r in keep_whole(half, waiting, {}, [pair])]
+    [('t', 0, 2)]
+    """
+    last: dict[Place, int] = {(each.table, each.partition): each.last for each in ranges}
+    oldest: list[Range] = []
+    for transaction in transactions:
+        parts = [each for each in transaction if _waits(each, found, done)]
+        oldest = oldest or parts
+        if any(each.last > last.get((each.table, each.partition), 0) for each in parts):
+            for each in parts:
+                place = each.table, each.partition
+                last[place] = min(last.get(place, 0), each.first)
+    if not any(end > done.get(place, 0) for place, end in last.items()):
+        last = {(each.table, each.partition): each.last for each in oldest}
+    return tuple(
+        Range(table=table, partition=partition, first=done.get((table, partition), 0), last=end)
+        for (table, partition), end in sorted(last.items())
+        if end > done.get((table, partition), 0)
+    )
+
+
+def _waits(range_: Range, found: Backlog, done: Positions) -> bool:
+    place = range_.table, range_.partition
+    return place in found.waiting and range_.last > done.get(place, 0)
 
 
 def begin(done: Positions, records: Iterable[StepRecord], floors: Positions) -> dict[Place, int]:

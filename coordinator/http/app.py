@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import re
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from dbsp.coordinator.http.rendering import ARROW, ipc, plain, rows_of, view_jso
 from dbsp.coordinator.service import Service
 from dbsp.errors import CapacityError, ConfigError, DataError, DbspError
 from dbsp.io import Position, Producer
-from dbsp.io.formats import decode_arrow, decode_json
+from dbsp.io.formats import decode_arrow, decode_json, tables_in
 from dbsp.version import VERSION
 
 HOME = "/"
@@ -55,6 +56,12 @@ PUSH_BODY = {
     "content": {
         "application/json": {"schema": {}, "example": '{"insert": {"id": 1}}'},
         ARROW: {"schema": {"type": "string", "format": "binary"}},
+    },
+}
+TRANSACTION_BODY = {
+    "required": True,
+    "content": {
+        "application/json": {"schema": {}, "example": '{"orders": [{"id": 1}], "names": [{"delete": {"id": 2}}]}'}
     },
 }
 PUSH_HEADERS = [
@@ -276,6 +283,24 @@ def _add_rows(app: FastAPI, service: Service) -> None:
             _push, service, table, body, kind, producer, partition, timeout_s if wait else None
         )
 
+    @app.post(
+        "/v1/transactions",
+        summary="Push rows of several tables, all or none, which one step takes together",
+        openapi_extra={"requestBody": TRANSACTION_BODY, "parameters": PUSH_HEADERS},
+    )
+    async def push_together(
+        request: Request, partition: int = 0, wait: bool = False, timeout_s: float = 60.0
+    ) -> JSONResponse:
+        """One JSON object of tables and arrays of their rows. A row that cannot be read refuses all.
+
+        All else is as for one table's rows. A producer's number counts for each of the tables: give a transaction one that its
+        producer used for none of them.
+        """
+        body = await _body(request, service.config.http.max_body_bytes)
+        producer = _producer(request)
+        _kind(request)
+        return await run_in_threadpool(_push_together, service, body, producer, partition, timeout_s if wait else None)
+
 
 def _kind(request: Request) -> str:
     """How the body says it is written; `DataError` for what is not read here, before any of it is taken."""
@@ -326,6 +351,18 @@ def _push(
         service.wait_until_processed(position, wait_s)
     bad = [{"row": row.index, "reason": row.reason} for row in push.bad[:BAD_ROWS_SHOWN_MAX]]
     return JSONResponse({**_position(position), "bad_rows": len(push.bad), "bad": bad})
+
+
+def _push_together(
+    service: Service, body: bytes, producer: Producer | None, partition: int, wait_s: float | None
+) -> JSONResponse:
+    pushes = {name: decode_json(rows, service.table(name)) for name, rows in tables_in(body).items()}
+    positions = service.push_together(pushes, partition=partition, producer=producer)
+    if wait_s is not None:
+        until = time.monotonic() + wait_s
+        for position in positions:
+            service.wait_until_processed(position, max(0.0, until - time.monotonic()))
+    return JSONResponse({"tables": [_position(position) for position in positions]})
 
 
 def _position(position: Position) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
-from dbsp.coordinator.decisions.cutting import NOWHERE, Backlog, Positions, advance, backlog, begin, cut
+from dbsp.coordinator.decisions.cutting import NOWHERE, Backlog, Positions, advance, backlog, begin, cut, keep_whole
 from dbsp.coordinator.decisions.fills import is_filling
 from dbsp.coordinator.exits import NO_ROOM, refused
 from dbsp.coordinator.limits import StepLimits
@@ -31,7 +31,7 @@ from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.strategies import COLD
 from dbsp.errors import DataError, DbspError, InternalError, RowsError
 from dbsp.layout import Layout
-from dbsp.logs import InputLog, StepLog, StepRecord
+from dbsp.logs import InputLog, KeepsTransactions, Range, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
 from dbsp.skips import skip_command
 from dbsp.store import CheckpointId, CommitReport
@@ -322,7 +322,7 @@ class Hands:
         moment = self._timing.still() if fills else self._timing.moment(wall)
         record = StepRecord(
             epoch=command.epoch, step=command.step, layout_version=command.layout_version, commands=command.commands,
-            ranges=() if fills else cut(found, self._cut, self._limits), engine=self._parts.engine,
+            ranges=() if fills else self._ranges(found), engine=self._parts.engine,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
         )  # fmt: skip
         after = advance(self._cut, [record])
@@ -330,6 +330,13 @@ class Hands:
         self._cut, self._timing, self._waiting_since = after, self._after(record), None
         self._first_rows = None
         return record
+
+    def _ranges(self, found: Backlog) -> tuple[Range, ...]:
+        """What the step takes; where that is not all, of every transaction all rows or none."""
+        ranges, inputs = cut(found, self._cut, self._limits), self._parts.inputs
+        if sum(each.last - each.first for each in ranges) == found.rows or not isinstance(inputs, KeepsTransactions):
+            return ranges
+        return keep_whole(ranges, found, self._cut, inputs.transactions(self._cut))
 
     def _cut_ahead(self, command: do.RunStep) -> StepRecord | None:
         """Cut and log the step behind the one that runs, if it is a full one, and let its input be read."""

@@ -3,7 +3,7 @@
 A decoder never raises for what a sender wrote: rows it cannot use come back as bad rows with their number and reason, the same
 ones however the bytes are cut into calls.
 
-json_rows, json_scan, wire, json_output, arrow_rows, csv_rows    the forms that `coordinator push`, files and topics share
+json_rows, json_tables, json_scan, wire, json_output, arrow_rows, csv_rows    the forms that pushes, files and topics share
 runs         messages together, where all are good; else each half of them
 debezium     changes of a database in JSON, in two shapes; envelopes: what a change does to its table
 avro         rows and changes in Avro, with a schema registry
@@ -15,5 +15,6 @@ from __future__ import annotations
 from dbsp.io.formats.arrow_rows import decode_arrow, encode_arrow
 from dbsp.io.formats.json_output import encode_json, json_lines
 from dbsp.io.formats.json_rows import decode_json
+from dbsp.io.formats.json_tables import tables_in
 
-__all__ = ["decode_arrow", "decode_json", "encode_arrow", "encode_json", "json_lines"]
+__all__ = ["decode_arrow", "decode_json", "encode_arrow", "encode_json", "json_lines", "tables_in"]

@@ -1,0 +1,47 @@
+"""Rows as users hand them over become pushes, and who takes them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+
+from dbsp.algebra.table import NO_DELETE, Table
+from dbsp.coordinator.config import InputSection
+from dbsp.errors import ConfigError, DataError
+from dbsp.io import InputWriter, Push
+from dbsp.logs import DELETE, INSERT
+from dbsp.zset.batch import Batch
+
+Rows: TypeAlias = Push | Batch | pa.Table | pa.RecordBatch
+
+
+def as_push(table: Table, rows: Rows, *, delete: bool = False) -> Push:
+    """The rows as one push, of inserts or of deletes; a push as it is."""
+    if isinstance(rows, Push):
+        return rows
+    if delete and table.append_only:
+        raise DataError(f"{NO_DELETE}: table={table.name}", "declare the table without append_only")
+    batch = rows if isinstance(rows, Batch) else Batch.from_arrow(rows, table.schema)
+    operations = np.full(len(batch), DELETE if delete else INSERT, dtype=np.int8)
+    return Push(batch=batch, operations=operations)
+
+
+def refuse_bad(table: Table, push: Push) -> None:
+    """A transaction is taken whole: `DataError` names a row that cannot be read."""
+    if push.bad:
+        bad = push.bad[0]
+        raise DataError(
+            f"a transaction with a row that cannot be read: table={table.name} row={bad.index} reason={bad.reason}",
+            "mend the row and send all again: nothing was taken",
+        )
+
+
+def writer_of(inputs: Any, section: InputSection) -> InputWriter:
+    """The input as one that takes pushes; `ConfigError` says where else rows go."""
+    if not hasattr(inputs, "append_many"):
+        files = section.kind == "files"
+        hint = "put a file into the table's folder" if files else "send the rows to the table's Kafka topic"
+        raise ConfigError(f"rows cannot be pushed to this input: input.kind={section.kind}", hint)
+    return cast(InputWriter, inputs)

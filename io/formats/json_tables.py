@@ -1,0 +1,57 @@
+"""Rows of several tables in one JSON object: `{"orders": [{"id": 1}], "names": [{"delete": {"id": 2}}]}`."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from dbsp.errors import DataError
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
+"""It finds where a value ends; the value itself is read by who knows the table."""
+HINT = 'send one object of tables and their rows: {"orders": [{"id": 1}], "names": [{"delete": {"id": 2}}]}'
+
+
+def tables_in(data: bytes) -> dict[str, bytes]:
+    """The bytes of each table's rows, an array each, as they were written.
+
+    **Errors** `DataError` for anything else.
+
+    **Example**
+
+    >>> tables_in(b'{"t": [{"price": 0.10}], "u": []}')
+    {'t': b'[{"price": 0.10}]', 'u': b'[]'}
+    """
+    try:
+        return _members(data.decode())
+    except (ValueError, IndexError, RecursionError) as error:
+        raise DataError(f"not rows of several tables: {error}", HINT) from None
+
+
+def _members(text: str) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    at = _after(text, 0, "{")
+    while text[at] != "}":
+        name, end = _DECODER.raw_decode(text, at)
+        begin = _after(text, end, ":")
+        rows, end = _DECODER.raw_decode(text, begin)
+        if not isinstance(name, str) or not isinstance(rows, list):
+            raise ValueError(f"a table's name and its array are wanted: found={text[at:end][:80]}")
+        if name in found:
+            raise ValueError(f"a table is there twice: table={name}")
+        found[name] = text[begin:end].encode()
+        at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+        if text[at] != "}":
+            at = _after(text, at, ",")
+    if _SPACE.match(text, at + 1).end() != len(text):  # type: ignore[union-attr]
+        raise ValueError("something stands behind the object")
+    return found
+
+
+def _after(text: str, at: int, mark: str) -> int:
+    """Where the next thing stands, behind a mark and spaces."""
+    at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+    if text[at] != mark:
+        raise ValueError(f"expected {mark} at character {at}")
+    return _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]

@@ -1,0 +1,81 @@
+"""Pushes that one step takes together: which rows of which tables, in the order in which they came.
+
+They are kept in a part of the input log's file that is made with the first of them, so a log without any is as it always was.
+Only who cuts steps asks for them, and only where a step cannot take all that waits.
+
+**State** one record a transaction until all its rows are trimmed. Source: design record 0030.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dbsp.io.environment import Environment
+from dbsp.io.spans import OFFSET, Place
+from dbsp.io.step_codec import seal, unseal
+from dbsp.logs import Range
+
+PART = "transactions"
+
+
+class Transactions:
+    """The transactions of one input log; of one process, that of who appends."""
+
+    def __init__(self, env: Environment) -> None:
+        """Of this file."""
+        self._env = env
+        self._from = 0  # none below this number has rows that are not done
+
+    def prepare(self) -> None:
+        """Make the part of the file, if it is not there; before the transaction of the first `add`."""
+        self._env.add(PART)
+
+    def add(self, txn: Any, ranges: Sequence[Range]) -> None:
+        """Note rows that belong together."""
+        db = self._env.db(PART)
+        cursor = txn.cursor(db=db)
+        number = OFFSET.unpack(cursor.key())[0] + 1 if cursor.last() else 0
+        value = {"ranges": [[each.table, each.partition, each.first, each.last] for each in ranges]}
+        txn.put(OFFSET.pack(max(number, self._from)), seal(value), db=db)
+
+    def waiting(self, done: Mapping[Place, int]) -> list[tuple[Range, ...]]:
+        """Those with rows that are not done, the oldest first.
+
+        **Cost** a Python loop over all that wait.
+        """
+        if not self._env.has(PART):
+            return []
+        found = []
+        with self._env.read() as txn:
+            cursor = txn.cursor(db=self._env.db(PART))
+            more = cursor.set_range(OFFSET.pack(self._from))
+            while more:
+                ranges = ranges_of(cursor.value(), self._where)
+                if any(each.last > done.get((each.table, each.partition), 0) for each in ranges):
+                    found.append(ranges)
+                elif not found:
+                    self._from = OFFSET.unpack(cursor.key())[0] + 1
+                more = cursor.next()
+        return found
+
+    def trim(self, txn: Any, is_trimmed: Callable[[Range], bool]) -> None:
+        """Drop the oldest, as long as all their rows are trimmed."""
+        if not self._env.has(PART):
+            return
+        cursor = txn.cursor(db=self._env.db(PART))
+        cursor.first()
+        while cursor.key() and all(map(is_trimmed, ranges_of(cursor.value(), self._where))):
+            cursor.delete()
+
+    @property
+    def _where(self) -> str:
+        return f"file={self._env.path / 'data.mdb'} part={PART}"
+
+
+def ranges_of(value: bytes, where: str) -> tuple[Range, ...]:
+    """A transaction's rows out of its record; `DataError` with `where` if it is damaged."""
+    return tuple(
+        Range(table=table, partition=partition, first=first, last=last)
+        for table, partition, first, last in unseal(value, where)["ranges"]
+    )
