@@ -451,7 +451,7 @@ def _checkpoint(facts: p.Facts, ahead: StepRecord | None) -> Answer:
 def _between(facts: p.Facts, copying: p.Copy, awaits: str, ahead: StepRecord | None) -> p.Checkpointing | p.Stopping:
     """The state between two steps in which something is done about a checkpoint."""
     version, checkpoint = copying.version, copying.checkpoint
-    if facts.wants.end:
+    if facts.wants.end and ahead is None:
         return p.Stopping(facts=facts, version=version, checkpoint=checkpoint, awaits=awaits)
     return p.Checkpointing(facts=facts, version=version, checkpoint=checkpoint, awaits=awaits, ahead=ahead)
 

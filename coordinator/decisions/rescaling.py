@@ -15,8 +15,8 @@ switch goes into a layout in which nothing has moved, and what follows is in `mi
 
 Invariants kept here: a layout is logged before it is used; while a round reads a version, no second newer one is begun, so that
 the one it reads is openable all the time (12); nothing that is copied ahead is part of any version before the switch (3); a
-rollback, a stop, a cancel and another wish each end a warm-up; what it has made is taken away by the same commands that take
-away a worker who left.
+rollback, a stop, an upgrade, a cancel and another wish each end a warm-up; what it has made is taken away by the same commands
+that take away a worker who left.
 
 Source: design section 9; "KIP-441: smooth scaling out"; design records 0014 and 0015.
 """
@@ -144,7 +144,7 @@ def between_steps(facts: p.Facts, ahead: StepRecord | None) -> Answer | GoOn | R
     wants, warming = facts.wants, facts.warming
     if wants.cancel:
         return _cancel(facts, ahead)
-    if warming is not None and (wants.stop or wants.rescale is not None or warming.code is not None):
+    if warming is not None and (wants.end or wants.rescale is not None or warming.code is not None):
         return _cancel(facts, ahead)
     if wants.rescale is not None and wants.strategy == COLD:
         return Rest(facts=facts, ahead=ahead)
@@ -303,7 +303,7 @@ def cancelling(state: p.Cancelling, event: p.Event) -> Answer | GoOn | None:
 
 def _only_stops(facts: p.Facts, warming: p.Warming) -> bool:
     """Whether the next start will begin the warm-up anew, and take away what there is of it."""
-    return facts.wants.stop and not facts.wants.cancel and warming.code is None
+    return facts.wants.end and not facts.wants.cancel and warming.code is None
 
 
 def _forget(facts: p.Facts, ahead: StepRecord | None) -> Answer:

@@ -140,6 +140,18 @@ def test_a_stop_ends_so_too_and_goes_before_an_upgrade() -> None:
         assert commands[-1] == do.Finish(code=None, message="stopped")
 
 
+@pytest.mark.parametrize("asked", [p.StopAsked(), p.UpgradeAsked()], ids=["stop", "upgrade"])
+def test_a_logged_step_is_run_though_a_rescale_was_about_to_begin_before_it(asked: p.Event) -> None:
+    state, commands = play(
+        running(), p.Woken(), p.RescaleAsked(workers=3), p.Recorded(record=record(5)), p.StepDone(step=5, ahead=record(6)),
+        p.Pinned(version=3), asked, p.Copied(version=3), p.Published(version=3), p.StepDone(step=6),
+    )  # fmt: skip
+    assert names(commands)[-5:] == ["PinVersion", "AwaitCopy", "Publish", "RunStep", "PinVersion"]
+    state, commands = play(state, p.Pinned(version=4), p.Copied(version=4), p.Published(version=4))
+    assert names(commands)[-1] == "Finish"
+    assert state.facts.checkpoint_step == state.facts.next_step == 7
+
+
 def test_a_failure_gives_an_upgrade_up() -> None:
     state, _ = play(running(), p.UpgradeAsked())
     assert isinstance(state, p.Stopping)

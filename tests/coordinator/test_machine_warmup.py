@@ -266,9 +266,10 @@ def test_news_of_a_round_that_is_past_are_none() -> None:
     assert (same, commands) == (state, ())
 
 
-def test_a_stop_ends_the_round_and_keeps_the_wish() -> None:
+@pytest.mark.parametrize("asked", [p.StopAsked(), p.UpgradeAsked()], ids=["stop", "upgrade"])
+def test_a_stop_and_an_upgrade_end_the_round_and_keep_the_wish(asked: p.Event) -> None:
     state, commands = warming(
-        p.Recorded(record=record(5)), p.StopAsked(), p.StepDone(step=5), p.Cooled(), p.Pinned(version=3),
+        p.Recorded(record=record(5)), asked, p.StepDone(step=5), p.Cooled(), p.Pinned(version=3),
         p.Copied(version=3), p.Published(version=3),
     )  # fmt: skip
     assert names(commands) == ["RunStep", "EndWarmUp", "PinVersion", "AwaitCopy", "Publish", "Finish"]

@@ -393,9 +393,10 @@ class Simulation:
             self._refused()
         else:
             self.accepting = ()
-        if finished.again and facts.epoch == self.world.epoch:
+        if finished.message == "stopped" and facts.epoch == self.world.epoch:
             above = [record.step for record in self.world.steps if record.step >= facts.checkpoint_step]
-            fakes.must(not above, f"9: an upgrade leaves steps above its checkpoint: {above}")
+            fakes.must(not above, f"9: an upgrade or a stop leaves steps above its checkpoint: {above}")
+        if finished.again and facts.epoch == self.world.epoch:
             self.engine = ENGINES[1 - ENGINES.index(self.engine)]
 
     def wake_zombie(self) -> None:
