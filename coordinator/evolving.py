@@ -25,7 +25,7 @@ from dbsp.coordinator.site import ConfiguredSite, database_home
 from dbsp.errors import CircuitError, DataError, UnavailableError
 from dbsp.io import examine as logs
 from dbsp.layout import Layout
-from dbsp.logs import StepLog
+from dbsp.logs import Range, StepLog, read_so_far
 from dbsp.plan.changes import Change, change
 from dbsp.plan.plan import Plan
 from dbsp.plan.signatures import signatures
@@ -68,12 +68,18 @@ def survey(config: Config, plan: Plan, ledger: Ledger, site: ConfiguredSite) -> 
         raise CircuitError("the circuit was changed before a step of it was in a checkpoint", START_ONCE)
     _refuse_unsettled(config, ledger, saved, site)
     _refuse_retired(plan, ledger)
-    if config.input.kind == "kafka":
-        site.open_input(check=True).close()
+    logged = _logged(saved, site)
     layout = ledger.layouts[saved.checkpoint.layout_version]
     touched = {table for (table, _), offset in saved.positions.items() if offset}
-    found = change(ledger.signatures, plan, frozenset(table.name for table in plan.tables) - touched)
+    fresh = frozenset(table.name for table in plan.tables) - touched
+    found = change(ledger.signatures, plan, fresh, logged)
     return Evolution(change=found, saved=saved, layout=layout)
+
+
+def _logged(saved: Saved, site: ConfiguredSite) -> dict[str, tuple[Range, ...]]:
+    """The rows that steps have read, of each table of which the input log still has all of them."""
+    with closing(site.open_input(check=True)) as inputs:
+        return read_so_far(saved.positions, inputs.floors())
 
 
 def carry_out(evolution: Evolution, plan: Plan, control: Control, steps: StepLog, site: Site) -> None:

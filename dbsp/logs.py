@@ -124,6 +124,24 @@ class InputLog(Protocol):
         ...
 
 
+def read_so_far(
+    done: Mapping[tuple[str, int], int], floors: Mapping[tuple[str, int], int]
+) -> dict[str, tuple[Range, ...]]:
+    """All rows below the positions, of each table of which the log still has every one.
+
+    **Example**
+
+    >>> found = read_so_far({("t", 0): 7, ("t", 1): 4, ("u", 0): 9}, {("t", 0): 0, ("t", 1): 0, ("u", 0): 3})
+    >>> {table: [(each.partition, each.first, each.last) for each in ranges] for table, ranges in found.items()}
+    {'t': [(0, 0, 7), (1, 0, 4)]}
+    """
+    read: dict[str, tuple[Range, ...]] = {}
+    for (table, partition), end in sorted(done.items()):
+        read[table] = (*read.get(table, ()), Range(table=table, partition=partition, first=0, last=end))
+    lost = {place[0] for place, end in done.items() if end and floors.get(place) != 0}
+    return {table: ranges for table, ranges in read.items() if table not in lost}
+
+
 @runtime_checkable
 class ReadsColumns(Protocol):
     """An input log that can leave columns unread: Parquet files."""

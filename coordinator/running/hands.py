@@ -18,7 +18,7 @@ from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
 from dbsp.coordinator.decisions.cutting import NOWHERE, Backlog, Positions, advance, backlog, begin, cut, keep_whole
-from dbsp.coordinator.decisions.fills import is_filling
+from dbsp.coordinator.decisions.fills import is_filling, kept_for
 from dbsp.coordinator.exits import NO_ROOM, refused
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running import control as ledgers
@@ -127,7 +127,7 @@ class Hands:
         self._timing = Timing()
         self._waiting_since: float | None = None
         self._first_rows: int | None = None
-        self._floors: list[tuple[float, Saved]] = []
+        self._floors: list[tuple[float, int, Positions]] = []
         self._epoch = 0
         self._copying: _Copying | None = None
         self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
@@ -470,13 +470,14 @@ class Hands:
         if floor is None:
             return
         now = self._parts.clock.monotonic_s()
-        self._floors.append((now, floor))
-        old = [saved for at, saved in self._floors if now - at >= self._settings.retention_s]
+        self._floors.append((now, floor.checkpoint.step, kept_for(ledger.fill, floor.positions)))
+        old = [each for each in self._floors if now - each[0] >= self._settings.retention_s]
         if not old:
             return
-        self._floors = [(at, saved) for at, saved in self._floors if now - at < self._settings.retention_s]
-        self._parts.steps.trim(old[-1].checkpoint.step)
-        self._parts.inputs.trim(old[-1].positions)
+        self._floors = [each for each in self._floors if now - each[0] < self._settings.retention_s]
+        _, step, positions = old[-1]
+        self._parts.steps.trim(step)
+        self._parts.inputs.trim(positions)
 
     def _warm(self, command: do.HoldMerges | do.WarmUp | do.EndWarmUp) -> p.Event:
         """Let merges wait, begin a round, or take a warm-up back."""

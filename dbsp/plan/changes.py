@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from dbsp.errors import CircuitError
+from dbsp.logs import Range
 from dbsp.plan.filling import TIMED, Filling, Missing, Modes, modes
 from dbsp.plan.plan import Plan, PlanNode
 from dbsp.plan.signatures import Signatures, meanings, rows_of_tables, signatures
@@ -22,6 +24,7 @@ from dbsp.trace.relabel import Narrowed
 from dbsp.zset.schema import Arrangement
 
 KEEP = "nothing was changed: put the circuit back, or mend the new one"
+NO_LOGS: Mapping[str, tuple[Range, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +82,23 @@ class Change:
             yield f"  filled: {line}" + (f" ({count} traces)" if count > 1 else "")
         if self.sources:
             yield f"filled from what is kept of: {'; '.join(self.sources)}"
+        rows: Counter[str] = Counter()
+        for range_ in self.filling.past:
+            rows[range_.table] += range_.last - range_.first
+        if rows:
+            yield f"filled from the input log of: {', '.join(f'{table} ({count:,} rows)' for table, count in rows.items())}"
 
 
-def change(old: Signatures, plan: Plan, fresh: frozenset[str] = frozenset()) -> Change:
+def change(
+    old: Signatures,
+    plan: Plan,
+    fresh: frozenset[str] = frozenset(),
+    logged: Mapping[str, tuple[Range, ...]] = NO_LOGS,
+) -> Change:
     """What starting the pipeline of `old` with this plan would do; `fresh` are tables to which no row ever came.
 
+    Tables `logged` may be filled from these rows of the input log, all that steps have read of them; where state tells the
+    same it is taken instead.
     **Errors** `CircuitError` names what cannot be, and what to do.
     """
     new = signatures(plan)
@@ -92,14 +107,18 @@ def change(old: Signatures, plan: Plan, fresh: frozenset[str] = frozenset()) -> 
     meaning = meanings(plan)
     kept = {number: old.traces[signature] for number, signature in meaning.traces.items() if signature in old.traces}
     added = tuple(name for name in new.views if name not in old.views)
-    _refuse_wider(old, plan)
+    _refuse_wider(old, plan, frozenset(logged))
     narrowed = tuple(_narrowed(old, plan, kept))
     there = frozenset(kept) | {each.new.id for each in narrowed}
     filling = Filling(
-        kept=there, views=frozenset(added), fresh=frozenset(new.tables) - frozenset(old.tables),
+        kept=there, views=frozenset(added), fresh=fresh.intersection(new.tables),
         known=frozenset(node.id for node in plan.nodes if meaning.nodes[node.id] in old.nodes),
     )  # fmt: skip
     found = modes(plan, filling)
+    lacking = sorted({each.table for each in found.missing if each.table in logged})
+    if lacking:
+        filling = replace(filling, past=tuple(range_ for table in lacking for range_ in logged[table]))
+        found = modes(plan, filling)
     if found.missing:
         raise _refusal(plan, found.missing[0], frozenset(added))
     return Change(
@@ -152,16 +171,17 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str]) -> No
             )
 
 
-def _refuse_wider(old: Signatures, plan: Plan) -> None:
-    """Of a table with a primary key the columns that some view reads are kept, and no others."""
+def _refuse_wider(old: Signatures, plan: Plan, logged: frozenset[str]) -> None:
+    """Of a table with a primary key the columns that some view reads are kept, and no others; its log may have them."""
     for name, trace in rows_of_tables(plan).items():
         columns = old.rows[name][1] if name in old.rows else ()
         wanted = [column for column in trace.arrangement.schema.names if column not in columns]
-        if columns and wanted:
+        if columns and wanted and name not in logged:
             raise CircuitError(
                 "columns of a table are asked for that no view has read, so that they are not kept:"
                 f" table={name} columns={','.join(wanted)} kept={','.join(columns)}",
-                "leave them out; a materialized view of the whole table, had it been there from the start, would have kept them",
+                "leave them out; a materialized view of the whole table, had it been there from the start, would have kept them,"
+                " and so would an input log that keeps all rows",
             )
 
 
@@ -181,8 +201,9 @@ def _refusal(plan: Plan, missing: Missing, added: frozenset[str] = frozenset()) 
     if missing.table is not None:
         return CircuitError(
             f"the past of a table is asked for, and it is not kept: table={missing.table}{views}",
-            "rows are kept where the table has a primary key or a materialized view of the whole table from the start; for this"
-            " view start over with another data_dir",
+            "rows are kept where the table has a primary key or a materialized view of the whole table from the start, or where"
+            " the input log has all of them ([checkpoint] retention_s, a topic that keeps all); for this view start over with"
+            " another data_dir",
         )
     if _timed(node):
         return CircuitError(

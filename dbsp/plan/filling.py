@@ -5,7 +5,8 @@ One step without input does it, the *filling step*. Every node of the plan is in
 - *still*: nobody asks for its past; it gives nothing.
 - *told*: its past is asked for, and a kept trace is exactly the sum of its rows, or shows its answer: these rows are its change.
 - *runs*: it takes the step as the first of all, from empty traces, with the past of its inputs as their change; of what it
-  adds to traces only what was not kept is written.
+  adds to traces only what was not kept is written. A table of which nothing tells, and whose input log still has all rows that
+  the steps have read, runs too: it reads them once more (`Filling.past`).
 
 Who is asked: whatever owns a trace that was not kept, the node of a view that is new, and, up to what can be told, all that
 these read. All other nodes stand still, and time with them: the clock and the waterlines are those of the step before.
@@ -24,7 +25,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from dbsp.logs import Range
 from dbsp.operators.groups.once import Once
 from dbsp.operators.joins.lookup_join import LookupJoin
 from dbsp.operators.operator import OUTPUT, AsKept, Operator, Shows
@@ -45,17 +48,29 @@ TIMED: tuple[type[Operator], ...] = (Watermark, Final, InTime, LookupJoin, Strea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """What a filling step must know: traces that are `kept`, views that are new, nodes that were there, tables without a past."""
+    """What a filling step must know: traces that are `kept`, views that are new, nodes that were there, tables without a past.
+
+    `past` are the rows of tables that are read from the input log once more: all that steps have read of these tables.
+    """
 
     kept: frozenset[int]
     views: frozenset[str]
     known: frozenset[int]
     fresh: frozenset[str] = frozenset()
+    past: tuple[Range, ...] = ()
+
+    @property
+    def read_again(self) -> frozenset[str]:
+        """The tables whose rows are read once more."""
+        return frozenset(range_.table for range_ in self.past)
 
     def to_text(self) -> str:
         """The command, as it stands in a step record."""
         lists = {"kept": self.kept, "views": self.views, "known": self.known, "fresh": self.fresh}
-        return FILL + json.dumps({name: sorted(each) for name, each in lists.items()}, separators=(",", ":"))
+        stands: dict[str, list[Any]] = {name: sorted(each) for name, each in lists.items()}
+        if self.past:
+            stands["past"] = [[each.table, each.partition, each.first, each.last] for each in self.past]
+        return FILL + json.dumps(stands, separators=(",", ":"))
 
 
 def filling_of(commands: Iterable[str]) -> Filling | None:
@@ -69,7 +84,12 @@ def filling_of(commands: Iterable[str]) -> Filling | None:
     """
     for command in commands:
         if command.startswith(FILL):
-            return Filling(**{name: frozenset(each) for name, each in json.loads(command[len(FILL) :]).items()})
+            found = json.loads(command[len(FILL) :])
+            past = tuple(
+                Range(table=table, partition=partition, first=first, last=last)
+                for table, partition, first, last in found.pop("past", ())
+            )
+            return Filling(**{name: frozenset(each) for name, each in found.items()}, past=past)
     return None
 
 
@@ -183,6 +203,9 @@ class _Asking:
                 return True
         if not lacks and (told := self._told(node)) is not None:
             self.told[node.id] = told
+            return True
+        if isinstance(node.operator, Source) and node.operator.table in self.filling.read_again:
+            self.runs.add(node.id)
             return True
         if isinstance(node.operator, (Source, *TIMED)) or any(closed is not None for closed in node.closing):
             return False

@@ -54,13 +54,13 @@ def readers(keepers: Keepers | None, site: Any) -> Keepers | None:
     return keepers if keepers is not None and (not keepers.apart or getattr(site, "input_is_dear", True)) else None
 
 
-def ranges_of(record: StepRecord, layout: Layout, worker: int) -> tuple[Range, ...]:
-    """The ranges of a step that a worker reads, in (table, partition, offset) order.
+def ranges_of(ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Range, ...]:
+    """Those of a step's ranges that a worker reads, in (table, partition, offset) order.
 
     **Law** every range that is not empty is one worker's, whatever a log says of how many partitions there are: a broker may
     not know yet of those that were added, and settings may have fewer than the record was made with.
     """
-    mine = [r for r in record.ranges if r.first < r.last and layout.reader_of(r.partition) == worker]
+    mine = [r for r in ranges if r.first < r.last and layout.reader_of(r.partition) == worker]
     return tuple(sorted(mine, key=lambda r: (r.table, r.partition, r.first)))
 
 
@@ -71,7 +71,7 @@ def begin(keepers: Keepers | None, site: Any, record: StepRecord, epoch: int, la
         return
     try:
         keeper = reading.of(worker)
-        ranges = ranges_of(record, layout, worker)
+        ranges = ranges_of(record.ranges, layout, worker)
         if keeper is not None and ranges:
             keeper.start(_job(ranges, record.step, epoch, (site, ranges, record.step)))
     except DbspError:

@@ -29,7 +29,7 @@ from dbsp.expr.answering import Answering
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import is_integer
 from dbsp.layout import Layout, initial, rescaled
-from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord
+from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord, read_so_far
 from dbsp.plan.changes import Change, change
 from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import Plan
@@ -381,8 +381,7 @@ class Run(Answering):
 
         A step of its own puts out the rows of the new views, and nothing else.
         **Law** from then on all is as if the run had had this circuit from the beginning.
-        **Errors** `CircuitError` names what cannot be; then nothing was changed. Another error, such as of rows that fail under
-        the error policy `stop`, ends the run.
+        **Errors** `CircuitError` names what cannot be; then nothing was changed. Another error ends the run.
 
         **Example**
 
@@ -400,15 +399,16 @@ class Run(Answering):
         if not self.step_number:
             raise CircuitError("a circuit is changed behind a step, and there was none", "open the other circuit")
         plan = make_plan(circuit)
-        found = change(signatures(self.plan), plan, self._inputs.untouched(table.name for table in plan.tables))
+        tables = tuple(table.name for table in plan.tables)
+        logged = read_so_far(self._done, self._inputs.floors())
+        found = change(signatures(self.plan), plan, self._inputs.untouched(tables), logged)
         self.checkpoint()
         version, self.plan, self._version = self._version, plan, self._version + 1
         for worker in self.layout.workers:
             relabel(self._site.database(worker), version, self._checkpoint_id(), found.kept, found.narrowed)
-        self._inputs.tables = tuple(table.name for table in plan.tables)
         self._runtime = replace(self._runtime, work=replace(self._runtime.work, plan=plan))
         self._timing = self._saved = found.timing(self._timing)
-        self.totals, self._epoch = Totals(), self._epoch + 1
+        self.totals, self._epoch, self._inputs.tables = Totals(), self._epoch + 1, tables
         self._roll_back()
         if found.fills:
             self._fill(self._record(self._timing.still(), (found.filling.to_text(),)))

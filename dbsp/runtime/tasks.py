@@ -228,10 +228,15 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
 def read_changes(work: Work, order: StepOrder, worker: int) -> list[Changes]:
     """The changes of the ranges this worker owns, in (table, partition, offset) order; read ahead by its keeper, if they were.
 
-    What was not is read here: see `_read`.
+    What was not is read here: see `_read`. In a step that fills, the rows are those of its past; which of them are bad was told
+    when they came.
     """
     log, step = work.site.input_log(), order.record.step
-    mine = ahead.ranges_of(order.record, order.layout, worker)
+    filling = filling_of(order.record.commands)
+    if filling is not None:
+        again = ahead.ranges_of(filling.past, order.layout, worker)
+        return [replace(change, dead=()) for range_ in again for change in _read(log, work.plan, range_, step)]
+    mine = ahead.ranges_of(order.record.ranges, order.layout, worker)
     found = ahead.taken(ahead.readers(work.keepers, work.site), worker, mine, step, order.epoch)
     if found is not None:
         return found

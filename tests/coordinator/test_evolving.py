@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import shutil
 import zlib
 from collections import Counter
@@ -403,6 +404,8 @@ REFUSED = {
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path, story: str) -> None:
     old, new = REFUSED[story]
     config = write(tmp_path, old)
+    if CLICKS in old:
+        ran(config, pa.table({"page": ["/"], "at": [datetime.datetime(2024, 5, 31)]}), "clicks")
     ran(config)
     refused(tmp_path, new, story)
     with Service(write(tmp_path, old)):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.build import build
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError
+from tests.coordinator import test_evolving_logs as logs
 from tests.coordinator.copies import prints
-from tests.coordinator.shop import CIRCUIT
+from tests.coordinator.shop import CIRCUIT, ORDERS
 from tests.coordinator.test_evolving import CHANGED, EXPECTED, MORE, changed, content, folded, pushed, ran, write
 from tests.crash.coordinator_child import Child
 
@@ -39,10 +43,34 @@ AFTER = [
 ]
 
 
-def killed(folder: Path, point: str) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """A pipeline before and after the change, what came to it, and what its views are then."""
+
+    old: str
+    new: str
+    first: tuple[pa.Table, str]
+    later: tuple[pa.Table, str]
+    expected: dict[str, dict[tuple[Any, ...], int]]
+    keep: str = ""
+
+
+STATE = Story(
+    old=CIRCUIT, new=CHANGED, first=(ORDERS, "orders"), later=(MORE, "orders"),
+    expected=EXPECTED | {"large": {(2, "b", 600): 1}},
+)  # fmt: skip
+LOG = Story(
+    old=logs.BEFORE, new=logs.AFTER, first=(logs.VISITS, "visits"), later=(logs.LATER, "visits"), expected=logs.LAST,
+    keep="retention_s = 3600",
+)  # fmt: skip
+"""New views are filled from what state keeps, or from the rows in the input log."""
+STORIES = pytest.mark.parametrize("story", [STATE, LOG], ids=["state", "log"])
+
+
+def killed(folder: Path, point: str, story: Story = STATE) -> None:
     """A pipeline with some rows whose circuit is changed by a process that dies."""
-    ran(write(folder, CIRCUIT))
-    write(folder, CHANGED, more=OFTEN)
+    ran(write(folder, story.old, more=f"[checkpoint]\n{story.keep}"), *story.first)
+    write(folder, story.new, more=f"{OFTEN}\n{story.keep}")
     child = Child(folder / "pipeline.toml", point, folder / "said.txt", evolve=True)
     try:
         assert child.wait(120) == -9, (folder / "said.txt").read_text()
@@ -51,22 +79,20 @@ def killed(folder: Path, point: str) -> None:
     (folder / "data" / "coordinator.json").unlink(missing_ok=True)
 
 
-def check(folder: Path, service: Service) -> None:
+def check(service: Service, story: Story = STATE) -> None:
     """The new circuit's views, and each change of them once."""
     with service:
-        pushed(service, MORE)
-        for view, expected in EXPECTED.items():
-            assert content(service, view) == expected
-    for view, expected in EXPECTED.items():
-        assert folded(service.config, view) == expected
-    assert folded(service.config, "large") == {(2, "b", 600): 1}
+        pushed(service, *story.later)
+        for view in service.built.plan.views:
+            assert content(service, view.name) == story.expected[view.name]
+    assert {view: folded(service.config, view) for view in story.expected} == story.expected
     assert not diagnose(service.config).findings
 
 
 @pytest.mark.parametrize("point", BEFORE)
 def test_before_the_switch_the_change_is_made_again(tmp_path: Path, point: str) -> None:
     killed(tmp_path, point)
-    check(tmp_path, changed(write(tmp_path, CHANGED)))
+    check(changed(write(tmp_path, CHANGED)))
 
 
 @pytest.mark.parametrize("point", BEFORE)
@@ -77,14 +103,15 @@ def test_before_the_switch_the_old_circuit_goes_on(tmp_path: Path, point: str) -
     with Service(write(tmp_path, CIRCUIT)) as service:
         assert content(service, "per_customer") == {("a", 1, 10): 1, ("b", 2, 601): 1}
         assert content(service, "large") == {(2, "b", 600): 1}
-    check(tmp_path, changed(write(tmp_path, CHANGED)))
+    check(changed(write(tmp_path, CHANGED)))
 
 
+@STORIES
 @pytest.mark.parametrize("point", AFTER)
-def test_behind_the_switch_the_new_circuit_goes_on(tmp_path: Path, point: str) -> None:
-    killed(tmp_path, point)
+def test_behind_the_switch_the_new_circuit_goes_on(tmp_path: Path, point: str, story: Story) -> None:
+    killed(tmp_path, point, story)
     before = prints(tmp_path / "data" / "workers")
     with pytest.raises(CircuitError, match="not the one this state belongs to"):
-        build(write(tmp_path, CIRCUIT))
+        build(write(tmp_path, story.old))
     assert prints(tmp_path / "data" / "workers") == before
-    check(tmp_path, Service(write(tmp_path, CHANGED)))
+    check(Service(write(tmp_path, story.new)), story)

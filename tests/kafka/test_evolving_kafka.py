@@ -17,7 +17,7 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
-from dbsp.io.kafka.client import Reader, ensure_topic
+from dbsp.io.kafka.client import Reader, Trimmer, ensure_topic
 from tests.coordinator.copies import prints
 from tests.crash.coordinator_child import Child
 from tests.kafka.topics import messages, send, weighted
@@ -60,7 +60,7 @@ class Shop:
     def with_circuit(self, script: str, more: str = "") -> Config:
         """The settings of the pipeline with this circuit; those of views that it has not are left out."""
         (self.folder / "shop.sql").write_text(script)
-        tables = [table for table in ("orders", "names") if f"table {table} " in script]
+        tables = [table for table in ("orders", "names", "visits") if f"table {table} " in script]
         topics = ", ".join(f'{table} = "{self.topic(table)}"' for table in tables)
         output = self.output
         for view in ("best", "named", "large"):
@@ -237,3 +237,84 @@ def test_killed_while_it_is_changed(settings: KafkaSettings, tmp_path: Path, poi
     (tmp_path / "data" / "coordinator.json").unlink(missing_ok=True)
     shop.goes_on(changed(shop.with_circuit(AFTER)))
     check_topics(shop)
+
+
+VISITS = "create table visits (page text, who text);"
+PER_PAGE = "create materialized view per_page as select page, count(*) as n from visits group by page;"
+PER_WHO = "create materialized view per_who as select who, count(*) as n from visits group by who;"
+
+
+class Site(Shop):
+    """A pipeline whose table has no key, out of two partitions; messages that were never committed lie between its rows."""
+
+    def __init__(self, kafka: KafkaSettings, folder: Path) -> None:
+        super().__init__(kafka, folder)
+        ensure_topic(kafka, self.topic("visits"), 2)
+
+    def with_views(self, *views: str, more: str = "") -> Config:
+        return self.with_circuit("\n".join([VISITS, *views]), more)
+
+    def visit(self, partition: int, *visits: tuple[str, str], commit: bool = True) -> None:
+        rows = [json.dumps({"page": page, "who": who}).encode() for page, who in visits]
+        send(self.kafka, self.topic("visits"), rows, commit=commit, partition=partition)
+
+    def ran(self) -> None:
+        self.visit(0, ("/", "ann"), ("/", "bob"))
+        self.visit(0, ("/never", "nobody"), commit=False)
+        self.visit(1, ("/a", "ann"))
+        with Service(self.with_views(PER_PAGE)) as service:
+            self.read(service)
+            assert content(service, "per_page") == {("/", 2): 1, ("/a", 1): 1}
+
+    def read(self, service: Service) -> None:
+        """Wait until all that was sent is processed."""
+        with closing(Reader(self.kafka)) as reader:
+            for partition in range(2):
+                first, last = reader.bounds(self.topic("visits"), partition)
+                service.wait_until_processed(Position(table="visits", partition=partition, first=first, last=last), 60)
+
+    def goes_on(self, service: Service) -> None:
+        self.visit(1, ("/a", "bob"))
+        with service:
+            self.read(service)
+            assert content(service, "per_page") == {("/", 2): 1, ("/a", 2): 1}
+            assert content(service, "per_who") == {("ann", 2): 1, ("bob", 2): 1}
+
+
+def test_a_new_view_of_rows_that_only_their_topic_has_kept(settings: KafkaSettings, tmp_path: Path) -> None:
+    site = Site(settings, tmp_path)
+    site.ran()
+    config = site.with_views(PER_PAGE, PER_WHO)
+    evolution = surveyed(config, load_plan(config))
+    assert evolution is not None
+    assert "filled from the input log of: visits" in evolution.as_text("web")
+    site.goes_on(changed(config))
+    assert site.told("per_who") == {("ann", 2): 1, ("bob", 2): 1}
+    assert site.told("per_page") == {("/", 2): 1, ("/a", 2): 1}
+
+
+@pytest.mark.parametrize("point", ["steps.append:after:1", "runtime.run_step:after:1", "control.change:after:3"])
+def test_killed_while_a_topic_is_read_again(settings: KafkaSettings, tmp_path: Path, point: str) -> None:
+    site = Site(settings, tmp_path)
+    site.ran()
+    site.with_views(PER_PAGE, PER_WHO, more="[checkpoint]\ninterval_s = 0.1")
+    child = Child(tmp_path / "pipeline.toml", point, tmp_path / "said.txt", evolve=True)
+    try:
+        assert child.wait(120) == -9, (tmp_path / "said.txt").read_text()
+    finally:
+        child.kill()
+    (tmp_path / "data" / "coordinator.json").unlink(missing_ok=True)
+    site.goes_on(Service(site.with_views(PER_PAGE, PER_WHO)))
+    assert site.told("per_who") == {("ann", 2): 1, ("bob", 2): 1}
+
+
+def test_a_topic_that_has_lost_its_oldest_rows_is_not_read_again(settings: KafkaSettings, tmp_path: Path) -> None:
+    site = Site(settings, tmp_path)
+    site.ran()
+    Trimmer(settings).delete_below(site.topic("visits"), 0, 1)
+    before = prints(tmp_path / "data")
+    with pytest.raises(
+        CircuitError, match="the past of a table is asked for, and it is not kept: table=visits views=per_who"
+    ):
+        changed(site.with_views(PER_PAGE, PER_WHO))
+    assert prints(tmp_path / "data") == before

@@ -8,6 +8,7 @@ import pytest
 
 from dbsp.coordinator.build import build
 from dbsp.coordinator.service import Service
+from tests.coordinator import test_evolving_logs as logs
 from tests.coordinator.shop import CIRCUIT, ORDERS, settings
 from tests.coordinator.test_evolving import CHANGED, MORE, content, folded, write
 
@@ -42,3 +43,17 @@ def test_a_changed_circuit_is_filled_by_spark(tmp_path: Path, workers: int) -> N
         )
     assert folded(config, "per_customer") == {("a", 2, 80): 1, ("b", 2, 61): 1}
     assert folded(config, "best") == {("a", 70): 1, ("b", 60): 1}
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_rows_of_the_input_log_are_read_again_by_spark(tmp_path: Path, workers: int) -> None:
+    spark = ("pipeline.runtime=spark", "spark.master=local[2]")
+    more = logs.KEEP + logs.PARTS
+    write(tmp_path, logs.BEFORE, workers, more)
+    with Service(settings(tmp_path, *spark)) as service:
+        for partition in range(3):
+            rows = logs.VISITS.slice(partition, 2 if partition == 2 else 1)
+            service.wait_until_processed(service.push("visits", rows, partition=partition), 120)
+    write(tmp_path, logs.AFTER, workers, more)
+    config = settings(tmp_path, *spark)
+    logs.check(config, Service(config, build(config, evolve=True)))
