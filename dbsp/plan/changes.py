@@ -115,9 +115,9 @@ def change(
         known=frozenset(node.id for node in plan.nodes if meaning.nodes[node.id] in old.nodes),
     )  # fmt: skip
     found = modes(plan, filling)
-    lacking = sorted({each.table for each in found.missing if each.table in logged})
-    if lacking:
-        filling = replace(filling, past=tuple(range_ for table in lacking for range_ in logged[table]))
+    lacking = {each.table for each in found.missing}
+    if past := tuple(range_ for table, ranges in sorted(logged.items()) if table in lacking for range_ in ranges):
+        filling = replace(filling, past=past)
         found = modes(plan, filling)
     if found.missing:
         raise _refusal(plan, found.missing[0], frozenset(added))
