@@ -152,6 +152,15 @@ class ReadsColumns(Protocol):
 
 
 @runtime_checkable
+class WeighsRows(Protocol):
+    """An input log that must look at rows to know how large they are: Kafka."""
+
+    def weigh(self, waiting: Sequence[Range]) -> None:
+        """Look at some of these rows, if many wait; `bytes_per_row` goes by it."""
+        ...
+
+
+@runtime_checkable
 class KeepsTransactions(Protocol):
     """An input log in which rows of several places may belong together."""
 

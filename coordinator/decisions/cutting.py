@@ -54,6 +54,15 @@ def backlog(ends: Positions, done: Positions, bytes_per_row: Mapping[str, float]
     return Backlog(waiting=waiting, rows=rows, size_bytes=size, full=full)
 
 
+def waiting(ends: Positions, done: Positions) -> list[Range]:
+    """The rows between the positions and the ends, where there are any."""
+    return [
+        Range(table=place[0], partition=place[1], first=done.get(place, 0), last=end)
+        for place, end in ends.items()
+        if end > done.get(place, 0)
+    ]
+
+
 def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...]:
     """The ranges of one step: all that waits, or the same share of every place when that is too much.
 

@@ -17,7 +17,17 @@ from typing import Any, Protocol
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
-from dbsp.coordinator.decisions.cutting import NOWHERE, Backlog, Positions, advance, backlog, begin, cut, keep_whole
+from dbsp.coordinator.decisions.cutting import (
+    NOWHERE,
+    Backlog,
+    Positions,
+    advance,
+    backlog,
+    begin,
+    cut,
+    keep_whole,
+    waiting,
+)
 from dbsp.coordinator.decisions.fills import is_filling, kept_for
 from dbsp.coordinator.exits import NO_ROOM, refused
 from dbsp.coordinator.limits import StepLimits
@@ -31,7 +41,7 @@ from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.strategies import COLD
 from dbsp.errors import DataError, DbspError, InternalError, RowsError
 from dbsp.layout import Layout
-from dbsp.logs import InputLog, KeepsTransactions, Range, StepLog, StepRecord
+from dbsp.logs import InputLog, KeepsTransactions, Range, StepLog, StepRecord, WeighsRows
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
 from dbsp.skips import skip_command
 from dbsp.store import CheckpointId, CommitReport
@@ -286,6 +296,8 @@ class Hands:
     def _backlog(self) -> Backlog:
         inputs = self._parts.inputs
         ends = inputs.ends()
+        if isinstance(inputs, WeighsRows):
+            inputs.weigh(waiting(ends, self._cut))
         weights = {table: inputs.bytes_per_row(table) for table, _ in ends}
         return backlog(ends, self._cut, weights, self._limits)
 

@@ -29,6 +29,11 @@ from dbsp.logs import Changes, Range
 BYTES_PER_ROW_UNKNOWN = 128.0
 GROWTH_CHECK_S = 10.0
 """How long partitions that were added to a topic may wait to be met."""
+WEIGHED_FROM = 1_000
+"""How many rows of a table must wait before some are weighed: fewer are no more than Kafka's largest messages make of them."""
+WEIGHED_ROWS = 50
+"""How many are weighed, of those that come next and of those half-way."""
+WEIGH_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +70,8 @@ class KafkaInputLog:
         self._readers = {source.table.name: source.reader() for source in sources}
         self._partitions: dict[str, int] = {}
         self._growth_check_s, self._counted_at = growth_check_s, time.monotonic()
-        self._read_bytes: dict[str, int] = {}
-        self._read_rows: dict[str, int] = {}
+        self._weights: dict[str, float] = {}
+        self._weighed_at: dict[str, float] = {}
         if check_topics:
             for source in sources:
                 self._reader.partitions(source.topic)
@@ -111,15 +116,35 @@ class KafkaInputLog:
             return []
         push, rows = decoded(self._readers[range_.table], messages)
         offsets = np.repeat(np.fromiter(map(kafka().Message.offset, messages), np.int64, len(messages)), rows)
-        size = sum(map(len, messages))
-        self._read_bytes[range_.table] = self._read_bytes.get(range_.table, 0) + size
-        self._read_rows[range_.table] = self._read_rows.get(range_.table, 0) + range_.last - range_.first
         return [changes_of(push, range_, step, offsets)]
 
     def bytes_per_row(self, table: str) -> float:
-        """The mean size per offset of what this process has read."""
-        rows = self._read_rows.get(table, 0)
-        return self._read_bytes[table] / rows if rows else BYTES_PER_ROW_UNKNOWN
+        """The mean size per offset of those that were weighed last; a guess for a table of which few rows ever waited."""
+        return self._weights.get(table, BYTES_PER_ROW_UNKNOWN)
+
+    def weigh(self, waiting: Sequence[Range]) -> None:
+        """Read some of the rows that wait, of each table of which many do, at most every `WEIGH_EVERY_S`.
+
+        The brokers tell how many there are, not how large; a step that is logged must be read whole, however often it is tried.
+        """
+        for table in {range_.table for range_ in waiting}:
+            mine = [range_ for range_ in waiting if range_.table == table]
+            if sum(each.last - each.first for each in mine) < WEIGHED_FROM:
+                continue
+            now = time.monotonic()
+            if now - self._weighed_at.get(table, -WEIGH_EVERY_S) >= WEIGH_EVERY_S:
+                self._weights[table] = self._weigh(max(mine, key=lambda each: each.last - each.first))
+                self._weighed_at[table] = now
+
+    def _weigh(self, range_: Range) -> float:
+        """The mean size per offset of some rows of one partition."""
+        topic, middle = self._source(range_.table).topic, (range_.first + range_.last) // 2
+        size = rows = 0
+        for first in (range_.first, middle):
+            last = min(first + WEIGHED_ROWS, range_.last)
+            size += sum(map(len, self._reader.read(topic, range_.partition, first, last)))
+            rows += last - first
+        return max(size / rows, 1.0)
 
     def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Nothing: the topics belong to those who write them."""

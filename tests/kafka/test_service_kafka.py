@@ -117,6 +117,22 @@ def test_a_compacted_topic_is_refused_at_the_start(settings: KafkaSettings, tmp_
         in_process(settings, tmp_path)
 
 
+def test_large_messages_make_small_steps(settings: KafkaSettings, tmp_path: Path) -> None:
+    """A step is logged before it is read, and read whole at every try: the first one behind a backlog has to fit, too."""
+    limit, sizes = 1_000_000, [50] * 2_000 + [4_000] * 2_000
+    config(settings, tmp_path)
+    topic = f"{settings.pipeline}.in"
+    ensure_topic(settings, topic, 1)
+    rows = [{"id": number, "customer": "c" * size, "amount": 1} for number, size in enumerate(sizes)]
+    send(settings, topic, [json.dumps(row).encode() for row in rows])
+    overrides = [f"step.max_step_bytes={limit}", "checkpoint.interval_s=1000", "http.enabled=false"]
+    with Service(load_config(tmp_path / "pipeline.toml", overrides=overrides, environment={})) as service:
+        wait_for(service, len(sizes))
+        steps = [range_ for record in service.built.parts.steps.read(0) for range_ in record.ranges]
+    assert max(sum(sizes[range_.first : range_.last]) for range_ in steps) < 2.5 * limit, "by the mean of two stretches"
+    assert len(steps) < 40, "and no smaller than need be"
+
+
 def test_every_result_once(settings: KafkaSettings, tmp_path: Path) -> None:
     config(settings, tmp_path)
     topic = f"{settings.pipeline}.in"
