@@ -4,6 +4,7 @@ A decoder never raises for what a sender wrote: rows it cannot use come back as 
 ones however the bytes are cut into calls.
 
 json_rows, json_tables, json_scan, wire, json_output, arrow_rows, csv_rows    the forms that pushes, files and topics share
+pieces       batches in runs of rows, each small enough to become texts
 runs         messages together, where all are good; else each half of them
 debezium     changes of a database in JSON, in two shapes; envelopes: what a change does to its table
 avro         rows and changes in Avro, with a schema registry

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import DataError
+from dbsp.io.formats.pieces import for_texts
 from dbsp.io.formats.wire import to_json_text
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.schema import STRING
-
-SLICE_ROWS = 1 << 16
 
 
 def json_lines(batch: Batch) -> pa.Array:
@@ -79,8 +78,8 @@ def _objects(batch: Batch, names: Sequence[str]) -> list[pa.Array | pa.Scalar]:
 def encode_json(batch: Batch) -> bytes:
     """The whole batch as JSON lines."""
     pieces = []
-    for first in range(0, len(batch), SLICE_ROWS):
-        lines = json_lines(batch.slice(first, min(len(batch), first + SLICE_ROWS)))
+    for piece in for_texts(batch):
+        lines = json_lines(piece)
         ended = pc.binary_join_element_wise(lines, _text("\n"), _text(""))
         offsets = np.frombuffer(ended.buffers()[1], dtype=np.int32)[ended.offset : ended.offset + len(ended) + 1]
         pieces.append(ended.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0])).to_pybytes())

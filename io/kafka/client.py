@@ -21,7 +21,7 @@ from typing import Any
 from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, FencedError, UnavailableError
 
 FETCH_MESSAGES = 10_000
-TRANSACTION_TIMEOUT_S = 60.0
+TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_S = "transaction.timeout.ms", 60.0
 SETTLE_S = 2.0
 POLL_S = 0.005
 WAIT_S = 0.2
@@ -101,13 +101,21 @@ def make_consumer(settings: KafkaSettings, *, isolation: str = "read_committed",
 
 
 def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_only: bool = False) -> Any:
-    """A transactional producer; the caller calls `init_transactions`. With `failures_only` it reports no message that arrived."""
+    """A transactional producer; the caller calls `init_transactions`. With `failures_only` it reports no message that arrived.
+
+    How long a transaction may take is the user's to change (`transaction.timeout.ms`): so long may what a dead owner left open
+    hold back whoever reads what is committed.
+    """
+    given = settings.properties.get(TRANSACTION_TIMEOUT, str(int(1000 * TRANSACTION_TIMEOUT_S)))
+    if not given.isdecimal():
+        raise ConfigError(f"not a number of milliseconds: {TRANSACTION_TIMEOUT}={given}", "mend it in `properties`")
+    limit_ms = int(given)
     fixed = {
         "transactional.id": transactional_id,
         "enable.idempotence": True,
         "acks": "all",
-        "transaction.timeout.ms": int(1000 * TRANSACTION_TIMEOUT_S),
-        "message.timeout.ms": int(1000 * min(TRANSACTION_TIMEOUT_S, settings.timeout_s)),
+        TRANSACTION_TIMEOUT: limit_ms,
+        "message.timeout.ms": min(limit_ms, int(1000 * settings.timeout_s)),
         "linger.ms": 20,  # a commit sends at once what waits
         "delivery.report.only.error": failures_only,
     }

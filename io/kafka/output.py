@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.formats import encode_arrow, json_lines
 from dbsp.io.formats.json_output import key_texts, upsert_messages
+from dbsp.io.formats.pieces import for_texts, in_pieces
 from dbsp.io.kafka.client import KafkaSettings, Reader, Trimmer, ensure_topic
 from dbsp.io.kafka.transaction import Records, TransactionalWriter
 from dbsp.io.output_part import DEAD_LETTERS, Progress, Verdict, checksum_of, decide, with_dead_letters
@@ -183,17 +184,18 @@ class KafkaOutputLog:
         headers = (("step", str(step).encode()), ("worker", str(self._worker).encode()))
         own = self._worker % self._width(topic)
         if self._format == "arrow":
-            values = [encode_arrow(piece) for piece in _pieces(batch, ARROW_BYTES_MAX)]
+            values = [encode_arrow(piece) for piece in in_pieces(batch, ARROW_BYTES_MAX)]
             return Records(topic=topic, partition=own, values=values, headers=headers)
         columns = self._keys.get(view, ()) if view != DEAD_LETTERS else ()
-        if not columns:
-            return Records(topic=topic, partition=own, values=_bytes(json_lines(batch)), headers=headers)
-        if self._format == "upsert":
+        if columns and self._format == "upsert":
             keys, values = map(_bytes, upsert_messages(batch, columns))
             return Records(topic=topic, values=values, keys=keys, headers=headers)
-        return Records(
-            topic=topic, values=_bytes(json_lines(batch)), keys=_bytes(key_texts(batch, columns)), headers=headers
-        )
+        pieces = list(for_texts(batch))
+        values = [value for piece in pieces for value in _bytes(json_lines(piece))]
+        if not columns:
+            return Records(topic=topic, partition=own, values=values, headers=headers)
+        keys = [key for piece in pieces for key in _bytes(key_texts(piece, columns))]
+        return Records(topic=topic, values=values, keys=keys, headers=headers)
 
     def topic_of(self, view: str) -> str:
         """The topic a view, or the dead letters, are written to."""
@@ -231,16 +233,6 @@ def _bytes(texts: pa.Array) -> list[Any]:
     """The texts as what a message holds; None of a null, which makes it a tombstone."""
     found: list[Any] = texts.cast(pa.large_binary()).to_pylist()
     return found
-
-
-def _pieces(batch: Batch, bytes_max: int) -> Iterator[Batch]:
-    """The rows in runs of at most `bytes_max`, however unequal they are; only a single row may be longer."""
-    if len(batch) <= 1 or batch.nbytes <= bytes_max:
-        yield batch
-        return
-    middle = len(batch) // 2
-    yield from _pieces(batch.slice(0, middle), bytes_max)
-    yield from _pieces(batch.slice(middle, len(batch)), bytes_max)
 
 
 def _cut_letters(batch: Batch) -> Batch:

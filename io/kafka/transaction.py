@@ -78,7 +78,11 @@ class TransactionalWriter:
                 self.discard()
                 if settle():
                     return None
-        raise UnavailableError(f"a Kafka transaction failed again and again: transactional.id={self._id}") from failure
+        raise UnavailableError(
+            f"a Kafka transaction failed again and again: transactional.id={self._id} attempts={ATTEMPTS} last={failure}",
+            "look at the brokers; where a step's changes take longer to send than `transaction.timeout.ms` (60,000), raise it in"
+            " the `properties` of [output], up to the brokers' `transaction.max.timeout.ms`",
+        ) from failure
 
     def _attempt(self, records: Sequence[Records]) -> list[int]:
         errors: list[Any] = []

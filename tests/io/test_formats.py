@@ -19,7 +19,7 @@ import dbsp
 from dbsp.algebra.table import Table
 from dbsp.errors import DataError
 from dbsp.io import Push
-from dbsp.io.formats import decode_arrow, decode_json, encode_arrow, encode_json, json_rows
+from dbsp.io.formats import decode_arrow, decode_json, encode_arrow, encode_json, json_rows, pieces
 from dbsp.io.formats.json_output import upsert_messages
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.formats.json_scan import count_plain_rows
@@ -337,6 +337,18 @@ def everything() -> Batch:
     lines = [line(column, value) for column, values in GOOD.items() for value in values] + [b'{"id": 7}']
     batch = decode_json(b"\n".join(lines), ALL).batch
     return Batch.of(batch.schema, batch.columns, np.array([(-1) ** n * (1 + n % 3) for n in range(len(batch))]))
+
+
+def test_json_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array of texts holds 2 GiB: what is written of a large step is made of several."""
+    batch = everything()
+    whole = encode_json(batch)
+    monkeypatch.setattr(pieces, "TEXT_ROWS", 5)
+    monkeypatch.setattr(pieces, "TEXT_BYTES", batch.nbytes // 10)
+    assert encode_json(batch) == whole
+    lengths = [len(piece) for piece in pieces.for_texts(batch)]
+    assert sum(lengths) == len(batch)
+    assert 1 <= min(lengths) < max(lengths) <= 5
 
 
 def test_json_out_and_in_again() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import confluent_kafka
 import pytest
 
+from dbsp.errors import ConfigError, UnavailableError
+from dbsp.io.formats import pieces
 from dbsp.io.kafka import KafkaInputLog, KafkaOutputLog, KafkaSettings, KafkaSource, KafkaStepLog
-from dbsp.io.kafka.client import ensure_topic
-from tests.io.log_contracts import InputLogContract, OutputLogContract, Rows, StepLogContract, by_step
+from dbsp.io.kafka.client import ensure_topic, make_producer
+from dbsp.io.kafka.transaction import TransactionalWriter
+from tests.io.log_contracts import InputLogContract, OutputLogContract, Rows, StepLogContract, by_step, make_part
 from tests.io.log_samples import TABLE
 from tests.kafka.topics import messages, send, weighted
 
@@ -85,3 +90,30 @@ class TestKafkaOutputLog(OutputLogContract):
         yield made
         for log in made.opened:
             log.close()
+
+    def test_a_large_part_is_made_into_texts_piece_by_piece(
+        self, harness: KafkaOutputHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pieces, "TEXT_ROWS", 3)
+        rows = [((number, "abc"[number % 3]), 1 + number % 2) for number in range(10)]
+        keyed = KafkaOutputLog(
+            harness.settings, 0, keys={"w": ("name",)}, topics={"w": harness.settings.topic("w")}, create=True
+        )
+        harness.opened.append(keyed)
+        keyed.write(1, 0, {"v": make_part(rows), "w": make_part(rows)}, [])
+        assert harness.consume("v") == harness.consume("w") == {0: sorted(rows)}
+        found = messages(harness.settings, harness.settings.topic("w"))
+        assert {(json.loads(each.value())["insert"]["name"], each.key()) for each in found} == {
+            (name, json.dumps(name).encode()) for name in "abc"
+        }
+
+
+def test_how_long_a_transaction_may_take_is_a_setting(settings: KafkaSettings) -> None:
+    longer = make_producer(replace(settings, properties={"transaction.timeout.ms": "90000"}), "longer")
+    longer.init_transactions(30)
+    with pytest.raises(UnavailableError, match="larger than the maximum"):
+        TransactionalWriter(
+            replace(settings, properties={"transaction.timeout.ms": "999999999"}), "too long"
+        ).take_over()
+    with pytest.raises(ConfigError, match=r"transaction\.timeout\.ms=soon"):
+        make_producer(replace(settings, properties={"transaction.timeout.ms": "soon"}), "never")
