@@ -107,7 +107,7 @@ def change(
     meaning = meanings(plan)
     kept = {number: old.traces[signature] for number, signature in meaning.traces.items() if signature in old.traces}
     added = tuple(name for name in new.views if name not in old.views)
-    _refuse_wider(old, plan, frozenset(logged))
+    _refuse_wider(old, plan, fresh.union(logged))
     narrowed = tuple(_narrowed(old, plan, kept))
     there = frozenset(kept) | {each.new.id for each in narrowed}
     filling = Filling(
@@ -171,12 +171,12 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str]) -> No
             )
 
 
-def _refuse_wider(old: Signatures, plan: Plan, logged: frozenset[str]) -> None:
-    """Of a table with a primary key the columns that some view reads are kept, and no others; its log may have them."""
+def _refuse_wider(old: Signatures, plan: Plan, told: frozenset[str]) -> None:
+    """Of a table with a primary key the columns that some view reads are kept, and no others; of a table `told` all there is."""
     for name, trace in rows_of_tables(plan).items():
         columns = old.rows[name][1] if name in old.rows else ()
         wanted = [column for column in trace.arrangement.schema.names if column not in columns]
-        if columns and wanted and name not in logged:
+        if columns and wanted and name not in told:
             raise CircuitError(
                 "columns of a table are asked for that no view has read, so that they are not kept:"
                 f" table={name} columns={','.join(wanted)} kept={','.join(columns)}",

@@ -117,14 +117,15 @@ def test_state_is_taken_before_the_log(tmp_path: Path) -> None:
 
 
 def test_a_table_that_never_had_a_row_has_no_past(tmp_path: Path) -> None:
-    other = '\nothers = dbsp.table("others", {"user": dbsp.STRING})\nn = others.aggregate(n=count())\n'
+    columns = '{"user": dbsp.STRING, "age": dbsp.INT64}, primary_key="user"'
+    other = f'\nothers = dbsp.table("others", {columns})\nn = others.aggregate(n=count())\n'
     views = 'pipeline = dbsp.circuit("web", {"per_page": per_page, "n": n%s})\n'
     ran(write(tmp_path, TABLES + other + views % ""), VISITS, "visits")
-    names = 'names = others.select("user").distinct()\n'
+    names = 'names = others.select("user", "age").distinct()\n'
     with changed(write(tmp_path, TABLES + other + names + views % ', "names": names')) as service:
         assert content(service, "names") == {}
-        pushed(service, pa.table({"user": ["ann"]}), "others")
-        assert content(service, "names") == {("ann",): 1}
+        pushed(service, pa.table({"user": ["ann"], "age": [41]}), "others")
+        assert content(service, "names") == {("ann", 41): 1}
 
 
 def test_bad_rows_are_told_once(tmp_path: Path) -> None:
