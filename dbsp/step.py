@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -26,7 +26,7 @@ from dbsp.runtime.profile import NodeProfile
 from dbsp.store import StepTransaction
 from dbsp.timing import Moment, Signal
 from dbsp.trace.floor import Floor
-from dbsp.trace.manifest import PendingMerge, state_bytes
+from dbsp.trace.manifest import PendingMerge, SpineState, state_bytes
 from dbsp.trace.spine import Spine
 from dbsp.verdict import FailedRow
 from dbsp.zset.batch import Batch, arrange, consolidate
@@ -40,11 +40,14 @@ class Arrived:
     """What a segment starts from: the tables' changes (segment 0) and the exchanges' rows (later ones).
 
     `whole` gives the same rows of a table of which columns that nobody needs were left unread, with all their columns.
+    In a `later_round` of a loop nodes that get no rows do not run, as they answer nothing with nothing there, and the size of the
+    state is not looked up again.
     """
 
     tables: Mapping[str, Batch]
     exchanges: Mapping[int, Batch]
     whole: Mapping[str, Callable[[], Batch]] = field(default_factory=dict)
+    later_round: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,17 +152,24 @@ def run_segment(
             values[node.id] = given[node.id]
             continue
         inputs = _inputs(plan, node, values, arrived)
+        if arrived.later_round and not any(map(len, inputs)):
+            values[node.id] = Batch.empty(node.schema)
+            continue
         started = time.perf_counter()
         context = StepContext(
             step=step, clock_us=moment.clock_us, error_policy=plan.circuit.error_policy, signals=signals,
             clock_before_us=moment.clock_before_us, waterlines=moment.waterlines, whole=_whole(plan, node, arrived),
         )  # fmt: skip
         values[node.id] = _run_node(node, context, inputs, transaction, changes)
-        if plan.circuit.error_policy == "stop" and node.id not in skipped:
-            failed.extend(_unjudged(node, context))
-        dead.extend(_dead_letters(node, context))
+        if context.failures:
+            if plan.circuit.error_policy == "stop" and node.id not in skipped:
+                failed.extend(_unjudged(node, context))
+            dead.extend(_dead_letters(node, context))
         seconds = time.perf_counter() - started
-        figures.append(_profile(plan, node, inputs, values[node.id], seconds, transaction))
+        kept = () if arrived.later_round else plan.state[node.id]
+        figures.append(
+            _profile(node, inputs, values[node.id], seconds, [transaction.spine(trace).state for trace in kept])
+        )
     sent = {spec.id: values[spec.sender] for spec in plan.exchanges if spec.sender in values}
     views = _views(plan, segment, values, transaction)
     return SegmentResult(
@@ -173,7 +183,7 @@ def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Ar
         case Source(table=table):
             return (arrived.tables.get(table, Batch.empty(node.schema)),)
         case Receive():
-            spec = next(spec for spec in plan.exchanges if spec.receiver == node.id)
+            spec = plan.arrivals[node.id]
             found = arrived.exchanges.get(spec.id)
             return (found if found is not None else Batch.empty(spec.schema, spec.weights),)
         case _:
@@ -182,8 +192,10 @@ def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Ar
 
 def _whole(plan: Plan, node: PlanNode, arrived: Arrived) -> Callable[[], Batch] | None:
     """How the node's input is read with all columns, if it is a table of which some were left unread."""
+    if not arrived.whole:
+        return None
     tables = [source.table for number in node.inputs if isinstance(source := plan.nodes[number].operator, Source)]
-    return arrived.whole.get(tables[0]) if tables and arrived.whole else None
+    return arrived.whole.get(tables[0]) if tables else None
 
 
 def _run_node(
@@ -196,9 +208,7 @@ def _run_node(
     """The node's change of the step; what it adds to its traces goes to `changes`, too."""
     step = context.step
     policy = "dead-letter" if context.error_policy == "stop" else context.error_policy
-    bounds = {index: floor_of(*kept, context.waterlines) for index, kept in enumerate(node.closing) if kept is not None}
-    floors = {index: floor for index, floor in bounds.items() if floor is not None}
-    state = _NodeState(node, transaction, floors, changes)
+    state = _NodeState(node, transaction, _floors(node, context), changes)
     try:
         told = context if policy == context.error_policy else replace(context, error_policy=policy)
         made = node.operator.step(told, state, state.arranged(inputs))
@@ -210,6 +220,12 @@ def _run_node(
         raise CapacityError(f"a number overflowed: {error} {_place(node, step)}") from error
     except Exception as error:
         raise InternalError(f"operator failed: {type(error).__name__}: {error} {_place(node, step)}") from error
+
+
+def _floors(node: PlanNode, context: StepContext) -> dict[int, Floor]:
+    """Below which floors the node's traces need no rows any more."""
+    bounds = {index: floor_of(*kept, context.waterlines) for index, kept in enumerate(node.closing) if kept is not None}
+    return {index: floor for index, floor in bounds.items() if floor is not None}
 
 
 def _unjudged(node: PlanNode, context: StepContext) -> Iterator[FailedRow]:
@@ -240,11 +256,9 @@ def _dead_letters(node: PlanNode, context: StepContext) -> Iterator[DeadLetter]:
 
 
 def _profile(
-    plan: Plan, node: PlanNode, inputs: tuple[Batch, ...], made: Batch, seconds: float, transaction: StepTransaction
+    node: PlanNode, inputs: tuple[Batch, ...], made: Batch, seconds: float, states: Sequence[SpineState]
 ) -> NodeProfile:
     """What the node did, and the state it keeps as of the step before, with that of the views made of it."""
-    own = [view.trace for view in plan.views if view.node == node.id and view.integrates and view.trace is not None]
-    states = [transaction.spine(trace).state for trace in (*node.own, *own)]
     return NodeProfile(
         node=node.id,
         rows_in=sum(map(len, inputs)),

@@ -7,9 +7,10 @@ numbers depend on the circuit alone, so they are the same in every process and e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from dbsp.horizon import Bound
 from dbsp.operators.time.watermark import Watermark
@@ -120,11 +121,12 @@ class ViewSpec:
         return self.trace is not None and self.shows is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A circuit made runnable; `nodes` is in topological order, `segments` = deepest exchange + 2 (1 without exchange).
 
-    Under the error policy `stop` there may be one more, without nodes: see `dbsp.verdict`.
+    Under the error policy `stop` there may be one more, without nodes: see `dbsp.verdict`. What every step asks again is found
+    once and kept beside the fields; it is no part of the plan's value, nor of its bytes.
     """
 
     circuit: Circuit
@@ -147,10 +149,35 @@ class Plan:
 
     def segment(self, index: int) -> tuple[PlanNode, ...]:
         """The nodes of one segment, in order."""
-        return tuple(node for node in self.nodes if node.segment == index)
+        return self._segments.get(index, ())
+
+    @cached_property
+    def _segments(self) -> Mapping[int, tuple[PlanNode, ...]]:
+        found: dict[int, tuple[PlanNode, ...]] = {}
+        for node in self.nodes:
+            found[node.segment] = (*found.get(node.segment, ()), node)
+        return found
+
+    @cached_property
+    def arrivals(self) -> Mapping[int, ExchangeSpec]:
+        """The exchanges by the nodes that receive their rows."""
+        return {spec.receiver: spec for spec in self.exchanges}
+
+    @cached_property
+    def state(self) -> Mapping[int, tuple[TraceSpec, ...]]:
+        """What each node keeps: the traces that it adds to, and those of the views made of it."""
+        views = [(view.node, view.trace) for view in self.views if view.integrates and view.trace is not None]
+        return {node.id: (*node.own, *(trace for at, trace in views if at == node.id)) for node in self.nodes}
 
     def traces(self, segment: int) -> tuple[TraceSpec, ...]:
         """The traces that one segment reads and writes: those of its nodes, of the views made in it, of the loops before it."""
+        return self._traces[segment]
+
+    @cached_property
+    def _traces(self) -> Sequence[tuple[TraceSpec, ...]]:
+        return [self._traces_of(segment) for segment in range(self.segments)]
+
+    def _traces_of(self, segment: int) -> tuple[TraceSpec, ...]:
         own = [trace for node in self.segment(segment) for trace in node.own]
         own += [trace for loop in self.loops_after(segment - 1) for trace in loop.body.all_traces()]
         views = [view for view in self.views if view.integrates and self.nodes[view.node].segment == segment]
@@ -172,5 +199,13 @@ class Plan:
 
     def all_traces(self) -> tuple[TraceSpec, ...]:
         """Every trace of the plan, by number."""
+        return self._all_traces
+
+    @cached_property
+    def _all_traces(self) -> tuple[TraceSpec, ...]:
         found = [trace for index in range(self.segments) for trace in self.traces(index)]
         return tuple(sorted(found, key=lambda trace: trace.id))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: equal plans have equal bytes, whatever was asked of them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}

@@ -25,6 +25,7 @@ from dbsp.plan.plan import LoopSpec, Plan
 from dbsp.runtime.filling import Emptied
 from dbsp.runtime.moved import moved_over
 from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of, without_round
+from dbsp.runtime.profile import NodeProfile
 from dbsp.runtime.tasks import StepOrder, Work
 from dbsp.skips import skipped_nodes
 from dbsp.step import Arrived, SegmentResult, run_segment
@@ -130,7 +131,8 @@ def _arrived(loop: LoopSpec, place: LoopPlace, parcels: Sequence[Parcel], parked
     """What the segment starts from: what enters in the first round, what is due in this one, what was sent inside."""
     body = loop.body
     if place.segment:
-        return Arrived(tables={}, exchanges=gather(parcels, body, place.segment - 1))
+        exchanges = gather(parcels, body, place.segment - 1)
+        return Arrived(tables={}, exchanges=exchanges, later_round=place.iteration > 0)
     if place.iteration == 0:
         found = {inner: parked.get((HELD, outer, 0)) for outer, inner in loop.enters}
         return Arrived(tables={}, exchanges={number: batch for number, batch in found.items() if batch is not None})
@@ -140,7 +142,8 @@ def _arrived(loop: LoopSpec, place: LoopPlace, parcels: Sequence[Parcel], parked
             waits = parked.get((PENDING, number, due))
             parked[PENDING, number, due] = rows if waits is None else concat([waits, rows])
     due_now = {number: parked.pop((PENDING, number, place.round), None) for number in loop.returns}
-    return Arrived(tables={}, exchanges={number: batch for number, batch in due_now.items() if batch is not None})
+    due_here = {number: batch for number, batch in due_now.items() if batch is not None}
+    return Arrived(tables={}, exchanges=due_here, later_round=True)
 
 
 def _by_round(batch: Batch) -> list[tuple[int, Batch]]:
@@ -235,12 +238,13 @@ def _figures(loop: LoopSpec, carried: Carried, result: SegmentResult, seconds: f
     for profile in result.nodes:
         number = loop.number(profile.node)
         before = nodes.get(number)
-        nodes[number] = replace(
-            profile,
+        nodes[number] = NodeProfile(
             node=number,
             rows_in=profile.rows_in + (before.rows_in if before else 0),
             rows_out=profile.rows_out + (before.rows_out if before else 0),
             seconds=profile.seconds + (before.seconds if before else 0.0),
+            state_rows=before.state_rows if before else profile.state_rows,
+            state_bytes=before.state_bytes if before else profile.state_bytes,
         )
     return replace(
         carried, dead=carried.dead + result.dead, nodes=tuple(nodes.values()), seconds=carried.seconds + seconds

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,7 @@ def rounds_of(batch: Batch) -> Integers:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Histories:
     """All rows of the keys that changed, in order of (key, round): those stored, and those that came.
 
@@ -64,12 +65,12 @@ class Histories:
         """How many (key, round) pairs there are."""
         return int(self.moment[-1]) + 1 if len(self.moment) else 0
 
-    @property
+    @cached_property
     def last_rows(self) -> Integers:
         """The last row of each moment."""
         return np.flatnonzero(ends(self.moment))
 
-    @property
+    @cached_property
     def begins(self) -> Mask:
         """Whether a moment is the first one of its key."""
         return begins(self.run[self.last_rows])
