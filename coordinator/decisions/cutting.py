@@ -66,8 +66,9 @@ def waiting(ends: Positions, done: Positions) -> list[Range]:
 def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...]:
     """The ranges of one step: all that waits, or the same share of every place when that is too much.
 
-    **Law** contiguous with `done`; at most `max_rows_per_step` rows and about `max_step_bytes` bytes (never less than
-    one row); not empty unless nothing waits; places in order of name and partition.
+    **Law** contiguous with `done`; at most `max_rows_per_step` rows and about `max_step_bytes` bytes; of every place at least
+    one row, unless more places wait than the step may take rows; not empty unless nothing waits; places in order of name and
+    partition.
 
     **Example**
 
@@ -85,8 +86,10 @@ def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...
     )
     left = limits.max_rows_per_step
     ranges: list[Range] = []
+    behind = len(found.waiting)
     for (table, partition), waiting in sorted(found.waiting.items()):
-        taken = min(waiting, left, waiting if share >= 1.0 else max(1, math.ceil(waiting * share)))
+        behind -= 1  # a row is left for each place that follows, however much of the rest the shares before it are rounded up to
+        taken = min(waiting, left, max(1, left - behind), math.ceil(waiting * share))
         if taken:
             first = done.get((table, partition), 0)
             ranges.append(Range(table=table, partition=partition, first=first, last=first + taken))

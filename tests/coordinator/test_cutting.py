@@ -37,8 +37,15 @@ def test_steps_cover_the_input_without_gap(
         taken = sum(r.last - r.first for r in ranges)
         assert 0 < taken <= rows
         assert taken * weight <= size + (len(ranges) + 1) * weight
+        assert len(ranges) == min(rows, len(found.waiting)), "of every place something"
         done = advance(done, [record(number, ranges)])
     assert done == {place: end for place, end in ends.items() if end}
+
+
+def test_a_table_that_always_has_more_than_a_step_takes_leaves_a_row_of_each_other() -> None:
+    limits = StepLimits(max_rows_per_step=100)
+    found = backlog({("a", 0): 100_000, ("b", 0): 1, ("c", 0): 2}, {}, {}, limits)
+    assert {each.table: each.last for each in cut(found, {}, limits)} == {"a": 98, "b": 1, "c": 1}
 
 
 Place = tuple[str, int]
