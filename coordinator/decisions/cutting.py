@@ -1,14 +1,15 @@
 """Which rows the next step takes, and where the input stands after the steps taken so far.
 
-A step takes everything that waits, up to a number of rows and of bytes (design section 5). Pure arithmetic on offsets; who
-reads them and when is the shell's affair. Invariant 7: ranges follow each other without gap or overlap.
+A step takes everything that waits, up to a number of rows and of bytes (design section 5), and of a transaction all rows or none
+(design record 0030). Pure arithmetic on offsets; who reads them and when is the shell's affair. Invariant 7: ranges follow each
+other without gap or overlap.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from dbsp.coordinator.limits import StepLimits
@@ -23,9 +24,10 @@ NOWHERE: Positions = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Rows that wait, per place, and what they weigh together; `full` when they fill a step."""
+    """Rows that wait, per place, and what they weigh, each and together; `full` when they fill a step."""
 
     waiting: Mapping[Place, int]
+    bytes_per_row: Mapping[str, float]
     rows: int
     size_bytes: float
     full: bool
@@ -48,10 +50,14 @@ def backlog(ends: Positions, done: Positions, bytes_per_row: Mapping[str, float]
             )
         if rows:
             waiting[place] = rows
+    return _weighed(waiting, bytes_per_row, limits)
+
+
+def _weighed(waiting: Mapping[Place, int], bytes_per_row: Mapping[str, float], limits: StepLimits) -> Backlog:
     rows = sum(waiting.values())
     size = sum(count * bytes_per_row.get(table, 0.0) for (table, _), count in waiting.items())
     full = rows >= limits.max_rows_per_step or size >= limits.max_step_bytes
-    return Backlog(waiting=waiting, rows=rows, size_bytes=size, full=full)
+    return Backlog(waiting=waiting, bytes_per_row=bytes_per_row, rows=rows, size_bytes=size, full=full)
 
 
 def waiting(ends: Positions, done: Positions) -> list[Range]:
@@ -97,14 +103,76 @@ def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...
     return tuple(ranges)
 
 
-def keep_whole(
-    ranges: Sequence[Range], found: Backlog, done: Positions, transactions: Iterable[Sequence[Range]]
+def cut_whole(
+    found: Backlog, done: Positions, limits: StepLimits, transactions: Sequence[Sequence[Range]], step: int
 ) -> tuple[Range, ...]:
-    """Shorter ranges, of which each transaction is a part or not at all; the oldest one, however large, if nothing were left.
+    """The ranges of a step that cannot take all that waits, with of every transaction all rows or none.
+
+    Steps of even number, and those that would have no row, take the oldest transaction first; the others the same share of every
+    place, so that neither keeps the other waiting.
 
     **Shape** `transactions` the oldest first; of those whose rows are all done, and of tables that are not read, nothing counts.
-    **Law** contiguous with `done`, not empty; of every transaction all rows are taken, or none.
+    **Law** contiguous with `done`, not empty; more than the limits only if that is one transaction and nothing else. Whatever
+    comes meanwhile, a transaction with k - 1 older ones, and n rows before it and them in their places, is taken by one of the
+    next 2 (2k + n / limit) steps; so is any other row by one of a bounded number, if a step may take a row of every place.
     **Cost** a Python loop over all transactions that wait.
+    """
+    kept = keep_whole(cut(found, done, limits), found, done, transactions)
+    if kept and step % 2:
+        return kept
+    return keep_whole(oldest_first(found, done, limits, transactions), found, done, transactions)
+
+
+def oldest_first(
+    found: Backlog, done: Positions, limits: StepLimits, transactions: Iterable[Sequence[Range]]
+) -> tuple[Range, ...]:
+    """The ranges of one step that has the oldest transaction, or else as much as it can take of what stands before that.
+
+    Offsets grow in the order of transactions, so what stands before the oldest is of none: nothing else has to go with it. One
+    that is larger than the limits is taken alone, once nothing stands before it. What room is left is filled as by `cut`; where
+    `cut` has all of it, or it came after the ends were read, this is `cut`.
+
+    **Example** a step of ten rows takes the four that belong together before those of `v`
+
+    >>> limits = StepLimits(max_rows_per_step=10)
+    >>> found = backlog({("t", 0): 2, ("u", 0): 2, ("v", 0): 96}, {}, {}, limits)
+    >>> pair = [Range(table="t", partition=0, first=0, last=2), Range(table="u", partition=0, first=0, last=2)]
+    >>> [(r.table, r.first, r.last) for r in oldest_first(found, {}, limits, [pair])]
+    [('t', 0, 2), ('u', 0, 2), ('v', 0, 6)]
+    """
+    ranges = cut(found, done, limits)
+    parts = next(filter(None, (_waiting(each, found, done) for each in transactions)), [])
+    whole = _below({(each.table, each.partition): each.last for each in parts}, found, done, limits)
+    if _has(ranges, parts) or any(rows > found.waiting[place] for place, rows in whole.waiting.items()):
+        return ranges
+    taken = cut(whole, done, limits)
+    if not _has(taken, parts):
+        before = _below({(each.table, each.partition): each.first for each in parts}, found, done, limits)
+        if not before.rows:
+            return _ranges({place: done.get(place, 0) + rows for place, rows in whole.waiting.items()}, done)
+        taken = cut(before, done, limits)
+    return _filled(taken, found, done, limits)
+
+
+def _filled(taken: Sequence[Range], found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...]:
+    """What is taken already, and of all that waits behind it as much as there is room for."""
+    ends = _ends(taken)
+    held = _below(ends, found, done, limits)
+    rows, size = limits.max_rows_per_step - held.rows, math.floor(limits.max_step_bytes - held.size_bytes)
+    if rows < 1 or size < 1:
+        return tuple(taken)
+    after = {**done, **ends}
+    rest = _below({place: done.get(place, 0) + rows for place, rows in found.waiting.items()}, found, after, limits)
+    more = cut(rest, after, replace(limits, max_rows_per_step=rows, max_step_bytes=size))
+    return _ranges({**ends, **_ends(more)}, done)
+
+
+def keep_whole(
+    ranges: Iterable[Range], found: Backlog, done: Positions, transactions: Iterable[Sequence[Range]]
+) -> tuple[Range, ...]:
+    """Shorter ranges, of which each transaction is a part or not at all: what they have of any other is given back.
+
+    **Law** contiguous with `done`; what is given back of one takes nothing from those before it, for offsets grow in their order.
 
     **Example** rows 2 of `t` and 0 of `u` belong together
 
@@ -114,27 +182,44 @@ def keep_whole(
     >>> [(r.table, r.first, r.last) for r in keep_whole(half, waiting, {}, [pair])]
     [('t', 0, 2)]
     """
-    last: dict[Place, int] = {(each.table, each.partition): each.last for each in ranges}
-    oldest: list[Range] = []
+    last = _ends(ranges)
     for transaction in transactions:
-        parts = [each for each in transaction if _waits(each, found, done)]
-        oldest = oldest or parts
+        parts = _waiting(transaction, found, done)
         if any(each.last > last.get((each.table, each.partition), 0) for each in parts):
             for each in parts:
                 place = each.table, each.partition
                 last[place] = min(last.get(place, 0), each.first)
-    if not any(end > done.get(place, 0) for place, end in last.items()):
-        last = {(each.table, each.partition): each.last for each in oldest}
+    return _ranges(last, done)
+
+
+def _waiting(transaction: Sequence[Range], found: Backlog, done: Positions) -> list[Range]:
+    """Its parts that are not done, in places that are read."""
+    places = [(each, (each.table, each.partition)) for each in transaction]
+    return [each for each, place in places if place in found.waiting and each.last > done.get(place, 0)]
+
+
+def _below(ends: Positions, found: Backlog, done: Positions, limits: StepLimits) -> Backlog:
+    """What waits below these ends."""
+    rows = {place: end - done.get(place, 0) for place, end in ends.items()}
+    return _weighed({place: count for place, count in rows.items() if count > 0}, found.bytes_per_row, limits)
+
+
+def _has(ranges: Iterable[Range], parts: Iterable[Range]) -> bool:
+    last = _ends(ranges)
+    return all(each.last <= last.get((each.table, each.partition), 0) for each in parts)
+
+
+def _ends(ranges: Iterable[Range]) -> dict[Place, int]:
+    return {(each.table, each.partition): each.last for each in ranges}
+
+
+def _ranges(ends: Positions, done: Positions) -> tuple[Range, ...]:
+    """What lies between, in order of name and partition."""
     return tuple(
         Range(table=table, partition=partition, first=done.get((table, partition), 0), last=end)
-        for (table, partition), end in sorted(last.items())
+        for (table, partition), end in sorted(ends.items())
         if end > done.get((table, partition), 0)
     )
-
-
-def _waits(range_: Range, found: Backlog, done: Positions) -> bool:
-    place = range_.table, range_.partition
-    return place in found.waiting and range_.last > done.get(place, 0)
 
 
 def begin(done: Positions, records: Iterable[StepRecord], floors: Positions) -> dict[Place, int]:

@@ -25,7 +25,7 @@ from dbsp.coordinator.decisions.cutting import (
     backlog,
     begin,
     cut,
-    keep_whole,
+    cut_whole,
     waiting,
 )
 from dbsp.coordinator.decisions.fills import is_filling, kept_for
@@ -334,7 +334,7 @@ class Hands:
         moment = self._timing.still() if fills else self._timing.moment(wall)
         record = StepRecord(
             epoch=command.epoch, step=command.step, layout_version=command.layout_version, commands=command.commands,
-            ranges=() if fills else self._ranges(found), engine=self._parts.engine,
+            ranges=() if fills else self._ranges(found, command.step), engine=self._parts.engine,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
         )  # fmt: skip
         after = advance(self._cut, [record])
@@ -343,12 +343,12 @@ class Hands:
         self._first_rows = None
         return record
 
-    def _ranges(self, found: Backlog) -> tuple[Range, ...]:
+    def _ranges(self, found: Backlog, step: int) -> tuple[Range, ...]:
         """What the step takes; where that is not all, of every transaction all rows or none."""
         ranges, inputs = cut(found, self._cut, self._limits), self._parts.inputs
         if sum(each.last - each.first for each in ranges) == found.rows or not isinstance(inputs, KeepsTransactions):
             return ranges
-        return keep_whole(ranges, found, self._cut, inputs.transactions(self._cut))
+        return cut_whole(found, self._cut, self._limits, inputs.transactions(self._cut), step)
 
     def _cut_ahead(self, command: do.RunStep) -> StepRecord | None:
         """Cut and log the step behind the one that runs, if it is a full one, and let its input be read."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
+from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbsp.coordinator.decisions.cutting import advance, backlog, begin, cut, keep_whole
+from dbsp.coordinator.decisions.cutting import advance, backlog, begin, cut, cut_whole, keep_whole
 from dbsp.coordinator.limits import StepLimits
 from dbsp.errors import DataError
 from dbsp.logs import Range, StepRecord
@@ -80,12 +82,13 @@ def test_a_transaction_is_taken_by_one_step(seed: int) -> None:
         if not found.rows:
             break
         some = cut(found, done, limits)
-        ranges = keep_whole(some, found, done, transactions)
+        ranges = cut_whole(found, done, limits, transactions, number)
         assert ranges
         rows = sum(r.last - r.first for r in ranges)
         assert rows <= limits.max_rows_per_step or is_oldest(ranges, transactions, done)
         if not any(parted(transaction, some, done) for transaction in transactions):
-            assert ranges == some, "nothing is held back without need"
+            turns = number % 2 == 0 and not holds_oldest(some, transactions, done)
+            assert turns or ranges == some, "nothing is held back without need"
         taken_by.append({(r.table, r.partition): (r.first, r.last) for r in ranges})
         done = advance(done, [record(number, ranges)])
     assert done == {place: end for place, end in ends.items() if end}
@@ -109,10 +112,119 @@ def parted(transaction: list[Range], ranges: tuple[Range, ...], done: dict[Place
 
 
 def is_oldest(ranges: tuple[Range, ...], transactions: list[list[Range]], done: dict[Place, int]) -> bool:
-    """Whether a step of too many rows ends where the oldest transaction that waits does."""
-    waiting = [each for each in transactions if any(r.last > done.get((r.table, r.partition), 0) for r in each)]
+    """Whether a step of too many rows has the oldest transaction that waits, and nothing else."""
+    return sorted(map(str, ranges)) == sorted(map(str, waiting(transactions, done)[0]))
+
+
+def holds_oldest(ranges: tuple[Range, ...], transactions: list[list[Range]], done: dict[Place, int]) -> bool:
     last = {(r.table, r.partition): r.last for r in ranges}
-    return last == {(r.table, r.partition): r.last for r in waiting[0]}
+    return all(r.last <= last.get((r.table, r.partition), 0) for r in next(iter(waiting(transactions, done)), []))
+
+
+def waiting(transactions: list[list[Range]], done: dict[Place, int]) -> list[list[Range]]:
+    return [each for each in transactions if any(r.last > done.get((r.table, r.partition), 0) for r in each)]
+
+
+@dataclass
+class Traffic:
+    """A log that is pushed to between any two steps, and until when each push has to be taken."""
+
+    limits: StepLimits
+    places: list[Place]
+    weight: float
+    done: dict[Place, int] = field(default_factory=dict)
+    ends: dict[Place, int] = field(default_factory=dict)
+    transactions: list[list[Range]] = field(default_factory=list)
+    due: list[tuple[int, list[Range]]] = field(default_factory=list)
+
+    def push(self, step: int, rows: dict[Place, int], *, together: bool) -> None:
+        """What waits longest: the transactions that came before, and the rows before them and before these."""
+        ranges = []
+        for (table, partition), count in rows.items():
+            first = self.ends.get((table, partition), 0)
+            self.ends[table, partition] = first + count
+            ranges.append(Range(table=table, partition=partition, first=first, last=first + count))
+        self.transactions = waiting(self.transactions, self.done) + ([ranges] if together else [])
+        before = {(r.table, r.partition): r.last for each in self.transactions for r in each}
+        ahead = sum(end - self.done.get(place, 0) for place, end in before.items())
+        steps = ahead / self.limits.max_rows_per_step + ahead * self.weight / self.limits.max_step_bytes
+        soon = 2 * (2 * len(self.transactions) + math.ceil(steps))
+        alone = 0 if together else 2 * max(r.last - self.done.get((r.table, r.partition), 0) for r in ranges)
+        self.due.append((step + soon + alone, ranges))
+
+    def come(self, draw: random.Random, step: int, kinds: dict[Place | None, int]) -> None:
+        """As many pushes as keep some rows waiting of each kind: those of one place, and transactions (None)."""
+        for place, rows in kinds.items():
+            for _ in range(draw.randint(0, 4)):
+                chosen = [place] if place else draw.sample(self.places, draw.randint(1, len(self.places)))
+                if max(self.ends.get(each, 0) - self.done.get(each, 0) for each in chosen) < 2 * rows:
+                    self.push(step, {each: draw.randint(1, rows) for each in chosen}, together=place is None)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_every_push_is_taken_in_a_bounded_number_of_steps_whatever_else_comes(seed: int) -> None:
+    """However large the transactions are, whatever they stand behind, and whoever keeps more waiting than steps take."""
+    draw = random.Random(seed)
+    places = [("a", 0), ("b", 0), ("b", 1), ("c", 0)][: draw.randint(1, 4)]
+    rows = draw.randint(len(places), 40)
+    weight = draw.choice([0.0, 0.0, 1.0, 7.5])
+    limits = StepLimits(max_rows_per_step=rows, max_step_bytes=draw.randint(50, 200))
+    log = Traffic(limits=limits, places=places, weight=weight)
+    sizes = [1, 5, rows, 3 * rows]
+    kinds: dict[Place | None, int] = {place: draw.choice(sizes) for place in places if draw.random() < 0.7}
+    kinds[None] = draw.choice(sizes)
+    for step in range(draw.randrange(20, 150)):
+        log.come(draw, step, kinds)
+        found = backlog(log.ends, log.done, dict.fromkeys("abc", weight), limits)
+        if draw.random() < 0.3:  # what came after the ends were read
+            log.come(draw, step, kinds)
+        if not found.rows:
+            continue
+        transactions = waiting(log.transactions, log.done)
+        ranges = cut_whole(found, log.done, limits, transactions, step)
+        taken = sum(r.last - r.first for r in ranges)
+        few = taken <= rows and taken * weight <= limits.max_step_bytes + 2 * (len(places) + 1) * weight
+        assert few or is_oldest(ranges, transactions, log.done)
+        assert not any(parted(transaction, ranges, log.done) for transaction in transactions)
+        assert all(r.last <= log.done.get(place := (r.table, r.partition), 0) + found.waiting[place] for r in ranges)
+        log.done = advance(log.done, [record(step, ranges)])
+        log.due = [each for each in log.due if waiting([each[1]], log.done)]
+        assert all(until > step for until, _ in log.due)
+
+
+def taken(places: dict[str, tuple[int, int]]) -> list[Range]:
+    return [Range(table=table, partition=0, first=first, last=last) for table, (first, last) in places.items()]
+
+
+def test_the_oldest_transaction_goes_first_with_what_stands_before_it() -> None:
+    limits, ends = StepLimits(max_rows_per_step=12), {("a", 0): 4, ("b", 0): 40, ("c", 0): 500}
+    small, huge = taken({"a": (0, 4), "b": (30, 34)}), taken({"a": (0, 4), "b": (30, 40)})
+    far, near, next_ = {("b", 0): 0}, {("b", 0): 29}, {("b", 0): 30}
+    for transaction, done, expected in (
+        (small, far, {"b": (0, 12)}),
+        (small, near, {"a": (0, 4), "b": (29, 35), "c": (0, 2)}),
+        (huge, near, {"b": (29, 30), "c": (0, 9)}),
+        (huge, next_, {"a": (0, 4), "b": (30, 40)}),
+    ):
+        found = backlog(ends, done, {}, limits)
+        assert cut_whole(found, done, limits, [transaction], 2) == tuple(taken(expected))
+
+
+def test_other_rows_take_turns_with_transactions_that_fill_the_steps() -> None:
+    limits = StepLimits(max_rows_per_step=10)
+    found = backlog({("a", 0): 20, ("b", 0): 3}, {}, {}, limits)
+    pair = [taken({"a": (0, 10)}), taken({"a": (10, 20)})]
+    assert cut_whole(found, {}, limits, pair, 4) == tuple(taken({"a": (0, 10)}))
+    assert cut_whole(found, {}, limits, pair, 5) == tuple(taken({"b": (0, 1)}))
+
+
+def test_a_transaction_that_came_after_the_ends_were_read_waits() -> None:
+    limits = StepLimits(max_rows_per_step=8)
+    found = backlog({("a", 0): 3, ("c", 0): 50}, {}, {}, limits)
+    late = taken({"a": (3, 5), "b": (0, 2)})
+    for step in (0, 1):
+        assert cut_whole(found, {}, limits, [late], step) == cut(found, {}, limits)
 
 
 def test_rows_of_tables_that_are_not_read_hold_nothing_back() -> None:
@@ -120,6 +232,7 @@ def test_rows_of_tables_that_are_not_read_hold_nothing_back() -> None:
     both = [Range(table="a", partition=0, first=0, last=4), Range(table="gone", partition=0, first=0, last=9)]
     ranges = cut(found, {}, StepLimits(max_rows_per_step=4))
     assert keep_whole(ranges, found, {}, [both]) == ranges
+    assert cut_whole(found, {}, StepLimits(max_rows_per_step=4), [both], 0) == ranges
 
 
 def test_an_input_that_shrank_is_an_error() -> None:
