@@ -105,7 +105,8 @@ def _request(state: p.State, event: p.Request) -> Answer:
             if now:
                 return p.Stopped(facts=replace(facts, wants=wants)), (do.Finish(code=None, message="stopped at once"),)
         case p.UpgradeAsked():
-            wants = replace(wants, upgrade=isinstance(state, p.Running | p.Paused | p.Checkpointing))
+            begins = isinstance(state, p.Running | p.Paused | p.Checkpointing)
+            wants = replace(wants, upgrade=wants.upgrade or begins)  # one that has begun goes on, wherever it is
             facts = replace(facts, upgrade_error=None if wants.upgrade else "it takes no steps at the moment")
     return _woken(replace(state, facts=replace(facts, wants=wants)))
 

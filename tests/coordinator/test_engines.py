@@ -167,6 +167,19 @@ def test_an_upgrade_begins_only_where_steps_are_taken() -> None:
     assert names(commands) == ["PinVersion"]
 
 
+@pytest.mark.parametrize("stopped", [False, True], ids=["upgrade", "stop"])
+def test_an_upgrade_that_is_asked_for_twice_is_one(stopped: bool) -> None:
+    """In each of the states on its way; behind a stop it is refused once and again."""
+    state, _ = play(running(), p.StopAsked() if stopped else p.UpgradeAsked())
+    refusal = "it takes no steps at the moment" if stopped else None
+    for news in (p.Pinned(version=3), p.Copied(version=3), p.Published(version=3)):
+        assert isinstance(state, p.Stopping)
+        state, commands = play(state, p.UpgradeAsked())
+        assert (commands, state.facts.wants.upgrade, state.facts.upgrade_error) == ([], not stopped, refusal)
+        state, commands = play(state, news)
+    assert commands[-1] == do.Finish(code=None, message="stopped", again=not stopped)
+
+
 # --- the ledger -----------------------------------------------------------------------------------------------------
 
 

@@ -269,10 +269,11 @@ def test_news_of_a_round_that_is_past_are_none() -> None:
 @pytest.mark.parametrize("asked", [p.StopAsked(), p.UpgradeAsked()], ids=["stop", "upgrade"])
 def test_a_stop_and_an_upgrade_end_the_round_and_keep_the_wish(asked: p.Event) -> None:
     state, commands = warming(
-        p.Recorded(record=record(5)), asked, p.StepDone(step=5), p.Cooled(), p.Pinned(version=3),
+        p.Recorded(record=record(5)), asked, p.StepDone(step=5), asked, p.Cooled(), p.Pinned(version=3),
         p.Copied(version=3), p.Published(version=3),
     )  # fmt: skip
     assert names(commands) == ["RunStep", "EndWarmUp", "PinVersion", "AwaitCopy", "Publish", "Finish"]
+    assert commands[-1] == do.Finish(code=None, message="stopped", again=isinstance(asked, p.UpgradeAsked))
     assert isinstance(state, p.Stopped)
 
 
