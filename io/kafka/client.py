@@ -128,7 +128,10 @@ def _base(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def watermarks(settings: KafkaSettings, consumer: Any, topic: str, partition: int) -> tuple[int, int]:
-    """Kafka's two offsets; a broker that does not know the partition yet, or not any more, is asked again for `SETTLE_S`."""
+    """The first kept offset, and the last stable one, or for a consumer that reads uncommitted records where the log ends.
+
+    A broker that does not know the partition yet, or not any more, is asked again for `SETTLE_S`.
+    """
     place, doing = (
         kafka().TopicPartition(topic, partition),
         f"asking for offsets of topic={topic} partition={partition}",
@@ -199,18 +202,27 @@ class Reader:
         """(first kept offset, last stable offset)."""
         return watermarks(self._settings, self.consumer(), topic, partition)
 
-    def settled_bounds(self, topic: str, partition: int) -> tuple[int, int]:
+    def settled_bounds(self, topic: str, partition: int, known: int = 0) -> tuple[int, int]:
         """As `bounds`, after waiting until no transaction is open or being finished there, at most `SETTLE_S`.
 
-        A commit returns before its marker is written, so the last stable offset may lag behind what is already decided.
+        A commit returns before its marker is written, so the last stable offset may lag behind what is already decided. It is
+        waited for `timeout_s` until that has reached `known`, below which records are known to be committed.
+
+        **Law** what is returned lies below `known` only if the log itself ends there: records were lost.
+        **Errors** `UnavailableError` if `known` is in the log and not stable yet.
         """
-        deadline = time.monotonic() + SETTLE_S
+        begun = time.monotonic()
         pause = threading.Event()
         while True:
             end = watermarks(self._settings, self._uncommitted(), topic, partition)[1]
             low, stable = self.bounds(topic, partition)
-            if stable >= end or time.monotonic() > deadline:
+            waited = time.monotonic() - begun
+            if stable >= end or (waited > SETTLE_S and not stable < known <= end):
                 return low, stable
+            if waited > max(SETTLE_S, self._settings.timeout_s):
+                raise UnavailableError(
+                    f"Kafka has not finished a transaction: topic={topic} partition={partition} known={known} stable={stable}"
+                )
             pause.wait(POLL_S)
 
     def read(self, topic: str, partition: int, first: int, last: int, *, go_on: bool = False) -> Iterator[Any]:

@@ -170,7 +170,7 @@ class KafkaStepLog:
     def _catch_up(self) -> _State:
         """Fold what has been written since the last look; trimmed records are forgotten."""
         state = self._state
-        low, high = self._reader.settled_bounds(self._topic, 0)
+        low, high = self._reader.settled_bounds(self._topic, 0, known=state.end)
         if 0 <= state.end < low or state.end > high:
             raise DataError(f"the step log lost records: topic={self._topic} read_to={state.end} kept={low}..{high}")
         for message in self._reader.read(self._topic, 0, max(low, state.end), high):

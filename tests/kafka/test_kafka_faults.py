@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -144,6 +145,32 @@ def test_the_step_log_settles_a_lost_answer(settings: KafkaSettings, proxy: Prox
         assert [record.step for record in log.read(0)] == [0, 1, 2, 3]
     with closing(KafkaStepLog(settings)) as again:
         assert [record.step for record in again.read(0)] == [0, 1, 2, 3]
+
+
+def test_a_commit_whose_marker_is_late_is_no_loss(settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that stays open keeps the last stable offset below what this log has committed: as a late marker does."""
+    monkeypatch.setattr(client, "SETTLE_S", 0.1)
+    with closing(KafkaStepLog(settings, create=True)) as log:
+        epoch = log.claim()
+        late = make_producer(settings, "late")
+        late.init_transactions(20)
+        late.begin_transaction()
+        late.produce(settings.topic("steps"), b"never committed", partition=0)
+        assert late.flush(20) == 0
+        log.append(make_record(0, epoch=epoch))
+        patient, log._reader = log._reader, Reader(replace(settings, timeout_s=0.5))
+        for ask in (log.next_step, log.last, lambda: log.read(0), lambda: log.trim(0)):
+            with pytest.raises(UnavailableError, match="has not finished a transaction"):
+                ask()
+        log._reader.close()
+        log._reader = patient
+        threading.Timer(1, late.abort_transaction).start()
+        assert log.next_step() == 1, "longer than `SETTLE_S` is waited"
+        log.append(make_record(1, epoch=epoch))
+        assert [record.step for record in log.read(0)] == [0, 1]
+        log._state.end += 100
+        with pytest.raises(DataError, match="the step log lost records"):
+            log.next_step()
 
 
 def test_an_old_epoch_fences_the_new_one_only_for_a_moment(settings: KafkaSettings) -> None:
