@@ -179,10 +179,10 @@ class Reader:
             self._consumers[isolation] = make_consumer(self._settings, isolation=isolation, tells_ends=True)
         return self._consumers[isolation]
 
-    def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; `ConfigError` if there is no such topic, also not after `SETTLE_S`.
+    def partitions(self, topic: str, wanted: int = 1) -> int:
+        """How many partitions a topic has, fewer than `wanted` only after `SETTLE_S`; `ConfigError` if it is not there then.
 
-        A broker learns of topics some time after they were made, or after it was started.
+        A broker learns of topics some time after they were made or widened, or after it was started.
         """
         deadline = time.monotonic() + SETTLE_S
         pause = threading.Event()
@@ -192,9 +192,12 @@ class Reader:
             except kafka().KafkaException as error:
                 raise translate(error, f"asking for topic={topic}") from error
             found = metadata.topics.get(topic)
-            if found is not None and found.error is None and found.partitions:
-                return len(found.partitions)
+            count = 0 if found is None or found.error is not None else len(found.partitions)
+            if count >= wanted:
+                return count
             if time.monotonic() > deadline:
+                if count:
+                    return count
                 raise ConfigError(f"no such topic: topic={topic}", "create it, or mend its name")
             pause.wait(POLL_S)
 

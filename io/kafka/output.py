@@ -76,7 +76,7 @@ class KafkaOutputLog:
         self._progress: Progress | None = None
         if create:
             ensure_topic(settings, self._progress_topic, worker + 1, _KEEP_ALL)
-        if self._reader.partitions(self._progress_topic) <= worker:
+        if self._reader.partitions(self._progress_topic, worker + 1) <= worker:
             raise ConfigError(
                 f"the progress topic has no partition for this worker: topic={self._progress_topic} worker={worker}"
             )

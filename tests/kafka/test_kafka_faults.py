@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import confluent_kafka
 import pyarrow as pa
@@ -497,6 +498,34 @@ def test_a_partition_that_was_just_made_is_asked_for_again(
     monkeypatch.setattr(reader, "consumer", lambda: Unsettled(codes.TOPIC_AUTHORIZATION_FAILED, 1))
     with pytest.raises(ConfigError):
         reader.bounds("t", 0)
+
+
+class Behind:
+    """A consumer whose broker has not heard at first that a topic has three partitions now."""
+
+    def __init__(self, answers: int) -> None:
+        self.left = answers
+
+    def list_topics(self, topic: str, **_: object) -> SimpleNamespace:
+        self.left -= 1
+        width = 3 if self.left < 0 else 2
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=dict.fromkeys(range(width)))})
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_progress_topic_that_was_just_widened_is_asked_for_again(
+    settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch, create: bool
+) -> None:
+    """A worker that joins makes its partition; its keeper opens the same topic a moment later, maybe through another broker."""
+    monkeypatch.setattr(output, "ensure_topic", lambda *_: None)
+    soon, never = Behind(5), Behind(10**9)
+    monkeypatch.setattr(Reader, "consumer", lambda _: soon)
+    KafkaOutputLog(settings, 2, create=create)
+    monkeypatch.setattr(client, "SETTLE_S", 0.1)
+    monkeypatch.setattr(Reader, "consumer", lambda _: never)
+    with pytest.raises(ConfigError, match="no partition for this worker"):
+        KafkaOutputLog(settings, 2, create=create)
+    assert Reader(settings).partitions("t") == 2, "as many as there are, at once"
 
 
 def test_a_killed_broker_comes_back_with_everything(tmp_path: Path) -> None:
