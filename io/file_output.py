@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from dbsp.errors import ConfigError
 from dbsp.io.environment import make_folder, sync_path
 from dbsp.io.formats import encode_arrow, encode_json
-from dbsp.io.output_part import Verdict, checksum_of, to_table, with_dead_letters
+from dbsp.io.output_part import Verdict, checksum_of, decide, to_table, with_dead_letters
 from dbsp.io.progress import LocalOutputLog
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
@@ -52,10 +52,12 @@ class FileOutputLog(LocalOutputLog):
         full = with_dead_letters(parts, dead)
         checksum = checksum_of(full)
         self._store.fence(epoch)
-        if step == self.bounds()[1]:
+        if (
+            decide(self._store.known(), epoch, step, checksum, None) is Verdict.APPEND
+        ):  # refuses a step that is not next yet
             for view, batch in full.items():
                 self._write_file(self.path_of(view, step), batch)
-        self._env.write(lambda txn: self._store.admit(txn, epoch, step, checksum) is Verdict.APPEND)
+        self._env.write(lambda txn: self._store.admit(txn, epoch, step, checksum))
 
     def path_of(self, view: str, step: int) -> Path:
         """Where this worker's rows of a view and step are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbsp.errors import ConfigError, FencedError
+from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io import FileOutputLog
 from dbsp.io.environment import Environment
 from tests.io.log_contracts import OutputLogContract, Rows, by_step
@@ -53,6 +53,25 @@ class TestFileOutputLog(OutputLogContract):
         yield made
         for log in made.opened:
             log.close()
+
+
+def test_no_step_is_noted_whose_files_were_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not next is refused, also where another process of the worker notes the one before it in this moment."""
+    log, other = FileOutputLog(tmp_path, 0, create=True), FileOutputLog(tmp_path, 0)
+    log.fence(1)
+
+    def late(_: Environment, action: Callable[[Any], Any]) -> Any:
+        monkeypatch.undo()
+        other.write(1, 0, {"v": make_part([((1, "a"), 1)])}, [])
+        return log._env.write(action)
+
+    monkeypatch.setattr(Environment, "write", late)
+    with pytest.raises(DataError, match="step=1 next=0"):
+        log.write(1, 1, {"v": make_part([((2, "b"), 1)])}, [])
+    monkeypatch.undo()
+    assert other.bounds() == (0, 0)
+    for opened in (log, other):
+        opened.close()
 
 
 def test_a_crash_between_file_and_progress_writes_the_step_again(
