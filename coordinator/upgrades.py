@@ -114,9 +114,19 @@ class Upgrades:
         if target == VERSION:
             return self._departure(now())
         checkpoint()  # beside the steps, so that the one for which they wait is small
-        self._leaving = _Leaving(target=target, at_us=self._clock.wall_us(), paused=now().state == "Paused")
-        submit(p.UpgradeAsked(), _left)
+        leaving = _Leaving(target=target, at_us=self._clock.wall_us(), paused=now().state == "Paused")
+        self._leaving = leaving
+        submit(p.UpgradeAsked(), lambda state: self._left(leaving, state))
         return self._departure(now())
+
+    def _left(self, leaving: _Leaving, state: p.State) -> bool | None:
+        """Whether the service has ended as asked; `UnavailableError` if it does not any more, and nothing is left of the wish."""
+        facts = state.facts
+        if not facts.wants.upgrade:
+            if self._leaving is leaving:  # not what somebody has asked for since
+                self._leaving = None
+            raise UnavailableError(f"the upgrade was given up: {facts.upgrade_error}", "the old version goes on")
+        return True if isinstance(state, p.Stopped | p.Broken) else None
 
     def _examined(self, now: Snapshot) -> str:
         """The installed version, which can start here; `EngineError` with its words if it cannot."""
@@ -177,14 +187,6 @@ class Upgrades:
     def shown(self) -> dict[str, Any] | None:
         """The upgrade that started this process, as JSON values."""
         return None if self._arrival is None else asdict(self._arrival)
-
-
-def _left(state: p.State) -> bool | None:
-    """Whether the service has ended as asked; `UnavailableError` if it does not any more."""
-    facts = state.facts
-    if not facts.wants.upgrade:
-        raise UnavailableError(f"the upgrade was given up: {facts.upgrade_error}", "the old version goes on")
-    return True if isinstance(state, p.Stopped | p.Broken) else None
 
 
 def read_note(data_dir: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,17 @@ import httpx
 import pytest
 
 from dbsp.coordinator import upgrades
+from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.http.address import NOTE_FILE, read_address
 from dbsp.coordinator.preflight import formats
+from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.upgrades import own_interpreter, unread, used
-from dbsp.errors import ConfigError
+from dbsp.errors import ConfigError, UnavailableError
+from dbsp.version import VERSION
+from tests.coordinator.fakes import FakeClock
 from tests.coordinator.shop import ORDERS, settings, settings_text
+from tests.coordinator.test_machine import running
 from tests.coordinator.versions import Installations
 
 pytestmark = pytest.mark.timeout(300)
@@ -240,6 +246,23 @@ if "dbsp.coordinator.serve" in " ".join(sys.orig_argv) and not {"--check", "--fo
 def test_a_service_inside_another_program_does_not_start_anew(service: Service) -> None:
     with pytest.raises(ConfigError, match="inside another program"):
         service.upgrade()
+
+
+def test_of_an_upgrade_that_was_given_up_nothing_is_left(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old version is installed again: whoever asks then must not wait for the other one."""
+    leaver = upgrades.Upgrades(settings(shop), FakeClock(), lambda *_: None)
+    leaver.restart = upgrades.Restart(interpreter=("python",), arguments=())
+    now = Snapshot(state="Running")
+
+    def give_up(_: p.Request, met: Callable[[p.State], Any]) -> None:
+        met(running(upgrade_error="no disk"))
+
+    monkeypatch.setattr(upgrades, "examine", lambda *_: "0.9.2")
+    with pytest.raises(UnavailableError, match="given up: no disk"):
+        leaver.leave(lambda: now, lambda: None, give_up)
+    leaver.become(now)
+    monkeypatch.setattr(upgrades, "examine", lambda *_: VERSION)
+    assert leaver.leave(lambda: now, lambda: None, give_up).to == VERSION
 
 
 # --- what is compared -----------------------------------------------------------------------------------------------
