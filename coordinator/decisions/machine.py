@@ -378,7 +378,7 @@ def _at_rest(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     Where this process ends no step is logged above it, so that any version of the engine may go on.
     """
     if facts.copying is not None:
-        return _between(facts, facts.copying, "copied", ahead), (do.AwaitCopy(version=facts.copying.version),)
+        return _checkpoint_state(facts, facts.copying, "copied", ahead), (do.AwaitCopy(version=facts.copying.version),)
     if facts.next_step != facts.checkpoint_step:
         return _checkpoint(facts, ahead)
     if facts.wants.end:
@@ -446,10 +446,12 @@ def _checkpoint(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     """All outputs below `next_step` are durable (a finished step says so), so its state may become a version."""
     copying = p.Copy(version=facts.version + 1, checkpoint=checkpoint_id(facts, facts.layout.version))
     command = do.PinVersion(version=copying.version, checkpoint=copying.checkpoint, layout=facts.layout)
-    return _between(facts, copying, "pinned", ahead), (command,)
+    return _checkpoint_state(facts, copying, "pinned", ahead), (command,)
 
 
-def _between(facts: p.Facts, copying: p.Copy, awaits: str, ahead: StepRecord | None) -> p.Checkpointing | p.Stopping:
+def _checkpoint_state(
+    facts: p.Facts, copying: p.Copy, awaits: str, ahead: StepRecord | None
+) -> p.Checkpointing | p.Stopping:
     """The state between two steps in which something is done about a checkpoint."""
     version, checkpoint = copying.version, copying.checkpoint
     if facts.wants.end and ahead is None:
@@ -477,7 +479,7 @@ def _end_copy(facts: p.Facts, copying: p.Copy, ahead: StepRecord | None) -> Answ
     if copying.code is not None:
         return _failed(p.Running(facts=facts), p.Failed(code=copying.code, message=copying.message))
     command = do.Publish(version=copying.version, checkpoint=copying.checkpoint, ends_rescale=False)
-    return _between(facts, copying, "published", ahead), (command,)
+    return _checkpoint_state(facts, copying, "published", ahead), (command,)
 
 
 def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answer:

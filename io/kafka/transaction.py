@@ -3,7 +3,7 @@
 librdkafka has no KIP-890: a commit that timed out may still be applied later, into the next transaction of the same
 producer. So after any error the producer is thrown away, a new one with the same transactional id is made (the broker aborts
 or finishes the old transaction and refuses the old producer), and the log's tail is read to learn what happened. Fencing on
-Kafka is last come, first served, not by our epochs: `owner` hooks let a log check its epoch before and after taking over.
+Kafka is last come, first served, not by our epochs: a log's `settle` checks its epoch before and after taking over.
 """
 
 from __future__ import annotations
