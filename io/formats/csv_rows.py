@@ -12,8 +12,9 @@ Source: RFC 4180.
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -83,18 +84,27 @@ def decode_records(
     data: bytes, starts: Positions, header: Sequence[str], wanted: Sequence[str], delimiter: str
 ) -> Records:
     """The wanted columns of some whole records, as bytes or null; `starts` are the records' and the end."""
-    misquoted = _misquoted(np.frombuffer(data, np.uint8), starts, delimiter)
-    bad = dict.fromkeys(misquoted, "a quote inside a value, or one that does not end")
-    good = [number for number in range(len(starts) - 1) if number not in bad]
-    sound = b"".join(data[starts[number] : starts[number + 1]] for number in good) if bad else data
-    found, skipped = _parsed(sound, header, wanted, delimiter)
-    bad |= {good[row]: f"values: {there}, columns: {len(header)}" for row, there in skipped.items()}
-    numbers = np.array([number for number in good if number not in bad], np.int64)
+    bytes_ = np.frombuffer(data, np.uint8)
+    bad = dict.fromkeys(_misquoted(bytes_, starts, delimiter), "a quote inside a value, or one that does not end")
+    try:
+        found = _parsed(_without(bad, data, starts), header, wanted, delimiter)
+    except (
+        pa.ArrowInvalid
+    ):  # told of the first one alone; pyarrow would hand over all of them, but as UTF-8, or not at all
+        bad = _misshapen(bytes_, starts, len(header), delimiter) | bad
+        found = _parsed(_without(bad, data, starts), header, wanted, delimiter)
+    numbers = np.array([number for number in range(len(starts) - 1) if number not in bad], np.int64)
     letters = (
         BadRow(index=number, reason=reason, payload=text_of(data[starts[number] : starts[number + 1]]))
         for number, reason in sorted(bad.items())
     )
     return Records(values=found, numbers=numbers, bad=tuple(letters))
+
+
+def _without(bad: Collection[int], data: bytes, starts: Positions) -> bytes:
+    """The records but these."""
+    pieces = (data[begin:end] for number, (begin, end) in enumerate(pairwise(starts.tolist())) if number not in bad)
+    return b"".join(pieces) if bad else data
 
 
 def _misquoted(data: Bytes, starts: Positions, delimiter: str) -> list[int]:
@@ -110,27 +120,31 @@ def _misquoted(data: Bytes, starts: Positions, delimiter: str) -> list[int]:
     return numbers
 
 
-def _parsed(
-    data: bytes, header: Sequence[str], wanted: Sequence[str], delimiter: str
-) -> tuple[pa.Table, dict[int, int]]:
-    """The wanted columns of the records that fit; of the others their number, and how many values they have."""
-    skipped: dict[int, int] = {}
+def _misshapen(data: Bytes, starts: Positions, columns: int, delimiter: str) -> dict[int, str]:
+    """Why those records are bad that have another number of values; of such as are misquoted the number may be any."""
+    between = data == ord(delimiter)
+    quotes = data == _QUOTE
+    if quotes.any():
+        between &= ~np.logical_xor.accumulate(quotes)
+    counts = np.diff(np.flatnonzero(between).searchsorted(starts)) + 1
+    return {
+        int(number): f"values: {counts[number]}, columns: {columns}" for number in np.flatnonzero(counts != columns)
+    }
 
-    def skip(row: pyarrow.csv.InvalidRow) -> str:
-        skipped[row.number - 1] = row.actual_columns
-        return "skip"
 
+def _parsed(data: bytes, header: Sequence[str], wanted: Sequence[str], delimiter: str) -> pa.Table:
+    """The wanted columns of records that fit; `ArrowInvalid` if one does not."""
     names = [str(number) for number in range(len(header))]
     chosen = [names[header.index(name)] for name in wanted]
     if not data:
-        return pa.table([pa.array([], pa.binary()) for _ in wanted], names=list(wanted)), skipped
+        return pa.table([pa.array([], pa.binary()) for _ in wanted], names=list(wanted))
     found = pyarrow.csv.read_csv(
         pa.BufferReader(data),
         pyarrow.csv.ReadOptions(use_threads=False, column_names=names, block_size=max(1 << 20, len(data))),
-        pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip),
+        pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.binary()), include_columns=chosen, null_values=[""],
             strings_can_be_null=True, quoted_strings_can_be_null=False,
         ),
     )  # fmt: skip
-    return found.rename_columns(list(wanted)), skipped
+    return found.rename_columns(list(wanted))

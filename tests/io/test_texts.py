@@ -41,6 +41,7 @@ from tests.io.test_file_input import Landing, dead, ids, land
 
 TEXTS = Table(name="texts", schema=Schema.of([Column("a", STRING), Column("b", STRING), Column("n", INT64)]))
 VALUES = st.one_of(st.none(), st.text(st.sampled_from('",\n\r\t ax'), max_size=6), st.text(max_size=4))
+PIECES = [b'"', b",", b"\n", b"\r", b"a", b"1", b" ", b"\xff", b"\x85", b"\xc3\xbc"]
 ROWS = st.lists(st.tuples(VALUES, VALUES, st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))), max_size=8)
 
 
@@ -89,13 +90,11 @@ def test_what_is_written_is_read(
     assert bad(pushes) == []
 
 
-@given(
-    st.binary(max_size=60).map(lambda data: bytes(b'",\n\ra1 x'[byte % 8] for byte in data)),
-    st.lists(st.integers(0, 9)),
-)
+@given(st.lists(st.sampled_from(PIECES), max_size=60).map(b"".join), st.lists(st.integers(0, 9)))
 @example(b'1,5" disk,2\n3,"x,4\n5,6,7"\n', [1])
 @example(b'"a"b,1,2\n"",3,""""\n"\n', [1, 2])
 @example(b"1,2\r3,4\r\n5,6", [1])
+@example(b"x,y,1\nx,\xe8,1,2\n\xff\nx,\xff,1\n", [2])
 def test_any_bytes_are_the_same_rows_however_they_are_cut(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, cuts: list[int]
 ) -> None:
@@ -144,7 +143,7 @@ def test_bad_records_are_shown_as_they_came(tmp_path: Path) -> None:
         name="t", schema=Schema.of([Column("id", INT64, nullable=False), Column("name", STRING, nullable=False)])
     )
     path = tmp_path / "1.csv"
-    path.write_bytes(b'id,name\n1,a\n2\n3,b,c\nfour,d\n,e\n5,\n6,"x"y\n7,\xff\n8,"open\n9,g\n')
+    path.write_bytes(b'id,name\n1,a\n2\n3,b,c\nfour,d\n,e\n5,\n6,"x"y\n7,\xff\n2,\xe8,c\n"\xff,""\n"\n8,"open\n9,g\n')
     pushes = read(path, table, [])
     assert good(pushes) == [(1, "a"), (5, "")]
     reasons = [(index, reason.split(":")[0], payload) for index, reason, payload in bad(pushes)]
@@ -155,7 +154,9 @@ def test_bad_records_are_shown_as_they_came(tmp_path: Path) -> None:
         (4, "column id", ",e"),
         (6, "a quote inside a value, or one that does not end", '6,"x"y'),
         (7, "column name", "7,\ufffd"),
-        (8, "a quote inside a value, or one that does not end", '8,"open\n9,g'),
+        (8, "values", "2,\ufffd,c"),
+        (9, "values", '"\ufffd,""\n"'),
+        (10, "a quote inside a value, or one that does not end", '8,"open\n9,g'),
     ]
 
 
