@@ -7,8 +7,8 @@ Invariants: a file is on disk when its rows get offsets, and what was noted of i
 read (7, 10); a file that was changed or is gone is an error that names it, never other rows; a file that cannot be used is one
 bad row, and a dead letter; names that begin with `.` or `_`, and folders, are left alone.
 
-A file must be whole when it gets its name: write it beside, then rename it. A Parquet file that has no end yet is waited for, as
-long as it may still be written (`PATIENCE_S` since its last change).
+A file must be whole when it gets its name: write it beside, then rename it. A Parquet or packed file that has no end yet, or one
+that is damaged, is waited for as long as it may still be written (`PATIENCE_S` since its last change); then it cannot be used.
 
 **State** per file its name, rows, size and a checksum, for ever: a folder that seems empty for a while must not make old files
 new ones; where its rows are, until no version needs them. Source: design section 7.

@@ -34,7 +34,7 @@ from dbsp.io.fitted import fitted
 from dbsp.io.formats.arrow_rows import OPERATION
 from dbsp.io.parquet.row_group import RowGroup
 from dbsp.io.pushed import BadRow, Push
-from dbsp.io.texts import DELIMITERS, LINES, Text, UnfinishedError, kind_of, read_text
+from dbsp.io.texts import DELIMITERS, LINES, Text, UnfinishedError, kind_of, read_text, unfinished
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import is_struct
 
@@ -83,9 +83,18 @@ def examine_file(path: Path, table: Table) -> Landed:
     try:
         with pq.ParquetFile(path) as file:
             misfit = _misfit(file.schema_arrow, table)
-            return Landed(rows=1 if misfit else file.metadata.num_rows, size=size, end=end, misfit=misfit)
-    except pa.ArrowException as error:
-        raise UnfinishedError(" ".join(str(error).split())) from None
+            return Landed(rows=1 if misfit else _row_count(file), size=size, end=end, misfit=misfit)
+    except (OSError, pa.ArrowException, UnicodeError, KeyError) as error:  # a footer may hold any bytes
+        raise unfinished(error) from None
+
+
+def _row_count(file: pq.ParquetFile) -> int:
+    """How many rows a footer says there are; `UnfinishedError` where that is not what its row groups have."""
+    rows: int = file.metadata.num_rows
+    groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    if min(groups, default=0) < 0 or sum(groups) != rows:
+        raise UnfinishedError(f"its footer is damaged: rows={rows} rows_of_groups={sum(groups)}")
+    return rows
 
 
 def unusable(path: Path, misfit: str) -> Landed:

@@ -38,6 +38,13 @@ class UnfinishedError(Exception):
     """The file is not whole: it is being written, or something else than its name says."""
 
 
+def unfinished(error: Exception) -> UnfinishedError:
+    """What pyarrow says of a file that it cannot use; an error of the disk, which has a number, is raised as it is."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
+    return UnfinishedError(" ".join(str(error).split()))
+
+
 def kind_of(path: Path) -> str:
     """The ending that says what a file is; that of what is packed, for text."""
     inner = Path(path.stem).suffix
@@ -124,7 +131,7 @@ def _unpacked(path: Path) -> bytes | None:
             with pa.CompressedInputStream(file, pa.Codec.detect(str(path)).name) as stream:
                 return bytes(stream.read())
         except OSError as error:
-            raise UnfinishedError(" ".join(str(error).split())) from None
+            raise unfinished(error) from None
 
 
 def _text_column(values: pa.ChunkedArray, name: str, table: Table) -> pa.ChunkedArray:

@@ -178,20 +178,20 @@ class Hands:
         """Carry out one command; the event that answers it."""
         try:
             return self._perform(command)
-        except DbspError as error:
-            return self._failed(command, error)
         except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
-            if isinstance(error, OSError) and error.errno in NO_ROOM:
-                return self._failed(command, refused(error))
-            text = f"{type(error).__name__}: {error}"
-            self._observer.noted("failed", {"command": type(command).__name__, "code": "internal", "error": text})
-            return p.Failed(code="internal", message=text)
+            return replace(self.failed(type(command).__name__, error), halt=self._halt(command, error))
 
-    def _failed(self, command: do.Command, error: DbspError) -> p.Event:
-        self._observer.noted("failed", {"command": type(command).__name__, "code": error.code, "error": str(error)})
-        return p.Failed(code=error.code, message=str(error), halt=self._halt(command, error))
+    def failed(self, command: str, error: Exception) -> p.Failed:
+        """The event that stands for an error of any kind; noted."""
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            error = refused(error)
+        code, text = "internal", f"{type(error).__name__}: {error}"
+        if isinstance(error, DbspError):
+            code, text = error.code, str(error)
+        self._observer.noted("failed", {"command": command, "code": code, "error": text})
+        return p.Failed(code=code, message=text)
 
-    def _halt(self, command: do.Command, error: DbspError) -> p.Halt | None:
+    def _halt(self, command: do.Command, error: Exception) -> p.Halt | None:
         """What a user must decide about, if rows failed; where they came from is told as far as it can be."""
         if not (isinstance(command, do.RunStep) and isinstance(error, RowsError)):
             return None

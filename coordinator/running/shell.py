@@ -112,12 +112,13 @@ class Shell:
     def _perform(self, command: do.Command) -> p.Event:
         match command:
             case do.Wait(for_input=for_input):
-                return self._wait(for_input)
+                event = self._wait(for_input)
             case do.BackOff(failures=failures):
                 self._observer.noted("rollback", {"failures": failures})
                 self.board.post(replace(self.board.now, rollbacks=self.board.now.rollbacks + 1))
                 return self._back_off(failures)
-        event = self.hands.perform(command)
+            case _:
+                event = self.hands.perform(command)
         if isinstance(event, p.Failed):
             self.board.post(replace(self.board.now, last_error=event.message))
         if isinstance(event, p.Published):
@@ -207,8 +208,8 @@ class Shell:
                 self._check_owner()
                 if for_input and self.hands.step_is_due():
                     return p.Woken()
-            except DbspError as error:
-                return p.Failed(code=error.code, message=str(error))
+            except Exception as error:  # noqa: BLE001 - whatever a log raises is judged by the machine, as of any command
+                return self.hands.failed("Wait", error)
             self._clock.wait(self._wake, self._settings.poll_s)
 
     def _check_owner(self) -> None:

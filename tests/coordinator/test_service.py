@@ -21,7 +21,7 @@ from dbsp.coordinator.running.events_log import EventsLog
 from dbsp.coordinator.running.status import Board
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, DataError, OverloadedError, UnavailableError
-from dbsp.io import EmbeddedOutputLog, Position, Producer, read_outputs
+from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, Position, Producer, read_outputs
 from dbsp.io.embedded_output import output_workers
 from tests.coordinator.shop import CIRCUIT, ORDERS, answering, rows, settings
 
@@ -392,6 +392,23 @@ def test_settings_name_tables_and_views_that_are_there(folder: Path, overrides: 
     with pytest.raises(ConfigError, match=message):
         build_module.load_plan(settings(folder, *overrides))
     build_module.load_plan(settings(folder, 'output.topics={dead_letters = "x", large = "y"}'))
+
+
+def test_whatever_a_look_for_input_raises_is_a_failure_like_others(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, planted = EmbeddedInputLog.ends, ["planted", "planted"]
+
+    def ends(self: EmbeddedInputLog) -> Any:
+        if planted:
+            raise KeyError(planted.pop())
+        return real(self)
+
+    monkeypatch.setattr(EmbeddedInputLog, "ends", ends)
+    assert service.board.wait_for(lambda now: now.rollbacks > 1 or now.ended, 60)
+    assert service.snapshot.last_error == "KeyError: 'planted'"
+    service.wait_until_processed(service.push("orders", ORDERS), 60)
+    assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1)}
 
 
 def test_a_disk_without_room_is_said_to_be_one(folder: Path) -> None:
