@@ -138,9 +138,10 @@ def _parsed(data: bytes, header: Sequence[str], wanted: Sequence[str], delimiter
     chosen = [names[header.index(name)] for name in wanted]
     if not data:
         return pa.table([pa.array([], pa.binary()) for _ in wanted], names=list(wanted))
+    lines = b"\n" + data  # pyarrow drops a byte order mark that it begins with, and empty lines
     found = pyarrow.csv.read_csv(
-        pa.BufferReader(data),
-        pyarrow.csv.ReadOptions(use_threads=False, column_names=names, block_size=max(1 << 20, len(data))),
+        pa.BufferReader(lines),
+        pyarrow.csv.ReadOptions(use_threads=False, column_names=names, block_size=max(1 << 20, len(lines))),
         pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.binary()), include_columns=chosen, null_values=[""],

@@ -41,7 +41,8 @@ from tests.io.test_file_input import Landing, dead, ids, land
 
 TEXTS = Table(name="texts", schema=Schema.of([Column("a", STRING), Column("b", STRING), Column("n", INT64)]))
 VALUES = st.one_of(st.none(), st.text(st.sampled_from('",\n\r\t ax'), max_size=6), st.text(max_size=4))
-PIECES = [b'"', b",", b"\n", b"\r", b"a", b"1", b" ", b"\xff", b"\x85", b"\xc3\xbc"]
+MARK = b"\xef\xbb\xbf"
+PIECES = [b'"', b",", b"\n", b"\r", b"a", b"1", b" ", b"\xff", b"\x85", b"\xc3\xbc", MARK]
 ROWS = st.lists(st.tuples(VALUES, VALUES, st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))), max_size=8)
 
 
@@ -94,6 +95,7 @@ def test_what_is_written_is_read(
 @example(b'1,5" disk,2\n3,"x,4\n5,6,7"\n', [1])
 @example(b'"a"b,1,2\n"",3,""""\n"\n', [1, 2])
 @example(b"1,2\r3,4\r\n5,6", [1])
+@example(b"x,y,1\n" + MARK + b"x,y,1\n" + MARK + b"\n", [1, 2])
 @example(b"x,y,1\nx,\xe8,1,2\n\xff\nx,\xff,1\n", [2])
 def test_any_bytes_are_the_same_rows_however_they_are_cut(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, cuts: list[int]
@@ -158,6 +160,16 @@ def test_bad_records_are_shown_as_they_came(tmp_path: Path) -> None:
         (9, "values", '"\ufffd,""\n"'),
         (10, "a quote inside a value, or one that does not end", '8,"open\n9,g'),
     ]
+
+
+@pytest.mark.parametrize("content", [MARK + b"a\nx\n%by\n%b\n", b"a\nx\n%by\n%b", MARK + b'"a"\n"x"\n%by\n%b\r\n'])
+def test_a_mark_is_dropped_at_the_beginning_of_a_file_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "1.csv"
+    path.write_bytes(content % (MARK, MARK))
+    table = Table(name="t", schema=Schema.of([Column("a", STRING)]))
+    for cuts in [], [1], [2], [1, 2]:
+        pushes = read(path, table, cuts)
+        assert (good(pushes), bad(pushes)) == ([("x",), ("\ufeffy",), ("\ufeff",)], [])
 
 
 def test_operations_are_a_column(tmp_path: Path) -> None:
