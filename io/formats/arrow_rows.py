@@ -121,10 +121,12 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
-    array = (
-        column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
-    )
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    try:
+        chunks = column.chunks or [pa.array([], column.type)]
+        array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+        return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    except KeyError:  # Arrow has types for whose values pyarrow has no class
+        raise _StreamError(f"a type that is not read: {column.type}") from None
 
 
 def _forbidden_null(array: pa.Array, column: Column, operations: NDArray[np.int8], table: Table) -> NDArray[np.bool_]:

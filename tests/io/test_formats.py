@@ -443,6 +443,21 @@ def test_damaged_arrow_does_not_crash(data: st.DataObject) -> None:
     decode_arrow(bytes(body), KEYED)
 
 
+@pytest.mark.parametrize("encoded", [False, True])
+def test_arrow_of_a_type_that_pyarrow_has_no_class_for_is_a_bad_push(encoded: bool) -> None:
+    """It is found by what the unit of an interval is in the stream: 2 for months, days and nanoseconds, 0 for months."""
+    column = pa.array([pa.MonthDayNano([1, 2, 3])])
+    if encoded:
+        column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), column)
+    whole, found = stream(pa.table({"id": [1], "name": column})), set()
+    for place in (place for place, byte in enumerate(whole) if byte == 2):
+        push = decode_arrow(whole[:place] + b"\0" + whole[place + 1 :], KEYED)
+        assert len(push.bad) == 1
+        found.add(push.bad[0].reason)
+    reason = "not an Arrow stream of this table: a type that is not read: "
+    assert any(each.startswith(reason) and "month_interval" in each for each in found), found
+
+
 def test_arrow_out() -> None:
     batch = everything()
     with pa.ipc.open_stream(encode_arrow(batch)) as reader:
