@@ -40,6 +40,7 @@ FILES_REMEDY = (
     "put the files back as they were; rows below the oldest checkpoint are not needed to go on. What is noted of them is in the"
     " folder of the input log, to be restored from a backup of the same moment as the databases"
 )
+LATE_ROWS_REMEDY = "its rows were not read, and will not be under this name: put them into the folder under another one"
 OUTPUT_REMEDY = (
     "restore this worker's folder of outputs from a backup; the pipeline goes on without these rows, consumers that have"
     " not read them yet cannot"
@@ -254,7 +255,17 @@ def examine_files(directory: Path, folder: Path) -> tuple[Examined, Spans]:
         for place, (floor, end) in sorted(spans.items()):
             if reached.get(place, floor) != end:
                 seen.found(f"input rows are missing: table={place[0]} partition={place[1]} last={end}")
+        _without_rows(seen, log, folder)
     return seen, spans
+
+
+def _without_rows(seen: Examined, log: Opened, folder: Path) -> None:
+    """Files in which no row was found have no piece; one of them may be taken away at any time."""
+    for key, value in log.items("files"):
+        noted, path = landed.unpacked(value), folder.joinpath(*file_input.file_of(bytes(key)))
+        if not noted.rows and path.exists() and not landed.is_as_noted(path, noted):
+            what = f"a file of the input had no rows when they were counted, and was changed then: file={path}"
+            seen.found(what, remedy=LATE_ROWS_REMEDY)
 
 
 # --- outputs --------------------------------------------------------------------------------------------------------

@@ -268,3 +268,9 @@ def piece_of(first: int, value: bytes) -> Piece:
 def file_key(table: str, name: str) -> bytes:
     """Under which a file is noted."""
     return table_prefix(table) + os.fsencode(name)
+
+
+def file_of(key: bytes) -> tuple[str, str]:
+    """Table and name of a file that is noted under a key."""
+    table, _, name = key.partition(b"\0")
+    return table.decode(), os.fsdecode(name)

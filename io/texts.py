@@ -127,6 +127,8 @@ def _unpacked(path: Path) -> bytes | None:
     if path.suffix not in PACKED:
         return None
     with pa.OSFile(str(path)) as file:
+        if not file.size():  # pyarrow takes it for a packed text without a letter
+            raise UnfinishedError("it has no bytes")
         try:
             with pa.CompressedInputStream(file, pa.Codec.detect(str(path)).name) as stream:
                 return bytes(stream.read())

@@ -272,6 +272,18 @@ def test_a_file_that_was_changed_or_is_gone_is_named(landing: Landing) -> None:
     assert not landing.findings()
 
 
+def test_a_file_that_was_filled_after_it_had_no_rows_is_found(landing: Landing) -> None:
+    files = [land(landing.files / "other", f"{number}.json", b"\n") for number in range(3)]
+    assert landing.open().ends() == {("other", 0): 0}
+    files[0].write_bytes(b'{"id": 1}\n')
+    files[1].unlink()
+    assert landing.open().ends() == {("other", 0): 0}
+    what = "a file of the input had no rows when they were counted, and was changed then: file="
+    assert landing.findings() == [f"{what}{files[0]}"]
+    files[0].write_bytes(b"\n")
+    assert not landing.findings()
+
+
 def test_trimmed_rows_are_refused_and_their_files_may_go(landing: Landing) -> None:
     for number in range(3):
         land(landing.files / "other", f"{number}.parquet", rows([2 * number, 2 * number + 1]))

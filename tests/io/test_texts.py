@@ -214,13 +214,23 @@ def test_packed_files_are_read_when_they_are_whole(tmp_path: Path, codec: str, e
     with closing(Landing(tmp_path)) as landing:
         log = landing.open()
         place = landing.files / "other" / name
-        place.write_bytes(whole[:-3])
-        assert log.ends() == {("other", 0): 0}
+        for size in range(len(whole)):
+            place.write_bytes(whole[:size])
+            assert log.ends() == {("other", 0): 0}
         place.write_bytes(whole)
         assert log.ends() == {("other", 0): 2}
         assert ids(log, 0, 2) == [1, 2]
         assert ids(log, 1, 2) == [2]
         assert log.read(Range(table="other", partition=0, first=0, last=2), 0)[0].dead == ()
+
+
+@pytest.mark.parametrize("name", ["1.csv.gz", "1.json.bz2", "1.json.zst", "1.json.lz4"])
+def test_a_packed_file_that_stays_empty_is_one_dead_letter(tmp_path: Path, name: str) -> None:
+    with closing(Landing(tmp_path)) as landing:
+        land(landing.files / "other", name, b"")
+        assert landing.open().ends() == {("other", 0): 0}
+        log = landing.open(patience_s=0)
+        assert dead(log, log.ends()["other", 0]) == [(0, "not a whole file of its ending: it has no bytes", name)]
 
 
 def test_packed_parquet_is_not_read(tmp_path: Path) -> None:
