@@ -60,7 +60,7 @@ def _weighed(waiting: Mapping[Place, int], bytes_per_row: Mapping[str, float], l
     return Backlog(waiting=waiting, bytes_per_row=bytes_per_row, rows=rows, size_bytes=size, full=full)
 
 
-def waiting(ends: Positions, done: Positions) -> list[Range]:
+def unread(ends: Positions, done: Positions) -> list[Range]:
     """The rows between the positions and the ends, where there are any."""
     return [
         Range(table=place[0], partition=place[1], first=done.get(place, 0), last=end)

@@ -26,7 +26,7 @@ from dbsp.coordinator.decisions.cutting import (
     begin,
     cut,
     cut_whole,
-    waiting,
+    unread,
 )
 from dbsp.coordinator.decisions.fills import is_filling, kept_for
 from dbsp.coordinator.exits import NO_ROOM, refused
@@ -297,7 +297,7 @@ class Hands:
         inputs = self._parts.inputs
         ends = inputs.ends()
         if isinstance(inputs, WeighsRows):
-            inputs.weigh(waiting(ends, self._cut))
+            inputs.weigh(unread(ends, self._cut))
         weights = {table: inputs.bytes_per_row(table) for table, _ in ends}
         return backlog(ends, self._cut, weights, self._limits)
 
