@@ -212,6 +212,7 @@ class FakeRuntime(Closed):
         states = {}
         for worker in joint(old, new).workers:
             database = self._database(worker)
+            database.check(self.epoch)
             if database.opened is None or database.next_step != record.step:
                 raise DataError(f"worker stands elsewhere: worker={worker} at={database.next_step} step={record.step}")
             states[worker] = database.state
