@@ -41,6 +41,8 @@ from dbsp.zset.schema import is_struct
 PARQUET = ".parquet"
 END_BYTES = 1 << 16
 """What is noted of a file's content is its end: there Parquet says what stands where."""
+BUFFER_BYTES = 1 << 16
+"""So much of a column is read at once where it is only opened; without a limit that would be all of it."""
 KEPT = 2
 """Row groups, or texts with where their rows begin, that a reader keeps."""
 
@@ -81,11 +83,25 @@ def examine_file(path: Path, table: Table) -> Landed:
         known = ", ".join(sorted((PARQUET, *LINES, *DELIMITERS)))
         return Landed(rows=1, size=size, end=end, misfit=f"files of this ending are not read: known={known}")
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
             misfit = _misfit(file.schema_arrow, table)
-            return Landed(rows=1 if misfit else _row_count(file), size=size, end=end, misfit=misfit)
+            rows = 1 if misfit else _row_count(file)
+            if not misfit:
+                _open_columns(file, table)
+            return Landed(rows=rows, size=size, end=end, misfit=misfit)
     except (OSError, pa.ArrowException, UnicodeError, KeyError) as error:  # a footer may hold any bytes
         raise unfinished(error) from None
+
+
+def _open_columns(file: pq.ParquetFile, table: Table) -> None:
+    """Begin to read the table's columns of all row groups, up to their first page, so that a damaged footer tells of itself.
+
+    **Errors** `OSError`, `pyarrow.ArrowException`.
+    """
+    wanted = {*table.schema.names, OPERATION}
+    columns = [number for number, path in enumerate(file.reader.column_paths) if path[0] in wanted]
+    for group in range(file.num_row_groups):
+        next(file.reader.iter_batches(0, row_groups=[group], column_indices=columns, use_threads=False), None)
 
 
 def _row_count(file: pq.ParquetFile) -> int:

@@ -26,17 +26,20 @@ TEXT_BYTES_MAX = (1 << 31) - 1
 
 
 def few_texts(file: pq.ParquetFile, group: int, columns: Iterable[str]) -> list[str]:
-    """Those of the columns that a row group seems to hold as numbers of a short dictionary."""
+    """Those of the columns that a row group seems to hold as numbers of a short dictionary.
+
+    Only of these columns is asked what the footer says: of one that it has damaged, pyarrow would end the process.
+    """
     wanted, found = set(columns), file.metadata.row_group(group)
     if found.num_rows < ROWS_MIN:
         return []
     limit = min(DICTIONARY_BYTES + NUMBER_BYTES * found.num_rows, ROW_BYTES_MAX * found.num_rows)
-    chunks = [found.column(number) for number in range(found.num_columns)]
+    paths = [file.schema.column(number).path for number in range(file.metadata.num_columns)]
+    chunks = {path: found.column(number) for number, path in enumerate(paths) if path in wanted}
     return [
-        chunk.path_in_schema
-        for chunk in chunks
-        if chunk.path_in_schema in wanted
-        and file.schema_arrow.field(chunk.path_in_schema).type == pa.string()
+        path
+        for path, chunk in chunks.items()
+        if file.schema_arrow.field(path).type == pa.string()
         and chunk.has_dictionary_page
         and chunk.total_uncompressed_size <= limit
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -18,7 +20,9 @@ from dbsp.algebra.table import Table
 from dbsp.errors import DataError, UnavailableError
 from dbsp.io import FileInputLog
 from dbsp.io.landed import LandedReader, examine_file
-from dbsp.io.parquet.thrift import I64, Reader, Struct, write_struct
+from dbsp.io.parquet.cut import chunk_of
+from dbsp.io.parquet.few_texts import ROWS_MIN
+from dbsp.io.parquet.thrift import BINARY, I64, LIST, Reader, Struct, write_struct
 from dbsp.io.texts import UnfinishedError
 from dbsp.zset.schema import INT64, STRING, Column, Schema, list_of
 from tests.io.test_file_input import Landing, dead, ids, land, rows
@@ -26,16 +30,21 @@ from tests.io.test_file_input import Landing, dead, ids, land, rows
 ROWS = 100
 DAMAGES = 2000
 TAIL_BYTES = 8
-_COUNT, _GROUPS, _ROWS_OF_GROUP = 3, 4, 3
+_COUNT, _GROUPS, _ROWS_OF_GROUP, _PATH, _SIZES, _LEVELS = 3, 4, 3, 3, 16, 3
 TABLE = Table(name="t", schema=Schema((Column("id", INT64, nullable=False), Column("name", STRING))))
 NESTED = Table(name="t", schema=Schema((*TABLE.schema, Column("l", list_of(INT64)))))
 
 
-def parquet(**options: Any) -> bytes:
+def parquet(rows: int = ROWS, **options: Any) -> bytes:
     """A whole file."""
     sink = pa.BufferOutputStream()
-    columns = {"id": range(ROWS), "name": [f"n{i % 7}" for i in range(ROWS)], "l": [[1, 2]] * ROWS}
-    pq.write_table(pa.table(columns), sink, row_group_size=ROWS // 2, **options)
+    columns = {
+        "id": range(rows),
+        "name": [f"n{i % 7}" for i in range(rows)],
+        "l": [[1, 2]] * rows,
+        "other": ["x"] * rows,
+    }
+    pq.write_table(pa.table(columns), sink, row_group_size=rows // 2, **options)
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -67,6 +76,21 @@ def counted_by_groups(footer: Struct) -> None:
     first[_ROWS_OF_GROUP], second[_ROWS_OF_GROUP] = (I64, -1), (I64, ROWS + 1)
 
 
+def levels(column: int) -> Callable[[Struct], None]:
+    """A footer that counts more levels of a column than it has."""
+
+    def change(footer: Struct) -> None:
+        _, sizes = chunk_of(footer, 0, column)[_SIZES]
+        sizes[_LEVELS] = (LIST, (I64, [0] * 7))
+
+    return change
+
+
+def renamed(footer: Struct) -> None:
+    """A footer in which the column of texts has another name where it lies."""
+    chunk_of(footer, 0, 1)[_PATH] = (LIST, (BINARY, [b"n\xffme"]))
+
+
 def overwritten(content: bytes, byte: bytes) -> bytes:
     at = footer_at(content)
     return content[:at] + byte * 40 + content[at + 40 :]
@@ -78,6 +102,7 @@ DAMAGED = {
     "a name that is no text": (WHOLE.replace(b"name", b"n\xffme"), "'utf-8' codec can't decode"),
     "fewer rows than none": (refooted(WHOLE, counted(-5)), "its footer is damaged: rows=-5 rows_of_groups=100"),
     "more rows": (refooted(WHOLE, counted(ROWS + 7)), "its footer is damaged: rows=107 rows_of_groups=100"),
+    "levels of a column": (refooted(WHOLE, levels(1)), "Definition level histogram size mismatch"),
     "a group of none": (refooted(WHOLE, counted_by_groups), "its footer is damaged: rows=100 rows_of_groups=100"),
 }
 
@@ -99,6 +124,21 @@ def test_a_damaged_footer_is_one_dead_letter(tmp_path: Path, damage: str) -> Non
         ((offset, why, payload),) = dead(log, 2)
         assert (offset, payload, ids(log, 0, 2)) == (1, "1.parquet", [7])
         assert why.startswith(f"not a whole file of its ending: {reason}")
+
+
+def test_what_is_said_of_other_columns_or_twice_may_be_damaged(tmp_path: Path) -> None:
+    """In row groups in which texts may repeat; in a process of its own, as pyarrow would end it."""
+    whole = parquet(2 * ROWS_MIN)
+    land(tmp_path, "1.parquet", refooted(refooted(whole, levels(3)), renamed))
+    code = (
+        "import pathlib, sys; from dbsp.io.landed import *; from tests.io.test_damaged_footers import TABLE as t; "
+        "path = pathlib.Path(sys.argv[1]); noted = examine_file(path, t); "
+        "print(LandedReader(t).read(path, noted, 0, noted.rows).rows)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "1.parquet"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, f"{2 * ROWS_MIN}\n"), done.stderr
 
 
 def test_any_damage_is_a_dead_letter_or_names_the_file(tmp_path: Path) -> None:
