@@ -79,7 +79,7 @@ def test_what_is_taken_is_what_is_read(keepers: Keepers, tmp_path: Path) -> None
     record = pipeline.next_record()
     order = tasks.StepOrder(record=record, epoch=pipeline.epoch, layout=pipeline.layout)
     alone = replace(pipeline.runtime.work, keepers=None)  # type: ignore[attr-defined]
-    own = {w: tasks.ahead.ranges_of(record, pipeline.layout, w) for w in pipeline.layout.workers}
+    own = {w: tasks.ahead.ranges_of(record.ranges, pipeline.layout, w) for w in pipeline.layout.workers}
     for worker, ranges in own.items():
         assert tasks.ahead.taken(keepers, worker, ranges, record.step, pipeline.epoch) is None, "not asked for"
     pipeline.runtime.read_ahead(record, pipeline.layout)
@@ -101,7 +101,7 @@ def test_a_worker_reads_its_ranges_also_of_partitions_that_its_log_does_not_know
     table = pipeline.runtime.work.plan.tables[0].name  # type: ignore[attr-defined]
     ranges = tuple(Range(table=table, partition=p, first=0, last=9) for p in range(7))
     record = StepRecord(epoch=1, step=0, layout_version=pipeline.layout.version, ranges=ranges, clock_us=0, engine="")
-    shares = [tasks.ahead.ranges_of(record, pipeline.layout, worker) for worker in pipeline.layout.workers]
+    shares = [tasks.ahead.ranges_of(record.ranges, pipeline.layout, worker) for worker in pipeline.layout.workers]
     assert sorted(r.partition for share in shares for r in share) == list(range(7))
     pipeline.close()
 
@@ -110,7 +110,7 @@ def test_a_read_of_another_step_or_epoch_is_not_taken(keepers: Keepers, tmp_path
     pipeline = kept(tmp_path / "kept", keepers)
     push_some(pipeline, 1)
     record = pipeline.next_record()
-    ranges = tasks.ahead.ranges_of(record, pipeline.layout, 0)
+    ranges = tasks.ahead.ranges_of(record.ranges, pipeline.layout, 0)
     pipeline.runtime.read_ahead(record, pipeline.layout)
     assert tasks.ahead.taken(keepers, 0, ranges, record.step + 1, pipeline.epoch) is None
     assert tasks.ahead.taken(keepers, 0, ranges[:-1], record.step, pipeline.epoch) is None

@@ -465,8 +465,8 @@ PLANTS = (
         rule="warm slices lie outside the manifest",
         breaks=slices_in_the_manifest,
         design="9",
-        seeds=60,
-        first=50,
+        seeds=120,
+        first=74,
         faults=BESIDE,
     ),
     Plant(

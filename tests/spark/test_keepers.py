@@ -86,7 +86,7 @@ def test_tasks_take_what_their_keepers_read(on_spark: Any, tmp_path: Path) -> No
 
 
 def read_of(pipeline: Pipeline, record: StepRecord) -> Job:
-    ranges = ahead.ranges_of(record, pipeline.layout, 0)
+    ranges = ahead.ranges_of(record.ranges, pipeline.layout, 0)
     return ahead._job(ranges, record.step, pipeline.epoch)
 
 
