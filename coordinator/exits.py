@@ -15,6 +15,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -102,6 +104,21 @@ def refused(error: OSError) -> UnavailableError:
 
 def report(error: DbspError) -> None:
     """One error, for people."""
-    click.echo(f"error: {error.message}", err=True)
+    say(f"error: {error.message}")
     if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
+        say(f"hint: {error.hint}")
+
+
+def say(text: str) -> None:
+    """A line for people, on standard error; to nobody where who read that is gone: a service goes on all the same."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        lead_nowhere()
+
+
+def lead_nowhere() -> None:
+    """Let go of standard error: nobody reads it any more, and what is written later, at the exit too, would fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stderr.fileno())
+    os.close(nowhere)

@@ -18,17 +18,16 @@ from types import FrameType
 from typing import Any
 
 import click
-from rich.console import Console
 
 from dbsp.coordinator.build import build, check_start, load_plan
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.protocol import Halt
-from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, report
+from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, report, say
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.running.clock import SystemClock
-from dbsp.coordinator.running.progress import Progress
+from dbsp.coordinator.running.progress import Progress, console
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
 from dbsp.errors import DbspError
@@ -154,7 +153,7 @@ def run(
     server: Server | None = None
     service: Service | None = None
     try:
-        service = Service(config, build(config, wrap=wrap, accepting=accepting, evolve=evolve, told=_tell))
+        service = Service(config, build(config, wrap=wrap, accepting=accepting, evolve=evolve, told=say))
         service.upgrades.restart = restart
         if rescale is not None:
             _wish(service, rescale)
@@ -166,8 +165,8 @@ def run(
         service.start(wait=False)
         if server is not None:
             server.start()
-            click.echo(f"{config.pipeline.name}: answering at {server.url}", err=True)
-        finish = _watch(service, progress)
+            say(f"{config.pipeline.name}: answering at {server.url}")
+        finish = _watch(service, progress, interrupts)
         if finish.code is not None:
             report(DbspError(finish.message, finish.hint))
             note_failure(config.data_dir, finish.message)
@@ -182,10 +181,6 @@ def run(
     if finish.again and not interrupts.told:
         service.upgrades.become(service.snapshot)
     return code
-
-
-def _tell(text: str) -> None:
-    click.echo(text, err=True)
 
 
 def announce(server: Server, service: Service) -> None:
@@ -215,24 +210,25 @@ def compile_kernels(patience_s: float = COMPILE_PATIENCE_S) -> None:
     worker.start()
     worker.join(patience_s)
     if worker.is_alive():
-        click.echo("compiling kernels, once after an installation; this takes up to a minute", err=True)
+        say("compiling kernels, once after an installation; this takes up to a minute")
         worker.join()
 
 
-def _watch(service: Service, progress: bool) -> Any:
-    """Wait for the end, drawing meanwhile."""
-    console = Console(stderr=True, quiet=not progress)
+def _watch(service: Service, progress: bool, interrupts: _Interrupts) -> Any:
+    """Wait for the end, drawing meanwhile; what there is to say of signals is said here, as they come amid anything."""
     told: Halt | None = None
-    with Progress(SystemClock(), console) as shown:
+    interrupted = False
+    with Progress(SystemClock(), console(quiet=not progress)) as shown:
         while (finish := service.wait_for_end(SHOW_INTERVAL_S)) is None:
             shown.show(replace(service.snapshot, lag_rows=service.lag_rows()))
             halt = service.snapshot.halt
             if halt is not None and halt != told:
                 told = halt
-                click.echo(f"halted before step {halt.step}: {halt.message}", err=True)
-                click.echo(
-                    "hint: `coordinator status` names the rows, `coordinator skip` goes on without them", err=True
-                )
+                say(f"halted before step {halt.step}: {halt.message}")
+                say("hint: `coordinator status` names the rows, `coordinator skip` goes on without them")
+            if interrupts.count and not interrupted:
+                interrupted = True
+                say("stopping after a checkpoint (interrupt again to stop now)")
         shown.show(service.snapshot)
     return finish
 
@@ -247,10 +243,8 @@ def _note_workers(service: Service, rescale: int | None) -> None:
     """The setting is that of a new pipeline: say so where somebody may have changed it."""
     wanted, found = service.config.pipeline.workers, service.workers_to_be
     if rescale is None and wanted != found:
-        click.echo(
-            f"{found} workers go on; `workers` in [pipeline] is {wanted}, which counts for a new pipeline", err=True
-        )
-        click.echo(f"hint: change the number with `coordinator rescale {wanted}`", err=True)
+        say(f"{found} workers go on; `workers` in [pipeline] is {wanted}, which counts for a new pipeline")
+        say(f"hint: change the number with `coordinator rescale {wanted}`")
 
 
 class _Interrupts:
@@ -271,8 +265,7 @@ class _Interrupts:
         self.count += 1
         match self.count:
             case 1:
-                click.echo("stopping after a checkpoint (interrupt again to stop now)", err=True)
-                self._service.ask_to_stop()
+                self._service.ask_to_stop()  # what is said of it is `_watch`'s: a signal may come amid a write
             case 2:
                 self._service.ask_to_stop(now=True)
             case _:

@@ -93,6 +93,16 @@ def decide(watching: Watching, workers: int, now_s: float, section: AutoscaleSec
     return wanted, Watching(since_s=now_s, changed_s=now_s)
 
 
+def may_do_with(fewer: int, workers: int, backlog_rows: int, section: AutoscaleSection) -> bool:
+    """Whether what waits now speaks against fewer workers: no sample says so where none was taken in the window.
+
+    After a pause, or a replay that was long, the window is as empty as where nothing comes.
+    """
+    return workers > section.workers_max or _fits(
+        Sample(at_s=0.0, latency_ms=0.0, backlog_rows=backlog_rows), workers, fewer, section
+    )
+
+
 def _wanted(watching: Watching, workers: int, now_s: float, section: AutoscaleSection) -> int:
     bounded = min(max(workers, section.workers_min), section.workers_max)
     resting = watching.changed_s is not None and now_s - watching.changed_s < section.cooldown_s

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -50,6 +50,9 @@ STATUS = {
 RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
 NOTHING_MOVED = {"shards_moved": 0, "share": 0.0, "bytes_moved": 0, "bytes_total": 0}
 BAD_ROWS_SHOWN_MAX = 20
+ROWS_MAX = (1 << 63) - 1
+Patience = Annotated[float, Query(ge=0, le=86_400, allow_inf_nan=False)]
+"""For how many seconds an answer may be waited for."""
 NUMBER = re.compile("[0-9]{1,19}")
 PUSH_BODY = {
     "required": True,
@@ -261,7 +264,7 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         openapi_extra={"requestBody": PUSH_BODY, "parameters": PUSH_HEADERS},
     )
     async def push(
-        table: str, request: Request, partition: int = 0, wait: bool = False, timeout_s: float = 60.0
+        table: str, request: Request, partition: int = 0, wait: bool = False, timeout_s: Patience = 60.0
     ) -> JSONResponse:
         """JSON lines or an array of rows, `{"insert": {...}}` and `{"delete": {...}}` allowed; or an Arrow IPC stream.
 
@@ -289,7 +292,7 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         openapi_extra={"requestBody": TRANSACTION_BODY, "parameters": PUSH_HEADERS},
     )
     async def push_together(
-        request: Request, partition: int = 0, wait: bool = False, timeout_s: float = 60.0
+        request: Request, partition: int = 0, wait: bool = False, timeout_s: Patience = 60.0
     ) -> JSONResponse:
         """One JSON object of tables and arrays of their rows. A row that cannot be read refuses all.
 
@@ -381,7 +384,7 @@ def _add_views(app: FastAPI, service: Service) -> None:
         return JSONResponse({"views": list(service.views())})
 
     @app.get("/v1/views/{view}", summary="All rows of a view, as of one step")
-    def view(view: str, request: Request, limit: int | None = Query(default=None, ge=0)) -> Response:
+    def view(view: str, request: Request, limit: int | None = Query(default=None, ge=0, le=ROWS_MAX)) -> Response:
         """JSON, or an Arrow IPC stream if `Accept` asks for it; `weight` says how often a row is there."""
         found = service.read_view(view)
         table = found.table if limit is None else found.table.slice(0, limit)

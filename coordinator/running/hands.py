@@ -197,8 +197,16 @@ class Hands:
             return None
         return p.Halt(
             step=command.record.step, node=error.node, name=error.name, command=skip_command(error.node),
-            count=error.count, rows=self._parts.locate(command.record, error), message=error.message,
+            count=error.count, rows=self._located(command.record, error), message=error.message,
         )  # fmt: skip
+
+    def _located(self, record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:
+        """The failed rows; where they came from is left open if the input cannot be read again now."""
+        try:
+            return self._parts.locate(record, error)
+        except Exception as other:  # noqa: BLE001 - it is a help, and must not stand in the way of the decision
+            self._observer.noted("not-located", {"step": record.step, "error": f"{type(other).__name__}: {other}"})
+            return unlocated(record, error)
 
     def _perform(self, command: do.Command) -> p.Event:  # noqa: PLR0911 - one line per command
         match command:
@@ -292,6 +300,10 @@ class Hands:
         """Whether a step should be cut now: enough waits, the first waiting row has waited long enough, or a timer is due."""
         waits = self._is_due(self._backlog())
         return waits or self._timing.due(self._parts.clock.wall_us(), self._parts.awaited)
+
+    def lag_rows(self) -> int:
+        """How many rows no finished step has taken."""
+        return sum(each.last - each.first for each in unread(self._parts.inputs.ends(), self.done))
 
     def _backlog(self) -> Backlog:
         inputs = self._parts.inputs

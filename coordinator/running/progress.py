@@ -13,11 +13,27 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from dbsp.coordinator.exits import lead_nowhere
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.shown import rescale_text, waiting_text
 from dbsp.coordinator.running.status import Snapshot
 
 PLAIN_INTERVAL_S = 10.0
+
+
+class _Lasting(Console):
+    """A console whose reader may end before the service does."""
+
+    def on_broken_pipe(self) -> None:
+        """Draw for nobody; rich would end the process."""
+        lead_nowhere()
+
+
+def console(*, quiet: bool = False) -> Console:
+    """Standard error, as a service draws on it."""
+    return _Lasting(stderr=True, quiet=quiet)
+
+
 RATE_WINDOW_S = 2.0
 
 
@@ -69,9 +85,9 @@ def line(now: Snapshot, rate: float) -> str:
 class Progress:
     """Shows snapshots; a context manager, so that a redrawn line is left in order."""
 
-    def __init__(self, clock: Clock, console: Console | None = None) -> None:
+    def __init__(self, clock: Clock, on: Console | None = None) -> None:
         """On standard error, unless told otherwise."""
-        self._console = console or Console(stderr=True)
+        self._console = on or console()
         self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
         self._clock, self._rate = clock, Rate()
         self._printed_s, self._printed = float("-inf"), ""

@@ -16,7 +16,7 @@ from typing import Any
 from dbsp.coordinator.decisions import fills
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
-from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, seen
+from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, may_do_with, seen
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.running.control import wish_rescale
@@ -174,9 +174,10 @@ class Shell:
             sample = Sample(at_s=now, latency_ms=report.seconds * 1000, backlog_rows=lag)
             self._watching, self._sampled = seen(self._watching, sample, section), report.step
         workers, strategy = len(facts.layout.workers), self._settings.strategy
-        wanted, self._watching = decide(self._watching, workers, now, section)
-        if wanted is None:
+        wanted, watching = decide(self._watching, workers, now, section)
+        if wanted is None or (wanted < workers and not may_do_with(wanted, workers, self.hands.lag_rows(), section)):
             return None
+        self._watching = watching
         try:
             self._control.change(facts.epoch, lambda ledger: wish_rescale(ledger, wanted, strategy))
         except DbspError as error:

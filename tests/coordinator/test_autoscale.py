@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from dbsp.coordinator.build import build
 from dbsp.coordinator.config import load_config
-from dbsp.coordinator.decisions.autoscale import AutoscaleSection, Sample, Watching, decide, seen
+from dbsp.coordinator.decisions.autoscale import AutoscaleSection, Sample, Watching, decide, may_do_with, seen
+from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 
@@ -101,6 +103,13 @@ def test_idle_is_little_to_do() -> None:
     assert decide(Watching(since_s=0.0), 3, 100.0, SECTION)[0] == 2
 
 
+def test_what_waits_now_speaks_against_fewer_workers() -> None:
+    """Behind a pause no sample tells of it."""
+    assert may_do_with(2, 3, 333, SECTION)
+    assert not may_do_with(2, 3, 334, SECTION), "a half of the bound, were it shared by two instead of three"
+    assert may_do_with(8, 9, 20_000, SECTION), "more than there may be"
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"workers_min": 0}, {"workers_min": 5, "workers_max": 4}, {"window_s": 0.0}, {"step_latency_ms_max": -1.0}],
@@ -128,6 +137,34 @@ def test_the_service_goes_on_with_more_workers_when_steps_are_slow(tmp_path: Pat
         assert (row["n"], row["weight"]) == (count + 1, 1)
     story = (tmp_path / "data" / "coordinator.log").read_text()
     assert '"autoscale"' in story
+
+
+class LaterClock(SystemClock):
+    """The clock, set forward."""
+
+    ahead_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.ahead_s
+
+
+def test_no_worker_is_taken_away_while_a_pause_has_left_much_to_do(tmp_path: Path) -> None:
+    (tmp_path / "circuit.py").write_text(CIRCUIT)
+    bounds = "enabled = true\nworkers_max = 3\nbacklog_rows_max = 1000\nwindow_s = 600\ncooldown_s = 3600\n"
+    text = SETTINGS.replace("workers = 1", "workers = 2") + "[autoscale]\n" + bounds
+    (tmp_path / "pipeline.toml").write_text(text)
+    config, clock = load_config(tmp_path / "pipeline.toml", environment={}), LaterClock()
+    with Service(config, build(config, clock=clock)) as service:
+        service.pause()
+        position = service.push("t", pa.table({"x": range(20_000)}))
+        assert service.board.wait_for(lambda now: now.state == "Paused", 60)
+        clock.ahead_s = 601.0
+        service.resume()
+        service.wait_until_processed(position, 60)
+        assert service.board.wait_for(lambda now: len(now.layout.workers) == 1, 60), "idle is little to do"
+    story = [json.loads(line) for line in (tmp_path / "data" / "coordinator.log").read_text().splitlines()]
+    events = [event["event"] for event in story if event["event"] != "step" or event["rows_in"]]
+    assert events.index("step") < events.index("autoscale")
 
 
 def test_it_needs_a_place_for_the_workers(tmp_path: Path) -> None:

@@ -106,6 +106,42 @@ def test_a_signal_stops_after_a_checkpoint(folder: Path, number: signal.Signals)
         assert service.snapshot.checkpoint_step == service.snapshot.step == 1
 
 
+def test_who_reads_what_it_says_may_be_gone(folder: Path) -> None:
+    """A pipe into a log shipper that restarts: nothing ends, and an interrupt stops as ever."""
+    with serving(folder) as process:
+        url = read_address(folder / "data")["url"]
+        rows = json.dumps(ORDERS.to_pylist())
+        httpx.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=rows, timeout=60).raise_for_status()
+        assert process.stderr is not None
+        process.stderr.close()
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) == 0
+    with Service(settings(folder)) as service:
+        assert service.snapshot.checkpoint_step == service.snapshot.step == 1
+
+
+GONE = """
+import os
+read, write = os.pipe()
+os.dup2(write, 2)
+os.close(write)
+os.close(read)
+from dbsp.coordinator.exits import say
+from dbsp.coordinator.running.clock import SystemClock
+from dbsp.coordinator.running.progress import Progress
+from dbsp.coordinator.running.status import Snapshot
+with Progress(SystemClock()) as shown:
+    shown.show(Snapshot(state="Running"))
+say("still there")
+print("done")
+"""
+
+
+def test_a_progress_line_that_nobody_reads_ends_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", GONE], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+
+
 def test_kernels_are_compiled_before_steps_wait_for_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,7 +152,7 @@ def test_kernels_are_compiled_before_steps_wait_for_them(
         done.set()
 
     monkeypatch.setattr(serve, "compile_all", compile_all)
-    monkeypatch.setattr(serve.click, "echo", lambda text, err: (print(text), slow.set()))
+    monkeypatch.setattr(serve, "say", lambda text: (print(text), slow.set()))
     serve.compile_kernels(patience_s=0.01)
     assert done.is_set()
     assert "compiling kernels" in capsys.readouterr().out

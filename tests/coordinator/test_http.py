@@ -42,6 +42,18 @@ def test_http_push_and_read(client: httpx.Client) -> None:
     assert (status["state"], status["dead_letters"]) == ("Running", 1)
 
 
+@pytest.mark.parametrize("patience", ["inf", "nan", "-1", "1e12"])
+@pytest.mark.parametrize("path", ["tables/orders/rows", "transactions"])
+def test_http_no_row_is_taken_with_a_patience_that_cannot_be(client: httpx.Client, path: str, patience: str) -> None:
+    rows = [{"id": 1, "customer": "a", "amount": 700}]
+    body = rows if path.startswith("tables") else {"orders": rows}
+    answer = client.post(f"/v1/{path}", json=body, params={"wait": "true", "timeout_s": patience})
+    assert answer.status_code == 422, answer.text
+    assert client.get("/v1/status").json()["lag_rows"] == 0
+    assert client.get("/v1/views/per_customer").json()["rows"] == []
+    assert client.get("/v1/views/per_customer", params={"limit": 10**20}).status_code == 422
+
+
 def test_http_arrow_in(client: httpx.Client) -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, ORDERS.schema) as writer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import dbsp
 from dbsp import col
+from dbsp.coordinator.build import build
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
@@ -275,3 +277,17 @@ def test_an_overflowing_group_stops_too() -> None:
         run.push("t", [{"k": "a", "x": 2**62}])
         with pytest.raises(RowsError, match="does not fit"):
             run.step()
+
+
+def test_where_rows_came_from_is_left_open_if_the_input_cannot_be_read_again(folder: Path) -> None:
+    def away(_record: Any, _error: Any) -> Any:
+        raise UnavailableError("Kafka does not answer")
+
+    config = settings(folder)
+    built = build(config)
+    with Service(config, replace(built, parts=replace(built.parts, locate=away))) as service:
+        found = halted(service, "orders", orders((1, "a", 0), (2, "b", 5)))
+        assert found["count"] == 1
+        assert [row["offset"] for row in found["rows"]] == [-1]
+        service.skip(found["step"])
+        assert service.board.wait_for(lambda now: now.halt is None and now.processed.get(("orders", 0)) == 2, 60)

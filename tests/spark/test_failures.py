@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from dbsp.coordinator import exits
 from dbsp.errors import (
     CapacityError,
-    CircuitError,
-    ConfigError,
     DataError,
     DbspError,
     FencedError,
     InternalError,
+    RowsError,
     UnavailableError,
 )
 from dbsp.runtime.spark.failures import failure_from, failure_of, is_failure, job_failed, worst
 
-KINDS = [CircuitError, ConfigError, DataError, UnavailableError, CapacityError, FencedError, InternalError]
+KINDS = [kind for kind in exits.KINDS.values() if kind is not RowsError]  # that one brings its rows along
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,6 +59,15 @@ def test_a_traceback_is_a_bug_and_keeps_its_story() -> None:
     assert "while=step 4 reason=ZeroDivisionError: division by zero" in error.message
     assert 'File "x.py", line 1, in f' in error.message
     assert "PythonRunner.scala" not in error.message
+
+
+@pytest.mark.parametrize("word", ["cancelled", "canceled", "Job cancelled"])
+def test_what_a_task_says_is_not_what_spark_says(word: str) -> None:
+    """A status of an order that nobody knows, for one."""
+    detail = f"Traceback (most recent call last):\n  File\nKeyError: '{word}'\n"
+    error = job_failed("step 4", JVM_TEXT.format(detail=detail))
+    assert isinstance(error, InternalError)
+    assert f"reason=KeyError: '{word}'" in error.message
 
 
 def test_memory_is_a_limit() -> None:

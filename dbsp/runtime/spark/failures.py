@@ -18,8 +18,11 @@ from dbsp.errors import (
     ConfigError,
     DataError,
     DbspError,
+    EngineError,
     FencedError,
     InternalError,
+    OverloadedError,
+    PositionError,
     RowsError,
     UnavailableError,
 )
@@ -27,10 +30,23 @@ from dbsp.errors import (
 MARK = b"DBSPFAIL"
 _KINDS: dict[str, type[DbspError]] = {
     kind.code: kind
-    for kind in (CircuitError, ConfigError, DataError, UnavailableError, CapacityError, FencedError, InternalError)
+    for kind in (
+        CircuitError,
+        ConfigError,
+        DataError,
+        PositionError,
+        UnavailableError,
+        OverloadedError,
+        CapacityError,
+        FencedError,
+        EngineError,
+        InternalError,
+    )
 }
 _AGAIN = "start the same command again: it continues from its state"
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*)$", re.MULTILINE)
+_CANCELLED = re.compile(r"Job \d+ cancelled|cancelled job group|SparkContext was shut down")
+"""What Spark says of a job that was ended; in what a task says the word may stand as well."""
 _STORY_CHARS_MAX = 4000
 _LESS = "lower `max_rows_per_step` in [step], or give its host more"
 _WORKER_DIED = "Python worker exited unexpectedly"
@@ -109,7 +125,7 @@ def job_failed(what: str, text: str) -> DbspError:
     A Python traceback in it is a bug of this project, or memory; all else (a lost executor, a Python worker that
     dies whenever its task is tried, a cancelled job, a lost shuffle file) is an outage.
     """
-    if "cancelled" in text:
+    if _CANCELLED.search(text):
         return UnavailableError(f"the Spark job was cancelled: while={what}", _AGAIN)
     if "Traceback (most recent call last)" in text:
         story = _traceback(text)
