@@ -241,15 +241,15 @@ class Service:
 
     def wait_until_processed(self, position: Position, timeout_s: float | None = None) -> None:
         """Return when the results of these rows are durable in the outputs and seen in the views."""
-        place = (position.table, position.partition)
+        self.board.wait_for(lambda now: now.has_processed(position) or now.halt is not None, timeout_s)
+        self.refuse_unprocessed(position, timeout_s)
 
-        def come(now: Snapshot) -> bool:
-            return now.processed.get(place, 0) >= position.last
-
-        if not self.board.wait_for(lambda now: come(now) or now.halt is not None, timeout_s) or not come(self.snapshot):
+    def refuse_unprocessed(self, position: Position, waited_s: float | None) -> None:
+        """An error that says why these rows are not processed, if they are not."""
+        if not self.snapshot.has_processed(position):
             self._refuse_ended()
             refuse_halted(self.snapshot.halt)
-            raise UnavailableError(f"not processed in time: {position} timeout_s={timeout_s}")
+            raise UnavailableError(f"not processed in time: {position} timeout_s={waited_s}")
 
     def completion(self, table: str, partition: int, offset: int) -> Completion:
         """How far one row has come."""

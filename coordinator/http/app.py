@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hmac
 import re
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,6 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from dbsp.coordinator.config import LOOPBACK
+from dbsp.coordinator.http.bell import Bell
 from dbsp.coordinator.http.changes import add_changes
 from dbsp.coordinator.http.docs_page import docs_page
 from dbsp.coordinator.http.rendering import ARROW, ipc, plain, rows_of, view_json
@@ -124,9 +124,11 @@ def make_app(service: Service) -> FastAPI:
     app.middleware("http")(_guard(service))
     _add_pages(app)
     _add_figures(app, service)
-    _add_rows(app, service)
+    bell = Bell(service.board)
+    app.state.bell = bell
+    _add_rows(app, service, bell)
     _add_views(app, service)
-    add_changes(app, service)
+    add_changes(app, service, bell)
     _add_decisions(app, service)
     return app
 
@@ -257,7 +259,7 @@ def _add_figures(app: FastAPI, service: Service) -> None:
 # --- rows in --------------------------------------------------------------------------------------------------------
 
 
-def _add_rows(app: FastAPI, service: Service) -> None:
+def _add_rows(app: FastAPI, service: Service, bell: Bell) -> None:
     @app.post(
         "/v1/tables/{table}/rows",
         summary="Push rows (JSON or Arrow IPC); answered when they are durable",
@@ -282,9 +284,10 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         kind = _kind(request)
         body = await _body(request, service.config.http.max_body_bytes)
         producer = _producer(request)
-        return await run_in_threadpool(
-            _push, service, table, body, kind, producer, partition, timeout_s if wait else None
-        )
+        position, answer = await run_in_threadpool(_push, service, table, body, kind, producer, partition)
+        if wait:
+            await _processed(service, bell, [position], timeout_s)
+        return JSONResponse(answer)
 
     @app.post(
         "/v1/transactions",
@@ -302,7 +305,10 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         body = await _body(request, service.config.http.max_body_bytes)
         producer = _producer(request)
         _kind(request)
-        return await run_in_threadpool(_push_together, service, body, producer, partition, timeout_s if wait else None)
+        positions = await run_in_threadpool(_push_together, service, body, producer, partition)
+        if wait:
+            await _processed(service, bell, positions, timeout_s)
+        return JSONResponse({"tables": [_position(position) for position in positions]})
 
 
 def _kind(request: Request) -> str:
@@ -345,27 +351,24 @@ def _push(
     kind: str,
     producer: Producer | None,
     partition: int,
-    wait_s: float | None,
-) -> JSONResponse:
+) -> tuple[Position, dict[str, Any]]:
     found = service.table(table)
     push = decode_arrow(body, found) if kind.startswith(ARROW) else decode_json(body, found)
     position = service.push(table, push, partition=partition, producer=producer)
-    if wait_s is not None:
-        service.wait_until_processed(position, wait_s)
     bad = [{"row": row.index, "reason": row.reason} for row in push.bad[:BAD_ROWS_SHOWN_MAX]]
-    return JSONResponse({**_position(position), "bad_rows": len(push.bad), "bad": bad})
+    return position, {**_position(position), "bad_rows": len(push.bad), "bad": bad}
 
 
-def _push_together(
-    service: Service, body: bytes, producer: Producer | None, partition: int, wait_s: float | None
-) -> JSONResponse:
+def _push_together(service: Service, body: bytes, producer: Producer | None, partition: int) -> list[Position]:
     pushes = {name: decode_json(rows, service.table(name)) for name, rows in tables_in(body).items()}
-    positions = service.push_together(pushes, partition=partition, producer=producer)
-    if wait_s is not None:
-        until = time.monotonic() + wait_s
-        for position in positions:
-            service.wait_until_processed(position, max(0.0, until - time.monotonic()))
-    return JSONResponse({"tables": [_position(position) for position in positions]})
+    return service.push_together(pushes, partition=partition, producer=producer)
+
+
+async def _processed(service: Service, bell: Bell, positions: Sequence[Position], timeout_s: float) -> None:
+    """Return when all these rows are processed; who waits holds no thread, so that any number may."""
+    await bell.wait_for(lambda now: now.halt is not None or all(map(now.has_processed, positions)), timeout_s)
+    for position in positions:
+        service.refuse_unprocessed(position, timeout_s)
 
 
 def _position(position: Position) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dbsp.coordinator.running.status import Board, Snapshot
 
 
 class Bell:
-    """Wakes coroutines when a step is done, the service has settled, or has ended; another thread posts to the board."""
+    """Wakes coroutines when a step is done, the service has settled, halted or ended; another thread posts to the board."""
 
     def __init__(self, board: Board) -> None:
         """Nobody waits."""
@@ -44,9 +44,14 @@ class Bell:
     def _ring(self, now: Snapshot) -> None:
         """On the thread that posts: most posts tell of no step."""
         before, self._heard = self._heard, now
-        if (now.step, now.settled, now.ended) == (before.step, before.settled, before.ended):
+        if _told(now) == _told(before):
             return
         with self._lock:
             for news, loop in self._waiting.items():
                 with suppress(RuntimeError):  # the server's loop was closed under who waited
                     loop.call_soon_threadsafe(news.set)
+
+
+def _told(now: Snapshot) -> tuple[object, ...]:
+    """What somebody may wait for."""
+    return now.step, now.settled, now.halt, now.ended

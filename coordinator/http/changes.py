@@ -32,10 +32,8 @@ WAIT_S_MAX = 600.0
 BEAT_S = 15.0
 
 
-def add_changes(app: FastAPI, service: Service) -> None:
+def add_changes(app: FastAPI, service: Service, bell: Bell) -> None:
     """Answer at this address."""
-    bell = Bell(service.board)
-    app.state.bell = bell
 
     @app.get(
         "/v1/views/{view}/changes",

@@ -17,6 +17,7 @@ from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress, WaitingRescale
 from dbsp.coordinator.strategies import WARMUP
 from dbsp.distribute.course import Course
+from dbsp.io import Position
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
@@ -69,6 +70,10 @@ class Snapshot:
     rescale: RescaleProgress | MovingProgress | None = None
     waiting: WaitingRescale | None = None
     course: Course | None = None
+
+    def has_processed(self, position: Position) -> bool:
+        """Whether the results of these rows are durable and seen."""
+        return self.processed.get((position.table, position.partition), 0) >= position.last
 
     @property
     def settled(self) -> bool:

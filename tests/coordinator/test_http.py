@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from dbsp.errors import ConfigError
 from dbsp.layout import initial, rescaled
 from dbsp.runtime.runtime import MoveReport
 from tests.coordinator.shop import ORDERS, answering, settings
+
+WAITING = 60
 
 
 def test_http_push_and_read(client: httpx.Client) -> None:
@@ -52,6 +55,34 @@ def test_http_no_row_is_taken_with_a_patience_that_cannot_be(client: httpx.Clien
     assert client.get("/v1/status").json()["lag_rows"] == 0
     assert client.get("/v1/views/per_customer").json()["rows"] == []
     assert client.get("/v1/views/per_customer", params={"limit": 10**20}).status_code == 422
+
+
+def test_http_any_number_of_pushes_may_wait(client: httpx.Client) -> None:
+    """More than the server has threads; what would let them go on is answered meanwhile."""
+    client.post("/v1/pause").raise_for_status()
+
+    def push(number: int) -> int:
+        rows = [{"id": number, "customer": "a", "amount": 1}]
+        return client.post("/v1/tables/orders/rows", json=rows, params={"wait": "true", "timeout_s": 120}).status_code
+
+    with ThreadPoolExecutor(WAITING) as pool:
+        answers = [pool.submit(push, number) for number in range(WAITING)]
+        while client.get("/v1/status").json()["lag_rows"] < WAITING:
+            assert not any(answer.done() for answer in answers)
+        client.post("/v1/resume").raise_for_status()
+        assert {answer.result(60) for answer in answers} == {200}
+    assert client.get("/v1/views/per_customer").json()["rows"] == [
+        {"customer": "a", "orders": WAITING, "amount": WAITING}
+    ]
+
+
+def test_http_a_push_that_waits_hears_of_its_time_and_of_the_end(client: httpx.Client) -> None:
+    client.post("/v1/pause").raise_for_status()
+    rows = [{"id": 1, "customer": "a", "amount": 1}]
+    late = client.post("/v1/tables/orders/rows", json=rows, params={"wait": "true", "timeout_s": 0.01})
+    assert (late.status_code, late.json()["error"]["code"]) == (503, "unavailable")
+    assert "not processed in time" in late.json()["error"]["message"]
+    assert client.get("/v1/status").json()["lag_rows"] == 1, "the rows are durable all the same"
 
 
 def test_http_arrow_in(client: httpx.Client) -> None:
