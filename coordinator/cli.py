@@ -337,12 +337,13 @@ def changes(client: Client, view: str, first: int, follow: bool) -> None:
 
 
 def _pages(client: Client, view: str, first: int, follow: bool) -> Iterator[dict[str, Any]]:
-    """Pages of changes: as far as there are any, or for ever."""
+    """Pages of changes: as far as there were any when the first was asked for, or for ever."""
+    until = None if follow else client.ask("GET", "/v1/status")["step"]
     while True:
         params = {"first": first, "wait_s": FOLLOW_WAIT_S if follow else 0}
         found = client.ask("GET", f"/v1/views/{view}/changes", params=params)
         yield found
-        if not follow and not found["changes"]:
+        if until is not None and (found["next"] >= until or not found["changes"]):
             return
         first = found["next"]
 

@@ -60,10 +60,14 @@ def views_of(sql: str, views: Sequence[str]) -> tuple[str, ...]:
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         _close_up(connection)
         _check_kind(connection, sql)
-        tree = json.loads(connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()[0][0])
+        text = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()[0][0]
+    try:
+        tree = json.loads(text)
+        nodes = list(_walk(tree))
+    except RecursionError:
+        raise ConfigError("the statement is nested too deep to be checked", "write it with fewer levels") from None
     if tree.get("error"):
         raise ConfigError(f"not a statement that can be checked: {tree.get('error_message')}", "write one SELECT")
-    nodes = list(_walk(tree))
     _check_functions(nodes)
     return _tables(nodes, views)
 

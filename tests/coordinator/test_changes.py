@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pyarrow as pa
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from dbsp.coordinator import cli
 from dbsp.coordinator.http import changes as changes_module
 from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.http.app import make_app
@@ -297,6 +299,24 @@ def test_a_stream_ends_with_the_service_and_is_forgotten_when_its_reader_leaves(
         server.stop()
         with pytest.raises(UnavailableError, match="ended"):
             service.changes("large")
+
+
+class Busy:
+    """A client of a service whose view changes faster than pages are asked for."""
+
+    steps = 5
+
+    def ask(self, _method: str, path: str, **options: Any) -> dict[str, Any]:
+        self.steps += 1
+        if path == "/v1/status":
+            return {"step": self.steps}
+        first = options["params"]["first"]
+        return {"next": first + 1, "changes": [{"step": first}]}
+
+
+def test_without_follow_it_ends_where_the_view_was_when_it_was_asked() -> None:
+    pages = itertools.islice(cli._pages(cast(Any, Busy()), "v", 0, follow=False), 100)
+    assert [page["next"] for page in pages] == [1, 2, 3, 4, 5, 6]
 
 
 def test_who_follows_through_a_kill_sees_what_nobody_killed_would_show(folder: Path) -> None:

@@ -58,6 +58,11 @@ def test_no_rewrite_changes_an_answer() -> None:
     assert sorted(run_query(sql, tables, QueryLimits()).column("next").to_pylist()) == [0, 7]
 
 
+def test_a_statement_that_is_nested_too_deep_is_refused_as_one() -> None:
+    with pytest.raises(ConfigError, match="nested too deep"):
+        views_of("SELECT " + "+".join(["1"] * 900), ("late",))
+
+
 def test_only_the_views_read_are_named() -> None:
     assert views_of("SELECT * FROM late", ("late", "other")) == ("late",)
 
