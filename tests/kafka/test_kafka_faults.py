@@ -159,7 +159,10 @@ def test_a_commit_whose_marker_is_late_is_no_loss(settings: KafkaSettings, monke
         late.produce(settings.topic("steps"), b"never committed", partition=0)
         assert late.flush(20) == 0
         log.append(make_record(0, epoch=epoch))
-        patient, log._reader = log._reader, Reader(replace(settings, timeout_s=0.5))
+        patient, log._reader = log._reader, Reader(settings)
+        assert log._reader.bounds(settings.topic("steps"), 0)[0] == 0
+        assert log._reader.settled_bounds(settings.topic("steps"), 0)[0] == 0, "both of its clients are connected"
+        log._reader._settings = replace(settings, timeout_s=2)
         for ask in (log.next_step, log.last, lambda: log.read(0), lambda: log.trim(0)):
             with pytest.raises(UnavailableError, match="has not finished a transaction"):
                 ask()
