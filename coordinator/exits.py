@@ -24,40 +24,15 @@ from typing import Any
 import click
 
 from dbsp.errors import (
-    CapacityError,
-    CircuitError,
-    ConfigError,
-    DataError,
+    KINDS,
     DbspError,
-    EngineError,
-    FencedError,
     InternalError,
-    OverloadedError,
-    PositionError,
-    RowsError,
     UnavailableError,
 )
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 OK = 0
 INTERRUPTED = 130
-
-KINDS: dict[str, type[DbspError]] = {
-    kind.code: kind
-    for kind in (
-        CircuitError,
-        ConfigError,
-        DataError,
-        RowsError,
-        PositionError,
-        UnavailableError,
-        OverloadedError,
-        CapacityError,
-        FencedError,
-        EngineError,
-        InternalError,
-    )
-}
 
 
 def error_of(code: str, message: str, hint: str | None = None) -> DbspError:

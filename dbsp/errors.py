@@ -132,3 +132,22 @@ class InternalError(DbspError):
 
     code = "internal"
     exit_code = 70
+
+
+KINDS: dict[str, type[DbspError]] = {
+    kind.code: kind
+    for kind in (
+        CircuitError,
+        ConfigError,
+        DataError,
+        RowsError,
+        PositionError,
+        UnavailableError,
+        OverloadedError,
+        CapacityError,
+        FencedError,
+        EngineError,
+        InternalError,
+    )
+}
+"""The errors by their codes: what one becomes again that was told as a value, by another process or an event."""

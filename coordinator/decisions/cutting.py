@@ -60,13 +60,13 @@ def _weighed(waiting: Mapping[Place, int], bytes_per_row: Mapping[str, float], l
     return Backlog(waiting=waiting, bytes_per_row=bytes_per_row, rows=rows, size_bytes=size, full=full)
 
 
-def unread(ends: Positions, done: Positions) -> list[Range]:
-    """The rows between the positions and the ends, where there are any."""
-    return [
-        Range(table=place[0], partition=place[1], first=done.get(place, 0), last=end)
-        for place, end in ends.items()
-        if end > done.get(place, 0)
-    ]
+def unread(ends: Positions, done: Positions) -> tuple[Range, ...]:
+    """The rows between the positions and the ends, where there are any, in order of name and partition."""
+    return tuple(
+        Range(table=table, partition=partition, first=done.get((table, partition), 0), last=end)
+        for (table, partition), end in sorted(ends.items())
+        if end > done.get((table, partition), 0)
+    )
 
 
 def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...]:
@@ -149,7 +149,7 @@ def oldest_first(
     if not _has(taken, parts):
         before = _below({(each.table, each.partition): each.first for each in parts}, found, done, limits)
         if not before.rows:
-            return _ranges({place: done.get(place, 0) + rows for place, rows in whole.waiting.items()}, done)
+            return unread({place: done.get(place, 0) + rows for place, rows in whole.waiting.items()}, done)
         taken = cut(before, done, limits)
     return _filled(taken, found, done, limits)
 
@@ -164,7 +164,7 @@ def _filled(taken: Sequence[Range], found: Backlog, done: Positions, limits: Ste
     after = {**done, **ends}
     rest = _below({place: done.get(place, 0) + rows for place, rows in found.waiting.items()}, found, after, limits)
     more = cut(rest, after, replace(limits, max_rows_per_step=rows, max_step_bytes=size))
-    return _ranges({**ends, **_ends(more)}, done)
+    return unread({**ends, **_ends(more)}, done)
 
 
 def keep_whole(
@@ -189,7 +189,7 @@ def keep_whole(
             for each in parts:
                 place = each.table, each.partition
                 last[place] = min(last.get(place, 0), each.first)
-    return _ranges(last, done)
+    return unread(last, done)
 
 
 def _waiting(transaction: Sequence[Range], found: Backlog, done: Positions) -> list[Range]:
@@ -211,15 +211,6 @@ def _has(ranges: Iterable[Range], parts: Iterable[Range]) -> bool:
 
 def _ends(ranges: Iterable[Range]) -> dict[Place, int]:
     return {(each.table, each.partition): each.last for each in ranges}
-
-
-def _ranges(ends: Positions, done: Positions) -> tuple[Range, ...]:
-    """What lies between, in order of name and partition."""
-    return tuple(
-        Range(table=table, partition=partition, first=done.get((table, partition), 0), last=end)
-        for (table, partition), end in sorted(ends.items())
-        if end > done.get((table, partition), 0)
-    )
 
 
 def begin(done: Positions, records: Iterable[StepRecord], floors: Positions) -> dict[Place, int]:

@@ -102,5 +102,15 @@ class Child:
             self._process.kill()
 
 
+def changed_by_who_dies(folder: Path, point: str) -> None:
+    """The circuit of the pipeline in the folder is changed by a process that is killed at this point."""
+    child = Child(folder / "pipeline.toml", point, folder / "said.txt", evolve=True)
+    try:
+        assert child.wait(120) == -9, (folder / "said.txt").read_text()
+    finally:
+        child.kill()
+    (folder / "data" / "coordinator.json").unlink(missing_ok=True)
+
+
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload([__name__])

@@ -17,7 +17,7 @@ from tests.coordinator import test_evolving_logs as logs
 from tests.coordinator.copies import prints
 from tests.coordinator.shop import CIRCUIT, ORDERS
 from tests.coordinator.test_evolving import CHANGED, EXPECTED, MORE, changed, content, folded, pushed, ran, write
-from tests.crash.coordinator_child import Child
+from tests.crash.coordinator_child import changed_by_who_dies
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
@@ -71,12 +71,7 @@ def killed(folder: Path, point: str, story: Story = STATE) -> None:
     """A pipeline with some rows whose circuit is changed by a process that dies."""
     ran(write(folder, story.old, more=f"[checkpoint]\n{story.keep}"), *story.first)
     write(folder, story.new, more=f"{OFTEN}\n{story.keep}")
-    child = Child(folder / "pipeline.toml", point, folder / "said.txt", evolve=True)
-    try:
-        assert child.wait(120) == -9, (folder / "said.txt").read_text()
-    finally:
-        child.kill()
-    (folder / "data" / "coordinator.json").unlink(missing_ok=True)
+    changed_by_who_dies(folder, point)
 
 
 def check(service: Service, story: Story = STATE) -> None:

@@ -19,7 +19,7 @@ from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import Reader, Trimmer, ensure_topic
 from tests.coordinator.copies import prints
-from tests.crash.coordinator_child import Child
+from tests.crash.coordinator_child import changed_by_who_dies
 from tests.kafka.topics import messages, send, weighted
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.timeout(300)]
@@ -229,12 +229,7 @@ def test_killed_while_it_is_changed(settings: KafkaSettings, tmp_path: Path, poi
     shop.ran()
     shop.name()
     shop.with_circuit(AFTER, "[checkpoint]\ninterval_s = 0.1")
-    child = Child(tmp_path / "pipeline.toml", point, tmp_path / "said.txt", evolve=True)
-    try:
-        assert child.wait(120) == -9, (tmp_path / "said.txt").read_text()
-    finally:
-        child.kill()
-    (tmp_path / "data" / "coordinator.json").unlink(missing_ok=True)
+    changed_by_who_dies(tmp_path, point)
     shop.goes_on(changed(shop.with_circuit(AFTER)))
     check_topics(shop)
 
@@ -298,12 +293,7 @@ def test_killed_while_a_topic_is_read_again(settings: KafkaSettings, tmp_path: P
     site = Site(settings, tmp_path)
     site.ran()
     site.with_views(PER_PAGE, PER_WHO, more="[checkpoint]\ninterval_s = 0.1")
-    child = Child(tmp_path / "pipeline.toml", point, tmp_path / "said.txt", evolve=True)
-    try:
-        assert child.wait(120) == -9, (tmp_path / "said.txt").read_text()
-    finally:
-        child.kill()
-    (tmp_path / "data" / "coordinator.json").unlink(missing_ok=True)
+    changed_by_who_dies(tmp_path, point)
     site.goes_on(Service(site.with_views(PER_PAGE, PER_WHO)))
     assert site.told("per_who") == {("ann", 2): 1, ("bob", 2): 1}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbsp.coordinator import exits
+from dbsp import errors
 from dbsp.errors import (
     CapacityError,
     DataError,
@@ -16,7 +16,7 @@ from dbsp.errors import (
 )
 from dbsp.runtime.spark.failures import failure_from, failure_of, is_failure, job_failed, worst
 
-KINDS = [kind for kind in exits.KINDS.values() if kind is not RowsError]  # that one brings its rows along
+KINDS = [kind for kind in errors.KINDS.values() if kind is not RowsError]  # that one brings its rows along
 
 
 @pytest.mark.parametrize("kind", KINDS)

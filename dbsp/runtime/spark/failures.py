@@ -13,36 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dbsp.errors import (
+    KINDS,
     CapacityError,
-    CircuitError,
-    ConfigError,
-    DataError,
     DbspError,
-    EngineError,
     FencedError,
     InternalError,
-    OverloadedError,
-    PositionError,
     RowsError,
     UnavailableError,
 )
 
 MARK = b"DBSPFAIL"
-_KINDS: dict[str, type[DbspError]] = {
-    kind.code: kind
-    for kind in (
-        CircuitError,
-        ConfigError,
-        DataError,
-        PositionError,
-        UnavailableError,
-        OverloadedError,
-        CapacityError,
-        FencedError,
-        EngineError,
-        InternalError,
-    )
-}
 _AGAIN = "start the same command again: it continues from its state"
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*)$", re.MULTILINE)
 _CANCELLED = re.compile(r"Job \d+ cancelled|cancelled job group|SparkContext was shut down")
@@ -79,7 +59,7 @@ class Failure:
         message = self.message if "worker=" in self.message else f"{self.message} worker={self.worker}"
         if self.code == RowsError.code:  # all workers say the same
             return RowsError(self.message, self.hint, self.node, self.name, self.count, self.rows)
-        return _KINDS.get(self.code, InternalError)(message, self.hint)
+        return KINDS.get(self.code, InternalError)(message, self.hint)
 
 
 def failure_of(error: DbspError, worker: int) -> Failure:
