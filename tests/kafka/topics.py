@@ -37,23 +37,37 @@ def send(
 
 
 def messages(settings: KafkaSettings, topic: str) -> Iterator[Any]:
-    """All committed messages of a topic, by a plain read_committed consumer of its own."""
+    """All committed messages of a topic, by a plain read_committed consumer of its own.
+
+    A commit is answered before its marker stands in every partition, and until then a partition ends, for who reads what is
+    committed, below it. So whoever comes later reads up to where the partition ended for anybody when it was asked.
+    """
     partitions = Reader(settings).partitions(topic)
     options = {"bootstrap.servers": settings.brokers, "group.id": "stranger", "enable.partition.eof": True}
     consumer = confluent_kafka.Consumer(options | {"isolation.level": "read_committed", "auto.offset.reset": "error"})
     consumer.assign(
         [confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in range(partitions)]
     )
-    ended = 0
-    while ended < partitions:
+    ends = {p: _end(settings, topic, p) for p in range(partitions)}
+    while ends:
         message = consumer.poll(30)
         assert message is not None
         if message.error() is None:
             yield message
         else:
             assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
-            ended += 1
+            if message.offset() >= ends.get(message.partition(), 0):
+                ends.pop(message.partition(), None)
     consumer.close()
+
+
+def _end(settings: KafkaSettings, topic: str, partition: int) -> int:
+    """Behind the last message of a partition, committed or not."""
+    options = {"bootstrap.servers": settings.brokers, "group.id": "stranger", "isolation.level": "read_uncommitted"}
+    consumer = confluent_kafka.Consumer(options)
+    _, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), timeout=30)
+    consumer.close()
+    return int(high)
 
 
 def weighted(message: Any) -> tuple[int, tuple[Any, int]]:
