@@ -22,7 +22,7 @@ from dbsp.coordinator.decisions.recovery import learned
 from dbsp.coordinator.delta_views import delta_views
 from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.evolving import Evolution, carry_out, survey
-from dbsp.coordinator.layouts import refuse_apart
+from dbsp.coordinator.layouts import check_named, shares_disk
 from dbsp.coordinator.preflight import check_engines, check_stored
 from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
@@ -144,6 +144,7 @@ def build(
     if evolution is not None:
         _evolve(config, plan, control, evolution, wrap)
     ledger = _ledger(config, plan, control)
+    check_named(config, ledger.layouts.values())
     inputs, steps = _open_logs(config, plan, create=ledger.epoch == 0)
     try:
         check_engines(config, control, steps, VERSION, accepting)
@@ -152,7 +153,7 @@ def build(
             part.close()
         raise
     site = _site(config, plan)
-    work = Work(site=site, plan=plan, run=ledger.run)
+    work = Work(site=site, plan=plan, run=ledger.run, common_disk=shares_disk(config))
     parts = Parts(
         runtime=lambda: cast(Runtime, wrap("runtime", make_runtime(config, work))), inputs=wrap("inputs", inputs),
         steps=wrap("steps", steps), control=control, clock=clock,
@@ -165,14 +166,12 @@ def build(
 def _check_settings(config: Config) -> None:
     """What the settings ask for goes together, and with what is stored."""
     check_places(config)
+    check_named(config)
     if config.data_dir.exists() and not config.data_dir.is_dir():
         raise ConfigError(
             f"the data folder is a file: data_dir={config.data_dir}", "name another `data_dir` in [pipeline]"
         )
     check_stored(config)
-    if config.autoscale.enabled:
-        several = initial(2, hosts=config.layout.offered())
-        refuse_apart(config, several, several)
 
 
 def surveyed(config: Config, plan: Plan) -> Evolution | None:

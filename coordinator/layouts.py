@@ -7,7 +7,7 @@ checkpoint, else an assumption; `pause_from` says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -119,21 +119,30 @@ def plan_rescale(
     )  # fmt: skip
 
 
-def refuse_apart(config: Config, old: Layout, new: Layout) -> None:
-    """A rescale reads files of the workers that give state: refuse it where their disk may be another host's.
+def shares_disk(config: Config) -> bool:
+    """Whether all workers reach the same `data_dir`."""
+    return config.pipeline.runtime == "local" or config.spark.master.startswith("local") or config.layout.common_disk
 
-    **Errors** `ConfigError` with the hosts and the setting to change.
+
+def check_named(config: Config, layouts: Iterable[Layout] = ()) -> None:
+    """A worker's database is on its host's disk: where Spark may run tasks on several, it must be said which has which.
+
+    **Errors** `ConfigError` with the setting to add.
     """
-    if config.pipeline.runtime == "local" or config.spark.master.startswith("local") or config.layout.common_disk:
+    if shares_disk(config):
         return
-    hosts = sorted({*old.hosts, *new.hosts})
-    if len(hosts) == 1 and hosts[0]:
-        return
-    named = f"hosts={hosts}" if any(hosts) else "hosts are not named: workers may be anywhere"
-    raise ConfigError(
-        f"a rescale between hosts moves state through files that all of them reach: {named} data_dir={config.data_dir}",
-        "put `data_dir` on a disk that all hosts share and set `common_disk = true` in [layout]",
-    )
+    homeless = sorted({w for each in layouts for w, host in zip(each.workers, each.hosts, strict=True) if not host})
+    if homeless:
+        raise ConfigError(
+            f"these workers were made without a host: workers={homeless} data_dir={config.data_dir}",
+            "their state is on a disk that all hosts reach: set `common_disk = true` in [layout]",
+        )
+    if not config.layout.hosts:
+        raise ConfigError(
+            "each worker's state is on the disk of a host, and no host is named:"
+            f" spark.master={config.spark.master} data_dir={config.data_dir}",
+            'name the hosts of Spark\'s executors in [layout]: hosts = ["10.0.0.1", "10.0.0.2"]',
+        )
 
 
 def layout_as_json(

@@ -27,7 +27,7 @@ from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.http.admission import refuse_overload
 from dbsp.coordinator.http.answers import Completion, Skipped, ViewChanges, ViewRows
-from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale, refuse_apart
+from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale
 from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits
 from dbsp.coordinator.rows_in import Rows, as_push, refuse_bad, writer_of
@@ -47,7 +47,7 @@ from dbsp.coordinator.strategies import COLD, STRATEGIES
 from dbsp.coordinator.upgrades import Departure, Upgrades
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.io import Incoming, InputWriter, Position, Producer
-from dbsp.layout import Layout, rescaled
+from dbsp.layout import Layout
 from dbsp.runtime.runtime import MoveReport
 from dbsp.version import VERSION
 
@@ -430,7 +430,6 @@ class Service:
     def plan_rescale(self, workers: int) -> RescalePlan:
         """What a rescale to `workers` would move, once nothing moves any more; `ConfigError` if there cannot be so many."""
         layout, step = self._layout_to_be(), self.snapshot.step
-        refuse_apart(self.config, layout, rescaled(layout, workers, step=step))
         return plan_rescale(layout, workers, step=step, state_bytes=self._state_bytes(), rates=self._rates)
 
     def _state_bytes(self) -> dict[int, int]:

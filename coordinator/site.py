@@ -1,8 +1,8 @@
 """Where a worker of a configured pipeline lives: a picklable value that opens databases and logs in whatever process asks.
 
-Layout of the data folder: `workers/NNNN` one database each (a standby of it is `<folder>/<pipeline>/NNNN`); `input`, `steps`,
-`outputs/` the embedded logs; `control` the ledger; `coordinator.json` and `coordinator.log`. What is opened is kept per
-process: LMDB wants one opening per process, and a Kafka producer costs a second to start.
+Layout of the data folder: `workers/NNNN` one database each (a standby of it is `<folder>/<pipeline>/NNNN`); `visits/NNNN` what
+has come of other hosts' workers during a rescale; `input`, `steps`, `outputs/` the embedded logs; `control` the ledger;
+`coordinator.json` and `coordinator.log`. What is opened is kept per process: LMDB wants one opening per process, and a Kafka producer costs a second to start.
 
 Any process may have any worker's database open, and may never be asked for that worker again. So whenever it is asked for
 anything, at most once per `LOOK_EVERY_S`, it closes the databases that others have deleted, whose files would stay on the disk.
@@ -28,6 +28,7 @@ from dbsp.storage import WorkerDatabase
 from dbsp.storage.discarding import discard_folder, discard_leftovers
 from dbsp.storage.environment import MAP_SIZE_BYTES, check_file
 from dbsp.storage.standby import DURABLE, Standby, restore_from
+from dbsp.storage.visits import Visit, end_visits
 from dbsp.store import CheckpointId
 
 LOOK_EVERY_S = 1.0
@@ -78,6 +79,7 @@ class ConfiguredSite:
             self._let_go(worker)
             for home in (*self._standbys(worker), self._home(worker)):
                 discard_folder(home, epoch)
+        self.end_visits(worker, epoch)
 
     def restore_database(self, worker: int, epoch: int) -> bool:
         """Make a database that is absent or broken again from the first standby that can be read; whether it was."""
@@ -93,6 +95,17 @@ class ConfiguredSite:
                 restore_from(standbys, home, epoch)
                 return True
         return False
+
+    def visit(self, worker: int, giver: int, epoch: int) -> Visit:
+        """What is here of a worker on another host, for one on this host to take over."""
+        return Visit(self._visits(worker), giver, epoch)
+
+    def end_visits(self, worker: int, epoch: int) -> None:
+        """Delete what is here of other hosts' workers for this one, but for newer epochs."""
+        end_visits(self._visits(worker), epoch)
+
+    def _visits(self, worker: int) -> Path:
+        return home_in(self.data_dir / "visits", worker)
 
     def _standbys(self, worker: int) -> tuple[Path, ...]:
         return tuple(home_in(folder, worker) for folder in self.standbys)

@@ -11,8 +11,9 @@ Source: "Scale in and out" of the distributed DBSP design; design section 9. No 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from dbsp.hosts import check_hosts
 
 SHARDS_MAX = 1 << 16
 WORKERS_MAX = 4096
+NOBODY_LEFT: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +193,18 @@ def dynamic_shards(workers: int, k: float) -> int:
     return min(SHARDS_MAX, 1 << (wanted - 1).bit_length())
 
 
-def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
+def rescaled(old: Layout, workers: int, *, step: int, host: str = "", left: Mapping[int, str] = NOBODY_LEFT) -> Layout:
     """The next layout with `workers` workers: the old one with the fewest shards moved.
 
     **Law** every surviving worker keeps as many of its shards as an even division allows; going from W to W+1 moves
-    about 1/(W+1) of them. New workers take the lowest free numbers; leaving ones are the highest. Same input, same layout.
-    With hosts of different weights the shares follow `quotas`, and no more moves than they need.
+    about 1/(W+1) of them. New workers take the lowest free numbers. Those leave first whose host is not offered any more, then
+    the highest numbers. Same input, same layout. With hosts of different weights the shares follow `quotas`, and no more moves
+    than they need. Workers that `left` a host and whose databases are still there come back to it, or not at all.
     **Errors** `ConfigError` when there would be more workers than shards (fixed sharding).
+
+    >>> four = initial(4, hosts=[("a", 1.0), ("b", 1.0)])
+    >>> four.hosts, rescaled(replace(four, offered=(("b", 1.0),)), 2, step=7).workers
+    (('a', 'b', 'a', 'b'), (1, 3))
     """
     _check_count(workers)
     base = _resized(old, workers)
@@ -206,11 +213,15 @@ def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
             f"more workers than shards: workers={workers} shards={base.shards}",
             "fixed sharding cannot grow past its count",
         )
-    kept = base.workers[:workers]
-    new = _lowest_free(kept, workers - len(kept))
-    numbers = tuple(sorted((*kept, *new)))
     known = dict(zip(base.workers, zip(base.hosts, base.first_steps, strict=True), strict=True))
-    places = placed({worker: known[worker][0] for worker in kept}, sorted(new), base.offered, host)
+    offered = {name for name, _ in base.offered}
+    retired = {worker for worker, (place, _) in known.items() if offered and place not in offered}
+    kept = sorted(sorted(base.workers, key=lambda worker: (worker in retired, worker))[:workers])
+    lost = {worker for worker, place in left.items() if offered and place not in offered}
+    new = _lowest_free({*kept, *lost}, workers - len(kept))
+    numbers = tuple(sorted((*kept, *new)))
+    there = {worker: known[worker][0] for worker in kept} | {worker: left[worker] for worker in new if worker in left}
+    places = placed(there, sorted(set(new) - set(left)), base.offered, host)
     hosts = tuple(places[worker] for worker in numbers)
     return replace(
         base, version=old.version + 1, workers=numbers, hosts=hosts,
@@ -260,8 +271,8 @@ def _even_sizes(total: int, parts: int) -> list[int]:
     return [total // parts + (1 if part < total % parts else 0) for part in range(parts)]
 
 
-def _lowest_free(taken: Sequence[int], count: int) -> list[int]:
-    free = (number for number in range(WORKERS_MAX * 2) if number not in set(taken))
+def _lowest_free(taken: Collection[int], count: int) -> list[int]:
+    free = (number for number in range(WORKERS_MAX * 2) if number not in taken)
     return [next(free) for _ in range(count)]
 
 

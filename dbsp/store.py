@@ -57,6 +57,20 @@ class VersionView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment:
+    """A piece of a worker's version on its way to another host: stored chunks by their numbers, as bytes.
+
+    The `record` comes with the last piece and says what refers to them. After it `left_bytes` of `total_bytes` are missing.
+    """
+
+    version: int
+    chunks: tuple[tuple[int, bytes], ...]
+    record: bytes | None
+    left_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
     """What a commit wrote: chunks copied to the durable side, their bytes, bytes of state in all."""
 

@@ -15,7 +15,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +31,7 @@ from dbsp.storage.chunkfile import ReadChunks, Shelf
 from dbsp.storage.environment import Environment, check_file, create_environment, data_file
 from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.tables import Txn
-from dbsp.store import CheckpointId, VersionInfo
+from dbsp.store import CheckpointId, VersionInfo, VersionView
 from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, chunk_refs
 
 T = TypeVar("T")
@@ -370,6 +371,18 @@ class Durable:
             if now is not None and bytes(now) == b"\x00":
                 txn.delete("values", key + number_key(version))
             txn.delete("changed", number_key(version) + key)
+
+
+@contextmanager
+def reading_version(durable: Durable, version: int) -> Iterator[VersionView]:
+    """The traces of a version, to be sliced; nothing of them may be kept after the block."""
+    with durable.environment.reading() as txn:
+        record = durable.record(txn, version)
+        chunks = durable.chunks(txn)
+        try:
+            yield VersionView(checkpoint=record.checkpoint, traces=record.traces, chunks=chunks)
+        finally:
+            chunks.end()
 
 
 def ids_of(of: Iterable[Record]) -> npt.NDArray[np.uint64]:

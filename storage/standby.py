@@ -92,23 +92,14 @@ class Standby:
             target.close()
 
     def _make(self, epoch: int) -> None:
-        """An empty one; who comes second takes that of the first."""
-        made = self.home.with_name(f"{self.home.name}.new-{uuid.uuid4().hex}")
-        nothing = CheckpointId(run="", epoch=epoch, step=0, layout_version=0, fingerprint="")
+        """An empty one."""
         try:
-            made.mkdir(parents=True)
-            (made / WRITERS).mkdir()
-            Durable.create(made / DURABLE, nothing, None, self._map_size_bytes)
-            sync_folder(made)
-            made.rename(self.home)
-            sync_folder(self.home.parent)
+            make_bare(self.home, epoch, self._map_size_bytes)
         except OSError as error:
-            shutil.rmtree(made, ignore_errors=True)
-            if not self.exists:
-                raise ConfigError(
-                    f"a standby cannot be made: folder={self.home} error={error.strerror}",
-                    "mend the disk, or take its folder out of `standbys` in [layout]",
-                ) from error
+            raise ConfigError(
+                f"a standby cannot be made: folder={self.home} error={error.strerror}",
+                "mend the disk, or take its folder out of `standbys` in [layout]",
+            ) from error
 
     def restore(self, home: Path, epoch: int) -> None:
         """Make the database in `home` again, of the versions held here; what is left of the old one stays beside it as `.lost-…`.
@@ -130,6 +121,26 @@ class Standby:
         finally:
             target.close()
             shutil.rmtree(made, ignore_errors=True)
+
+
+def make_bare(home: Path, epoch: int, map_size_bytes: int) -> None:
+    """The durable side of a database alone, without a version; who comes second takes that of the first.
+
+    **Errors** `OSError` if it cannot be made.
+    """
+    made = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
+    nothing = CheckpointId(run="", epoch=epoch, step=0, layout_version=0, fingerprint="")
+    try:
+        made.mkdir(parents=True)
+        (made / WRITERS).mkdir()
+        Durable.create(made / DURABLE, nothing, None, map_size_bytes)
+        sync_folder(made)
+        made.rename(home)
+        sync_folder(home.parent)
+    except OSError:
+        shutil.rmtree(made, ignore_errors=True)
+        if not (home / DURABLE).is_dir():
+            raise
 
 
 def restore_from(standbys: Sequence[Standby], home: Path, epoch: int) -> None:

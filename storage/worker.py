@@ -46,7 +46,7 @@ from dbsp.storage import registry, warm
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import copy_version, pin_cut, pinned_cut
-from dbsp.storage.durable import NUMBERS, Durable
+from dbsp.storage.durable import NUMBERS, Durable, reading_version
 from dbsp.storage.environment import MAP_SIZE_BYTES, sync_folder
 from dbsp.storage.records import table_key
 from dbsp.storage.scratch import Rubbish, Scratch, Start, discard_all
@@ -54,10 +54,11 @@ from dbsp.storage.standby import DURABLE, WRITERS, Standby
 from dbsp.storage.tables import Txn
 from dbsp.storage.transaction import Reading, Transaction
 from dbsp.storage.verify import VerifyReport, verify_database
-from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, TraceSpec, VersionInfo, VersionView
+from dbsp.storage.visits import Numbers, outgoing
+from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, Shipment, TraceSpec, VersionInfo, VersionView
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState, state_bytes
-from dbsp.trace.slicing import Warm
+from dbsp.trace.slicing import HashRange, Warm
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
 
@@ -350,14 +351,12 @@ class WorkerDatabase:
     @contextmanager
     def read_version(self, version: int) -> Iterator[VersionView]:
         """The traces of a version, to be sliced; nothing of them may be kept after the block."""
-        durable = self._disk()
-        with durable.environment.reading() as txn:
-            record = durable.record(txn, version)
-            chunks = durable.chunks(txn)
-            try:
-                yield VersionView(checkpoint=record.checkpoint, traces=record.traces, chunks=chunks)
-            finally:
-                chunks.end()
+        with reading_version(self._disk(), version) as view:
+            yield view
+
+    def ship(self, version: int, ranges: Sequence[HashRange], held: Numbers, bytes_max: int) -> Shipment:
+        """A piece of what a taker on another host needs of a version: see the module `visits`."""
+        return outgoing(self._disk(), version, ranges, held, bytes_max)
 
     @contextmanager
     def read_cut(self, version: int, cut: CheckpointId) -> Iterator[VersionView]:

@@ -22,8 +22,8 @@ from dbsp.coordinator.decisions import fills, migrating, rescaling
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.decisions.engines import accepted_anew
-from dbsp.coordinator.decisions.recovery import choose, destined, learned, story
-from dbsp.coordinator.decisions.rescaling import checkpoint_id, empty_checkpoint, impossible
+from dbsp.coordinator.decisions.recovery import choose, destined, hosts_of, learned, story
+from dbsp.coordinator.decisions.rescaling import checkpoint_id, impossible
 from dbsp.errors import EngineError, InternalError
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
@@ -197,15 +197,12 @@ def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911
         case "claimed", p.Claimed(epoch=epoch, standing=standing):
             facts = replace(learned(facts, standing), epoch=epoch)
             if facts.forming:
-                command = do.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=empty_checkpoint(facts))
-                return p.Recovering(facts=facts, awaits="created"), (command,)
+                return p.Recovering(facts=facts, awaits="created"), (rescaling.create_joining(facts),)
             return _fence(facts)
         case "created", p.Created():
             return _fence(facts)
         case "fenced", p.Fenced():
-            return p.Recovering(facts=facts, awaits="held"), (
-                do.ReadVersions(epoch=facts.epoch, workers=tuple(sorted(facts.members))),
-            )
+            return p.Recovering(facts=facts, awaits="held"), (_read_versions(facts),)
         case "held", p.Held():
             return _choose(facts, event)
         case "opened", p.Opened():
@@ -234,8 +231,14 @@ def _judge_engines(facts: p.Facts, records: tuple[StepRecord, ...]) -> Answer:
 
 
 def _fence(facts: p.Facts) -> Answer:
-    command = do.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.members)))
+    members = tuple(sorted(facts.members))
+    command = do.FenceWorkers(epoch=facts.epoch, workers=members, hosts=hosts_of(facts, members))
     return p.Recovering(facts=facts, awaits="fenced"), (command,)
+
+
+def _read_versions(facts: p.Facts) -> do.Command:
+    members = tuple(sorted(facts.members))
+    return do.ReadVersions(epoch=facts.epoch, workers=members, hosts=hosts_of(facts, members))
 
 
 def _choose(facts: p.Facts, event: p.Held) -> Answer:
@@ -262,9 +265,9 @@ def _opened(facts: p.Facts, event: p.Opened) -> Answer:
         next_step=event.checkpoint.step, published=max(facts.published, event.version),
         version_layout=event.layout.version, course=facts.courses.get(event.layout.version),
     )  # fmt: skip
-    gone = facts.members - set(event.layout.workers)
-    facts = replace(facts, forming=facts.forming | gone)
-    command = do.DiscardWorkers(workers=tuple(sorted(gone)), members=event.layout.workers)
+    gone = tuple(sorted(facts.members - set(event.layout.workers)))
+    facts = replace(facts, forming=facts.forming | set(gone))
+    command = do.DiscardWorkers(workers=gone, members=event.layout.workers, hosts=hosts_of(facts, gone))
     return p.Recovering(facts=facts, awaits="discarded"), (command,)
 
 
@@ -497,7 +500,7 @@ def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answe
             gone = migrating.leavers(facts)
             if not gone or facts.wants.end:
                 return _between_steps(facts, ahead)
-            command = do.DiscardWorkers(workers=gone, members=facts.layout.workers)
+            command = do.DiscardWorkers(workers=gone, members=facts.layout.workers, hosts=hosts_of(facts, gone))
             return replace(state, facts=facts, awaits="discarded"), (command,)
         case "discarded", p.Discarded():
             return _between_steps(replace(facts, members=frozenset(facts.layout.workers)), ahead)

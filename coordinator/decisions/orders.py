@@ -1,6 +1,8 @@
 """The commands: what the machine tells the shell to do. The events of `protocol` answer them.
 
 Every command but `Wait` and `Finish` is answered by exactly one event: the one named in its docstring, or `Failed`.
+
+`hosts` beside `workers` are where these live, one for each; nothing where no host is named.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ class CreateWorkers:
 
     workers: tuple[int, ...]
     checkpoint: CheckpointId
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,7 @@ class FenceWorkers:
 
     epoch: int
     workers: tuple[int, ...]
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,7 @@ class ReadVersions:
 
     epoch: int
     workers: tuple[int, ...]
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +65,7 @@ class DiscardWorkers:
     workers: tuple[int, ...]
     members: tuple[int, ...]
     forming: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +176,7 @@ class EndWarmUp:
 
     layout_version: int
     workers: tuple[int, ...]
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ version's layout only, which the checkpoint id names (design section 8). Databas
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dbsp.coordinator.decisions import protocol as p
@@ -69,6 +69,15 @@ def destined(layout: Layout, courses: Mapping[int, Course]) -> int:
     """How many workers there are, or will be when the migration whose steps run in this layout is over."""
     course = courses.get(layout.version)
     return len((layout if course is None else course.new).workers)
+
+
+def hosts_of(facts: p.Facts, workers: Iterable[int]) -> tuple[str, ...]:
+    """Where these workers live, as the newest layout that has each says; nothing where no host is named."""
+    places: dict[int, str] = {}
+    for _, layout in sorted(facts.layouts.items()):
+        places.update(zip(layout.workers, layout.hosts, strict=True))
+    found = tuple(places.get(worker, "") for worker in workers)
+    return found if any(found) else ()
 
 
 def story(held: Mapping[int, Sequence[VersionInfo]]) -> str:

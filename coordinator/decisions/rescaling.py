@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from dbsp.coordinator.decisions import migrating
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
-from dbsp.coordinator.decisions.recovery import destined
+from dbsp.coordinator.decisions.recovery import destined, hosts_of
 from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.errors import ConfigError, InternalError
 from dbsp.layout import Layout, rescaled
@@ -108,7 +108,7 @@ def rescaling(state: p.Rescaling, event: p.Event) -> Answer | Anew | None:
                 return _slice(state)
             return replace(state, awaits="discarded"), (_discard_joining(facts),)
         case "discarded", p.Discarded():
-            return replace(state, awaits="created"), (_create_joining(facts),)
+            return replace(state, awaits="created"), (create_joining(facts),)
         case "created", p.Created():
             return replace(state, awaits="fenced"), (_fence_joining(facts),)
         case "fenced", p.Fenced():
@@ -175,7 +175,7 @@ def warming_up(state: p.WarmingUp, event: p.Event) -> Answer | GoOn | None:
         case "logged", p.LayoutLogged(layout=layout) if layout == warming.new and facts.forming:
             return replace(state, awaits="discarded"), (_discard_joining(facts),)
         case "discarded", p.Discarded():
-            return replace(state, awaits="created"), (_create_joining(facts),)
+            return replace(state, awaits="created"), (create_joining(facts),)
         case "created", p.Created():
             return replace(state, awaits="fenced"), (_fence_joining(facts),)
         case ("logged", p.LayoutLogged(layout=warming.new)) | ("fenced", p.Fenced()):
@@ -272,7 +272,8 @@ def _cancel(facts: p.Facts, ahead: StepRecord | None) -> Answer:
     """End the round, and take away what was made."""
     if facts.warming is None:
         return _forget(facts, ahead)
-    command = do.EndWarmUp(layout_version=facts.warming.new.version, workers=facts.layout.workers)
+    workers = facts.layout.workers
+    command = do.EndWarmUp(layout_version=facts.warming.new.version, workers=workers, hosts=hosts_of(facts, workers))
     return p.Cancelling(facts=facts, awaits="cooled", ahead=ahead), (command,)
 
 
@@ -284,7 +285,7 @@ def cancelling(state: p.Cancelling, event: p.Event) -> Answer | GoOn | None:
             return GoOn(facts=without_warming(facts), ahead=state.ahead)
         case "cooled", p.Cooled() if warming is not None:
             joining = tuple(sorted(facts.members - set(facts.layout.workers)))
-            command = do.DiscardWorkers(workers=joining, members=facts.layout.workers)
+            command = do.DiscardWorkers(workers=joining, members=facts.layout.workers, hosts=hosts_of(facts, joining))
             return replace(state, awaits="discarded"), (command,)
         case "discarded", p.Discarded() if warming is not None:
             facts = replace(facts, members=frozenset(facts.layout.workers), forming=frozenset(), warming=None)
@@ -363,8 +364,10 @@ def _target(facts: p.Facts, workers: int) -> Layout | str | None:
 
 
 def _after(facts: p.Facts, workers: int, version: int) -> Layout:
-    """The layout in use, rescaled."""
-    new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0])
+    """The layout in use, rescaled; who has left it and still has a database comes back to that."""
+    gone = tuple(sorted(facts.members - set(facts.layout.workers)))
+    left = dict(zip(gone, hosts_of(facts, gone), strict=False))
+    new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0], left=left)
     return replace(new, version=version)
 
 
@@ -378,16 +381,19 @@ def _joined(facts: p.Facts, new: Layout) -> p.Facts:
 
 
 def _discard_joining(facts: p.Facts) -> do.Command:
+    joining, members = tuple(sorted(facts.forming)), tuple(sorted(facts.members))
+    return do.DiscardWorkers(workers=joining, members=members, forming=joining, hosts=hosts_of(facts, joining))
+
+
+def create_joining(facts: p.Facts) -> do.Command:
+    """Version 0 for the workers that have no database yet."""
     joining = tuple(sorted(facts.forming))
-    return do.DiscardWorkers(workers=joining, members=tuple(sorted(facts.members)), forming=joining)
-
-
-def _create_joining(facts: p.Facts) -> do.Command:
-    return do.CreateWorkers(workers=tuple(sorted(facts.forming)), checkpoint=empty_checkpoint(facts))
+    return do.CreateWorkers(workers=joining, checkpoint=empty_checkpoint(facts), hosts=hosts_of(facts, joining))
 
 
 def _fence_joining(facts: p.Facts) -> do.Command:
-    return do.FenceWorkers(epoch=facts.epoch, workers=tuple(sorted(facts.forming)))
+    joining = tuple(sorted(facts.forming))
+    return do.FenceWorkers(epoch=facts.epoch, workers=joining, hosts=hosts_of(facts, joining))
 
 
 def impossible(state: p.State, event: p.Event) -> InternalError:

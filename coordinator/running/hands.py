@@ -245,15 +245,15 @@ class Hands:
         match command:
             case do.ClaimEpoch():
                 return self._claim()
-            case do.CreateWorkers(workers=workers, checkpoint=checkpoint):
-                self.runtime.create(workers, checkpoint)
+            case do.CreateWorkers(workers=workers, checkpoint=checkpoint, hosts=hosts):
+                self.runtime.create(workers, checkpoint, hosts)
                 return p.Created()
-            case do.FenceWorkers(epoch=epoch, workers=workers):
-                if restored := self.runtime.fence(epoch, workers):
+            case do.FenceWorkers(epoch=epoch, workers=workers, hosts=hosts):
+                if restored := self.runtime.fence(epoch, workers, hosts):
                     self._observer.noted("restored", {"workers": list(restored)})
                 return p.Fenced()
-            case do.ReadVersions(epoch=epoch, workers=workers):
-                held = dict(self.runtime.versions(workers))
+            case do.ReadVersions(epoch=epoch, workers=workers, hosts=hosts):
+                held = dict(self.runtime.versions(workers, hosts))
                 if (ledger := self._parts.control.load()) is not None:
                     ledgers.refuse_older(ledger, epoch)  # a newer owner may have changed what was read
                 return p.Held(held=held)
@@ -271,7 +271,7 @@ class Hands:
     def _discard(self, command: do.DiscardWorkers) -> p.Event:
         if command.workers:
             self._change(lambda ledger: ledgers.doubt_members(ledger, command.workers))
-            self.runtime.discard(command.workers)
+            self.runtime.discard(command.workers, command.hosts)
         self._change(lambda ledger: ledgers.settle_members(ledger, command.members, command.forming))
         return p.Discarded()
 
@@ -517,8 +517,8 @@ class Hands:
                 self.warming.going(future)
                 future.add_done_callback(lambda _: self.woken())
                 return p.WarmBegun(round=command.round)
-            case do.EndWarmUp(workers=workers, layout_version=layout_version):
-                self.runtime.cool(workers, layout_version)
+            case do.EndWarmUp(workers=workers, layout_version=layout_version, hosts=hosts):
+                self.runtime.cool(workers, layout_version, hosts)
                 self._observer.noted("warmup-ended", {"copied_bytes": self.warming.copied_bytes})
                 self.warming.forget()
                 return p.Cooled()

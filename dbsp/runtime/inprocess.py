@@ -49,12 +49,12 @@ class InProcessRuntime:
     _warmer: Copier = field(default_factory=Copier)
     _migrations: migrating.Driver = field(default_factory=migrating.Driver)
 
-    def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
+    def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:  # noqa: ARG002 - all are here
         """Make version 0 where it is absent."""
         for worker in workers:
             self.work.site.database(worker, checkpoint)
 
-    def fence(self, epoch: int, workers: Sequence[int]) -> tuple[int, ...]:
+    def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:  # noqa: ARG002 - all are here
         """Raise the epoch of every worker; a copy under way is ended.
 
         One that waits for a lock which a stopped process holds goes on when that process is ended, by raising the epoch.
@@ -66,7 +66,7 @@ class InProcessRuntime:
         self.epoch = epoch
         return tuple(worker for worker, lost in zip(workers, restored, strict=True) if lost)
 
-    def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
+    def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:  # noqa: ARG002 - all are here
         """What every worker can open."""
         return {worker: tasks.versions(self.work, worker) for worker in workers}
 
@@ -207,7 +207,7 @@ class InProcessRuntime:
 
         return self._warmer.start(new.workers, piece, at_once)
 
-    def cool(self, workers: Sequence[int], layout_version: int) -> None:
+    def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:  # noqa: ARG002 - all are here
         """End the warm-up for a layout; these workers forget what they have of it."""
         self._warmer.end()
         for worker in workers:
@@ -224,7 +224,7 @@ class InProcessRuntime:
         parts = [tasks.view_part(self.work, worker, spec, self.epoch) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
-    def discard(self, workers: Sequence[int]) -> None:
+    def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:  # noqa: ARG002 - all are here
         """Delete databases that no openable version names."""
         for worker in workers:
             self.work.site.discard_database(worker, self.epoch)

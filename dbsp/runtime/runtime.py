@@ -142,20 +142,23 @@ class WarmProgress:
 
 
 class Runtime(Protocol):
-    """Runs what it is told. Every method raises a `DbspError`; after any error the caller rolls back (a new epoch)."""
+    """Runs what it is told. Every method raises a `DbspError`; after any error the caller rolls back (a new epoch).
 
-    def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
+    `hosts` beside `workers`, where no layout says so, are where these live, one for each; nothing where no host is named.
+    """
+
+    def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:
         """Make version 0 for workers that have no database yet."""
         ...
 
-    def fence(self, epoch: int, workers: Sequence[int]) -> tuple[int, ...]:
+    def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
         """Write the epoch into every worker's database, durably: older writers are refused from now on.
 
         A database that is lost is first made again from a standby, where there is one; the workers of whom that is so.
         """
         ...
 
-    def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
+    def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:
         """What every worker can open; a worker without a database has none."""
         ...
 
@@ -215,7 +218,7 @@ class Runtime(Protocol):
         """
         ...
 
-    def cool(self, workers: Sequence[int], layout_version: int) -> None:
+    def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:
         """End what `warm` has begun for the layout of this version, and let these workers forget what they have of it."""
         ...
 
@@ -227,7 +230,7 @@ class Runtime(Protocol):
         """The rows of a materialized view after the last finished step, with an int64 column `weight`."""
         ...
 
-    def discard(self, workers: Sequence[int]) -> None:
+    def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:
         """Delete the databases of workers that no openable version names."""
         ...
 

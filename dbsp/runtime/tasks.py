@@ -25,7 +25,7 @@ from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.reading import columns_read
-from dbsp.runtime import ahead, parts
+from dbsp.runtime import ahead, parts, visiting
 from dbsp.runtime.filling import FillingSegment
 from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.moved import Migration, moved_over
@@ -35,7 +35,8 @@ from dbsp.skips import skipped_nodes
 from dbsp.step import NOTHING_GIVEN, Arrived, SegmentResult, run_segment
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 from dbsp.timing import LATE
-from dbsp.trace.redistribute import WarmReport, redistribute, warm_up
+from dbsp.trace.redistribute import Readable, WarmReport, redistribute, warm_up
+from dbsp.trace.slicing import HashRange, shared_ranges
 from dbsp.verdict import judge
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.schema import Column, Schema
@@ -52,12 +53,16 @@ Sent = TypeVar("Sent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every task of a run shares: where workers live, what they run, which run it is, where to find the keepers."""
+    """What every task of a run shares: where workers live, what they run, which run it is, where to find the keepers.
+
+    `common_disk` says that all hosts reach what the site names; else each sees what its own workers have alone.
+    """
 
     site: Site
     plan: Plan
     run: str
     keepers: Keepers | None = None
+    common_disk: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +320,7 @@ def open_version(work: Work, worker: int, version: int, epoch: int, layout: Layo
     for info in database.versions():
         if info.version == version:
             check_outputs(work, worker, info.checkpoint.step, layout)
+    visiting.end_visits(work, worker, epoch)
     return database.open(version, epoch)
 
 
@@ -408,7 +414,7 @@ def take_over(
     **Cost** bytes copied in are those that move; what stays is referred to.
     """
     target = work.site.database(worker, checkpoint)
-    givers = _givers(work, worker, old, new)
+    givers = _givers(work, worker, checkpoint.epoch, old, new)
     return redistribute(
         givers, target, version, checkpoint, work.plan.all_traces(), cut=cut, opened=worker in old.workers
     )
@@ -416,7 +422,7 @@ def take_over(
 
 def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: Layout) -> WarmReport:
     """Copy a piece of what the worker will take over, from a version that all givers hold, into no version of its own."""
-    target, givers = work.site.database(worker), _givers(work, worker, old, new)
+    target, givers = work.site.database(worker), _givers(work, worker, epoch, old, new)
     return warm_up(
         givers, target, version, epoch, new.version, work.plan.all_traces(),
         bytes_max=PIECE_BYTES, opened=worker in old.workers,
@@ -444,23 +450,21 @@ def cuts_between(worker: int, old: Layout, new: Layout) -> list[int]:
 
 def cool(work: Work, worker: int, epoch: int, layout_version: int) -> None:
     """Forget what was copied ahead for this layout; merges go on."""
+    visiting.end_visits(work, worker, epoch)
     database = work.site.database(worker)
     database.forget_warm(epoch, layout_version)
     database.hold_merges(epoch, None)
 
 
-def _givers(work: Work, worker: int, old: Layout, new: Layout) -> dict[int, tuple[Database, list[tuple[int, int]]]]:
-    """Whose databases a worker takes which ranges of."""
+def _givers(
+    work: Work, worker: int, epoch: int, old: Layout, new: Layout
+) -> dict[int, tuple[Readable, list[HashRange]]]:
+    """Whose state a worker takes which ranges of: databases, and what has come of those on other hosts."""
     wanted = new.ranges_of(worker)
     taken = [(giver, shared_ranges(wanted, old.ranges_of(giver))) for giver in old.workers]
-    return {giver: (work.site.database(giver), ranges) for giver, ranges in taken if ranges}
+    far = set() if work.common_disk else {route.giver for route in visiting.routes(old, new, [worker])}
+    return {giver: (_giver(work, worker, giver, epoch, giver in far), ranges) for giver, ranges in taken if ranges}
 
 
-def shared_ranges(left: Sequence[tuple[int, int]], right: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The hashes in both of two lists of disjoint ranges.
-
-    >>> shared_ranges([(0, 10), (20, 30)], [(5, 25)])
-    [(5, 10), (20, 25)]
-    """
-    pairs = ((max(a[0], b[0]), min(a[1], b[1])) for a in left for b in right)
-    return [(first, last) for first, last in pairs if first < last]
+def _giver(work: Work, worker: int, giver: int, epoch: int, far: bool) -> Readable:
+    return visiting.visit_of(work, visiting.Route(giver, worker), epoch) if far else work.site.database(giver)

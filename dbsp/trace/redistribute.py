@@ -25,13 +25,8 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement
 
 
-class Redistributable(Protocol):
-    """A database that can be read as of a version, and given one."""
-
-    @property
-    def chunk_bytes_max(self) -> int:
-        """How large its chunks may be, about."""
-        ...
+class Readable(Protocol):
+    """What can be read as of a version."""
 
     def read_version(self, version: int) -> AbstractContextManager[VersionView]:
         """The traces of a version."""
@@ -39,6 +34,15 @@ class Redistributable(Protocol):
 
     def read_cut(self, version: int, cut: CheckpointId) -> AbstractContextManager[VersionView]:
         """The traces of a cut that was pinned for `version`."""
+        ...
+
+
+class Redistributable(Readable, Protocol):
+    """A database that can be read as of a version, and given one."""
+
+    @property
+    def chunk_bytes_max(self) -> int:
+        """How large its chunks may be, about."""
         ...
 
     def adopt(
@@ -72,7 +76,7 @@ class Redistributable(Protocol):
         ...
 
 
-Givers = Mapping[int, tuple[Redistributable, Sequence[HashRange]]]
+Givers = Mapping[int, tuple[Readable, Sequence[HashRange]]]
 """Databases and what is taken of them, by the number of the worker."""
 
 
@@ -81,7 +85,7 @@ class _View:
     """A giver's version, opened."""
 
     giver: int
-    database: Redistributable
+    database: Readable
     version: VersionView
     ranges: Sequence[HashRange]
 
@@ -175,7 +179,7 @@ def _parts(slices: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: 
 
 
 def _opened(
-    stack: ExitStack, givers: Givers, read: Callable[[Redistributable], AbstractContextManager[VersionView]]
+    stack: ExitStack, givers: Givers, read: Callable[[Readable], AbstractContextManager[VersionView]]
 ) -> list[_View]:
     """What is read of each giver, open as long as the stack."""
     return [

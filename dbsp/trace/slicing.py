@@ -7,7 +7,7 @@ runs of different workers are laid side by side in hash order and nothing is mer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from dbsp.trace.chunks import ChunkRef, ChunkStore
-from dbsp.trace.manifest import Cursor, SpineState, StoredBatch
+from dbsp.trace.manifest import ID, Cursor, Refs, SpineState, StoredBatch, chunk_refs
 from dbsp.trace.merging import store
 from dbsp.trace.rows import end_to_end
 from dbsp.zset.batch import Batch
@@ -44,6 +44,16 @@ def joined_ranges(ranges: Sequence[HashRange]) -> list[HashRange]:
     return out
 
 
+def shared_ranges(left: Sequence[HashRange], right: Sequence[HashRange]) -> list[HashRange]:
+    """The hashes in both of two lists of disjoint ranges.
+
+    >>> shared_ranges([(0, 10), (20, 30)], [(5, 25)])
+    [(5, 10), (20, 25)]
+    """
+    pairs = ((max(a[0], b[0]), min(a[1], b[1])) for a in left for b in right)
+    return [(first, last) for first, last in pairs if first < last]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slices:
     """Some hash ranges of one trace; `shared` says that the target already holds the chunks of `chunks`.
@@ -57,15 +67,37 @@ class Slices:
     shared: bool = False
     giver: int = 0
 
-    def runs(self) -> list[tuple[StoredBatch, Cursor]]:
-        """The sorted runs that readers read, oldest first, each from a position on."""
-        found: list[tuple[StoredBatch, Cursor]] = []
-        for entry in self.state.entries:
-            if isinstance(entry, StoredBatch):
-                found.append((entry, Cursor()))
-            else:
-                found += entry.read()
-        return [(run, cursor) for run, cursor in found if cursor.chunk < len(run)]
+
+def runs_of(state: SpineState) -> list[tuple[StoredBatch, Cursor]]:
+    """The sorted runs that readers read, oldest first, each from a position on."""
+    found: list[tuple[StoredBatch, Cursor]] = []
+    for entry in state.entries:
+        if isinstance(entry, StoredBatch):
+            found.append((entry, Cursor()))
+        else:
+            found += entry.read()
+    return [(run, cursor) for run, cursor in found if cursor.chunk < len(run)]
+
+
+def refs_within(states: Iterable[SpineState], ranges: Sequence[HashRange]) -> Refs:
+    """References to all chunks with rows of these hash ranges that readers of the states read, each once, by their numbers.
+
+    **Law** `plan_slices` of these states and ranges reads no other chunk, and names no other.
+    """
+    found = [chunk_refs(SpineState())]
+    for run, cursor in (each for state in states for each in runs_of(state)):
+        for wanted in joined_ranges(ranges):
+            begin, end = _span(run, wanted)
+            found.append(run.refs[max(begin, cursor.chunk) : end])
+    together = np.concatenate(found)
+    return together[np.unique(together[:, ID], return_index=True)[1]]
+
+
+def _span(run: StoredBatch, wanted: HashRange) -> tuple[int, int]:
+    """From which to before which chunk of a run there may be rows of a hash range."""
+    low, high = wanted
+    begin = int(run.last.searchsorted(np.uint64(low), "left"))
+    return begin, len(run) if high > _HASH_MAX else int(run.first.searchsorted(np.uint64(high), "left"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +201,7 @@ def plan_slices(
 
     **Cost**: reads the chunks at the edges of the ranges, and nothing of those that are taken whole.
     """
-    runs = [source.runs() for source in sources]
+    runs = [runs_of(source.state) for source in sources]
     depth = max(map(len, runs), default=0)
     pieces = sorted((low, high, n) for n, source in enumerate(sources) for low, high in joined_ranges(source.ranges))
     for level in range(depth):
@@ -194,8 +226,7 @@ class _Packer:
     def take(self, source: int, run: StoredBatch, cursor: Cursor, wanted: HashRange) -> None:
         """Add the wanted rows of a run, from a position on; ranges come in order."""
         low, high = wanted
-        begin = int(run.last.searchsorted(np.uint64(low), "left"))
-        end = len(run) if high > _HASH_MAX else int(run.first.searchsorted(np.uint64(high), "left"))
+        begin, end = _span(run, wanted)
         shared = self._sources[source].shared
         for index in range(max(begin, cursor.chunk), end):
             ref, row = run.ref(index), cursor.row if index == cursor.chunk else 0

@@ -145,13 +145,13 @@ class FakeRuntime(Closed):
     world: World
     epoch: int = 0
 
-    def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
+    def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:
         for worker in workers:
             self.world.point(f"create {worker}")
             if worker not in self.world.databases:
                 self.world.databases[worker] = FakeDatabase(versions={0: (checkpoint, frozenset())})
 
-    def fence(self, epoch: int, workers: Sequence[int]) -> tuple[int, ...]:
+    def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
         for worker in workers:
             self.world.point(f"fence {worker}")
             database = self._database(worker)
@@ -160,7 +160,7 @@ class FakeRuntime(Closed):
         self.epoch = epoch
         return ()
 
-    def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
+    def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:
         self.world.point("versions")
         return {
             worker: tuple(
@@ -322,7 +322,7 @@ class FakeRuntime(Closed):
         self.world.copies.append(round_)
         return round_.future
 
-    def cool(self, workers: Sequence[int], layout_version: int) -> None:
+    def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:
         self.world.copies = [copy for copy in self.world.copies if not isinstance(copy, FakeWarm)]
         for worker in workers:
             self.world.point(f"cool {worker}")
@@ -335,7 +335,7 @@ class FakeRuntime(Closed):
         columns = {"place": [f"{t}/{p}" for t, p, _ in rows], "offset": [o for _, _, o in rows]}
         return pa.table({**columns, "weight": pa.array([1] * len(rows), pa.int64())})
 
-    def discard(self, workers: Sequence[int]) -> None:
+    def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:
         for worker in workers:
             self.world.point(f"discard {worker}")
             if worker in self.world.databases:

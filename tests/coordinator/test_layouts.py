@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dbsp.coordinator.build import facts_of
-from dbsp.coordinator.layouts import Rates, layout_as_json, plan_rescale, refuse_apart
+from dbsp.coordinator.layouts import Rates, check_named, layout_as_json, plan_rescale
 from dbsp.coordinator.running.control import decode_ledger, encode_ledger, new_ledger
 from dbsp.coordinator.running.shown import rescale_as_text
 from dbsp.errors import ConfigError
@@ -103,19 +103,18 @@ def test_a_layout_has_a_row_for_every_worker() -> None:
     ]  # fmt: skip
 
 
-def test_between_hosts_only_with_a_common_disk() -> None:
-    old = initial(2, hosts=[("a", 1.0), ("b", 1.0)])
-    new = rescaled(old, 3, step=1)
-    apart = fakes.config(spark={"master": "spark://a:7077"}, pipeline={"circuit": "c.py:c", "runtime": "spark"})
-    with pytest.raises(ConfigError, match=r"files that all of them reach: hosts=\['a', 'b'\].*\n?.*") as refused:
-        refuse_apart(apart, old, new)
-    assert refused.value.hint is not None
-    assert "common_disk" in refused.value.hint
-    with pytest.raises(ConfigError, match="workers may be anywhere"):
-        refuse_apart(apart, initial(2), initial(3))
-    refuse_apart(replace(apart, layout=replace(apart.layout, common_disk=True)), old, new)
-    refuse_apart(apart, initial(2, host="a"), initial(3, host="a"))
-    refuse_apart(fakes.config(), old, new)
+def test_hosts_with_disks_of_their_own_are_named() -> None:
+    cluster = {"spark": {"master": "spark://a:7077"}, "pipeline": {"circuit": "c.py:c", "runtime": "spark"}}
+    unnamed = fakes.config(**cluster)
+    with pytest.raises(ConfigError, match=r"no host is named: spark\.master=spark://a:7077") as refused:
+        check_named(unnamed)
+    assert "hosts = [" in str(refused.value.hint)
+    check_named(replace(unnamed, layout=replace(unnamed.layout, common_disk=True)), [initial(2)])
+    check_named(fakes.config(), [initial(2)])
+    named = fakes.config(layout={"hosts": ["a", "b"]}, **cluster)
+    check_named(named, [initial(2, host="a")])
+    with pytest.raises(ConfigError, match=r"made without a host: workers=\[0, 1\]"):
+        check_named(named, [initial(1, host="a"), initial(2)])
 
 
 def test_hosts_of_the_settings_are_where_the_next_workers_go() -> None:

@@ -315,7 +315,7 @@ def discard_leavers_early(patch: Patch) -> None:
 
 
 def discard_without_epoch(patch: Patch) -> None:
-    def discard(self: fake_runtime.FakeRuntime, workers: Sequence[int]) -> None:
+    def discard(self: fake_runtime.FakeRuntime, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:
         for worker in workers:
             self.world.point(f"discard {worker}")
             self.world.databases.pop(worker, None)

@@ -17,7 +17,7 @@ from dbsp.errors import DbspError
 from dbsp.layout import Layout
 from dbsp.runtime import tasks
 from dbsp.runtime.spark.failures import Failure, failure_of
-from dbsp.runtime.spark.placement import drain
+from dbsp.runtime.spark.placement import drain, refuse_elsewhere
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
 from dbsp.store import CheckpointId
 from dbsp.zset.kernels.compile import compile_all
@@ -30,10 +30,11 @@ _IPC_ROWS = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlTask:
-    """One function of (work, worker, *arguments), a module-level one, for every worker of a list."""
+    """One function of (work, worker, *arguments), a module-level one, for every worker of a list, at its host."""
 
     work: Broadcast[PackedWork]
     workers: tuple[int, ...]
+    hosts: tuple[str, ...]
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
@@ -46,9 +47,11 @@ def partial_of(task: ControlTask) -> Callable[[int, Iterable[int]], Iterator[tup
 def run_control(task: ControlTask, index: int, nothing: Iterable[int]) -> Iterator[tuple[int, Any] | Failure]:
     """The worker's number and what the function returned, or its failure."""
     drain(nothing)
-    worker = task.workers[index]
+    worker, work = task.workers[index], unpack(task.work.value)
+    if not work.common_disk:
+        refuse_elsewhere(task.hosts[index], worker)
     try:
-        yield worker, task.function(unpack(task.work.value), worker, *task.arguments)
+        yield worker, task.function(work, worker, *task.arguments)
     except DbspError as error:
         yield failure_of(error, worker)
 

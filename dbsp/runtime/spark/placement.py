@@ -1,19 +1,26 @@
 """Where tasks run: an RDD of one empty partition per worker, each with the host its layout names.
 
 The place comes from the layout, never from where something happens to be cached: after a lost executor, cached blocks
-would pull every later step to the wrong host. It stays a hint to Spark; no answer depends on it.
+would pull every later step to the wrong host. It stays a hint to Spark; no answer depends on it. A task that finds itself on
+another host than its worker's ends at once, and Spark runs it again.
 """
 
 from __future__ import annotations
 
+import functools
 import pickle
+import socket
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from pyspark import SparkContext
 from pyspark.core.rdd import RDD
 
+from dbsp.errors import UnavailableError
+
+T = TypeVar("T")
 _NOTHING = pickle.dumps([])
 
 
@@ -21,12 +28,62 @@ def ground_rdd(context: SparkContext, hosts: Sequence[str]) -> RDD[int]:
     """An RDD whose partition i is empty and prefers `hosts[i]`; an empty name means anywhere."""
     if not any(hosts):
         return context.parallelize([], len(hosts))
+    return RDD(_placed(context, hosts, 1), context)
+
+
+def seated(arrived: RDD[T], hosts: Sequence[str], senders: int) -> RDD[T]:
+    """What arrives behind a shuffle, partition i at `hosts[i]`: Spark would put it anywhere.
+
+    **Shape** each of the `senders` has sent exactly one record to each partition, which Spark then holds as one block each.
+
+    Each block is paired with an element of an RDD that has places, and let go of it again: nothing is copied, and the pair's task
+    runs where that RDD's partition wants to be.
+    """
+    if not any(hosts):
+        return arrived
+    context: Any = arrived.context
+    pairs = _placed(context, hosts, senders).zip(arrived._jrdd)
+    return RDD(context._jvm.PythonRDD.valueOfPair(pairs), context, arrived._jrdd_deserializer)
+
+
+def _placed(context: SparkContext, hosts: Sequence[str], elements: int) -> Any:
+    """A Java RDD of so many elements in each partition, of which partition i prefers `hosts[i]`."""
     jvm: Any = context._jvm
-    places = [jvm.scala.Tuple2(bytearray(_NOTHING), _sequence(context, [host] if host else [])) for host in hosts]
+    wanted = jvm.java.util.HashMap()
+    for index, host in enumerate(hosts):
+        wanted.put(index, _sequence(context, _names(jvm, host)))
+    nothing = jvm.java.util.Collections.nCopies(elements * len(hosts), bytearray(_NOTHING))
     tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
-    placed = context._jsc.sc().makeRDD(_sequence(context, places), tag)
-    java = jvm.org.apache.spark.api.java.JavaRDD.fromRDD(placed, tag)
-    return RDD(java, context)
+    scala = jvm.scala.jdk.javaapi.CollectionConverters
+    placed = jvm.org.apache.spark.rdd.ParallelCollectionRDD(
+        context._jsc.sc(), _sequence(context, nothing), len(hosts), scala.asScala(wanted), tag
+    )
+    return jvm.org.apache.spark.api.java.JavaRDD.fromRDD(placed, tag)
+
+
+@functools.cache
+def is_here(host: str) -> bool:
+    """Whether this machine has the address that a host is named by: nobody else can listen there."""
+    try:
+        for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+            with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as found:
+                found.bind(address)
+                return True
+    except OSError:
+        return False
+    return False
+
+
+def refuse_elsewhere(host: str, worker: int) -> None:
+    """End a task that Spark has put on another host than its worker's: Spark runs it again.
+
+    **Errors** `UnavailableError`, for Spark to see; who waits for the job is told when it has failed too often.
+    """
+    if host and not is_here(host):
+        raise UnavailableError(
+            f"a task is on another host than its worker: worker={worker} host={host} here={socket.gethostname()}",
+            "name the hosts in [layout] as Spark names them, by addresses that are theirs",
+        )
 
 
 def drain(records: Iterable[int]) -> None:
@@ -34,13 +91,15 @@ def drain(records: Iterable[int]) -> None:
     deque(records, maxlen=0)
 
 
-def _sequence(context: SparkContext, items: list[object]) -> Any:
-    """A Scala immutable sequence of the items."""
+def _names(jvm: Any, host: str) -> Any:
+    """A Java list of the host, or of nothing if there is none."""
+    return jvm.java.util.Collections.singletonList(host) if host else jvm.java.util.Collections.emptyList()
+
+
+def _sequence(context: SparkContext, items: Any) -> Any:
+    """A Scala immutable sequence of the items of a Java list."""
     jvm: Any = context._jvm
-    found = jvm.java.util.ArrayList()
-    for item in items:
-        found.add(item)
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq()
 
 
 def live_hosts(context: SparkContext) -> set[str]:

@@ -10,6 +10,7 @@ Source: design section 5. Faults 5 to 8 of the fault tests are its business.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -24,7 +25,7 @@ from dbsp.errors import DataError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.processes import find_process
-from dbsp.runtime import ahead, migrating, tasks
+from dbsp.runtime import ahead, migrating, tasks, visiting
 from dbsp.runtime.copying import Copier, WarmRound
 from dbsp.runtime.inprocess import COPY_WAIT_S, InProcessRuntime
 from dbsp.runtime.keeper import ThreadKeeper
@@ -39,10 +40,13 @@ from dbsp.runtime.spark.moving_steps import MovingSteps
 from dbsp.runtime.spark.parcel_files import ParcelFiles
 from dbsp.runtime.spark.placement import ground_rdd, live_hosts
 from dbsp.runtime.spark.shared import PackedWork, pack
+from dbsp.runtime.spark.shipping_job import Shipping, ship_rdd
 from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property, step_rdd
 from dbsp.runtime.spark.steps_ahead import StepsAhead
 from dbsp.runtime.spark.steps_together import StepsTogether, meet
+from dbsp.runtime.visiting import Landed, Route
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
+from dbsp.trace.redistribute import WarmReport
 from dbsp.zset.batch import Batch, concat, consolidate
 
 if TYPE_CHECKING:
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 _Told = TypeVar("_Told")
 _GROUNDS_KEPT = 16
 _IDLE_S = 25.0
+_LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +102,7 @@ class SparkRuntime:
         self._near, self._toucher = self._near_keepers(), ThreadKeeper(0)
         self._copier, self._warmer = Copier(), Copier()
         self._beside_steps: list[Future[Any]] = []
+        self._closing = threading.Event()
         self._moving = MovingSteps(self._context)
         one_host = session.is_local(str(self._context.master))
         self._here = _beside_workers(work) if one_host else None
@@ -115,28 +121,28 @@ class SparkRuntime:
         """Close."""
         self.close()
 
-    def create(self, workers: Sequence[int], checkpoint: CheckpointId) -> None:
+    def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:
         """Make version 0 where it is absent."""
-        self._control("create", workers, control_job.create, checkpoint)
+        self._control("create", workers, hosts, control_job.create, checkpoint)
 
-    def fence(self, epoch: int, workers: Sequence[int]) -> tuple[int, ...]:
+    def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
         """Raise the epoch of every worker; a copy under way is ended."""
         self._end_copy_jobs()
         if self._here is not None:
             found = self._here.fence(epoch, workers)
         else:
-            restored = self._control("fence", workers, tasks.fence, epoch)
+            restored = self._control("fence", workers, hosts, tasks.fence, epoch)
             found = tuple(worker for worker in workers if restored[worker])
         self.epoch = epoch
         return found
 
-    def versions(self, workers: Sequence[int]) -> Mapping[int, tuple[VersionInfo, ...]]:
+    def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:
         """What every worker can open."""
-        return self._control("versions", workers, tasks.versions)
+        return self._control("versions", workers, hosts, tasks.versions)
 
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
         """Open all workers of the layout; they must agree on the checkpoint."""
-        self._check_hosts(layout)
+        self._await_hosts(layout.workers, layout.hosts)
         found = set(self._control_in("open", layout, control_job.open_version, version, epoch, layout).values())
         if len(found) != 1:
             raise DataError(f"workers hold different checkpoints under one version: version={version} found={found}")
@@ -250,6 +256,10 @@ class SparkRuntime:
         """Make `version` on every worker of the new layout by slicing the opened version of the old one's, or their `cut`."""
         if cut is not None:
             self.pin(version, cut, old)
+        if not self.work.common_disk:
+            shipping = Shipping(self._packed, version - 1, checkpoint.epoch, old, new)
+            while self._shipped(shipping, new.workers, tasks.COMMIT_PIECE_BYTES, self._jobs):
+                pass
         taken = self._control_in("redistribute", new, tasks.take_over, version, checkpoint, old, new, cut).values()
         return MoveReport.of(old, new, taken)
 
@@ -262,17 +272,41 @@ class SparkRuntime:
     ) -> Future[Mapping[int, WarmProgress]]:
         """Copy for every new owner in small jobs beside those of the steps, in a pool of their own."""
         epoch, sums, hosts = self.epoch, WarmRound(told), dict(zip(new.workers, new.hosts, strict=True))
+        shipping = Shipping(self._packed, version, epoch, old, new)
 
         def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:
-            at, arguments = tuple(hosts[worker] for worker in workers), (version, epoch, old, new)
-            return sums.take(self._control_at("warm up", workers, at, tasks.warm, arguments, self._warm_jobs))
+            far = {} if self.work.common_disk else self._shipped(shipping, workers, tasks.PIECE_BYTES, self._warm_jobs)
+            near = tuple(worker for worker in workers if worker not in far)
+            at, arguments = tuple(hosts[worker] for worker in near), (version, epoch, old, new)
+            return sums.take(far | self._control_at("warm up", near, at, tasks.warm, arguments, self._warm_jobs))
 
         return self._beside(self._warmer.start(new.workers, piece, at_once))
 
-    def cool(self, workers: Sequence[int], layout_version: int) -> None:
+    def _shipped(
+        self, shipping: Shipping, takers: Sequence[int], bytes_max: int, jobs: JobThread
+    ) -> dict[int, WarmReport]:
+        """Carry a piece of what these takers need of other hosts; those that still lack something, and how much."""
+        routes = shipping.routes(takers)
+        if routes and (asked := shipping.unasked(sorted({route.taker for route in routes}))):
+            self._ask_held(shipping, asked, routes, jobs)
+        if routes:
+            task = shipping.piece(routes, bytes_max)
+            ground = self._ground(tuple(task.host(task.old, giver) for giver in task.givers))
+            shipping.note_landed(_successes(jobs.run("carry state", lambda: ship_rdd(ground, task).collect()), Landed))
+        return {taker: shipping.progress(taker) for taker in {route.taker for route in shipping.routes(takers)}}
+
+    def _ask_held(self, shipping: Shipping, takers: Sequence[int], routes: Sequence[Route], jobs: JobThread) -> None:
+        """Ask takers which chunks they have already."""
+        givers, hosts = sorted({route.giver for route in routes}), [shipping.home(taker) for taker in takers]
+        arguments = (givers, shipping.epoch)
+        found = self._control_at("ask what is there", tuple(takers), tuple(hosts), visiting.held, arguments, jobs)
+        for taker, held in found.items():
+            shipping.note_held(taker, held)
+
+    def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:
         """End the warm-up for a layout; these workers forget what they have of it."""
         self._warmer.end(self._warm_jobs.cancel)
-        self._control("cool", workers, tasks.cool, self.epoch, layout_version)
+        self._control("cool", workers, hosts, tasks.cool, self.epoch, layout_version)
 
     def _beside(self, jobs: Future[_Told]) -> Future[_Told]:
         """These jobs want cores beside the steps: no task of a step waits there for the next one until they are done."""
@@ -296,9 +330,9 @@ class SparkRuntime:
         parts = [_batch(streams[worker], spec.schema) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
-    def discard(self, workers: Sequence[int]) -> None:
+    def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:
         """Delete databases that no openable version names."""
-        self._control("discard", workers, control_job.discard, self.epoch)
+        self._control("discard", workers, hosts, control_job.discard, self.epoch)
 
     def warm_up(self, layout: Layout, rounds: int = 1) -> None:
         """Start the Python workers, import what a step needs, load the compiled kernels; a step then finds them ready."""
@@ -322,6 +356,7 @@ class SparkRuntime:
 
     def close(self) -> None:
         """End a copy under way, stop the jobs, and Spark if this runtime started it."""
+        self._closing.set()
         if self._here is not None:
             self._here.end_copies(COPY_WAIT_S)
         self._meetings.send_away()
@@ -343,10 +378,12 @@ class SparkRuntime:
             self._spark.stop()
 
     def _control(
-        self, what: str, workers: Sequence[int], function: Callable[..., Any], *arguments: Any
+        self, what: str, workers: Sequence[int], hosts: Sequence[str], function: Callable[..., Any], *arguments: Any
     ) -> dict[int, Any]:
-        """One function per worker, anywhere."""
-        return self._control_at(what, tuple(workers), ("",) * len(workers), function, arguments)
+        """One function per worker, on its host; anywhere where no host is named."""
+        places = tuple(hosts) or ("",) * len(workers)
+        self._await_hosts(workers, places)
+        return self._control_at(what, tuple(workers), places, function, arguments)
 
     def _control_in(self, what: str, layout: Layout, function: Callable[..., Any], *arguments: Any) -> dict[int, Any]:
         """One function per worker of a layout, on the worker's host."""
@@ -373,7 +410,9 @@ class SparkRuntime:
     def _control_rdd(
         self, workers: tuple[int, ...], hosts: tuple[str, ...], function: Callable[..., Any], arguments: Any
     ) -> RDD[Any]:
-        task = control_job.ControlTask(work=self._packed, workers=workers, function=function, arguments=arguments)
+        task = control_job.ControlTask(
+            work=self._packed, workers=workers, hosts=hosts, function=function, arguments=arguments
+        )
         return self._ground(hosts).mapPartitionsWithIndex(control_job.partial_of(task))
 
     def _ground(self, hosts: tuple[str, ...]) -> RDD[int]:
@@ -404,17 +443,26 @@ class SparkRuntime:
             return StepsTogether(ground, task, workers, self._meetings, self._stays)
         return StepsAhead(ground, task, workers, plan)
 
-    def _check_hosts(self, layout: Layout) -> None:
-        """Refuse to wait for a host that has no executor."""
-        if not any(layout.hosts):
-            return
-        alive = self._jobs.run("look for executors", lambda: live_hosts(self._context))
-        for worker, host in zip(layout.workers, layout.hosts, strict=True):
-            if host and host not in alive:
+    def _await_hosts(self, workers: Sequence[int], hosts: Sequence[str]) -> None:
+        """Until each host has an executor: they come some time after Spark has started, or after one was lost.
+
+        Spark would put the tasks of a host without one anywhere. **Errors** `UnavailableError` where one does not come.
+        """
+        limit_s = time.monotonic() + self.settings.executors_wait_s
+        while any(hosts):
+            alive = self._jobs.run("look for executors", lambda: live_hosts(self._context))
+            lacking = [
+                (worker, host) for worker, host in zip(workers, hosts, strict=True) if host and host not in alive
+            ]
+            if not lacking:
+                return
+            if time.monotonic() > limit_s:
+                worker, host = lacking[0]
                 raise UnavailableError(
                     f"no Spark executor on the host of a worker: worker={worker} host={host} hosts={sorted(alive)}",
-                    "start a Spark worker there, or rescale to the hosts that are alive",
+                    "start a Spark worker there; its name in [layout] hosts must be the one that Spark uses",
                 )
+            self._closing.wait(_LOOK_S)
 
 
 def _beside_workers(work: tasks.Work) -> InProcessRuntime | None:

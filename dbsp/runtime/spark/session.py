@@ -55,7 +55,7 @@ _CONF = {
     "spark.speculation": "false",
     "spark.scheduler.mode": "FAIR",
     "spark.shuffle.reduceLocality.enabled": "false",
-    "spark.locality.wait": "30s",
+    "spark.locality.wait": "1h",
     "spark.cleaner.periodicGC.interval": "1min",
     "spark.task.maxFailures": str(TASK_FAILURES_MAX),
     "spark.driver.memory": "2g",
@@ -89,7 +89,7 @@ class SparkSettings:
     until another process starts there; without one a temporary folder is made and removed. `environment` is for the Python
     workers. `worker_silence_s` is how long a job may go without finishing a task before it is cancelled. Where all workers share
     this host, what one sends another in one exchange goes through a file in `work_dir` from `parcel_file_bytes_min` bytes on:
-    below that a file costs more than it saves.
+    below that a file costs more than it saves. `executors_wait_s` is how long is waited for an executor on a host of the layout.
     """
 
     master: str = "local[2]"
@@ -99,6 +99,7 @@ class SparkSettings:
     work_dir: Path | None = None
     worker_silence_s: float = 120.0
     parcel_file_bytes_min: int = 1 << 20
+    executors_wait_s: float = 60.0
 
     def __post_init__(self) -> None:
         """Refuse what could never finish a job."""

@@ -42,7 +42,7 @@ from dbsp.runtime.spark.meetings import Meeting, TurnedAwayError, joined
 from dbsp.runtime.spark.moving_steps import Moving
 from dbsp.runtime.spark.parcel_files import ParcelFiles, passed_on
 from dbsp.runtime.spark.parcel_files import arrived as at_hand
-from dbsp.runtime.spark.placement import drain
+from dbsp.runtime.spark.placement import drain, refuse_elsewhere, seated
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
 
 if TYPE_CHECKING:
@@ -76,9 +76,11 @@ class StepTask:
     def order(self, index: int) -> tasks.StepOrder:
         """The order that the segments of the worker at this place take."""
         record, epoch = self.told or _told_by_job()
-        layout = self.layout.value
+        layout, work = self.layout.value, unpack(self.work.value)
+        if not work.common_disk:
+            refuse_elsewhere(layout.hosts[index], layout.workers[index])
         moving = self.moving
-        migration = None if moving is None else moving.of(layout.workers[index], unpack(self.work.value).plan)
+        migration = None if moving is None else moving.of(layout.workers[index], work.plan)
         return tasks.StepOrder(record=record, epoch=epoch, layout=layout, migration=migration)
 
     def block(self, parcel: Parcel) -> bytes:
@@ -138,7 +140,7 @@ def step_rdd(ground: RDD[int], task: StepTask, workers: int, plan: Plan, step: i
 
 
 def exchanged(records: RDD[Record], task: StepTask, workers: int) -> RDD[Record]:
-    """The records at their destinations.
+    """The records at their destinations, where these live.
 
     Spark would take Kryo for them, and each task would make its own anew, which costs more than to pass on small blocks. Where
     large ones lie in files, Java's own way of writing does.
@@ -148,7 +150,7 @@ def exchanged(records: RDD[Record], task: StepTask, workers: int) -> RDD[Record]
         context: Any = records.context
         shuffled = arrived._jrdd.rdd().dependencies().head().rdd()
         shuffled.setSerializer(context._jvm.JavaSerializer(context._conf._jconf))
-    return arrived
+    return seated(arrived, task.layout.value.hosts, workers)
 
 
 def _loops(

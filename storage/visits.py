@@ -1,0 +1,135 @@
+"""A version of another host's worker, as far as one worker here takes state of it: a visit, gone when the rescale is over.
+
+Workers whose hosts have disks of their own cannot read each other's databases. So before slices of a version are taken, the
+chunks that these need travel: the giver's side gives pieces of them (`outgoing`), a runtime carries each to the taker's host,
+and there a visit keeps them (`Visit.take`). With the last piece comes the version's record, and from then on the visit reads
+like the giver's database. Chunks never change, so of a later version only those travel that are not there yet.
+
+Invariants:
+1. A visit is of one epoch and one giver: within an epoch, as nothing is rolled back, a chunk's number means one chunk. A visit of
+   another epoch is another folder, and the first piece of a newer one deletes it.
+2. A version can be read when all its chunks that the taker's ranges touch are there, and not before.
+3. Nothing refers to a visit: what is taken of it is copied, as it is from a database on the same disk. It is deleted when the
+   taker is opened, cooled or deleted, and may be lost at any moment at the cost of shipping again.
+
+Source: design section 9 (warm-up); design record 0031.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp.errors import DataError, UnavailableError
+from dbsp.storage.committing import chunk_values
+from dbsp.storage.durable import Durable, Root, reading_version
+from dbsp.storage.environment import MAP_SIZE_BYTES
+from dbsp.storage.records import decode_record, encode_record, number_of
+from dbsp.storage.standby import DURABLE, WRITERS, make_bare
+from dbsp.store import CheckpointId, Shipment, VersionView
+from dbsp.trace.manifest import ID, NBYTES
+from dbsp.trace.slicing import HashRange, refs_within
+
+Numbers = npt.NDArray[np.uint64]
+
+
+def outgoing(durable: Durable, version: int, ranges: Sequence[HashRange], held: Numbers, bytes_max: int) -> Shipment:
+    """About `bytes_max` more of the chunks that slices of these ranges of a version need, and whoever takes them has not."""
+    with durable.environment.reading() as txn:
+        record = durable.record(txn, version)
+    needed = refs_within(record.traces.values(), ranges)
+    lacking = needed[~np.isin(needed[:, ID], held)]
+    ends = np.cumsum(lacking[:, NBYTES])
+    count = max(1, int(ends.searchsorted(np.uint64(bytes_max), "right")))
+    now, later = lacking[:count], lacking[count:]
+    return Shipment(
+        version=version,
+        chunks=tuple((number, bytes(value)) for number, value in chunk_values(durable, now[:, ID].tolist())),
+        record=None if len(later) else encode_record(record),
+        left_bytes=int(later[:, NBYTES].sum()),
+        total_bytes=int(needed[:, NBYTES].sum()),
+    )
+
+
+class Visit:
+    """What is here of one giver's versions, in an epoch."""
+
+    def __init__(self, home: Path, giver: int, epoch: int, map_size_bytes: int = MAP_SIZE_BYTES) -> None:
+        """In a folder of `home`, which has those of all visits to one taker. Nothing is opened or made yet."""
+        self._home, self._giver, self._epoch, self._map_size_bytes = home, giver, epoch, map_size_bytes
+        self.folder = home / f"{giver:04d}-{epoch}"
+
+    def held(self) -> Numbers:
+        """The numbers of all chunks that are here."""
+        if not (self.folder / DURABLE).is_dir():
+            return np.empty(0, np.uint64)
+        with self._opened() as durable, durable.environment.reading() as txn:
+            return np.array([number_of(key) for key in txn.keys("chunks")], np.uint64)
+
+    def take(self, shipment: Shipment) -> None:
+        """Keep a piece; the version can be read when it was the last one. Taking it again does nothing."""
+        if not (self.folder / DURABLE).is_dir():
+            self._delete_older()
+            make_bare(self.folder, self._epoch, self._map_size_bytes)
+        with self._opened() as durable:
+            durable.copy_in(self._epoch, shipment.chunks)
+            if shipment.record is not None:
+                record = decode_record(shipment.record, f"giver={self._giver} version={shipment.version}")
+                root = Root(version=shipment.version, record=record, values={}, keep=np.empty(0, np.uint64))
+                durable.land(root, self._epoch)
+
+    @contextmanager
+    def read_version(self, version: int) -> Iterator[VersionView]:
+        """The traces of a version, to be sliced by the taker; `UnavailableError` if not all of it is here."""
+        try:
+            opened = Durable(self.folder / DURABLE, self.folder / WRITERS, self._map_size_bytes)
+        except DataError as error:
+            story = f"giver={self._giver} version={version} folder={self.folder}"
+            raise UnavailableError(f"state of a worker on another host is not here: {story}") from error
+        try:
+            with reading_version(opened, version) as view:
+                yield view
+        finally:
+            opened.close()
+
+    @contextmanager
+    def read_cut(self, version: int, cut: CheckpointId) -> Iterator[VersionView]:
+        """There is none: what is no version yet is seen on its own host alone."""
+        raise UnavailableError(f"a cut is not read on another host: giver={self._giver} version={version} cut={cut}")
+        yield
+
+    @contextmanager
+    def _opened(self) -> Iterator[Durable]:
+        durable = Durable(self.folder / DURABLE, self.folder / WRITERS, self._map_size_bytes)
+        try:
+            yield durable
+        finally:
+            durable.close()
+
+    def _delete_older(self) -> None:
+        """Visits of this giver in older epochs."""
+        for folder in _folders(self._home):
+            giver, epoch = map(int, folder.name.split("-"))
+            if giver == self._giver and epoch < self._epoch:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_visits(home: Path, epoch: int) -> None:
+    """Delete all visits in the folder of a taker but those of newer epochs."""
+    for folder in _folders(home):
+        if int(folder.name.split("-")[1]) <= epoch:
+            shutil.rmtree(folder, ignore_errors=True)
+    for unfinished in home.glob("*.new-*") if home.is_dir() else ():
+        if int(re.split("[-.]", unfinished.name)[1]) <= epoch:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _folders(home: Path) -> list[Path]:
+    """The folders of all visits to a taker."""
+    return [each for each in sorted(home.iterdir()) if re.fullmatch(r"\d+-\d+", each.name)] if home.is_dir() else []
