@@ -2,7 +2,8 @@
 
 Layout of the data folder: `workers/NNNN` one database each (a standby of it is `<folder>/<pipeline>/NNNN`); `visits/NNNN` what
 has come of other hosts' workers during a rescale; `input`, `steps`, `outputs/` the embedded logs; `control` the ledger;
-`coordinator.json` and `coordinator.log`. What is opened is kept per process: LMDB wants one opening per process, and a Kafka producer costs a second to start.
+`coordinator.json` and `coordinator.log`. What is opened is kept per process: LMDB wants one opening per process, and a Kafka
+producer costs a second to start.
 
 Any process may have any worker's database open, and may never be asked for that worker again. So whenever it is asked for
 anything, at most once per `LOOK_EVERY_S`, it closes the databases that others have deleted, whose files would stay on the disk.

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from dbsp.hosts import check_hosts
 
 SHARDS_MAX = 1 << 16
 WORKERS_MAX = 4096
-NOBODY_LEFT: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,13 +191,13 @@ def dynamic_shards(workers: int, k: float) -> int:
     return min(SHARDS_MAX, 1 << (wanted - 1).bit_length())
 
 
-def rescaled(old: Layout, workers: int, *, step: int, host: str = "", left: Mapping[int, str] = NOBODY_LEFT) -> Layout:
+def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
     """The next layout with `workers` workers: the old one with the fewest shards moved.
 
     **Law** every surviving worker keeps as many of its shards as an even division allows; going from W to W+1 moves
     about 1/(W+1) of them. New workers take the lowest free numbers. Those leave first whose host is not offered any more, then
     the highest numbers. Same input, same layout. With hosts of different weights the shares follow `quotas`, and no more moves
-    than they need. Workers that `left` a host and whose databases are still there come back to it, or not at all.
+    than they need.
     **Errors** `ConfigError` when there would be more workers than shards (fixed sharding).
 
     >>> four = initial(4, hosts=[("a", 1.0), ("b", 1.0)])
@@ -217,11 +215,9 @@ def rescaled(old: Layout, workers: int, *, step: int, host: str = "", left: Mapp
     offered = {name for name, _ in base.offered}
     retired = {worker for worker, (place, _) in known.items() if offered and place not in offered}
     kept = sorted(sorted(base.workers, key=lambda worker: (worker in retired, worker))[:workers])
-    lost = {worker for worker, place in left.items() if offered and place not in offered}
-    new = _lowest_free({*kept, *lost}, workers - len(kept))
+    new = _lowest_free(kept, workers - len(kept))
     numbers = tuple(sorted((*kept, *new)))
-    there = {worker: known[worker][0] for worker in kept} | {worker: left[worker] for worker in new if worker in left}
-    places = placed(there, sorted(set(new) - set(left)), base.offered, host)
+    places = placed({worker: known[worker][0] for worker in kept}, sorted(new), base.offered, host)
     hosts = tuple(places[worker] for worker in numbers)
     return replace(
         base, version=old.version + 1, workers=numbers, hosts=hosts,

@@ -364,10 +364,8 @@ def _target(facts: p.Facts, workers: int) -> Layout | str | None:
 
 
 def _after(facts: p.Facts, workers: int, version: int) -> Layout:
-    """The layout in use, rescaled; who has left it and still has a database comes back to that."""
-    gone = tuple(sorted(facts.members - set(facts.layout.workers)))
-    left = dict(zip(gone, hosts_of(facts, gone), strict=False))
-    new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0], left=left)
+    """The layout in use, rescaled."""
+    new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0])
     return replace(new, version=version)
 
 

@@ -39,6 +39,16 @@ from tests.coordinator.fakes import (
 )
 
 
+def at(workers: Sequence[int], hosts: Sequence[str]) -> list[tuple[int, str]]:
+    """Each worker with its host."""
+    return list(zip(workers, hosts or [""] * len(workers), strict=True))
+
+
+def home(layout: Layout, worker: int) -> str:
+    """Where a layout says that a worker lives."""
+    return layout.hosts[layout.workers.index(worker)]
+
+
 class CopyFuture(Future[Mapping[int, Any]]):
     """Whoever waits for the copy drives it."""
 
@@ -84,18 +94,18 @@ class Beside:
 class FakeCopy(Beside):
     """A checkpoint on its way to the workers' disks, one worker after the other."""
 
-    def __init__(self, world: World, version: int, checkpoint: CheckpointId, waiting: list[int]) -> None:
+    def __init__(self, world: World, version: int, checkpoint: CheckpointId, waiting: list[tuple[int, str]]) -> None:
         super().__init__(waiting, {})
         self.world, self.version, self.checkpoint = world, version, checkpoint
 
-    def take(self, each: int) -> None:
-        self.world.point(f"before copy {each}")
-        self._land(each)
-        self.world.point(f"after copy {each}")
+    def take(self, each: tuple[int, str]) -> None:
+        self.world.point(f"before copy {each[0]}")
+        self._land(*each)
+        self.world.point(f"after copy {each[0]}")
 
-    def _land(self, worker: int) -> None:
-        if worker not in self.world.databases:
-            raise DataError(f"no database: worker={worker}")
+    def _land(self, worker: int, host: str) -> None:
+        if not self.world.bring(worker, host):
+            raise DataError(f"no database: worker={worker} host={host}")
         database = self.world.databases[worker]
         database.check(self.checkpoint.epoch)
         if database.pins.get(self.version, (None,))[0] != self.checkpoint:
@@ -114,7 +124,7 @@ class FakeWarm(Beside):
         nothing = WarmProgress(copied_bytes=0, missing_bytes=0, slices_bytes=0)
         pairs = [(giver, taker) for taker in new.workers for giver in old.workers]
         super().__init__(pairs, dict.fromkeys(new.workers, nothing))
-        self.world, self.version, self.epoch, self.new = world, version, epoch, new
+        self.world, self.version, self.epoch, self.old, self.new = world, version, epoch, old, new
 
     def take(self, each: tuple[int, int]) -> None:
         giver, taker = each
@@ -124,8 +134,8 @@ class FakeWarm(Beside):
 
     def _take(self, giver: int, taker: int) -> None:
         databases = self.world.databases
-        for worker in (giver, taker):
-            if worker not in databases:
+        for worker, layout in ((giver, self.old), (taker, self.new)):
+            if not self.world.bring(worker, home(layout, worker)):
                 raise DataError(f"no database: worker={worker}")
         databases[taker].check(self.epoch)
         if databases[giver].epoch > self.epoch:
@@ -146,15 +156,15 @@ class FakeRuntime(Closed):
     epoch: int = 0
 
     def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:
-        for worker in workers:
+        for worker, host in at(workers, hosts):
             self.world.point(f"create {worker}")
-            if worker not in self.world.databases:
-                self.world.databases[worker] = FakeDatabase(versions={0: (checkpoint, frozenset())})
+            if not self.world.bring(worker, host):
+                self.world.put(worker, FakeDatabase(versions={0: (checkpoint, frozenset())}, host=host))
 
     def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
-        for worker in workers:
+        for worker, host in at(workers, hosts):
             self.world.point(f"fence {worker}")
-            database = self._database(worker)
+            database = self._database(worker, host)
             database.check(epoch)
             database.epoch = epoch
         self.epoch = epoch
@@ -165,16 +175,16 @@ class FakeRuntime(Closed):
         return {
             worker: tuple(
                 VersionInfo(version=version, checkpoint=checkpoint)
-                for version, (checkpoint, _) in sorted(self._database(worker).versions.items())
+                for version, (checkpoint, _) in sorted(self._database(worker, host).versions.items())
             )
-            for worker in workers
+            for worker, host in at(workers, hosts)
         }
 
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
         found = set()
-        for worker in layout.workers:
+        for worker, host in at(layout.workers, layout.hosts):
             self.world.point(f"open {worker}")
-            database = self._database(worker)
+            database = self._database(worker, host)
             database.check(epoch)
             checkpoint, state = database.versions[version]
             database.versions = {version: (checkpoint, state)}
@@ -188,14 +198,14 @@ class FakeRuntime(Closed):
         must(self._is_logged(record), "4: the record is durable before the step runs")
         moving = self._moving(record, layout, coming)
         reports = []
-        workers = layout.workers if coming is None else joint(layout, coming).workers
-        for worker in workers:
+        both = layout if coming is None else joint(layout, coming)
+        for worker, host in at(both.workers, both.hosts):
             try:
                 self.world.point(f"step at {worker}")
-                reports.append(self._run(worker, record, layout, moving))
+                reports.append(self._run(worker, host, record, layout, moving))
             except DbspError:
                 if self.world.straggle():
-                    task = partial(replace(self)._run, worker, record, layout, moving)
+                    task = partial(replace(self)._run, worker, host, record, layout, moving)
                     self.world.stragglers.append(task)
                 raise
         self.world.point("step done")
@@ -211,7 +221,7 @@ class FakeRuntime(Closed):
             raise InternalError(f"keys move in a step that was given one layout alone: step={record.step}")
         states = {}
         for worker in joint(old, new).workers:
-            database = self._database(worker)
+            database = self._database(worker, home(joint(old, new), worker))
             database.check(self.epoch)
             if database.opened is None or database.next_step != record.step:
                 raise DataError(f"worker stands elsewhere: worker={worker} at={database.next_step} step={record.step}")
@@ -226,8 +236,8 @@ class FakeRuntime(Closed):
         steps = self.world.steps
         return record.step < len(steps) and replace(steps[record.step], commands=record.commands) == record
 
-    def _run(self, worker: int, record: StepRecord, layout: Layout, moving: FakeMove | None) -> WorkerReport:
-        database = self._database(worker)
+    def _run(self, worker: int, host: str, record: StepRecord, layout: Layout, moving: FakeMove | None) -> WorkerReport:
+        database = self._database(worker, host)
         database.check(self.epoch)
         if database.opened is None or database.next_step != record.step:
             raise DataError(f"worker stands elsewhere: worker={worker} at={database.next_step} step={record.step}")
@@ -257,9 +267,9 @@ class FakeRuntime(Closed):
             parts = [rows for (_, step), rows in self.world.outputs.items() if step == record.step]
             parts += [rows for (_, step), rows in self.world.dead.items() if step == record.step]
             must(frozenset().union(*parts) == rows_of(record), "11: outputs below a checkpoint are durable")
-        for worker in layout.workers:
+        for worker, host in at(layout.workers, layout.hosts):
             self.world.point(f"pin {worker}")
-            database = self._database(worker)
+            database = self._database(worker, host)
             database.check(checkpoint.epoch)
             if database.opened is None:
                 raise UnavailableError(f"the database was not opened in this epoch: worker={worker}")
@@ -269,7 +279,8 @@ class FakeRuntime(Closed):
             database.pins = {version: (checkpoint, database.state)}
 
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
-        copy = FakeCopy(world=self.world, version=version, checkpoint=checkpoint, waiting=list(layout.workers))
+        waiting = at(layout.workers, layout.hosts)
+        copy = FakeCopy(world=self.world, version=version, checkpoint=checkpoint, waiting=waiting)
         self.world.copies.append(copy)
         return copy.future
 
@@ -281,16 +292,16 @@ class FakeRuntime(Closed):
         self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
     ) -> MoveReport:
         if cut is None:
-            parts = [self._database(worker).versions[version - 1][1] for worker in old.workers]
+            parts = [self._database(*each).versions[version - 1][1] for each in at(old.workers, old.hosts)]
         else:
+            must(len({*old.hosts, *new.hosts}) == 1, "a cut is seen on its own host alone")
             must((cut.step, cut.epoch) == (checkpoint.step, checkpoint.epoch), "3: the version is that of the cut")
             self.pin(version, cut, old)
-            parts = [self._database(worker).pins[version][1] for worker in old.workers]
+            parts = [self._database(*each).pins[version][1] for each in at(old.workers, old.hosts)]
         rows = frozenset().union(*parts)
-        for worker in new.workers:
-            task = partial(
-                self._adopt, worker, version, checkpoint, frozenset(r for r in rows if owner(new, r) == worker)
-            )
+        for worker, host in at(new.workers, new.hosts):
+            mine = frozenset(r for r in rows if owner(new, r) == worker)
+            task = partial(self._adopt, worker, host, version, checkpoint, mine)
             try:
                 self.world.point(f"before redistribute {worker}")
                 task()
@@ -302,8 +313,8 @@ class FakeRuntime(Closed):
         moved = moved_shards(old, new)
         return MoveReport.between(old, new, bytes_moved=moved, bytes_total=new.shards)
 
-    def _adopt(self, worker: int, version: int, checkpoint: CheckpointId, mine: frozenset[Row]) -> None:
-        database = self._database(worker)
+    def _adopt(self, worker: int, host: str, version: int, checkpoint: CheckpointId, mine: frozenset[Row]) -> None:
+        database = self._database(worker, host)
         database.check(checkpoint.epoch)
         must(database.warm <= mine, "3: what was copied ahead is part of what cold slicing gives")
         database.warm = frozenset()
@@ -311,9 +322,9 @@ class FakeRuntime(Closed):
         database.versions = {**kept, version: (checkpoint, mine)}
 
     def hold_merges(self, old: Layout, new: Layout) -> None:
-        for worker in old.workers:
+        for worker, host in at(old.workers, old.hosts):
             self.world.point(f"hold merges {worker}")
-            self._database(worker).check(self.epoch)
+            self._database(worker, host).check(self.epoch)
 
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
@@ -324,27 +335,28 @@ class FakeRuntime(Closed):
 
     def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:
         self.world.copies = [copy for copy in self.world.copies if not isinstance(copy, FakeWarm)]
-        for worker in workers:
+        for worker, host in at(workers, hosts):
             self.world.point(f"cool {worker}")
-            database = self._database(worker)
+            database = self._database(worker, host)
             database.check(self.epoch)
             database.warm = frozenset()
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
-        rows = sorted(frozenset().union(*(self._database(w).state for w in layout.workers)))
+        rows = sorted(frozenset().union(*(self._database(*each).state for each in at(layout.workers, layout.hosts))))
         columns = {"place": [f"{t}/{p}" for t, p, _ in rows], "offset": [o for _, _, o in rows]}
         return pa.table({**columns, "weight": pa.array([1] * len(rows), pa.int64())})
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:
-        for worker in workers:
+        for worker, host in at(workers, hosts):
             self.world.point(f"discard {worker}")
-            if worker in self.world.databases:
-                self._database(worker).check(self.epoch)
+            if self.world.bring(worker, host):
+                self._database(worker, host).check(self.epoch)
                 del self.world.databases[worker]
 
-    def _database(self, worker: int) -> FakeDatabase:
-        if worker not in self.world.databases:
-            raise DataError(f"no database: worker={worker}")
+    def _database(self, worker: int, host: str | None = None) -> FakeDatabase:
+        """That of a worker at a host (None: the one that was asked for last)."""
+        if (host is not None and not self.world.bring(worker, host)) or worker not in self.world.databases:
+            raise DataError(f"no database: worker={worker} host={host}")
         return self.world.databases[worker]
 
 

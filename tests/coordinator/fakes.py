@@ -79,6 +79,7 @@ class FakeDatabase:
     next_step: int = 0
     pins: dict[int, tuple[CheckpointId, frozenset[Row]]] = field(default_factory=dict)
     warm: frozenset[Row] = frozenset()
+    host: str = ""
 
     def check(self, epoch: int) -> None:
         """Refuse an older epoch."""
@@ -109,10 +110,30 @@ class World:
     point: Callable[[str], None] = lambda _name: None
     straggle: Callable[[], bool] = lambda: False
     stragglers: list[Callable[[], object]] = field(default_factory=list)
+    offered: tuple[str, ...] = ()
+    elsewhere: dict[tuple[int, str], FakeDatabase] = field(default_factory=dict)
+    """Databases of the same workers on other hosts than those in `databases`: who was asked for last at which host is there."""
+
+    def bring(self, worker: int, host: str) -> bool:
+        """Let the worker's database be the one at this host; whether there is one."""
+        found = self.databases.get(worker)
+        if found is not None and found.host == host:
+            return True
+        there = self.elsewhere.pop((worker, host), None)
+        if there is not None:
+            self.put(worker, there)
+        return there is not None
+
+    def put(self, worker: int, database: FakeDatabase) -> None:
+        """The worker's database is this one; another one stays on its host."""
+        found = self.databases.get(worker)
+        if found is not None:
+            self.elsewhere[worker, found.host] = found
+        self.databases[worker] = database
 
     def crash(self) -> None:
         """Lose what was not committed; the tasks of the process go with it."""
-        for database in self.databases.values():
+        for database in (*self.databases.values(), *self.elsewhere.values()):
             database.forget()
         self.copies = []
         self.stragglers = []
@@ -285,7 +306,7 @@ def config(**sections: dict[str, object]) -> Config:
 
 def begin(world: World, workers: int, **layout: object) -> None:
     """Write the first ledger, unless there is one."""
-    first = initial(workers, **layout)  # type: ignore[arg-type]
+    first = initial(workers, hosts=[(host, 1.0) for host in world.offered], **layout)  # type: ignore[arg-type]
     world.control.begin(new_ledger(fingerprint=FINGERPRINT, nodes=[("n", "t")], layout=first, run="run"))
 
 
@@ -293,4 +314,4 @@ def facts(world: World, **changes: object) -> Facts:
     """What a coordinator that starts now knows."""
     ledger = world.control.load()
     assert ledger is not None
-    return facts_of(ledger, config(step={"failures_max": 5, **changes}))
+    return facts_of(ledger, config(step={"failures_max": 5, **changes}, layout={"hosts": list(world.offered)}))

@@ -324,3 +324,20 @@ def test_every_pair_has_an_answer_or_a_story() -> None:
         p.CancelAsked(), ASKED, p.LayoutLogged(layout=NEW),
     ]  # fmt: skip
     check_every_pair([*every_state(), *states()], [*every_event(), *own], least=1500)
+
+
+APART = replace(LAYOUT, hosts=("here", "there"), offered=(("here", 1.0), ("there", 1.0)))
+
+
+def test_workers_are_made_fenced_and_deleted_where_they_live() -> None:
+    new = rescaled(APART, 4, step=5)
+    state, commands = play(
+        beginning(layout=APART, layouts={0: APART}), p.RescaleAsked(workers=4, strategy=WARMUP),
+        p.LayoutLogged(layout=new), *MADE[1:], p.WarmBegun(round=1), p.Recorded(record=record(5)), p.CancelAsked(),
+        p.StepDone(step=5), p.Cooled(),
+    )  # fmt: skip
+    told = {type(command).__name__: command for command in commands}
+    for name in ("CreateWorkers", "FenceWorkers", "DiscardWorkers"):
+        assert (told[name].workers, told[name].hosts) == ((2, 3), ("here", "there")), name  # type: ignore[attr-defined]
+    assert told["EndWarmUp"] == do.EndWarmUp(layout_version=1, workers=(0, 1), hosts=("here", "there"))
+    assert isinstance(state, p.Cancelling)

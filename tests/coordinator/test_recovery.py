@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.decisions import recovery
+from dbsp.coordinator.decisions.recovery import hosts_of
 from dbsp.layout import Layout, initial
 from dbsp.store import CheckpointId, VersionInfo
 
@@ -63,3 +65,20 @@ def test_one_number_under_two_ids_is_no_version(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(recovery, "_is_held", any_checkpoint_id)
     assert chosen(held) is not None
+
+
+def test_a_worker_lives_where_the_newest_layout_that_has_it_says() -> None:
+    first = initial(3, shards=2 * 2, hosts=[("a", 1.0), ("b", 1.0)])
+    second = replace(first, version=1, workers=(0, 1), owners=(0, 1), hosts=("a", "b"), first_steps=(0, 0))
+    third = replace(first, version=2, hosts=("a", "b", "c"))
+    facts = p.Facts(
+        run="r",
+        fingerprint="f",
+        layouts={2: third, 0: first, 1: second},
+        layout=third,
+        members=frozenset({0, 1, 2}),
+        forming=frozenset(),
+    )
+    assert hosts_of(facts, (2, 0, 1)) == ("c", "a", "b")
+    assert hosts_of(replace(facts, layouts={1: second, 0: first}), (0, 2)) == ("a", "a")
+    assert hosts_of(replace(facts, layouts={0: initial(2)}), (0, 1)) == (), "nobody has named a host"

@@ -39,6 +39,7 @@ from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.session import MemorySite
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
+from tests.kafka.topics import messages
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 2
@@ -59,8 +60,7 @@ name = "{name}"
 circuit = "circuit.py:pipeline"
 runtime = "{runtime}"
 workers = {workers}
-[spark]
-master = "local[2]"
+{spark}
 [input]
 kind = "kafka"
 bootstrap = "{brokers}"
@@ -73,16 +73,20 @@ interval_s = 1
 retention_s = 100000
 [layout]
 keys_per_step = 100
+{hosts}
 [http]
 port = 0
 """
+LOCAL = '[spark]\nmaster = "local[2]"'
 Part = tuple[str, int, int]
 
 
 class Shop:
     """The pipeline's folder and process, and the orders that were sent to it."""
 
-    def __init__(self, folder: Path, brokers: str, seed: int, runtime: str = "spark") -> None:
+    def __init__(
+        self, folder: Path, brokers: str, seed: int, runtime: str = "spark", *, spark: str = LOCAL, hosts: str = ""
+    ) -> None:
         self.folder, self.brokers = folder, brokers
         self.name = f"shop{uuid.uuid4().hex[:8]}"
         self.random = random.Random(seed)
@@ -91,7 +95,9 @@ class Shop:
         self.sent = 0
         self._mark = f"DBSP_SHOP={self.name}"
         (folder / "circuit.py").write_text(CIRCUIT)
-        settings = SETTINGS.format(name=self.name, workers=WORKERS, brokers=brokers, runtime=runtime)
+        settings = SETTINGS.format(
+            name=self.name, workers=WORKERS, brokers=brokers, runtime=runtime, spark=spark, hosts=hosts
+        )
         (folder / "pipeline.toml").write_text(settings)
         topic = confluent_kafka.admin.NewTopic(f"{self.name}.in", PARTITIONS, 1)
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": brokers})
@@ -250,28 +256,12 @@ class Shop:
 
     def consumed(self) -> dict[Part, list[bytes]]:
         """(view, step, worker) -> values, as a plain `read_committed` consumer gets them."""
-        options = {"bootstrap.servers": self.brokers, "group.id": "stranger", "enable.partition.eof": True}
-        consumer = confluent_kafka.Consumer(
-            options | {"isolation.level": "read_committed", "auto.offset.reset": "error"}
-        )
+        settings = KafkaSettings(brokers=self.brokers, pipeline=self.name)
         found: dict[Part, list[bytes]] = defaultdict(list)
         for view in VIEWS:
-            topic = f"{self.name}.{view}"
-            partitions = consumer.list_topics(topic, 30).topics[topic].partitions
-            consumer.assign(
-                [confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in partitions]
-            )
-            ended = 0
-            while ended < len(partitions):
-                message = consumer.poll(30)
-                assert message is not None
-                if message.error() is not None:
-                    assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
-                    ended += 1
-                    continue
+            for message in messages(settings, settings.topic(view)):
                 headers = dict(message.headers())
                 found[view, int(headers["step"]), int(headers["worker"])].append(message.value())
-        consumer.close()
         return found
 
     def replayed(self, workers: int = WORKERS) -> tuple[int, dict[Part, list[bytes]]]:

@@ -1,6 +1,7 @@
 """Layouts: invariant 2, balance, minimal movement, stability, convergence (design section 9)."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -158,3 +159,20 @@ def test_going_on_to_the_same_count_changes_nothing(first: int, rest: list[int],
 def test_wrong_hosts_are_refused(hosts: list[tuple[str, float]]) -> None:
     with pytest.raises(ConfigError, match="host"):
         initial(2, hosts=hosts)
+
+
+hosts = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)
+
+
+@given(counts, counts, hosts, hosts)
+def test_hosts_that_are_not_offered_lose_their_workers_first(
+    first: int, second: int, before: list[str], after: list[str]
+) -> None:
+    old = replace(initial(first, hosts=[(host, 1.0) for host in before]), offered=tuple((host, 1.0) for host in after))
+    new = rescaled(old, second, step=3)
+    homes, then = (dict(zip(each.workers, each.hosts, strict=True)) for each in (old, new))
+    assert all(then[worker] == homes[worker] for worker in homes.keys() & then.keys()), "who stays stays at home"
+    assert {then[worker] for worker in then.keys() - homes.keys()} <= set(after), "who joins goes where it may"
+    gone = homes.keys() - then.keys()
+    if any(homes[worker] in after for worker in gone):
+        assert all(homes[worker] in after for worker in homes.keys() & then.keys())

@@ -145,11 +145,11 @@ def some_workers_vote(patch: Patch) -> None:
 def pin_late(patch: Patch) -> None:
     original = fake_runtime.FakeCopy._land
 
-    def land(self: fake_runtime.FakeCopy, worker: int) -> None:
+    def land(self: fake_runtime.FakeCopy, worker: int, host: str) -> None:
         database = self.world.databases[worker]
         if self.version in database.pins:
             database.pins[self.version] = (self.checkpoint, database.state)
-        original(self, worker)
+        original(self, worker, host)
 
     patch.setattr(fake_runtime.FakeCopy, "_land", land)
 
@@ -357,10 +357,15 @@ def take_over_early(patch: Patch) -> None:
     original = fake_runtime.FakeRuntime._adopt
 
     def adopt(
-        self: fake_runtime.FakeRuntime, worker: int, version: int, checkpoint: CheckpointId, mine: frozenset[fakes.Row]
+        self: fake_runtime.FakeRuntime,
+        worker: int,
+        host: str,
+        version: int,
+        checkpoint: CheckpointId,
+        mine: frozenset[fakes.Row],
     ) -> None:
-        warm = self._database(worker).warm
-        original(self, worker, version, checkpoint, warm or mine)
+        warm = self._database(worker, host).warm
+        original(self, worker, host, version, checkpoint, warm or mine)
 
     patch.setattr(fake_runtime.FakeRuntime, "_adopt", adopt)
 
@@ -440,8 +445,14 @@ BEHIND = Plant(
 )  # fmt: skip
 """Only stragglers reveal this one."""
 
+
+def ask_anywhere(patch: Patch) -> None:
+    patch.setattr(machine, "hosts_of", lambda _facts, _workers: ())
+
+
 PLANTS = (
     BEHIND,
+    Plant(rule="a worker is asked at its host", breaks=ask_anywhere, design="9", seeds=20),
     Plant(rule="steps of another engine are run again when accepted", breaks=any_engine, design="9", seeds=20),
     Plant(rule="an acceptance is durable before the replay", breaks=accept_in_memory, design="9", seeds=60),
     Plant(rule="an upgrade leaves no step above its checkpoint", breaks=leave_a_step, design="9", seeds=60),

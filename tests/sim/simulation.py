@@ -40,6 +40,8 @@ ENDS = (None, "unavailable", "fenced", "capacity", "engine")
 another version of the engine.
 """
 ENGINES = ("1.0", "2.0")
+HOSTS, APART = ("a", "b", "c"), 0.4
+"""Hosts with a disk of their own each, and in how many seeds there are such."""
 UPGRADES, UPGRADES_RARE = 0.03, 0.3
 """How often an upgrade is asked for, as parts of how often another version is installed; in seldom states more often."""
 PAUSED_TURNS_MAX = 60
@@ -111,6 +113,9 @@ class Simulation:
         self.world.point = self._point
         self.world.bad = self._is_bad
         self.world.straggle = self._straggles
+        self.places = random.Random(f"places of {self.seed}")
+        if self.places.random() < APART:
+            self.world.offered = HOSTS[:2]
         fakes.begin(self.world, self.random.randint(1, min(4, self.rates.workers_max)))
 
     # --- faults -------------------------------------------------------------------------------------------------
@@ -188,8 +193,10 @@ class Simulation:
         return replace(fakes.facts(self.world), acceptable_recovery_lag=lag, keys_per_step=keys)
 
     def start(self) -> Coordinator:
-        """A new incarnation, maybe of another version of the engine."""
+        """A new incarnation, maybe of another version of the engine, or with other hosts for the workers to come."""
         self._install()
+        if self.world.offered and self.places.random() < 0.5:
+            self.world.offered = tuple(self.places.sample(HOSTS, self.places.randint(1, len(HOSTS))))
         hands = self.make_hands()
         hands._parts = replace(hands._parts, engine=self.engine)
         facts = replace(self.facts(), engine=self.engine, accepting=frozenset(self.accepting))
@@ -485,8 +492,10 @@ class Simulation:
         saved = ledger.saved[ledger.published]
         layout = ledger.layouts[saved.checkpoint.layout_version]
         arrived = {(t, q, offset) for (t, q), end in world.ends.items() for offset in range(end)}
-        fakes.must(set(layout.workers) == ledger.members <= set(world.databases), "b: members have databases")
-        fakes.must(self.had_zombies or set(world.databases) == ledger.members, "b: databases of nobody")
+        there = all(world.bring(worker, host) for worker, host in zip(layout.workers, layout.hosts, strict=True))
+        fakes.must(there and set(layout.workers) == ledger.members, "b: members have databases")
+        alone = set(world.databases) == ledger.members and not world.elsewhere
+        fakes.must(self.had_zombies or alone, "b: databases of nobody")
         fakes.must(set(layout.owners) == set(layout.workers), "b: a worker owns nothing: a migration came to no end")
         for worker in layout.workers:
             state = world.databases[worker].versions[saved.version][1]

@@ -23,6 +23,7 @@
 | 8 | a new epoch at each rollback | `same-epoch` | the simulator |
 | 8 | who was replaced takes nothing back | `take-back` | the simulator |
 | 8 | published when all workers have committed | `publish-early` | the simulator |
+| 9 | a worker is asked at its host | `ask-anywhere` | the simulator |
 | 9 | every shard has one owner through a rescale | `move-a-shard-twice`, `forget-a-shard` | the simulator |
 | 9 | a leaver stays until no openable version names it | `discard-leavers-early` | the simulator |
 | 9 | warm slices lie outside the manifest | `slices-in-the-manifest` | the simulator |

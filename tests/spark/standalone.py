@@ -1,19 +1,24 @@
-"""A standalone Spark master and workers on loopback addresses, out of the pip package alone."""
+"""A standalone Spark master and workers on loopback addresses, out of the pip package alone.
+
+Workers may have disks of their own: each then sees another folder in the place of one and the same, by a mount that is its alone.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pyspark
 
 from tests.spark.waiting import until
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 
 
@@ -30,8 +35,13 @@ class Cluster:
 
 
 @contextmanager
-def standalone(folder: Path, hosts: Sequence[str]) -> Iterator[Cluster]:
-    """One core and half a GiB for each host; all processes are gone afterwards."""
+def standalone(
+    folder: Path, hosts: Sequence[str], *, apart: Path | None = None, environment: Mapping[str, str] = NOTHING
+) -> Iterator[Cluster]:
+    """One core and half a GiB for each host; all processes are gone afterwards.
+
+    Where hosts are `apart`, each sees its own `folder/disk-<host>` in the place of this folder, and nobody else does.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -44,20 +54,40 @@ def standalone(folder: Path, hosts: Sequence[str]) -> Iterator[Cluster]:
         for host in hosts:
             options = ["--host", host, "--cores", "1", "--memory", "600m", "--webui-port", "0"]
             options += ["--work-dir", str(folder / host), f"spark://127.0.0.1:{port}"]
-            workers[host] = _daemon(stack, folder, host, "org.apache.spark.deploy.worker.Worker", options)
+            disk = None if apart is None else (folder / f"disk-{host}", apart)
+            kind = "org.apache.spark.deploy.worker.Worker"
+            workers[host] = _daemon(stack, folder, host, kind, options, disk, environment)
         for host in hosts:
             log = folder / f"{host}.log"
             until(lambda log=log: "Successfully registered with master" in log.read_text(), f"{host} is registered")
         yield Cluster(master=f"spark://127.0.0.1:{port}", workers=workers)
 
 
-def _daemon(stack: ExitStack, folder: Path, name: str, kind: str, options: list[str]) -> subprocess.Popen[bytes]:
+def _daemon(
+    stack: ExitStack,
+    folder: Path,
+    name: str,
+    kind: str,
+    options: list[str],
+    disk: tuple[Path, Path] | None = None,
+    environment: Mapping[str, str] = NOTHING,
+) -> subprocess.Popen[bytes]:
     log = stack.enter_context((folder / f"{name}.log").open("wb"))
-    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"), "SPARK_DAEMON_MEMORY": "256m"}
-    process = subprocess.Popen([SPARK_CLASS, kind, *options], stdout=log, stderr=subprocess.STDOUT, env=environment)
+    own = {"SPARK_LOCAL_DIRS": str(folder / f"{name}-local"), "SPARK_DAEMON_MEMORY": "256m"}
+    command = [SPARK_CLASS, kind, *options] if disk is None else _seeing(*disk, [SPARK_CLASS, kind, *options])
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **own, **environment})
     stack.callback(process.wait, 20)
     stack.callback(process.terminate)
     return process
+
+
+def _seeing(disk: Path, place: Path, command: Sequence[str]) -> list[str]:
+    """The command, in whose sight the disk lies in that place; who is not root becomes it in a namespace of users."""
+    for folder in (disk, place):
+        folder.mkdir(parents=True, exist_ok=True)
+    rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    mount = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+    return ["unshare", "--mount", *rights, "sh", "-c", mount, "sh", str(disk), str(place), *command]
 
 
 def _listens(port: int) -> bool:

@@ -1,0 +1,141 @@
+"""The service on a standalone cluster whose hosts have disks of their own, rescaled by every strategy, its parts killed.
+
+Each host sees another folder in the place of `data_dir` (a mount of its own), so a task that came to the wrong host, or a worker
+that read another host's files, would find nothing there. Oracles as for one host: whatever worker wrote it, a plain
+`read_committed` consumer reads of every step what a replay of the step log by one worker gives, and the sum of all is what
+DuckDB says of the input.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.strategies import STRATEGIES
+from tests.kafka.broker import Broker
+from tests.kafka.shop import Shop, by_step, summed
+from tests.spark.standalone import Cluster, standalone
+
+pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.spark]
+
+HOSTS = ("127.0.0.2", "127.0.0.3")
+SPARK = """\
+[spark]
+master = "{master}"
+[spark.conf]
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.bindAddress" = "127.0.0.1"
+"spark.driver.memory" = "512m"
+"spark.executor.memory" = "512m"
+"spark.shuffle.io.maxRetries" = "1"
+"spark.shuffle.io.retryWait" = "1s"
+"""
+
+
+@contextmanager
+def cluster_shop(folder: Path, broker: Broker, seed: int) -> Iterator[tuple[Cluster, Shop]]:
+    """A shop with a worker on each host; afterwards what it wrote is what it should be."""
+    (folder / "shop").mkdir()
+    with standalone(folder / "cluster", HOSTS, apart=folder / "shop" / "data") as cluster:
+        spark, hosts = SPARK.format(master=cluster.master), f"hosts = {list(HOSTS)}"
+        shop = Shop(folder / "shop", broker.brokers, seed, spark=spark, hosts=hosts)
+        try:
+            shop.start()
+            shop.until(lambda: shop.processed() > 0, "its first step")
+            yield cluster, shop
+            shop.stop()
+            consumed = shop.consumed()
+            steps, replayed = shop.replayed(workers=1)
+            assert {step for _, step, _ in consumed} <= set(range(steps))
+            assert by_step(consumed) == by_step(replayed)
+            assert summed(consumed, "per_customer") == shop.expected()
+        finally:
+            shop.end()
+
+
+def rescaled(shop: Shop, workers: int, strategy: str) -> None:
+    """Ask for it, and go on sending until it is answered."""
+    url, answers = read_address(shop.folder / "data")["url"], list[httpx.Response]()
+
+    def ask() -> None:
+        answers.append(httpx.post(url + "/v1/rescale", json={"workers": workers, "strategy": strategy}, timeout=None))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    shop.until(lambda: not asking.is_alive(), f"a rescale to {workers} by {strategy}")
+    assert answers, shop.said()
+    assert answers[0].is_success, answers[0].text
+
+
+def kill_executor(shop: Shop, cluster: Cluster, host: str) -> None:
+    """SIGKILL to the JVM of a host's executor; Spark starts another one there."""
+    reached = shop.sent
+    for pid in shop.until(lambda: cluster.executors(host), f"an executor on {host}"):
+        os.kill(pid, signal.SIGKILL)
+    shop.until(lambda: shop.processed() >= reached, f"it goes on after the executor on {host} was killed", restart=True)
+
+
+def databases(folder: Path) -> dict[str, list[str]]:
+    """Whose databases lie on which host's disk."""
+    homes = {host: folder / "cluster" / f"disk-{host}" / "workers" for host in HOSTS}
+    return {host: sorted(each.name for each in home.iterdir()) for host, home in homes.items()}
+
+
+def visits(folder: Path) -> list[Path]:
+    """What has come of other hosts' workers, and is still there."""
+    return [found for host in HOSTS for found in (folder / "cluster" / f"disk-{host}" / "visits").glob("*/*")]
+
+
+@pytest.mark.timeout(600)
+def test_state_moves_between_hosts_that_share_no_disk(broker: Broker, tmp_path: Path) -> None:
+    with cluster_shop(tmp_path, broker, seed=5) as (cluster, shop):
+        assert databases(tmp_path) == {HOSTS[0]: ["0000"], HOSTS[1]: ["0001"]}
+        rescaled(shop, 3, "warmup")
+        kill_executor(shop, cluster, HOSTS[1])
+        rescaled(shop, 4, "icadd")
+        assert databases(tmp_path) == {HOSTS[0]: ["0000", "0002"], HOSTS[1]: ["0001", "0003"]}
+        rescaled(shop, 2, "cold")
+        shop.kill("group")
+        rescaled(shop, 1, "redistribute")
+    assert databases(tmp_path) == {HOSTS[0]: ["0000"], HOSTS[1]: []}
+    assert visits(tmp_path) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_hosts_apart_rescaled_and_killed(broker: Broker, tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with cluster_shop(tmp_path, broker, seed) as (cluster, shop):
+        for _ in range(12):
+            asked = shop.ask_rescale(chance.randint(1, 4), chance.choice(STRATEGIES))
+            wait(shop, 4 * chance.random())
+            strike(shop, cluster, chance)
+            shop.until(lambda asked=asked: not asked.is_alive(), "the answer", restart=True)
+    assert visits(tmp_path) == []
+
+
+def wait(shop: Shop, seconds: float) -> None:
+    """Until the moment of the kill, which the seed has drawn."""
+    ended = threading.Event()
+    threading.Timer(seconds, ended.set).start()
+    shop.until(ended.is_set, "the moment of the kill")
+
+
+def strike(shop: Shop, cluster: Cluster, chance: random.Random, hosts: Sequence[str] = HOSTS) -> None:
+    """Kill an executor, or the service with all its processes, or nothing."""
+    victim = chance.choice(["executor", "executor", "group", ""])
+    if victim == "executor":
+        kill_executor(shop, cluster, chance.choice(hosts))
+    elif victim:
+        shop.kill(victim)
