@@ -441,7 +441,7 @@ QUIET = replace(USUAL, crash=0.001, crash_again=0.0, error=0.001, pause=0.0, zom
 
 BEHIND = Plant(
     rule="a task of an older epoch, or of a step that is past, is refused", breaks=circuit_plants.let_stragglers_write,
-    design="6", seeds=6, first=1, faults=circuit_plants.STRAGGLERS, circuits=True,
+    design="6", seeds=6, first=2, faults=circuit_plants.STRAGGLERS, circuits=True,
 )  # fmt: skip
 """Only stragglers reveal this one."""
 
