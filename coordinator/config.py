@@ -270,9 +270,9 @@ class LayoutSection:
     `strategy` is how a rescale moves state unless it says otherwise: `cold` stops the steps, `warmup` copies it beside them
     first, on `max_warmup_replicas` workers at a time, until at most `acceptable_recovery_lag` bytes are missing; `icadd` and
     `redistribute` move it in the steps, `keys_per_step` keys of every owner in each.
-    `hosts` are where workers live, as Spark names them (default: this host); `weights` say how much of the state each should
-    have (1 where none is given). A rescale between hosts slices files of one another: it needs `common_disk`, which says that
-    `data_dir` is on a disk that all of them reach.
+    `hosts` are where workers live, as Spark names them; `weights` say how much of the state each should
+    have (1 where none is given). On a cluster they must be named, as each worker's state is on its host's disk; `common_disk`
+    says instead that `data_dir` is on one disk that all of them reach.
     `standbys` are folders, each best on a disk of its own: in each a copy of every worker's last checkpoints is held, from which
     a worker's database is made again that is lost.
     """
