@@ -24,10 +24,12 @@ from lmdb.verify import verify as verify_structure
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.decisions.recovery import Choice, choose, story
+from dbsp.coordinator.layouts import shares_disk
 from dbsp.coordinator.running.control import FORM, Ledger, decode_ledger
 from dbsp.coordinator.site import database_home, home_in
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.findings import Examined, Finding
+from dbsp.hosts import is_here
 from dbsp.io import examine as logs
 from dbsp.io.output_part import Progress
 from dbsp.storage import examine as storage
@@ -117,12 +119,17 @@ def diagnose(config: Config) -> Diagnosis:
             f"there is nothing to examine: data_dir={config.data_dir}", "the pipeline was never started here"
         )
     found = _Found()
+    if not shares_disk(config) and not (config.data_dir / "control").exists():
+        return _of_workers_alone(config, found)
     ledger = _ledger(config.data_dir, found)
     sound = ledger is not None
     if ledger is not None:
-        for worker in sorted(ledger.members):
+        far = {} if shares_disk(config) else _far(ledger)
+        for worker in sorted(ledger.members - far.keys()):
             sound &= _database(config, ledger, worker, found)
             sound &= _output(config, ledger, worker, found)
+        found.left_out += [f"worker {worker} lives on {host}: run this there" for worker, host in sorted(far.items())]
+        sound &= not far
     sound &= _logs(config, ledger, found)
     between = _agreement(config, found) if sound and ledger is not None and ledger.epoch else []
     own = [finding for seen in found.examined for finding in seen.findings]
@@ -162,6 +169,24 @@ def _heads(file: Path) -> bytes:
     """Both meta pages: they change with every commit."""
     with file.open("rb") as stream:
         return stream.read(META_BYTES)
+
+
+def _far(ledger: Ledger) -> dict[int, str]:
+    """The workers on other hosts than this one, and where each is."""
+    homes: dict[int, str] = {}
+    for _, layout in sorted(ledger.layouts.items()):
+        homes.update(zip(layout.workers, layout.hosts, strict=True))
+    return {worker: host for worker, host in homes.items() if worker in ledger.members and host and not is_here(host)}
+
+
+def _of_workers_alone(config: Config, found: _Found) -> Diagnosis:
+    """What a host has on which workers live, and not the coordinator."""
+    homes = sorted(home for home in (config.data_dir / "workers").glob("*") if home.name.isdigit())
+    for home in homes:
+        _examine(home, int(home.name), storage.REMEDY, found)
+    found.left_out.append("ledger and logs are with the coordinator: run this on its host, too")
+    findings = tuple(finding for seen in found.examined for finding in seen.findings)
+    return Diagnosis(examined=tuple(found.examined), findings=findings, left_out=tuple(found.left_out))
 
 
 # --- the files ------------------------------------------------------------------------------------------------------

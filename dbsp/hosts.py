@@ -1,8 +1,11 @@
-"""The hosts that a layout may use."""
+"""The hosts that a layout may use, and whether one of them is this machine."""
 
 from __future__ import annotations
 
+import functools
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 
 from dbsp.errors import ConfigError
 
@@ -15,3 +18,16 @@ def check_hosts(offered: Sequence[tuple[str, float]]) -> None:
     for name, weight in offered:
         if not 0 < weight < float("inf"):
             raise ConfigError(f"a host must weigh more than nothing: host={name} weight={weight}")
+
+
+@functools.cache
+def is_here(host: str) -> bool:
+    """Whether this machine has the address that a host is named by: nobody else can listen there."""
+    try:
+        for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+            with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as found:
+                found.bind(address)
+                return True
+    except OSError:
+        return False
+    return False

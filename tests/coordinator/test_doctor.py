@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import lmdb
@@ -18,6 +19,7 @@ import pytest
 
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.doctor import Diagnosis, diagnose
+from dbsp.coordinator.running.control import LmdbControl
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError
 from tests.coordinator.shop import settings_text
@@ -269,3 +271,35 @@ def test_it_reads_beside_a_running_service(folder: Path) -> None:
             it.push("orders", pa.table(rows))
             done = command(folder, "doctor")
             assert done.returncode == 0, done.stdout
+
+
+CLUSTER = ("pipeline.runtime=spark", "spark.master=spark://a:1", "layout.hosts=['192.0.2.1', '127.0.0.1']")
+"""Of the first host it is known that nobody has its address."""
+
+
+def test_workers_on_other_hosts_are_not_said_to_be_broken(folder: Path) -> None:
+    shutil.move(folder / "data" / "workers" / "0000", folder / "far")
+    control = LmdbControl(folder / "data")
+    found = control.load()
+    assert found is not None
+    layouts = {number: replace(layout, hosts=("192.0.2.1", "127.0.0.1")) for number, layout in found.layouts.items()}
+    control.change(found.epoch, lambda ledger: replace(ledger, layouts=layouts))
+    control.close()
+    seen = look(folder, *CLUSTER)
+    assert not seen.findings, seen.findings
+    assert "worker 0 lives on 192.0.2.1: run this there" in seen.left_out
+    shutil.rmtree(folder / "data" / "workers" / "0001")
+    (finding,) = look(folder, *CLUSTER).findings
+    assert (finding.worker, finding.what) == (1, "the file is missing")
+
+
+def test_a_host_without_the_coordinator_has_databases_alone(folder: Path) -> None:
+    for part in ("control", "steps", "input", "outputs"):
+        shutil.rmtree(folder / "data" / part)
+    seen = look(folder, *CLUSTER)
+    assert not seen.findings
+    assert [each.worker for each in seen.examined] == [0, 1]
+    with (folder / "data" / DURABLE).open("r+b") as file:
+        file.truncate(100)
+    (finding,) = look(folder, *CLUSTER).findings
+    assert finding.worker == 1

@@ -7,18 +7,17 @@ another host than its worker's ends at once, and Spark runs it again.
 
 from __future__ import annotations
 
-import functools
 import pickle
 import socket
 from collections import deque
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from pyspark import SparkContext
 from pyspark.core.rdd import RDD
 
 from dbsp.errors import UnavailableError
+from dbsp.hosts import is_here
 
 T = TypeVar("T")
 _NOTHING = pickle.dumps([])
@@ -59,19 +58,6 @@ def _placed(context: SparkContext, hosts: Sequence[str], elements: int) -> Any:
         context._jsc.sc(), _sequence(context, nothing), len(hosts), scala.asScala(wanted), tag
     )
     return jvm.org.apache.spark.api.java.JavaRDD.fromRDD(placed, tag)
-
-
-@functools.cache
-def is_here(host: str) -> bool:
-    """Whether this machine has the address that a host is named by: nobody else can listen there."""
-    try:
-        for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
-            with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as found:
-                found.bind(address)
-                return True
-    except OSError:
-        return False
-    return False
 
 
 def refuse_elsewhere(host: str, worker: int) -> None:
