@@ -14,6 +14,7 @@ from py4j.java_gateway import JVMView
 
 from dbsp.errors import ConfigError
 from dbsp.processes import find_process, own_name
+from dbsp.layout import initial
 from dbsp.runtime.spark import session
 from dbsp.runtime.spark.parcel_files import ParcelFiles
 from dbsp.runtime.spark.session import SparkHandle, SparkSettings, configuration, start
@@ -103,10 +104,11 @@ def test_a_job_has_the_jvm_look_for_no_class(
         asked.append(name)
         return real(view, name)
 
+    layout = spark.context.broadcast(initial(2))
     monkeypatch.setattr(JVMView, "__getattr__", noted)
     pairs = spark.context.parallelize([], 2).mapPartitionsWithIndex(lambda index, _: [(index, b"x")])
     ground = len(asked)
-    step = StepTask(work=None, layout=None, parcels=ParcelFiles.make(tmp_path, 1))  # type: ignore[arg-type]
+    step = StepTask(work=None, layout=layout, parcels=ParcelFiles.make(tmp_path, 1))  # type: ignore[arg-type]
     assert exchanged(pairs, step, 2).glom().collect() == [[(0, b"x")], [(1, b"x")]]
     assert asked[ground:] == []
     assert spark.context._jvm is not None
@@ -119,7 +121,7 @@ def test_a_job_has_the_jvm_look_for_no_class(
 def test_small_records_are_not_worth_a_kryo(spark: SparkHandle, tmp_path: Path, beside: bool) -> None:
     records = [(0, b""), (1, bytes(range(256)) * 20), (1, b"xy")]
     parcels = ParcelFiles.make(tmp_path, 1 << 20) if beside else None
-    step = StepTask(work=None, layout=None, parcels=parcels)  # type: ignore[arg-type]
+    step = StepTask(work=None, layout=spark.context.broadcast(initial(2)), parcels=parcels)  # type: ignore[arg-type]
     sent = exchanged(spark.context.parallelize([records], 1).flatMap(list), step, 2)
     assert sent.glom().collect() == [records[:1], records[1:]]
     shuffle = sent._jrdd.rdd().dependencies().head().rdd().dependencies().head()
