@@ -13,8 +13,8 @@ import pytest
 from py4j.java_gateway import JVMView
 
 from dbsp.errors import ConfigError
-from dbsp.processes import find_process, own_name
 from dbsp.layout import initial
+from dbsp.processes import find_process, own_name
 from dbsp.runtime.spark import session
 from dbsp.runtime.spark.parcel_files import ParcelFiles
 from dbsp.runtime.spark.session import SparkHandle, SparkSettings, configuration, start
