@@ -32,6 +32,7 @@ from dbsp.findings import Examined, Finding
 from dbsp.hosts import is_here
 from dbsp.io import examine as logs
 from dbsp.io.output_part import Progress
+from dbsp.layout import homes
 from dbsp.storage import examine as storage
 from dbsp.store import VersionInfo
 
@@ -173,16 +174,13 @@ def _heads(file: Path) -> bytes:
 
 def _far(ledger: Ledger) -> dict[int, str]:
     """The workers on other hosts than this one, and where each is."""
-    homes: dict[int, str] = {}
-    for _, layout in sorted(ledger.layouts.items()):
-        homes.update(zip(layout.workers, layout.hosts, strict=True))
-    return {worker: host for worker, host in homes.items() if worker in ledger.members and host and not is_here(host)}
+    places = homes(ledger.layouts.values())
+    return {worker: host for worker, host in places.items() if worker in ledger.members and host and not is_here(host)}
 
 
 def _of_workers_alone(config: Config, found: _Found) -> Diagnosis:
     """What a host has on which workers live, and not the coordinator."""
-    homes = sorted(home for home in (config.data_dir / "workers").glob("*") if home.name.isdigit())
-    for home in homes:
+    for home in sorted(home for home in (config.data_dir / "workers").glob("*") if home.name.isdigit()):
         _examine(home, int(home.name), storage.REMEDY, found)
     found.left_out.append("ledger and logs are with the coordinator: run this on its host, too")
     findings = tuple(finding for seen in found.examined for finding in seen.findings)

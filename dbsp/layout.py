@@ -11,7 +11,7 @@ Source: "Scale in and out" of the distributed DBSP design; design section 9. No 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -224,6 +224,18 @@ def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
         owners=_reassign(base.owners, numbers, quotas(base.shards, hosts, base.offered)),
         first_steps=tuple(known[worker][1] if worker in kept else step for worker in numbers),
     )  # fmt: skip
+
+
+def homes(layouts: Iterable[Layout]) -> dict[int, str]:
+    """Where every worker lives: a number that left may be given again elsewhere, so the newest layout that has it says.
+
+    >>> homes([initial(2, host="a"), replace(initial(1, host="b"), version=1)])
+    {0: 'b', 1: 'a'}
+    """
+    found: dict[int, str] = {}
+    for layout in sorted(layouts, key=lambda layout: layout.version):
+        found.update(zip(layout.workers, layout.hosts, strict=True))
+    return found
 
 
 def moved_shards(old: Layout, new: Layout) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dbsp.coordinator.decisions import protocol as p
 from dbsp.distribute.course import Course
-from dbsp.layout import Layout
+from dbsp.layout import Layout, homes
 from dbsp.store import CheckpointId, VersionInfo
 
 
@@ -73,9 +73,7 @@ def destined(layout: Layout, courses: Mapping[int, Course]) -> int:
 
 def hosts_of(facts: p.Facts, workers: Iterable[int]) -> tuple[str, ...]:
     """Where these workers live, as the newest layout that has each says; nothing where no host is named."""
-    places: dict[int, str] = {}
-    for _, layout in sorted(facts.layouts.items()):
-        places.update(zip(layout.workers, layout.hosts, strict=True))
+    places = homes(facts.layouts.values())
     found = tuple(places.get(worker, "") for worker in workers)
     return found if any(found) else ()
 
