@@ -29,6 +29,7 @@ from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.running.hands import Parts, ShellSettings
 from dbsp.coordinator.site import ConfiguredSite, close_site
+from dbsp.disk import make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io.output_part import DEAD_LETTERS, refuse_taken
 from dbsp.layout import initial
@@ -133,7 +134,7 @@ def build(
     if evolution is not None:
         told(evolution.as_text(config.pipeline.name))
     try:
-        config.data_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(config.data_dir)
     except OSError as error:
         raise ConfigError(
             f"the data folder cannot be made: data_dir={config.data_dir} error={error.strerror}",

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import lmdb
 import lmdb.verify
 
+from dbsp.disk import make_folder, sync_path
 from dbsp.errors import CapacityError, ConfigError, DataError, UnavailableError
 from dbsp.formats import check_format, check_name
 from dbsp.lmdb_errors import told
@@ -310,21 +311,3 @@ def _create(path: Path, form: str, names: Sequence[str]) -> None:
         if not _data_file(path).exists():
             raise ConfigError(f"the log's folder is in the way: folder={path}", "move it or name another") from None
     sync_path(path.parent)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and its parents, each new name forced to disk."""
-    if path.is_dir():
-        return
-    make_folder(path.parent)
-    path.mkdir(exist_ok=True)
-    sync_path(path.parent)
-
-
-def sync_path(path: Path) -> None:
-    """Force a file or a folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

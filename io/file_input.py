@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.algebra.table import Table
+from dbsp.disk import sync_path
 from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import join_pushes
-from dbsp.io.environment import sync_path
 from dbsp.io.landed import (
     Landed,
     LandedReader,

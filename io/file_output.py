@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dbsp.disk import make_folder, sync_path
 from dbsp.errors import ConfigError
-from dbsp.io.environment import make_folder, sync_path
 from dbsp.io.formats import encode_arrow, encode_json
 from dbsp.io.output_part import Verdict, checksum_of, decide, to_table, with_dead_letters
 from dbsp.io.progress import LocalOutputLog

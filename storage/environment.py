@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import lmdb
 from lmdb.verify import verify as verify_structure
 
+from dbsp.disk import sync_path
 from dbsp.errors import CapacityError, DataError, DbspError, InternalError, UnavailableError
 from dbsp.formats import check_format
 from dbsp.lmdb_errors import told
@@ -97,15 +98,6 @@ def check_file(folder: Path) -> None:
 def structure_problems(file: Path) -> list[str]:
     """What is wrong with the structure of an LMDB file; walks all its pages without the engine."""
     return [str(problem) for problem in verify_structure(str(file))]  # type: ignore[no-untyped-call]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Verified:
@@ -278,7 +270,7 @@ class Environment:
             raise translate(error, folder) from error
         with data_file(folder).open("rb") as stream:
             os.fsync(stream.fileno())
-        sync_folder(folder)
+        sync_path(folder)
 
     def sync(self) -> None:
         """Force what is written to disk."""
@@ -329,7 +321,7 @@ def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Call
     except lmdb.Error as error:
         raise translate(error, folder) from error
     if sync:
-        sync_folder(folder)
+        sync_path(folder)
 
 
 def translate(error: lmdb.Error, folder: Path) -> DbspError:

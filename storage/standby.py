@@ -25,10 +25,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dbsp.disk import make_folder, sync_path
 from dbsp.errors import ConfigError, DataError
 from dbsp.storage.committing import chunk_values
 from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
-from dbsp.storage.environment import sync_folder
 from dbsp.storage.records import number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId
@@ -113,10 +113,11 @@ class Standby:
             with target.environment.reading() as txn:
                 if not target.versions(txn):
                     raise DataError(f"a standby holds no version: folder={self.home}", "restore it from a backup")
-            made.mkdir(parents=True)
+            make_folder(home.parent)
+            made.mkdir()
             (made / WRITERS).mkdir()
             target.environment.copy_to(made / DURABLE)
-            sync_folder(made)
+            sync_path(made)
             target.write(epoch, lambda _txn: _put_in_place(made, home))
         finally:
             target.close()
@@ -131,12 +132,13 @@ def make_bare(home: Path, epoch: int, map_size_bytes: int) -> None:
     made = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
     nothing = CheckpointId(run="", epoch=epoch, step=0, layout_version=0, fingerprint="")
     try:
-        made.mkdir(parents=True)
+        make_folder(home.parent)
+        made.mkdir()
         (made / WRITERS).mkdir()
         Durable.create(made / DURABLE, nothing, None, map_size_bytes)
-        sync_folder(made)
+        sync_path(made)
         made.rename(home)
-        sync_folder(home.parent)
+        sync_path(home.parent)
     except OSError:
         shutil.rmtree(made, ignore_errors=True)
         if not (home / DURABLE).is_dir():
@@ -173,7 +175,7 @@ def _put_in_place(made: Path, home: Path) -> None:
     if home.exists():
         home.rename(home.with_name(f".{home.name}.lost-{uuid.uuid4().hex}"))
     made.rename(home)
-    sync_folder(home.parent)
+    sync_path(home.parent)
 
 
 def _follow(txn: Txn, source: Durable, target: Durable, version: int, epoch: int, bytes_max: int | None) -> bool:

@@ -40,6 +40,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from dbsp.disk import make_folder, sync_path
 from dbsp.errors import ConfigError, DataError, InternalError, UnavailableError
 from dbsp.processes import noted
 from dbsp.storage import registry, warm
@@ -47,7 +48,7 @@ from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import copy_version, pin_cut, pinned_cut
 from dbsp.storage.durable import NUMBERS, Durable, reading_version
-from dbsp.storage.environment import MAP_SIZE_BYTES, sync_folder
+from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.storage.records import table_key
 from dbsp.storage.scratch import Rubbish, Scratch, Start, discard_all
 from dbsp.storage.standby import DURABLE, WRITERS, Standby
@@ -116,7 +117,7 @@ class WorkerDatabase:
         another process makes it meanwhile.
         """
         home = Path(path)
-        home.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(home.parent)
         hint = "use the database that is there, or remove the folder"
         taken = ConfigError(f"the folder of a new database is not empty: folder={home}", hint)
         if home.exists() and not replace and any(home.iterdir()):
@@ -125,7 +126,7 @@ class WorkerDatabase:
         temporary.mkdir()
         Durable.create(temporary / DURABLE, checkpoint, version, map_size_bytes)
         (temporary / WRITERS).mkdir()
-        sync_folder(temporary)
+        sync_path(temporary)
         if replace and home.exists():
             old = home.with_name(f"{home.name}.old-{uuid.uuid4().hex}")
             home.rename(old)
@@ -139,7 +140,7 @@ class WorkerDatabase:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
                 raise taken from error
-        sync_folder(home.parent)
+        sync_path(home.parent)
         return cls(home, map_size_bytes=map_size_bytes, chunk_bytes_max=chunk_bytes_max, standbys=standbys)
 
     @classmethod

@@ -33,8 +33,9 @@ from dbsp.coordinator.decisions.recovery import choose
 from dbsp.coordinator.doctor import diagnose, ledger_of
 from dbsp.coordinator.running.control import Ledger
 from dbsp.coordinator.site import database_home
+from dbsp.disk import make_folder, sync_path
 from dbsp.errors import DataError, DbspError, UnavailableError
-from dbsp.io.environment import LMDB_ENGINE, check_data_file, make_folder, sync_path
+from dbsp.io.environment import LMDB_ENGINE, check_data_file
 from dbsp.io.examine import Opened
 from dbsp.io.step_codec import unseal
 from dbsp.storage.examine import versions_in

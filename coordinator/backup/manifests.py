@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.coordinator.config import Config
+from dbsp.disk import sync_path
 from dbsp.errors import ConfigError, DataError
 from dbsp.formats import check_format
-from dbsp.io.environment import sync_path
 
 MANIFEST, UNFINISHED, FORMAT = "manifest.json", ".unfinished", 1
 READ_BYTES = 1 << 22

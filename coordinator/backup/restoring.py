@@ -17,8 +17,8 @@ from dbsp.coordinator.backup.making import files_folder, progress_folder
 from dbsp.coordinator.backup.manifests import READ_BYTES, REMEDY, BackupFile, Manifest, damage, read_manifest
 from dbsp.coordinator.build import difference, load_plan
 from dbsp.coordinator.config import Config
+from dbsp.disk import make_folder, sync_path
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
-from dbsp.io.environment import make_folder, sync_path
 from dbsp.plan.plan import Plan
 
 Told = Callable[[str, int], None]

@@ -25,8 +25,8 @@ from dbsp.coordinator.delta_views import DeltaView, delta_views
 from dbsp.coordinator.http.answers import ViewChanges, ViewRows
 from dbsp.coordinator.running.feed import added_up
 from dbsp.coordinator.running.status import Snapshot
+from dbsp.disk import sync_path
 from dbsp.errors import ConfigError, DbspError, PositionError, UnavailableError
-from dbsp.io.environment import sync_path
 from dbsp.io.formats.json_output import newest_rows
 from dbsp.plan.plan import Plan
 

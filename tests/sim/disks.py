@@ -149,13 +149,13 @@ class Disks:
             for module in (durable, adopting):
                 patch.setattr(module, "COPY_BYTES", CHUNK_BYTES)
             patch.setattr(tasks, "PIECE_BYTES", PIECE_BYTES)
-            sync = worker.sync_folder
+            sync = worker.sync_path
 
             def synced(folder: Path) -> None:
                 self._strike(f"sync {self._called(folder)}")
                 sync(folder)
 
-            patch.setattr(worker, "sync_folder", synced)
+            patch.setattr(worker, "sync_path", synced)
             yield
 
     def _pointed(self, write: Callable[..., Any]) -> Callable[..., Any]:
