@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -234,7 +235,10 @@ def make_runtime(config: Config, work: Work) -> Runtime:
     if config.pipeline.runtime == "local":
         from dbsp.runtime.inprocess import InProcessRuntime  # noqa: PLC0415 - one of two
 
-        return InProcessRuntime(replace(work, keepers=ThreadKeepers()), opens_at_once=OPENS_AT_ONCE)
+        beside_steps = max(1, (os.cpu_count() or 1) - 1)
+        return InProcessRuntime(
+            replace(work, keepers=ThreadKeepers()), opens_at_once=OPENS_AT_ONCE, copies_at_once=beside_steps
+        )
     from dbsp.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - Spark is optional
     from dbsp.runtime.spark.session import SparkSettings  # noqa: PLC0415 - as above
 

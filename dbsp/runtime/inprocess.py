@@ -5,7 +5,7 @@ worker in turn. With `encode_parcels` every parcel passes through its bytes, as 
 handed over as they are, which only a database whose arrays outlive its transactions allows (the in-memory one).
 
 Steps run one worker after the other. What is done between them for a rescale mostly waits for the disk: `opens_at_once` workers
-are fenced, sliced and opened at a time, in threads.
+are fenced, sliced and opened at a time, in threads. Checkpoints of `copies_at_once` workers are copied at a time, beside steps.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class InProcessRuntime:
     work: tasks.Work
     encode_parcels: bool = True
     opens_at_once: int = 1
+    copies_at_once: int = 1
     epoch: int = 0
     _copier: Copier = field(default_factory=Copier)
     _warmer: Copier = field(default_factory=Copier)
@@ -157,21 +158,27 @@ class InProcessRuntime:
         self._each(layout.workers, lambda worker: tasks.pin(self.work, worker, version, checkpoint, layout))
 
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
-        """Copy every worker in a thread, a piece each in turn."""
-
-        def piece(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
-            return {worker: tasks.copy(self.work, worker, version, checkpoint) for worker in workers}
-
-        return self._copier.start(layout.workers, piece)
+        """Copy every worker beside the steps, piece by piece, some workers at a time."""
+        return self._copied(layout.workers, lambda worker: tasks.copy(self.work, worker, version, checkpoint))
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
         """Pin and copy every worker, in large pieces: no step waits for one to end."""
+        return self._copied(
+            layout.workers, lambda worker: tasks.commit(self.work, worker, version, checkpoint, layout)
+        ).result()
 
-        def piece(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
-            found = self._each(workers, lambda worker: tasks.commit(self.work, worker, version, checkpoint, layout))
-            return dict(zip(workers, found, strict=True))
+    def _copied(
+        self, workers: tuple[int, ...], copied: Callable[[int], CommitReport | None]
+    ) -> Future[Mapping[int, CommitReport]]:
+        """Copy in threads of their own, each worker piece by piece.
 
-        return self._copier.start(layout.workers, piece).result()
+        They are not those of `_each`: a fence must not wait for a piece that waits for what the fence ends.
+        """
+
+        def piece(waiting: tuple[int, ...]) -> dict[int, CommitReport | None]:
+            return {worker: copied(worker) for worker in waiting}
+
+        return self._copier.start(workers, piece, threads=self.copies_at_once)
 
     def redistribute(
         self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None

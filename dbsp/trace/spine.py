@@ -62,6 +62,9 @@ SHORT_ROWS = 65_536
 RUNS_MAX = 16
 """So many runs merge at once at most."""
 
+WIDE_SHARE = 2
+"""Their merges go forward by this part of the fuel: what a step makes is in memory, and new in the scratch, until it ends."""
+
 FUEL_PER_ROW = 4
 FUEL_FLOOR_ROWS = 8192
 KEPT_RUNS_MAX, KEPT_SHARE = 48, 16
@@ -80,7 +83,7 @@ _Found = tuple[Asked, I64, I64, Batch]
 def fuel_for(rows: int) -> int:
     """How many rows each merge may go forward when `rows` are appended.
 
-    **Law**: a merge of n rows is done before n / 4 more rows have arrived behind it, so runs never pile up.
+    **Law**: a merge of n rows is done before n / 4 more rows have arrived behind it (wide ones: n / 2), so runs never pile up.
     """
     return FUEL_PER_ROW * rows + FUEL_FLOOR_ROWS
 
@@ -117,6 +120,8 @@ def append(
         if len(run):
             entries.append(run)
         fuel_rows = None if fuel_rows is None else max(0, fuel_rows - spent)
+    if fuel_rows is not None and policy.fan == WIDE_FAN:
+        fuel_rows //= WIDE_SHARE
     fueled = [
         replace(e, credit=e.credit + (fuel_rows or 0)) if isinstance(e, PendingMerge) and not policy.holds(e) else e
         for e in entries

@@ -16,9 +16,11 @@ from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import FencedError, InternalError, UnavailableError
+from dbsp.layout import initial
 from dbsp.runtime import tasks
 from dbsp.runtime.copying import Copier
-from dbsp.store import CommitReport
+from dbsp.runtime.inprocess import InProcessRuntime
+from dbsp.store import CheckpointId, CommitReport
 from tests.coordinator.shop import settings_text
 
 CIRCUIT = """
@@ -221,6 +223,7 @@ def test_a_rollback_ends_the_copy(settings: Config, gate: Gate) -> None:
     assert diagnose(settings).findings == ()
 
 
+ID = CheckpointId(run="run", epoch=1, step=0, layout_version=1, fingerprint="f")
 REPORT = CommitReport(version=1, chunks_written=0, bytes_written=0, state_bytes=0)
 
 
@@ -254,6 +257,52 @@ def test_a_copy_begins_right_after_the_one_before_it_is_told() -> None:
     assert future.done()
     threading.Timer(0.2, go_on.set).start()
     assert copier.start((1,), lambda workers: dict.fromkeys(workers, REPORT)).result(60) == {1: REPORT}
+
+
+def test_threads_of_a_copy_have_a_share_of_the_workers_each() -> None:
+    meeting, seen = threading.Barrier(2, timeout=60), list[tuple[int, ...]]()
+
+    def piece(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
+        seen.append(workers)
+        meeting.wait()  # nobody comes here alone
+        return dict.fromkeys(workers, REPORT)
+
+    found = Copier().start((0, 1, 2, 3, 4, 5), piece, 1, threads=2).result(60)
+    assert found == dict.fromkeys(range(6), REPORT)
+    assert sorted(seen) == [(worker,) for worker in range(6)]
+
+
+def test_the_first_error_of_a_copy_is_told_at_once_and_ends_its_other_threads() -> None:
+    inside, go_on, pieces = threading.Event(), threading.Event(), list[int]()
+
+    def piece(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
+        (worker,) = workers
+        pieces.append(worker)
+        if worker == 0:
+            assert inside.wait(60)
+            raise UnavailableError("the disk is away")
+        inside.set()
+        assert go_on.wait(60)
+        return {worker: None}
+
+    copier = Copier()
+    with pytest.raises(UnavailableError, match="the disk is away"):
+        copier.start((0, 1), piece, threads=2).result(60)
+    copier.end(go_on.set)
+    assert sorted(pieces) == [0, 1]
+
+
+def test_a_checkpoint_of_several_workers_is_copied_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = threading.Barrier(2, timeout=60)
+
+    def piece(_work: tasks.Work, _worker: int, *_: Any) -> CommitReport:
+        meeting.wait()
+        return REPORT
+
+    monkeypatch.setattr(tasks, "copy", piece)
+    work: Any = None
+    found = InProcessRuntime(work, copies_at_once=2).copy(1, ID, initial(4)).result(60)
+    assert found == dict.fromkeys(range(4), REPORT)
 
 
 def test_a_copier_ends_when_told_and_tells_errors() -> None:

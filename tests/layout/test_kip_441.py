@@ -58,7 +58,7 @@ def test_a_round_that_is_ended_copies_no_further_piece() -> None:
 
     def piece(some: tuple[int, ...]) -> dict[int, str | None]:
         seen.append(some)
-        copier._ended.set()
+        copier._copy.ended.set()  # type: ignore[union-attr]
         return dict.fromkeys(some)
 
     with pytest.raises(UnavailableError, match="ended"):

@@ -128,6 +128,7 @@ class SimulatedCopier:
         workers: tuple[int, ...],
         piece: Callable[[tuple[int, ...]], Mapping[int, Any]],
         at_once: int | None = None,
+        threads: int = 1,
     ) -> Future[Mapping[int, Any]]:
         self._going = PieceByPiece(tuple(self.order(workers)), piece)
         self.world.copies.append(self._going)

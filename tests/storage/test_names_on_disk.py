@@ -34,7 +34,7 @@ def forgotten(make: Callable[[], object], under: Path) -> set[Path]:
 
     def synced(descriptor: int) -> None:
         fsync(descriptor)
-        folder = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        folder = Path(f"/proc/self/fd/{descriptor}").readlink()
         unsynced.difference_update([path for path in unsynced if path.parent == folder])
 
     with pytest.MonkeyPatch.context() as patch:

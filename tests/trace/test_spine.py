@@ -27,7 +27,7 @@ from traces import (
 from dbsp.errors import DataError, InternalError
 from dbsp.trace.chunks import MemoryChunks, split
 from dbsp.trace.manifest import PendingMerge, SpineState, StoredBatch, chunk_ids, decode_state, encode_state, refs
-from dbsp.trace.spine import FAN, WIDE_FAN, Spine, append, fuel_for
+from dbsp.trace.spine import FAN, FUEL_PER_ROW, WIDE_FAN, Spine, append, fuel_for
 from dbsp.zset.batch import Batch, keys_of
 from dbsp.zset.schema import Arrangement
 
@@ -238,6 +238,31 @@ def test_wide_rows_merge_by_more_where_chunks_are_written(
         runs.append(len(state.entries))
     merged_at = next(step for step, count in enumerate(runs, 1) if count < step)
     assert fan - 1 <= merged_at <= fan, "runs that are a little longer merge, too"
+
+
+def test_merges_of_wide_rows_write_little_more_with_an_append_than_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each goes forward by half of the fuel of a narrow one, and is done before the next of its length is due."""
+    monkeypatch.setattr("dbsp.trace.spine.SHORT_ROWS", 0)
+    written: list[int] = []
+
+    class Counting(MemoryChunks):
+        def put(self, chunk: Batch):  # type: ignore[no-untyped-def]
+            written[-1] += len(chunk)
+            return super().put(chunk)
+
+    chunks, state, rows = Counting(2 << 10), SpineState(), 400
+    chunks.written = True
+    for step in range(9 * WIDE_FAN):
+        written.append(0)
+        batch = arranged(BY_ROW, [((key, step, "a" * 120), 1) for key in range(rows)])
+        state = append(state, batch, BY_ROW, chunks, FUEL_PER_ROW * rows)
+        chunks.keep([chunk_ids(state)])
+        assert sum(isinstance(entry, PendingMerge) for entry in state.entries) <= 2, "one of each length"
+    of_one_merge = FUEL_PER_ROW * rows // 2 + rows // 4
+    before_the_second_length = (WIDE_FAN - 1) * (WIDE_FAN - 2)
+    assert max(written[:before_the_second_length]) <= rows + of_one_merge
+    assert max(written) <= rows + 2 * of_one_merge
+    assert state.rows == 9 * WIDE_FAN * rows
 
 
 def test_a_merge_of_separate_ranges_refers_to_chunks() -> None:

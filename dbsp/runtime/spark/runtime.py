@@ -472,7 +472,8 @@ def _beside_workers(work: tasks.Work) -> InProcessRuntime | None:
     """
     if isinstance(work.site, KeepsOutput) and work.site.output_is_dear:
         return None
-    return InProcessRuntime(replace(work, keepers=None), opens_at_once=os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
+    return InProcessRuntime(replace(work, keepers=None), opens_at_once=cores, copies_at_once=cores)
 
 
 def _successes(results: Sequence[Any], kind: type) -> list[Any]:
