@@ -49,6 +49,7 @@ ALL = (
     Suite("restart", small="--keys 100000"),
     Suite("rescale"),
     Suite("memory", "--rows 10000000 --limit-mb 400", "--rows 1000000 --limit-mb 300", ""),
+    Suite("state_size", small="--rows 1000000"),
     Suite("read_ahead", small="--runtime local --pairs 10", large="--rows 100000 1000000"),
     Suite("spark_step", large="--large"),
     Suite("structured_streaming", small="--rows 300000"),

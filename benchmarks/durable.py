@@ -110,12 +110,13 @@ class DurablePipeline:
             fingerprint=self.plan.fingerprint,
         )  # fmt: skip
 
-    def commit(self) -> None:
-        """Make the state durable as the next version, and drop the input rows below it."""
+    def commit(self) -> int:
+        """Make the state durable as the next version, and drop the input rows below it; how many bytes the version holds."""
         self.version += 1
-        self.runtime.commit(self.version, self._checkpoint(self._next_step), self.layout)
+        found = self.runtime.commit(self.version, self._checkpoint(self._next_step), self.layout)
         self.inputs.trim(self._done)
         self._records.clear()
+        return sum(each.state_bytes for each in found.values())
 
     def left(self) -> dict[str, int]:
         """What another process needs to go on from the last commit; nothing may have been pushed since."""

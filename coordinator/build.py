@@ -278,8 +278,7 @@ def shell_settings(config: Config) -> ShellSettings:
     """Intervals and limits of the loop."""
     return ShellSettings(
         limits=config.step.limits(), checkpoint_interval_s=config.checkpoint.interval_s,
-        retention_s=config.checkpoint.retention_s,
-        poll_s=0.02 if config.input.kind == "embedded" else 0.1, failures_max=config.step.failures_max,
+        retention_s=config.checkpoint.retention_s, failures_max=config.step.failures_max,
         max_warmup_replicas=config.layout.max_warmup_replicas, autoscale=config.autoscale,
         strategy=config.layout.strategy,
     )  # fmt: skip

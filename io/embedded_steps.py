@@ -98,7 +98,10 @@ class EmbeddedStepLog:
             cursor = txn.cursor(db=self._env.db("records"))
             kept = _STEP.unpack(cursor.key())[0] if cursor.first() else next_step
             if not kept <= first <= next_step:
-                raise DataError(f"step records are missing: first={first} first_kept={kept} next={next_step}")
+                raise DataError(
+                    f"step records are missing: first={first} first_kept={kept} next={next_step}",
+                    "the state is older than its log: put back all of `data_dir` as it was at one moment, or restore a backup",
+                )
             found = cursor.set_range(_STEP.pack(first))
             records = [self._decode(key, value) for key, value in cursor] if found else []
         steps = [record.step for record in records]

@@ -147,7 +147,7 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
     failures = facts.failures + 1
     facts = replace(facts, failures=failures, failed_step=facts.next_step)
     if failures > facts.failures_max:
-        return _broken(facts, event.code, f"{event.message} failures_in_a_row={failures}")
+        return _broken(facts, event.code, f"{event.message} (failures_in_a_row={failures})")
     if moving and facts.wants.rescale is not None:
         facts = replace(rescaling.without_wish(facts), rescale_error=event.message)
         return p.Recovering(facts=facts, awaits="forgotten"), (do.ForgetRescale(),)

@@ -151,6 +151,20 @@ def watermarks(settings: KafkaSettings, consumer: Any, topic: str, partition: in
             return int(found[0]), int(found[1])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """What is read: offsets of a partition from `first` to before `last`."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        """As errors name it."""
+        return f"topic={self.topic} partition={self.partition} first={self.first} last={self.last}"
+
+
 class Reader:
     """Reads committed records of explicit ranges; makes its consumer in the process that uses it, again after a fork."""
 
@@ -241,34 +255,42 @@ class Reader:
         """As they arrive."""
         if first >= last:
             return
-        where = f"topic={topic} partition={partition} first={first} last={last}"
-        low, high = self.bounds(topic, partition)
-        if first < low or last > high:
-            raise DataError(f"input offsets are missing from Kafka: {where} kept={low}..{high}", "restore the topic")
+        place = _Place(topic=topic, partition=partition, first=first, last=last)
         consumer = self.consumer()
         if self._next != (topic, partition, first):
+            self._refuse_missing(place)
             consumer.assign([kafka().TopicPartition(topic, partition, first)])
             self._ahead = []
         self._next, whole = None, False
         try:
-            yield from self._until(topic, partition, last, where)
+            yield from self._until(place)
             whole = True
         except kafka().KafkaException as error:
-            raise translate(error, f"reading {where}") from error
+            raise translate(error, f"reading {place}") from error
         finally:
             if whole and go_on:
                 self._next = (topic, partition, last)
             else:
                 consumer.unassign()
 
-    def _until(self, topic: str, partition: int, last: int, where: str) -> Iterator[list[Any]]:
-        """Messages until one at or behind `last - 1`, or the end of the partition at or behind `last`."""
-        deadline = time.monotonic() + self._settings.timeout_s
+    def _refuse_missing(self, place: _Place, begun: bool = False) -> None:
+        """`DataError` if offsets are not there; of a read that has `begun` the first ones may be gone by now."""
+        low, high = self.bounds(place.topic, place.partition)
+        if (place.first < low and not begun) or place.last > high:
+            raise DataError(f"input offsets are missing from Kafka: {place} kept={low}..{high}", "restore the topic")
+
+    def _until(self, place: _Place) -> Iterator[list[Any]]:
+        """Messages until one at or behind `last - 1`, or the end of the partition at or behind `last`.
+
+        A read that goes on has not asked whether they are there: its question would wait behind the fetch under way, and what
+        comes answers it. Where nothing comes they may have been lost.
+        """
+        last, deadline, begun = place.last, time.monotonic() + self._settings.timeout_s, False
         while True:
-            events = _of_place(self._available(), topic, partition)
+            events = _of_place(self._available(), place.topic, place.partition)
             flawed = any(map(kafka().Message.error, events))
             if flawed:
-                events = [each for each in events if each.error() is None or _ends(each.error(), where)]
+                events = self._without_ends(events, place, begun)
             inside = bisect_left(events, last, key=kafka().Message.offset)
             messages, self._ahead = events[:inside], events[inside:]
             if flawed:
@@ -277,9 +299,19 @@ class Reader:
             if self._ahead or (messages and messages[-1].offset() == last - 1):
                 return
             if messages:
-                deadline = time.monotonic() + self._settings.timeout_s
+                deadline, begun = time.monotonic() + self._settings.timeout_s, True
             elif time.monotonic() > deadline:
-                raise UnavailableError(f"Kafka does not answer: reading {where}")
+                raise UnavailableError(f"Kafka does not answer: reading {place}")
+            elif not events:
+                self._refuse_missing(place, begun)
+
+    def _without_ends(self, events: list[Any], place: _Place, begun: bool) -> list[Any]:
+        """Messages, and events that say that the partition ends; others pass, or are raised."""
+        try:
+            return [each for each in events if each.error() is None or _ends(each.error(), str(place))]
+        except DataError:
+            self._refuse_missing(place, begun)  # says more
+            raise
 
     def _available(self) -> list[Any]:
         """Wait for one event, then take what else has arrived: `consume` alone would wait for a full set.

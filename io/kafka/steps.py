@@ -185,7 +185,10 @@ class KafkaStepLog:
         state = self._catch_up()
         kept = min(state.records, default=state.next_step)
         if not kept <= first <= state.next_step:
-            raise DataError(f"step records are missing: first={first} first_kept={kept} next={state.next_step}")
+            raise DataError(
+                f"step records are missing: topic={self._topic} first={first} first_kept={kept} next={state.next_step}",
+                "put back the data folder that these steps belong to, or give a new pipeline a `name` of its own in [pipeline]",
+            )
         return [state.records[step] for step in range(first, state.next_step)]
 
     def last(self) -> StepRecord | None:

@@ -171,8 +171,9 @@ class StepLogContract:
             log.append(make_record(step, epoch=epoch, ranges=[("t", 0, step, step + 1)]))
         log.trim(2)
         assert [record.step for record in log.read(2)] == [2, 3]
-        with pytest.raises(DataError, match="first=1 first_kept=2"):
+        with pytest.raises(DataError, match="first=1 first_kept=2") as found:
             log.read(1)
+        assert "put back" in found.value.hint
         log.trim(99)
         again = harness()
         assert [record.step for record in again.read(3)] == [3]
