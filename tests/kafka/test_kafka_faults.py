@@ -374,6 +374,37 @@ def test_ranges_give_the_same_rows_however_they_are_cut(settings: KafkaSettings)
                 assert ids(log, 9, 10) == [9], "what came since"
 
 
+def test_a_read_that_goes_on_asks_the_broker_for_nothing_until_nothing_comes(
+    settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question would wait behind the fetch under way, which waits for messages."""
+    topic, asked = settings.topic("source"), list[int]()
+    ensure_topic(settings, topic, 1)
+    send(settings, topic, [b"0", b"1"])
+    bounds = Reader.bounds
+
+    def counted(reader: Reader, *place: object) -> tuple[int, int]:
+        asked.append(len(asked))
+        return bounds(reader, *place)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Reader, "bounds", counted)
+    with closing(Reader(settings)) as reader:
+
+        def values(first: int, last: int) -> list[bytes]:
+            return [message.value() for message in reader.read(topic, 0, first, last, go_on=True)]
+
+        assert values(0, 1) == [b"0"]
+        assert len(asked) == 1
+        assert values(1, 2) == [b"1"]
+        send(settings, topic, [b"2", b"3"])
+        assert values(2, 4) == [b"2", b"3"]
+        assert len(asked) == 1
+        send(settings, topic, [b"4"])
+        with pytest.raises(DataError, match=r"missing from Kafka: .* first=4 last=6 kept=0\.\.5"):
+            values(4, 6)
+        assert values(4, 5) == [b"4"]
+
+
 def test_partitions_that_are_added_to_a_topic_are_met_while_it_is_read(settings: KafkaSettings) -> None:
     topic = settings.topic("source")
     ensure_topic(settings, topic, 1)
