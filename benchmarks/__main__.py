@@ -55,6 +55,7 @@ ALL = (
     Suite("structured_streaming", small="--rows 300000"),
     Suite("parquet", small="--events 400000"),
     Suite("kafka", small="--events 200000"),
+    Suite("kafka_latency", small="--rows 50000 --changes 100"),
     Suite("outsiders", small="--rows 500000 --events 200000"),
 )  # fmt: skip
 

@@ -289,7 +289,7 @@ def test_a_failure_rolls_back_under_a_new_epoch_a_bounded_number_of_times() -> N
         state, commands = play(state, p.Woken())
         assert commands == [do.ClaimEpoch()]
     state, commands = play(state, p.Failed(code="unavailable", message="gone"))
-    assert commands == [do.Finish(code="unavailable", message="gone failures_in_a_row=6")]
+    assert commands == [do.Finish(code="unavailable", message="gone (failures_in_a_row=6)")]
     assert isinstance(state, p.Broken)
 
 
