@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -40,7 +41,9 @@ class Target:
 
     def ratio(self, found: float) -> float:
         """1 or more where the target is met, whichever way it points."""
-        return self.value / max(found, 1e-12) if self.at_most else found / self.value
+        if self.at_most:
+            return self.value / found if found > 0 else math.inf
+        return found / self.value
 
     def met(self, found: float) -> bool:
         """Whether the figure is good enough."""

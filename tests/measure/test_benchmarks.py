@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(("target", "found", "met", "ratio"), [
     (report.at_least(10), 20.0, True, 2.0), (report.at_least(10), 5.0, False, 0.5),
-    (report.at_most(10), 20.0, False, 0.5), (report.at_most(10), 5.0, True, 2.0),
+    (report.at_most(10), 20.0, False, 0.5), (report.at_most(10), 5.0, True, 2.0), (report.at_most(10), -3.0, True, math.inf),
 ])  # fmt: skip
 def test_a_ratio_of_one_or_more_is_met_whichever_way_the_target_points(target, found, met, ratio):
     assert (target.met(found), target.ratio(found)) == (met, ratio)
