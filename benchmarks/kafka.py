@@ -16,7 +16,7 @@ import importlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.zset.batch import Batch
 
 WANTED = 0.8
-FETCH = 10_000
+FETCH, FLUSHED = 10_000, 100_000
 BIDS = dbsp.circuit("bids", {"v": QUERIES["q0"].build()}).tables[0]
 KEPT = ("auction", "bidder", "price", "ts", "extra")
 
@@ -59,20 +59,26 @@ class Speed:
         found.append(cls(rows / (time.process_time() - cpu), rows / (time.perf_counter() - clock)))
 
 
-def fill(brokers: str, topic: str, events: int) -> int:
-    """Produce the bids of so many events; how many there were."""
+def fill(brokers: str, topic: str, messages: Iterable[bytes]) -> int:
+    """Produce messages to a new topic; how many there were."""
     create(brokers, topic)
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": brokers, "linger.ms": 20, "queue.buffering.max.messages": 10**6}
     )
     sent = 0
-    for step in Generator().batches(events, 100_000):
-        lines = json_lines(Batch.from_arrow(step["bid"], BIDS.schema)).to_pylist()
-        for line in lines:
-            producer.produce(topic, line.encode(), partition=0)
-        producer.flush(120)
-        sent += len(lines)
+    for sent, message in enumerate(messages, 1):
+        producer.produce(topic, message, partition=0)
+        if sent % FLUSHED == 0:
+            producer.flush(120)
+    producer.flush(120)
     return sent
+
+
+def bids(events: int) -> Iterator[bytes]:
+    """The bids of so many events, as JSON."""
+    for step in Generator().batches(events, 100_000):
+        for line in json_lines(Batch.from_arrow(step["bid"], BIDS.schema)).to_pylist():
+            yield line.encode()
 
 
 def create(brokers: str, topic: str) -> None:
@@ -160,7 +166,7 @@ def main() -> None:
     arguments = parser.parse_args()
     broker: Any = importlib.import_module("tests.kafka.broker").Broker().start()
     try:
-        rows = fill(broker.brokers, "bids", arguments.events)
+        rows = fill(broker.brokers, "bids", bids(arguments.events))
         found = {
             "bare": bare(broker.brokers, "columns", rows, by_columns),
             "bare_json_module": bare(broker.brokers, "rows", rows, by_rows),

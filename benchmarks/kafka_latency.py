@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.count_per_key import circuit
-from benchmarks.kafka import create
+from benchmarks.kafka import create, fill
 from benchmarks.latency import milliseconds
 from dbsp.coordinator.build import build
 from dbsp.coordinator.config import Config, InputSection, OutputSection, PipelineSection, SparkSection, StepSection
@@ -42,18 +42,6 @@ WORKERS = {"local": 1, "spark": 2}
 def message(key: int) -> bytes:
     """A row, as JSON."""
     return f'{{"k":{key}}}'.encode()
-
-
-def fill(brokers: str, topic: str, rows: int) -> None:
-    """Every key once."""
-    create(brokers, topic)
-    options = {"bootstrap.servers": brokers, "linger.ms": 20, "queue.buffering.max.messages": 10**6}
-    producer = confluent_kafka.Producer(options)
-    for key in range(rows):
-        producer.produce(topic, message(key), partition=0)
-        if key % 100_000 == 0:
-            producer.flush(120)
-    producer.flush(120)
 
 
 @contextmanager
@@ -154,7 +142,7 @@ def main() -> None:
 
     def measure(name: str, answers: Callable[[str, str], Any], rows: int) -> None:
         source, target = f"{name}-in", f"{name}-out"
-        fill(broker.brokers, source, rows)
+        fill(broker.brokers, source, map(message, range(rows)))
         create(broker.brokers, target)
         with answers(source, target):
             median, p99 = milliseconds(latencies(broker.brokers, source, target, keys))

@@ -1,6 +1,6 @@
 """How large the state is on disk, beside the same rows as plain Arrow columns: real databases, one worker.
 
-`python -m benchmarks.state_size [--rows 2000000]`. Steps of 100 k rows, a version committed after every ten. Two states whose
+`python -m benchmarks.state_size [--rows 4000000]`. Steps of 100 k rows, a version committed after every ten. Two states whose
 rows are known: `counts`, so many keys in no order with the number of their rows (16 bytes a row as Arrow), and `bids`, those
 of so many Nexmark events as they are kept to be shown (texts, some 150 bytes a row). After each commit in the second half:
 

@@ -268,8 +268,7 @@ class Environment:
             self._env.copy(str(folder), compact=True)
         except lmdb.Error as error:
             raise translate(error, folder) from error
-        with data_file(folder).open("rb") as stream:
-            os.fsync(stream.fileno())
+        sync_path(data_file(folder))
         sync_path(folder)
 
     def sync(self) -> None:

@@ -56,7 +56,6 @@ class ShellSettings:
     limits: StepLimits = field(default_factory=StepLimits)
     checkpoint_interval_s: float | None = 10.0
     retention_s: float = 0.0
-    poll_s: float = 0.02
     back_off_s: float = 0.2
     back_off_s_max: float = 10.0
     failures_max: int = 5

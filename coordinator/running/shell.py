@@ -29,8 +29,8 @@ from dbsp.runtime.runtime import Runtime
 SETTLED = (p.Running, p.Paused, p.Halted)
 RENEW_AFTER_FAILURES = 2
 OWNER_CHECK_S = 1.0
-REST_BY_LOOK, REST_S_MAX = 4, 0.1
-"""Between two looks for input lies so many times what one takes, and no more than this: many partitions are many questions."""
+REST_BY_LOOK, REST_S_MIN, REST_S_MAX = 4, 0.02, 0.1
+"""Between two looks for input lies so many times what one takes, within these bounds: many partitions are many questions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,20 +205,17 @@ class Shell:
             if request is not None:
                 return request
             self._answer_asks()
-            began = self._clock.monotonic_s()
             if (shown := self.hands.rescale) is not self.board.now.rescale:
                 self.board.post(replace(self.board.now, rescale=shown))
+            began = self._clock.monotonic_s()
             try:
                 self._check_owner()
                 if for_input and self.hands.step_is_due():
                     return p.Woken()
             except Exception as error:  # noqa: BLE001 - whatever a log raises is judged by the machine, as of any command
                 return self.hands.failed("Wait", error)
-            self._clock.wait(self._wake, self._rest(self._clock.monotonic_s() - began))
-
-    def _rest(self, took: float) -> float:
-        """How long nobody looks for input, if nobody calls, when a look took so long."""
-        return max(self._settings.poll_s, min(REST_BY_LOOK * took, REST_S_MAX))
+            took = self._clock.monotonic_s() - began
+            self._clock.wait(self._wake, min(max(REST_BY_LOOK * took, REST_S_MIN), REST_S_MAX))
 
     def _check_owner(self) -> None:
         """Where nothing is written, nothing refuses an older epoch: look for a newer one from time to time."""
