@@ -9,12 +9,13 @@
    checksums of the 64 KiB blocks of the body unless `verify=False`.
 4. The format is little-endian and numbered; golden bytes in the tests.
 
-All numbers are little-endian. Header, 64 bytes: magic 8s, format u16, flags u16 (1 key hash, 2 order code, 4 row hash),
-weights per row u32, rows u64, schema id u64, first key hash u64, last key hash u64, body bytes u64, buffers u32,
-blocks u32. Buffer table: offset u64 and bytes u64 each, offsets counted from the first byte of the header. Then one crc32
-u32 per block, then the crc32 u32 of everything before it. The body starts at the next multiple of 64. Buffers, in order:
-the words that are flagged, weights, then per column validity (empty: no nulls) and values (strings, and lists as
-`dbsp.zset.nested` writes them: offsets, bytes; structs: the buffers of each field, null where the struct is).
+All numbers are little-endian. Header, 64 bytes: magic 8s, format u16, flags u16 (1 key hash, 2 order code, 4 row hash, 8 one
+weight a row and every one is 1: their buffer is empty), weights per row u32, rows u64, schema id u64, first key hash u64,
+last key hash u64, body bytes u64, buffers u32, blocks u32. Buffer table: offset u64 and bytes u64 each, offsets counted from
+the first byte of the header. Then one crc32 u32 per block, then the crc32 u32 of everything before it. The body starts at the
+next multiple of 64. Buffers, in order: the words that are flagged, weights, then per column validity (empty: no nulls) and
+values (strings, and lists as `dbsp.zset.nested` writes them: offsets, bytes; structs: the buffers of each field, null where
+the struct is).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import hashlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -54,7 +55,7 @@ from dbsp.zset.schema import BOOL, Arrangement, Schema, is_list
 from dbsp.zset.schema import is_struct as is_struct_type
 
 MAGIC = b"DBSPBAT\x00"
-FORMAT = 1
+FORMAT = 2
 ALIGNMENT = 64
 BLOCK_BYTES = 64 * 1024
 ROWS_MAX = (1 << 31) - 1
@@ -63,6 +64,9 @@ _HEADER = struct.Struct("<8sHHIQQQQQII")
 _ENTRY = struct.Struct("<QQ")
 _U32 = struct.Struct("<I")
 _WORDS = ("key_hash", "order_code", "row_hash")
+_ONCE = 1 << len(_WORDS)
+"""The flag of rows that are there once each, as most stored ones are: eight bytes a row that nobody need write, check or read."""
+_ONES_MAX = 1 << 20
 
 Bytes = bytes | bytearray | memoryview
 
@@ -89,8 +93,8 @@ def _spelled(type_: pa.DataType) -> str:
 def encoded_size(batch: Batch) -> int:
     """How many bytes `encode` returns."""
     words = sum(getattr(batch, name) is not None for name in _WORDS)
-    n, width = batch.weights.shape
-    sizes = [8 * n] * words + [8 * n * width]
+    n = len(batch)
+    sizes = [8 * n] * words + [0 if _once(batch.weights) else batch.weights.nbytes]
     return _layout(sizes + [size for column in batch.columns for size in _column_sizes(column)]).total
 
 
@@ -126,7 +130,7 @@ def encode(batch: Batch, room: int = 0) -> bytearray:
 def _write_head(view: memoryview, batch: Batch, buffers: Sequence[NDArray[Any]], layout: _Layout) -> None:
     """Fill in header, buffer table and checksums."""
     words = [getattr(batch, name) for name in _WORDS]
-    flags = sum(1 << bit for bit, word in enumerate(words) if word is not None)
+    flags = sum(1 << bit for bit, word in enumerate(words) if word is not None) | _ONCE * _once(batch.weights)
     ranged = words[0] is not None and len(batch)
     first, last = (int(words[0][0]), int(words[0][-1])) if ranged else (0, 0)
     width, id_ = batch.weights.shape[1], schema_id(batch.schema, batch.arrangement)
@@ -188,7 +192,13 @@ def _buffers(batch: Batch) -> list[NDArray[Any]]:
     """All buffers in their order, compact and canonical."""
     words = [word for name in _WORDS if (word := getattr(batch, name)) is not None]
     columns = [buffer for column in batch.columns for buffer in _column_buffers(column)]
-    return [np.ascontiguousarray(buffer) for buffer in (*words, batch.weights, *columns)]
+    weights = batch.weights[:0] if _once(batch.weights) else batch.weights
+    return [np.ascontiguousarray(buffer) for buffer in (*words, weights, *columns)]
+
+
+def _once(weights: NDArray[np.int64]) -> bool:
+    """Whether every row is there once."""
+    return weights.shape[1] == 1 and bool((weights == 1).all())
 
 
 def _column_buffers(array: pa.Array) -> list[NDArray[Any]]:
@@ -253,7 +263,7 @@ def decode(buffer: Bytes, schema: Schema, arrangement: Arrangement | None = None
     }
     if head.rows and "key_hash" in words and (words["key_hash"][0], words["key_hash"][-1]) != head.range:
         raise DataError(f"damaged batch: key hashes outside the range of the header: rows={head.rows}")
-    weights = _numbers(next(parts), np.int64, head.rows * head.width).reshape(head.rows, head.width)
+    weights = _read_weights(next(parts), head)
     columns = tuple(_read_column(column.name, column.type, head.rows, parts) for column in schema)
     return Batch(schema=schema, columns=columns, weights=weights, arrangement=arrangement, **words)
 
@@ -364,6 +374,26 @@ def _verify_blocks(view: memoryview, head: _Head) -> None:
     for number, ((start, stop), expected) in enumerate(zip(_blocks(head.body, end), head.checksums, strict=False)):
         if crc32(view[start:stop]) != expected:
             raise DataError(f"damaged batch: block={number} offset={start} rows={head.rows}")
+
+
+def _read_weights(buffer: pa.Buffer, head: _Head) -> NDArray[np.int64]:
+    """The weights, a row of them for each row of the batch."""
+    if head.flags & _ONCE and head.width == 1:
+        _expect(buffer, 0)
+        return _ones(head.rows).reshape(head.rows, head.width)
+    return _numbers(buffer, np.int64, head.rows * head.width).reshape(head.rows, head.width)
+
+
+def _ones(count: int) -> NDArray[np.int64]:
+    """So many ones, not to be written to; up to `_ONES_MAX` they are memory that all batches of a process share."""
+    return _shared_ones(max(0, count - 1).bit_length())[:count] if count <= _ONES_MAX else np.ones(count, np.int64)
+
+
+@cache
+def _shared_ones(bits: int) -> NDArray[np.int64]:
+    ones = np.ones(1 << bits, np.int64)
+    ones.flags.writeable = False
+    return ones
 
 
 def _numbers(buffer: pa.Buffer, dtype: Any, count: int) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp.errors import DataError
+from dbsp.zset import encoding
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.encoding import decode, encode, encoded_size, schema_id
 from dbsp.zset.schema import BINARY, BOOL, INT64, STRING, Arrangement, OrderBy, Schema
@@ -55,6 +56,43 @@ def test_nothing_is_copied() -> None:
     addresses = [buffer.address for column in batch.columns for buffer in column.buffers() if buffer is not None]
     addresses += [array.ctypes.data for array in (batch.weights, batch.key_hash, batch.order_code, batch.row_hash)]
     assert all(start <= address < end and (address - start) % 64 == 0 for address in addresses)
+
+
+@pytest.mark.parametrize("rows", [1, 1000, encoding._ONES_MAX + 1])
+def test_weights_of_one_are_not_written(rows: int) -> None:
+    """Rows that are there once each need no bytes for it; one row that is there twice, and all have theirs."""
+    schema = Schema.of({"a": INT64})
+    columns = [pa.array(np.arange(rows))]
+    once = Batch.of(schema, columns, np.ones(rows, np.int64))
+    more = Batch.of(schema, columns, np.append(np.ones(rows - 1, np.int64), 2))
+    assert encoded_size(more) - encoded_size(once) >= 8 * rows
+    back = decode(encode(once), schema)
+    assert back.weights.tolist() == [[1]] * rows
+    assert decode(encode(more), schema).weights.tolist() == more.weights.tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        decode(encode(once.slice(0, 1)), schema).weights[0] = 2
+
+
+def test_several_weights_a_row_are_written() -> None:
+    """Only the one weight of a plain row may be left out."""
+    schema = Schema.of({"a": INT64})
+    batch = Batch.of(schema, [pa.array(np.arange(3))], np.ones((3, 2), np.int64))
+    assert decode(encode(batch), schema).weights.tolist() == [[1, 1]] * 3
+
+
+@pytest.mark.parametrize(("width", "weights"), [(1, 2), (2, 1)])
+def test_a_flag_that_does_not_fit_is_refused(width: int, weights: int) -> None:
+    """Bytes that say that all weights are 1, beside weights or for several a row, are no batch."""
+    schema = Schema.of({"a": INT64})
+    encoded = encode(Batch.of(schema, [pa.array(np.arange(3))], np.full((3, width), weights)))
+    flags = struct.unpack_from("<H", encoded, 10)[0]
+    struct.pack_into("<H", encoded, 10, flags | 8)
+    if width == 2:  # none are there, as the flag says, but it is not for two
+        struct.pack_into("<Q", encoded, 64 + 8, 0)
+    end = encoding._head_end(*struct.unpack_from("<II", encoded, 56))
+    struct.pack_into("<I", encoded, end, encoding.crc32(encoded[:end]))
+    with pytest.raises(DataError, match="wrong size"):
+        decode(encoded, schema, verify=False)
 
 
 @pytest.mark.parametrize("shift", range(1, 9))
@@ -151,8 +189,8 @@ def test_what_a_reader_refuses() -> None:
         decode(b"x" * 1000, batch.schema)
     with pytest.raises(DataError, match="another schema"):
         decode(encoded, batch.schema)
-    with pytest.raises(DataError, match="a batch has another format: found=2 known=1"):
-        decode(encoded[:8] + b"\2" + encoded[9:], batch.schema, batch.arrangement)
+    with pytest.raises(DataError, match="a batch has another format: found=3 known=2"):
+        decode(encoded[:8] + b"\3" + encoded[9:], batch.schema, batch.arrangement)
     damaged = bytearray(encoded)
     damaged[-64] ^= 1
     with pytest.raises(DataError, match="damaged batch: block=0"):
@@ -179,5 +217,5 @@ def test_many_blocks() -> None:
     schema = Schema.of({"a": INT64})
     encoded = encode(Batch.of(schema, [np.arange(100_000)]))
     encoded[-1] ^= 1
-    with pytest.raises(DataError, match="damaged batch: block=24"):
+    with pytest.raises(DataError, match="damaged batch: block=12"):
         decode(encoded, schema)
