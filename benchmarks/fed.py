@@ -26,6 +26,11 @@ AHEAD = 2
 """Batches that lie ready: while one is a step, the next one is cut."""
 
 
+def batch_name(number: int) -> str:
+    """The name of a batch's file in the folder of a table."""
+    return f"{number:05d}.parquet"
+
+
 class FedPipeline:
     """A service on Spark, from Parquet files to Parquet files; a batch is a file per table, and becomes a step.
 
@@ -94,15 +99,11 @@ class FedPipeline:
     def _give(self) -> None:
         if self._given == self._batches:
             return
-        name = self._name(self._given)
+        name = batch_name(self._given)
         for table in self._tables:
             (self._landing / table / name).hardlink_to(self._source / table / name)
         self._given += 1
 
     def _rows(self, batch: int) -> int:
         """Of a batch, what the circuit reads."""
-        return sum(pq.read_metadata(self._source / table / self._name(batch)).num_rows for table in self._tables)
-
-    @staticmethod
-    def _name(batch: int) -> str:
-        return f"{batch:05d}.parquet"
+        return sum(pq.read_metadata(self._source / table / batch_name(batch)).num_rows for table in self._tables)

@@ -19,9 +19,9 @@ Flink SQL (`python -m benchmarks.peers.install flink`) runs in streaming mode wi
 every `--checkpoint-s` seconds, ours after every step. `--keys` tells
 ours alone that tables have a primary key, which it checks. What a job over the first batch takes in the same JVM is taken off.
 
-`stateless` is no rival but a bound: DuckDB, in one process, asks each query of each batch alone and writes the answer as
+`stateless` is no rival but a yardstick: DuckDB, in one process, asks each query of each batch alone and writes the answer as
 Parquet. It knows no earlier rows, keeps nothing, logs nothing, syncs nothing and takes back no old rows. Where ten times a peer
-would be more than that, what stands in the way is reading, grouping and writing the rows at all.
+would be more than that, reading, grouping and writing the rows at all is most of what stands in the way.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ from pyspark.sql import functions as sql
 
 import dbsp
 from benchmarks import report
-from benchmarks.fed import FedPipeline
+from benchmarks.fed import FedPipeline, batch_name
 from benchmarks.nexmark.generator import Generator, Tables
 from benchmarks.nexmark.queries import QUERIES, bids_in_time
 from benchmarks.nexmark.tables import COLUMNS, KEYS, add_keys, declared
 from benchmarks.peers import duck, flink_parquet, spark_sql
 
-WANTED = 10.0
+WANTED = {"structured_streaming": 10.0, "flink": 10.0}
+"""How many times as fast as a peer ours should be; DuckDB without any state is a yardstick, not a rival."""
 BANDS = ((None, 10_000), (10_000, 1_000_000), (1_000_000, None))
 Streams = dict[str, DataFrame]
 
@@ -119,7 +120,7 @@ def write(steps: list[Tables], folder: Path) -> None:
     for name in COLUMNS:
         (folder / name).mkdir(parents=True)
         for number, step in enumerate(steps):
-            pq.write_table(step[name], folder / name / f"{number:05d}.parquet", coerce_timestamps="us")
+            pq.write_table(step[name], folder / name / batch_name(number), coerce_timestamps="us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,17 +224,21 @@ class Bench:
         box = self.box / f"stateless-{name}"
         box.mkdir()
         with closing(duck.connect(self.workers)) as connection:
-            for number in range(len(self.steps)):
-                if number == 1:
-                    started = report.Moment.now()
+
+            def ask(number: int) -> None:
                 for table in COLUMNS:
-                    file = self.box / "in" / table / f"{number:05d}.parquet"
+                    file = self.box / "in" / table / batch_name(number)
                     connection.execute(f"create or replace view {table} as select * from '{file}'")
-                connection.execute(f"copy ({ALL[name].sql}) to '{box}/{number:05d}.parquet' (format parquet)")
+                connection.execute(f"copy ({ALL[name].sql}) to '{box / batch_name(number)}' (format parquet)")
+
+            ask(0)
+            started = report.Moment.now()
+            for number in range(1, len(self.steps)):
+                ask(number)
             speed = Speed.since(started, self.events)
         for number, step in enumerate(self.steps):
             again = plain(duck.recomputed([step], ALL[name].sql, 1)[1])
-            duck.check(f"DuckDB, {name}, batch {number}", plain(pq.read_table(box / f"{number:05d}.parquet")), again)
+            duck.check(f"DuckDB, {name}, batch {number}", plain(pq.read_table(box / batch_name(number))), again)
         return speed
 
     def expected(self, name: str) -> pa.Table:
@@ -260,8 +265,6 @@ def plain(rows: pa.Table) -> pa.Table:
 
 
 PEERS = {"structured_streaming": Bench.structured_streaming, "flink": Bench.flink, "stateless": Bench.stateless}
-BOUND = "stateless"
-"""Of these ten times is not wanted: nobody does less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +287,8 @@ class Measured:
         for kind, ratio in (("s", ours.per_s / theirs.per_s), ("cpu_s", ours.per_cpu_s / theirs.per_cpu_s)):
             key = f"{name}_ratio_to_{peer}_per_{kind}"
             self.figures[key] = ratio
-            if peer != BOUND:
-                self.targets[key] = report.at_least(WANTED)
+            if peer in WANTED:
+                self.targets[key] = report.at_least(WANTED[peer])
 
     def _add(self, name: str, side: str, speed: Speed, prefix: str) -> None:
         self.figures[f"{name}_{prefix}events_per_s"] = round(speed.per_s)

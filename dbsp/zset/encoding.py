@@ -67,6 +67,7 @@ _WORDS = ("key_hash", "order_code", "row_hash")
 _ONCE = 1 << len(_WORDS)
 """The flag of rows that are there once each, as most stored ones are: eight bytes a row that nobody need write, check or read."""
 _ONES_MAX = 1 << 20
+"""How many ones are worth keeping, eight bytes each: more than any chunk has rows."""
 
 Bytes = bytes | bytearray | memoryview
 
@@ -116,21 +117,22 @@ def encode(batch: Batch, room: int = 0) -> bytearray:
     """
     if len(batch) > ROWS_MAX:
         raise CapacityError(f"batch too large to encode: rows={len(batch)} rows_max={ROWS_MAX}")
-    buffers = _buffers(batch)
+    once = _once(batch.weights)
+    buffers = _buffers(batch, once)
     layout = _layout([buffer.nbytes for buffer in buffers])
     out = bytearray(room + layout.total)
     view = memoryview(out)[room:]
     for offset, buffer in zip(layout.offsets, buffers, strict=True):
         if buffer.nbytes:
             view[offset : offset + buffer.nbytes] = buffer.reshape(-1).view(np.uint8).data
-    _write_head(view, batch, buffers, layout)
+    _write_head(view, batch, once, buffers, layout)
     return out
 
 
-def _write_head(view: memoryview, batch: Batch, buffers: Sequence[NDArray[Any]], layout: _Layout) -> None:
+def _write_head(view: memoryview, batch: Batch, once: bool, buffers: Sequence[NDArray[Any]], layout: _Layout) -> None:
     """Fill in header, buffer table and checksums."""
     words = [getattr(batch, name) for name in _WORDS]
-    flags = sum(1 << bit for bit, word in enumerate(words) if word is not None) | _ONCE * _once(batch.weights)
+    flags = sum(1 << bit for bit, word in enumerate(words) if word is not None) | _ONCE * once
     ranged = words[0] is not None and len(batch)
     first, last = (int(words[0][0]), int(words[0][-1])) if ranged else (0, 0)
     width, id_ = batch.weights.shape[1], schema_id(batch.schema, batch.arrangement)
@@ -188,11 +190,11 @@ def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
     return pairwise([*range(start, end, BLOCK_BYTES), end])
 
 
-def _buffers(batch: Batch) -> list[NDArray[Any]]:
-    """All buffers in their order, compact and canonical."""
+def _buffers(batch: Batch, once: bool) -> list[NDArray[Any]]:
+    """All buffers in their order, compact and canonical; that of the weights is empty where every row is there once."""
     words = [word for name in _WORDS if (word := getattr(batch, name)) is not None]
     columns = [buffer for column in batch.columns for buffer in _column_buffers(column)]
-    weights = batch.weights[:0] if _once(batch.weights) else batch.weights
+    weights = batch.weights[:0] if once else batch.weights
     return [np.ascontiguousarray(buffer) for buffer in (*words, weights, *columns)]
 
 
@@ -391,6 +393,7 @@ def _ones(count: int) -> NDArray[np.int64]:
 
 @cache
 def _shared_ones(bits: int) -> NDArray[np.int64]:
+    """By powers of two: a process that reads small chunks alone touches no memory for large ones."""
     ones = np.ones(1 << bits, np.int64)
     ones.flags.writeable = False
     return ones

@@ -505,10 +505,11 @@ def test_chunks_that_nobody_refers_to_are_deleted(tmp_path: Path) -> None:
 def test_columns_lie_on_64_byte_boundaries_of_the_map(tmp_path: Path) -> None:
     database = WorkerDatabase.create(tmp_path / "w", first_id())
     database.open(0, 1)
-    run_step(database, 1, 0, ROWS)
+    run_step(database, 1, 0, [*ROWS, ((-1, "twice"), 2)])  # weights that are all 1 are not stored
     database.commit(1, checkpoint(1, 1))
     with database.read_trace(BY_KEY) as spine:
         (part,) = spine.parts()
+        assert part.weights.ctypes.data % 64 == 0
         assert part.words[0].ctypes.data % 64 == 0
         assert all(column.buffers()[1].address % 64 == 0 for column in part.columns)
     with pytest.raises(InternalError, match="ended"):

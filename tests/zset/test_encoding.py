@@ -80,21 +80,6 @@ def test_several_weights_a_row_are_written() -> None:
     assert decode(encode(batch), schema).weights.tolist() == [[1, 1]] * 3
 
 
-@pytest.mark.parametrize(("width", "weights"), [(1, 2), (2, 1)])
-def test_a_flag_that_does_not_fit_is_refused(width: int, weights: int) -> None:
-    """Bytes that say that all weights are 1, beside weights or for several a row, are no batch."""
-    schema = Schema.of({"a": INT64})
-    encoded = encode(Batch.of(schema, [pa.array(np.arange(3))], np.full((3, width), weights)))
-    flags = struct.unpack_from("<H", encoded, 10)[0]
-    struct.pack_into("<H", encoded, 10, flags | 8)
-    if width == 2:  # none are there, as the flag says, but it is not for two
-        struct.pack_into("<Q", encoded, 64 + 8, 0)
-    end = encoding._head_end(*struct.unpack_from("<II", encoded, 56))
-    struct.pack_into("<I", encoded, end, encoding.crc32(encoded[:end]))
-    with pytest.raises(DataError, match="wrong size"):
-        decode(encoded, schema, verify=False)
-
-
 @pytest.mark.parametrize("shift", range(1, 9))
 def test_bytes_at_any_address(shift: int) -> None:
     """A misaligned map is read too."""
@@ -168,6 +153,18 @@ def test_a_lying_header_is_found() -> None:
     for position, value in [(16, 5), (16, 2**62), (64, 2**40), (72, 2**40), (72, 8), (64, 0), (48, 2**40), (12, 2**33)]:
         with pytest.raises(DataError):
             decode(_forged(encoded, position, value), batch.schema, batch.arrangement, verify=False)
+
+
+@pytest.mark.parametrize(("width", "weights"), [(1, 2), (2, 1)])
+def test_a_flag_that_does_not_fit_is_refused(width: int, weights: int) -> None:
+    """Bytes that say that all weights are 1, beside weights or for several a row, are no batch."""
+    schema = Schema.of({"a": INT64})
+    encoded = encode(Batch.of(schema, [pa.array(np.arange(3))], np.full((3, width), weights)))
+    flagged = _forged(encoded, 8, struct.unpack_from("<Q", encoded, 8)[0] | 8 << 16)
+    if width == 2:  # none are there, as the flag says, but it is not for two
+        flagged = _forged(flagged, 72, 0)
+    with pytest.raises(DataError, match="wrong size"):
+        decode(flagged, schema, verify=False)
 
 
 def test_key_hashes_lie_in_the_range_of_the_header() -> None:
