@@ -40,6 +40,12 @@ def columns_read(plan: Plan, table: str) -> frozenset[str] | None:
     return frozenset(found) & frozenset(declared.schema.names)
 
 
+def columns_of(plan: Plan) -> dict[str, frozenset[str]]:
+    """`columns_read` of each table of which it is not all."""
+    read = {table.name: columns_read(plan, table.name) for table in plan.tables}
+    return {name: columns for name, columns in read.items() if columns is not None}
+
+
 def _columns_of(node: PlanNode) -> set[str] | None:
     """What a node reads of its input; None where that is not known to be less than all."""
     return _read_by(node.operator.stages) if isinstance(node.operator, Apply) else None

@@ -1,4 +1,4 @@
-"""Reading ahead: while a step runs, the keepers fetch and decode the input of the next one, whose record is durable already.
+"""Reading ahead: while a step runs, keepers fetch and decode the input of the next one, whose record is durable already.
 
 **Law** what a keeper read is what the task would have read: the ranges of a record name rows that never change, so a task takes
 the rows from its keeper if they are there, and reads by itself if they are not, whatever the reason.
@@ -13,22 +13,25 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from dbsp.errors import DbspError
 from dbsp.layout import Layout
-from dbsp.logs import Changes, DeadLetter, InputLog, Range, StepRecord
+from dbsp.logs import Changes, DeadLetter, InputLog, Range, ReadsColumns, StepRecord
 from dbsp.runtime.keeper import Job, Keeper, Keepers, Kind, Task, finish
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.schema import Schema
 
 WAIT_S = 60.0
 """How long a task waits for a read that its keeper has begun."""
+
+Columns: TypeAlias = Mapping[str, frozenset[str]]
+"""Per table the columns that a step needs; a table that is not in it is read whole."""
 
 
 @runtime_checkable
@@ -64,16 +67,16 @@ def ranges_of(ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Ran
     return tuple(sorted(mine, key=lambda r: (r.table, r.partition, r.first)))
 
 
-def begin(keepers: Keepers | None, site: Any, record: StepRecord, epoch: int, layout: Layout, worker: int) -> None:
-    """Let a worker's keeper read its input of a step; nothing if that cannot be."""
-    reading = readers(keepers, site)
-    if reading is None or not isinstance(site, OpensInput):
+def begin(
+    keepers: Keepers | None, site: Any, worker: int, ranges: Sequence[Range], step: int, epoch: int, columns: Columns
+) -> None:
+    """Let a worker's keeper read its input of a step, of each table these columns; nothing if that cannot be."""
+    if keepers is None or not ranges or not isinstance(site, OpensInput):
         return
     try:
-        keeper = reading.of(worker)
-        ranges = ranges_of(record.ranges, layout, worker)
-        if keeper is not None and ranges:
-            keeper.start(_job(ranges, record.step, epoch, (site, ranges, record.step)))
+        keeper = keepers.of(worker)
+        if keeper is not None:
+            keeper.start(_job(ranges, step, epoch, (site, ranges, step, {} if keepers.apart else columns)))
     except DbspError:
         return  # the task reads by itself, and meets what is wrong
 
@@ -106,7 +109,7 @@ def _job(ranges: Sequence[Range], step: int, epoch: int, arguments: tuple[Any, .
     return Job(kind="fetch", key=f"{step} {digest}", epoch=epoch, arguments=arguments)
 
 
-def fetch(task: Task, site: OpensInput, ranges: Sequence[Range], step: int) -> list[Changes]:
+def fetch(task: Task, site: OpensInput, ranges: Sequence[Range], step: int, columns: Columns) -> list[Changes]:
     """Read and decode, in a keeper; a read that is not wanted any more ends between two ranges."""
     lock = task.cache.get("input lock", threading.Lock)
     changes: list[Changes] = []
@@ -115,8 +118,16 @@ def fetch(task: Task, site: OpensInput, ranges: Sequence[Range], step: int) -> l
         log = task.cache.get("input", site.open_input)
         for number, range_ in enumerate(ranges):
             task.report(number, len(ranges))
-            changes.extend(log.read(range_, step))
+            changes.extend(read(log, range_, step, columns))
     return changes
+
+
+def read(log: InputLog, range_: Range, step: int, columns: Columns) -> Sequence[Changes]:
+    """The changes of one range; columns that nobody needs are left unread where that saves work."""
+    wanted = columns.get(range_.table)
+    if wanted is None or not isinstance(log, ReadsColumns):
+        return log.read(range_, step)
+    return log.read_columns(range_, step, wanted)
 
 
 def begin_touching(keeper: Keeper, site: Any, record: StepRecord, epoch: int) -> None:

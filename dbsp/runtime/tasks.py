@@ -20,11 +20,11 @@ from dbsp.distribute.commands import migration_of
 from dbsp.errors import ConfigError, DataError, InternalError
 from dbsp.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
-from dbsp.logs import DELETE, Changes, InputLog, Range, ReadsColumns, StepRecord
+from dbsp.logs import DELETE, Changes, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import Plan, ViewSpec
-from dbsp.plan.reading import columns_read
+from dbsp.plan.reading import columns_of
 from dbsp.runtime import ahead, parts, visiting
 from dbsp.runtime.filling import FillingSegment
 from dbsp.runtime.keeper import Keepers
@@ -63,6 +63,11 @@ class Work:
     run: str
     keepers: Keepers | None = None
     common_disk: bool = True
+
+    @property
+    def readers(self) -> Keepers | None:
+        """Who reads ahead."""
+        return ahead.readers(self.keepers, self.site)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,32 +238,25 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
 def read_changes(work: Work, order: StepOrder, worker: int) -> list[Changes]:
     """The changes of the ranges this worker owns, in (table, partition, offset) order; read ahead by its keeper, if they were.
 
-    What was not is read here: see `_read`. In a step that fills, the rows are those of its past; which of them are bad was told
+    What was not is read here. In a step that fills, the rows are those of its past; which of them are bad was told
     when they came.
     """
-    log, step = work.site.input_log(), order.record.step
+    log, step, columns = work.site.input_log(), order.record.step, columns_of(work.plan)
     filling = filling_of(order.record.commands)
     if filling is not None:
         again = ahead.ranges_of(filling.past, order.layout, worker)
-        return [replace(change, dead=()) for range_ in again for change in _read(log, work.plan, range_, step)]
+        return [replace(change, dead=()) for range_ in again for change in ahead.read(log, range_, step, columns)]
     mine = ahead.ranges_of(order.record.ranges, order.layout, worker)
-    found = ahead.taken(ahead.readers(work.keepers, work.site), worker, mine, step, order.epoch)
+    found = ahead.taken(work.readers, worker, mine, step, order.epoch)
     if found is not None:
         return found
-    return [change for range_ in mine for change in _read(log, work.plan, range_, step)]
-
-
-def _read(log: InputLog, plan: Plan, range_: Range, step: int) -> Sequence[Changes]:
-    """The changes of one range; columns that nobody needs are left unread where that saves work."""
-    columns = columns_read(plan, range_.table)
-    if columns is None or not isinstance(log, ReadsColumns):
-        return log.read(range_, step)
-    return log.read_columns(range_, step, columns)
+    return [change for range_ in mine for change in ahead.read(log, range_, step, columns)]
 
 
 def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: Layout) -> None:
     """Let the worker's keeper read the input of a step that comes next; its record is durable."""
-    ahead.begin(work.keepers, work.site, record, epoch, layout, worker)
+    mine = ahead.ranges_of(record.ranges, layout, worker)
+    ahead.begin(work.readers, work.site, worker, mine, record.step, epoch, columns_of(work.plan))
 
 
 def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:

@@ -26,7 +26,9 @@ from dbsp.layout import initial
 from dbsp.logs import Range, StepRecord
 from dbsp.plan.planner import plan
 from dbsp.plan.reading import columns_read
+from dbsp.runtime import tasks
 from dbsp.runtime.inprocess import InProcessRuntime
+from dbsp.runtime.keeper import ThreadKeepers
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
 from dbsp.zset.schema import FLOAT64, INT32, INT64, STRING, Column, Schema
@@ -100,9 +102,9 @@ ROWS = [{"k": "a", "x": 7, "y": y, "note": f"n{y}", "more": [y, None]} for y in 
 
 
 class FromFiles:
-    """A pipeline of two workers from files to files, in this process; a step per file."""
+    """A pipeline of two workers from files to files, in this process; a step per file, read ahead if there are keepers."""
 
-    def __init__(self, home: Path, circuit: dbsp.Circuit) -> None:
+    def __init__(self, home: Path, circuit: dbsp.Circuit, keepers: ThreadKeepers | None = None) -> None:
         self.home, self.plan, self.layout = home, plan(circuit), initial(2)
         self.site = ConfiguredSite(
             data_dir=home / "data", pipeline="p", tables=self.plan.tables,
@@ -111,7 +113,7 @@ class FromFiles:
         )  # fmt: skip
         (home / "data").mkdir(parents=True)
         self.inputs = self.site.open_input(create=True)
-        self.runtime = InProcessRuntime(Work(site=self.site, plan=self.plan, run="r"))
+        self.runtime = InProcessRuntime(Work(site=self.site, plan=self.plan, run="r", keepers=keepers))
         start = CheckpointId(run="r", epoch=1, step=0, layout_version=self.layout.version, fingerprint="f")
         self.runtime.create(self.layout.workers, start)
         self.runtime.fence(1, self.layout.workers)
@@ -119,6 +121,12 @@ class FromFiles:
         self.done: dict[tuple[str, int], int] = {}
 
     def step(self, number: int, rows: list[dict[str, Any]]) -> None:
+        record = self.landed(number, rows)
+        self.runtime.read_ahead(record, self.layout)
+        self.runtime.run_step(record, self.layout)
+
+    def landed(self, number: int, rows: list[dict[str, Any]]) -> StepRecord:
+        """The step that reads a new file of these rows."""
         schema = pa.schema([(column.name, column.type) for column in self.plan.tables[0].schema])
         pq.write_table(pa.Table.from_pylist(rows, schema), self.home / "in" / "t" / f"{number}.parquet")
         ends = dict(self.inputs.ends())
@@ -127,9 +135,8 @@ class FromFiles:
             for (table, partition), end in sorted(ends.items())
         )
         version = self.layout.version
-        record = StepRecord(epoch=1, step=number, layout_version=version, ranges=ranges, clock_us=0, engine="")
-        self.runtime.run_step(record, self.layout)
         self.done = ends
+        return StepRecord(epoch=1, step=number, layout_version=version, ranges=ranges, clock_us=0, engine="")
 
     def out(self, view: str) -> list[dict[str, Any]]:
         files = sorted((self.home / "out" / view).glob("*.parquet"))
@@ -141,8 +148,10 @@ class FromFiles:
         close_site(self.home / "data")
 
 
-def test_a_row_that_fails_is_shown_with_the_columns_that_nobody_reads(tmp_path: Path) -> None:
-    pipeline = FromFiles(tmp_path, dbsp.circuit("c", {"v": QUOTIENTS}, materialize=False))
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_row_that_fails_is_shown_with_the_columns_that_nobody_reads(tmp_path: Path, ahead: bool) -> None:
+    keepers = ThreadKeepers() if ahead else None
+    pipeline = FromFiles(tmp_path, dbsp.circuit("c", {"v": QUOTIENTS}, materialize=False), keepers)
     assert columns_read(pipeline.plan, "t") == {"k", "x", "y"}
     pipeline.step(0, ROWS)
     pipeline.step(1, ROWS[:1])
@@ -151,6 +160,18 @@ def test_a_row_that_fails_is_shown_with_the_columns_that_nobody_reads(tmp_path: 
     assert json.loads(letter["payload"]) == ROWS[1]
     found = [(line["k"], line["q"], line["weight"]) for line in pipeline.out("v")]
     assert sorted(found, key=str) == [("a", 1, 1), ("a", 3, 1), ("a", 3, 1), ("a", None, 1)]
+
+
+def test_columns_that_nobody_reads_are_not_read_ahead_either(tmp_path: Path) -> None:
+    keepers = ThreadKeepers()
+    pipeline = FromFiles(tmp_path, dbsp.circuit("c", {"v": QUOTIENTS}, materialize=False), keepers)
+    record = pipeline.landed(0, ROWS)
+    pipeline.runtime.read_ahead(record, pipeline.layout)
+    for worker in pipeline.layout.workers:
+        ranges = tasks.ahead.ranges_of(record.ranges, pipeline.layout, worker)
+        (change,) = tasks.ahead.taken(keepers, worker, ranges, 0, 1) or ()
+        assert change.batch.schema.names == ("k", "x", "y")
+    pipeline.close()
 
 
 def test_a_refused_row_is_named_with_all_columns(tmp_path: Path) -> None:

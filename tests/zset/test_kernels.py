@@ -90,6 +90,21 @@ def test_byte_strings(strings: list[bytes], skip: int) -> None:
     agree("equal_bytes", view, rows, view, rows[::-1].copy())
 
 
+@QUICK
+@given(data=st.data(), text=st.binary(max_size=20), rows=st.integers(1, 12), skip=st.integers(0, 2))
+def test_one_byte_string_again_and_again(data: st.DataObject, text: bytes, rows: int, skip: int) -> None:
+    """Hashed and compared once; not if one letter differs, nor if the same letters are cut elsewhere."""
+    alike = [text] * (skip + rows)
+    at, turn = data.draw(st.integers(skip, skip + rows - 1)), data.draw(st.integers(0, max(0, len(text) - 1)))
+    other = [*alike[:at], text[:turn] + b"?" + text[turn + 1 :], *alike[at + 1 :]]
+    cuts = np.sort(data.draw(hnp.arrays(np.int64, rows, elements=st.integers(0, 30))))
+    same_letters = [b"a" * int(size) for size in np.diff(cuts, prepend=0)]
+    for strings in (alike, other, [b""] * skip + same_letters):
+        view = bytes_view(pa.array(strings, pa.binary()).slice(skip))
+        agree("hash_bytes", *view)
+        assert kernels.bytestrings.bytes_repeat(*view) == (len(set(strings[skip:])) == 1)
+
+
 def spread_keys(rng: np.random.Generator, n: int) -> dict[str, Any]:
     """Large inputs of every shape."""
     even = rng.integers(0, 2**64 - 1, n, np.uint64)

@@ -60,9 +60,13 @@ def hash_word_pairs(values: NDArray[np.uint64]) -> Words:
 
 
 def hash_bytes(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
-    """The hash of each byte string `data[offsets[i]:offsets[i + 1]]`."""
+    """The hash of each byte string `data[offsets[i]:offsets[i + 1]]`; hashed once where all are the same."""
     out = np.empty(len(offsets) - 1, np.uint64)
-    hashes.hash_bytes(offsets, data, out)
+    if len(out) and bytestrings.bytes_repeat(offsets, data):
+        hashes.hash_bytes(offsets[:2], data, out[:1])
+        out[1:] = out[0]
+    else:
+        hashes.hash_bytes(offsets, data, out)
     return out
 
 
@@ -403,7 +407,8 @@ def equal_bytes(
 
 def bytes_by_group(strings: ByteStrings, group: Positions, firsts: Positions) -> bool:
     """Whether every row has the byte string of the first row of its group."""
-    return bool(bytestrings.bytes_by_group(*strings, group, firsts))
+    repeats = len(group) > 0 and bytestrings.bytes_repeat(*strings)
+    return repeats or bool(bytestrings.bytes_by_group(*strings, group, firsts))
 
 
 def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:

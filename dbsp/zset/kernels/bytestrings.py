@@ -28,6 +28,29 @@ def equal_bytes(left_offsets, left, left_rows, right_offsets, right, right_rows,
         out[i] = same
 
 
+@kernel(types.boolean(_OFFSETS, _BYTES))
+def bytes_repeat(offsets, data):  # type: ignore[no-untyped-def]
+    """Whether all rows, at least one, are one byte string; rows that differ near the beginning cost nothing.
+
+    What lies one length ahead is the same everywhere: a comparison of the data with itself, eight bytes at a time.
+    """
+    rows, first, end = len(offsets) - 1, np.int64(offsets[0]), np.int64(offsets[-1])
+    length = np.int64(offsets[1]) - first
+    if length * rows != end - first:
+        return False
+    k = first + length
+    while k + 8 <= end:
+        if load_word(data, k) != load_word(data, k - length):  # type: ignore[call-arg]  # numba passes the first
+            return False
+        k += 8
+    if k < end and tail_word(data, k, end - k) != tail_word(data, k - length, end - k):
+        return False
+    same = True
+    for i in range(rows):
+        same &= np.int64(offsets[i + 1]) - np.int64(offsets[i]) == length
+    return same
+
+
 @kernel(types.boolean(_OFFSETS, _BYTES, _I64, _I64))
 def bytes_by_group(offsets, data, group, firsts):  # type: ignore[no-untyped-def]
     """Whether every row equals the first one of its group; groups are numbered by their first rows.
