@@ -36,8 +36,10 @@ class DistinctForm:
     def of(self, batch: Batch) -> Batch:
         """The keys and the value of rows that some filter lets through."""
         masks = [None if each is None else _true(batch, each) for each in self.filters]
-        slots = [batch.weight if mask is None else np.where(mask, batch.weight, 0) for mask in masks]
-        rows = self.values.of(batch.with_weights(np.column_stack(slots)))
+        weights = np.empty((len(batch), len(masks)), np.int64)
+        for slot, mask in zip(weights.T, masks, strict=True):
+            np.multiply(batch.weight, True if mask is None else mask, out=slot)
+        rows = self.values.of(batch.with_weights(weights))
         some = [mask for mask in masks if mask is not None]
         return rows if len(some) < len(masks) or len(rows) < len(batch) else rows.filter(np.logical_or.reduce(some))
 

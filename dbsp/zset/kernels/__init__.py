@@ -22,6 +22,7 @@ Positions = NDArray[np.int64]
 Weights = NDArray[np.int64]
 
 ByteStrings = tuple[NDArray[np.int32], NDArray[np.uint8]]
+_FIRST = np.zeros(1, np.int64)
 """The n + 1 offsets of n byte strings, and the bytes they lie in."""
 
 WordColumns = tuple[Words, Words | None, Words | None]
@@ -62,7 +63,7 @@ def hash_word_pairs(values: NDArray[np.uint64]) -> Words:
 def hash_bytes(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
     """The hash of each byte string `data[offsets[i]:offsets[i + 1]]`; hashed once where all are the same."""
     out = np.empty(len(offsets) - 1, np.uint64)
-    if len(out) and bytestrings.bytes_repeat(offsets, data):
+    if len(out) and bytes_repeat((offsets, data)):
         hashes.hash_bytes(offsets[:2], data, out[:1])
         out[1:] = out[0]
     else:
@@ -399,16 +400,32 @@ def equal_bytes(
     right: ByteStrings,
     right_rows: Positions,
 ) -> NDArray[np.bool_]:
-    """Whether the byte strings of two columns (offsets, data) are equal, pair by pair."""
+    """Whether the byte strings of two columns (offsets, data) are equal, pair by pair.
+
+    Compared once where each column has one, unless few of its rows are asked for.
+    """
+    pairs = len(left_rows)
+    if pairs and 2 * pairs >= max(len(left[0]), len(right[0])) and bytes_repeat(left) and bytes_repeat(right):
+        return np.repeat(_pairs_equal(left, _FIRST, right, _FIRST), pairs)
+    return _pairs_equal(left, left_rows, right, right_rows)
+
+
+def _pairs_equal(
+    left: ByteStrings, left_rows: Positions, right: ByteStrings, right_rows: Positions
+) -> NDArray[np.bool_]:
     out = np.empty(len(left_rows), np.bool_)
     bytestrings.equal_bytes(*left, left_rows, *right, right_rows, out)
     return out
 
 
+def bytes_repeat(strings: ByteStrings) -> bool:
+    """Whether all byte strings, at least one, are the same; next to nothing where the first two differ."""
+    return bool(bytestrings.bytes_repeat(*strings))
+
+
 def bytes_by_group(strings: ByteStrings, group: Positions, firsts: Positions) -> bool:
     """Whether every row has the byte string of the first row of its group."""
-    repeats = len(group) > 0 and bytestrings.bytes_repeat(*strings)
-    return repeats or bool(bytestrings.bytes_by_group(*strings, group, firsts))
+    return (len(group) > 0 and bytes_repeat(strings)) or bool(bytestrings.bytes_by_group(*strings, group, firsts))
 
 
 def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:

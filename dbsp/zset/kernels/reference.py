@@ -326,6 +326,11 @@ def equal_bytes(
     return np.array([a == b for a, b in pairs], np.bool_)
 
 
+def bytes_repeat(strings: ByteStrings) -> bool:
+    """Whether all byte strings, at least one, are the same."""
+    return len(set(_strings(*strings, np.arange(len(strings[0]) - 1)))) == 1
+
+
 def bytes_by_group(strings: ByteStrings, group: Positions, firsts: Positions) -> bool:
     """Whether every row has the byte string of the first row of its group."""
     return bool(equal_bytes(strings, np.arange(len(group)), strings, firsts[group]).all())
