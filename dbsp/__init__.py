@@ -6,6 +6,7 @@ such as the command line that talks to a service, does not wait for the engine.
 
 from typing import TYPE_CHECKING
 
+from dbsp import heap as _heap  # noqa: F401 - before anything that may import numpy
 from dbsp.version import VERSION as __version__  # noqa: F401, N811 (the name Python gives it)
 
 if TYPE_CHECKING:  # a type checker knows the names, and that no other is there

@@ -14,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
+from dbsp.heap import share_with_arrow
 from dbsp.zset.kernels import bytestrings, groups, hashes, merges, picks, sorts, sums
-from dbsp.zset.kernels.memory import keep_freed_memory, kept_bytes_max
 
 Words = NDArray[np.uint64]
 Positions = NDArray[np.int64]
 Weights = NDArray[np.int64]
 
 ByteStrings = tuple[NDArray[np.int32], NDArray[np.uint8]]
-_FIRST = np.zeros(1, np.int64)
 """The n + 1 offsets of n byte strings, and the bytes they lie in."""
 
 WordColumns = tuple[Words, Words | None, Words | None]
@@ -31,10 +30,11 @@ WordColumns = tuple[Words, Words | None, Words | None]
 RUN_SHIFT = picks.RUN_SHIFT
 """A row of one of several columns is the column's number, shifted by so many bits, and its place there."""
 
+_FIRST = np.zeros(1, np.int64)
 ROWS_MAX = (1 << 31) - 1
 OVERFLOW_HINT = "a weight or a linear sum must stay within 64 signed bits"
 
-keep_freed_memory(kept_bytes_max())
+share_with_arrow()
 
 
 def _exact(exact: bool) -> None:

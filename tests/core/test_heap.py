@@ -8,14 +8,20 @@ import sys
 
 import pytest
 
-from dbsp.zset.kernels.memory import KEPT_BYTES_MAX, keep_freed_memory, kept_bytes_max
+from dbsp.heap import KEPT_BYTES_MAX, keep_freed_memory, kept_bytes_max
 
 PROGRAM = """
-import resource
+import resource, sys, threading
+import dbsp
 import numpy as np
-import dbsp.zset.kernels
+def fill():
+    np.empty(int(sys.argv[2]), np.int64)[:] = 1
 def step():
-    np.empty(400_000, np.int64)[:] = 1
+    if sys.argv[1] == "here":
+        return fill()
+    thread = threading.Thread(target=fill)
+    thread.start()
+    thread.join()
 step(), step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
@@ -36,17 +42,24 @@ def pool(**settings: str) -> str:
     return done.stdout.strip()
 
 
-def faults(limit: str) -> int:
-    """Page faults of twenty allocations of 3.2 MB."""
+def faults(limit: str, where: str, words: int = 400_000) -> int:
+    """Page faults of twenty allocations of so many words, in the first thread or in a new one each."""
     environment = {**os.environ, "DBSP_KEPT_BYTES_MAX": limit}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True, text=True)
+    command = [sys.executable, "-c", PROGRAM, where, str(words)]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return int(done.stdout)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's thresholds exist on Linux only")
 def test_steps_take_no_new_pages() -> None:
     """After the first step the same memory is used again."""
-    assert faults("268435456") < 200
+    assert faults("268435456", "here") < 200
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's heaps exist on Linux only")
+def test_threads_take_no_new_pages_for_large_blocks() -> None:
+    """They share the heap of the process, which has room for blocks that one of a thread's own has not."""
+    assert faults("268435456", "in threads", 9_000_000) < 1000
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's heap exists on Linux only")
