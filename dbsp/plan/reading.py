@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from dbsp.operators.apply import Apply, Keep, Stage
 from dbsp.operators.source import Source
@@ -40,10 +40,10 @@ def columns_read(plan: Plan, table: str) -> frozenset[str] | None:
     return frozenset(found) & frozenset(declared.schema.names)
 
 
-def columns_of(plan: Plan) -> dict[str, frozenset[str]]:
-    """`columns_read` of each table of which it is not all."""
-    read = {table.name: columns_read(plan, table.name) for table in plan.tables}
-    return {name: columns for name, columns in read.items() if columns is not None}
+def columns_of(plan: Plan, tables: Collection[str]) -> dict[str, frozenset[str]]:
+    """`columns_read` of each of these tables of which it is not all."""
+    read = {table: columns_read(plan, table) for table in tables}
+    return {table: columns for table, columns in read.items() if columns is not None}
 
 
 def _columns_of(node: PlanNode) -> set[str] | None:

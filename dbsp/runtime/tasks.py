@@ -20,7 +20,7 @@ from dbsp.distribute.commands import migration_of
 from dbsp.errors import ConfigError, DataError, InternalError
 from dbsp.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
-from dbsp.logs import DELETE, Changes, StepRecord
+from dbsp.logs import DELETE, Changes, Range, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import Plan, ViewSpec
@@ -238,25 +238,27 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
 def read_changes(work: Work, order: StepOrder, worker: int) -> list[Changes]:
     """The changes of the ranges this worker owns, in (table, partition, offset) order; read ahead by its keeper, if they were.
 
-    What was not is read here. In a step that fills, the rows are those of its past; which of them are bad was told
-    when they came.
+    What was not is read here. In a step that fills, the rows are those of its past; which of them are bad was told when they came.
     """
-    log, step, columns = work.site.input_log(), order.record.step, columns_of(work.plan)
-    filling = filling_of(order.record.commands)
-    if filling is not None:
-        again = ahead.ranges_of(filling.past, order.layout, worker)
-        return [replace(change, dead=()) for range_ in again for change in ahead.read(log, range_, step, columns)]
-    mine = ahead.ranges_of(order.record.ranges, order.layout, worker)
-    found = ahead.taken(work.readers, worker, mine, step, order.epoch)
-    if found is not None:
+    step, filling = order.record.step, filling_of(order.record.commands)
+    ranges = order.record.ranges if filling is None else filling.past
+    mine = ahead.ranges_of(ranges, order.layout, worker)
+    if filling is None and (found := ahead.taken(work.readers, worker, mine, step, order.epoch)) is not None:
         return found
-    return [change for range_ in mine for change in ahead.read(log, range_, step, columns)]
+    log, columns = work.site.input_log(), _columns(work, mine)
+    changes = [change for range_ in mine for change in ahead.read(log, range_, step, columns)]
+    return changes if filling is None else [replace(change, dead=()) for change in changes]
+
+
+def _columns(work: Work, ranges: Sequence[Range]) -> ahead.Columns:
+    """What is needed of the tables of these ranges."""
+    return columns_of(work.plan, {range_.table for range_ in ranges})
 
 
 def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: Layout) -> None:
     """Let the worker's keeper read the input of a step that comes next; its record is durable."""
     mine = ahead.ranges_of(record.ranges, layout, worker)
-    ahead.begin(work.readers, work.site, worker, mine, record.step, epoch, columns_of(work.plan))
+    ahead.begin(work.readers, work.site, worker, mine, record.step, epoch, _columns(work, mine))
 
 
 def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
