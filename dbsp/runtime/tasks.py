@@ -238,7 +238,7 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
 def read_changes(work: Work, order: StepOrder, worker: int) -> list[Changes]:
     """The changes of the ranges this worker owns, in (table, partition, offset) order; read ahead by its keeper, if they were.
 
-    What was not is read here. In a step that fills, the rows are those of its past; which of them are bad was told when they came.
+    What was not is read here. In a step that fills the rows are those of its past; which of them are bad was told when they came.
     """
     step, filling = order.record.step, filling_of(order.record.commands)
     ranges = order.record.ranges if filling is None else filling.past
