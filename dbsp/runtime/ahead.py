@@ -52,11 +52,6 @@ class LiesNear(Protocol):
         ...
 
 
-def readers(keepers: Keepers | None, site: Any) -> Keepers | None:
-    """The keepers, if they read ahead: those of this process always, others where a read is dearer than passing its rows on."""
-    return keepers if keepers is not None and (not keepers.apart or getattr(site, "input_is_dear", True)) else None
-
-
 def ranges_of(ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Range, ...]:
     """Those of a step's ranges that a worker reads, in (table, partition, offset) order.
 
@@ -75,8 +70,9 @@ def begin(
         return
     try:
         keeper = keepers.of(worker)
+        needed = {} if keepers.apart else columns  # how to read the others after all does not pass between processes
         if keeper is not None:
-            keeper.start(_job(ranges, step, epoch, (site, ranges, step, {} if keepers.apart else columns)))
+            keeper.start(_job(ranges, step, epoch, (site, ranges, step, needed)))
     except DbspError:
         return  # the task reads by itself, and meets what is wrong
 

@@ -66,8 +66,10 @@ class Work:
 
     @property
     def readers(self) -> Keepers | None:
-        """Who reads ahead."""
-        return ahead.readers(self.keepers, self.site)
+        """The keepers, if they read ahead: those of this process always, others where a read is dearer than passing rows on."""
+        if self.keepers is None or not self.keepers.apart or getattr(self.site, "input_is_dear", True):
+            return self.keepers
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,7 +184,7 @@ class SparkRuntime:
 
         Input that is cheaper to read than to pass on between processes is touched only, by a thread of this one.
         """
-        if ahead.readers(self.work.keepers, self.work.site) is None:
+        if self.work.readers is None:
             ahead.begin_touching(self._toucher, self.work.site, record, self.epoch)
         elif self._near is not None:
             for worker in layout.workers:

@@ -30,7 +30,6 @@ WordColumns = tuple[Words, Words | None, Words | None]
 RUN_SHIFT = picks.RUN_SHIFT
 """A row of one of several columns is the column's number, shifted by so many bits, and its place there."""
 
-_FIRST = np.zeros(1, np.int64)
 ROWS_MAX = (1 << 31) - 1
 OVERFLOW_HINT = "a weight or a linear sum must stay within 64 signed bits"
 
@@ -405,17 +404,13 @@ def equal_bytes(
     Compared once where each column has one, unless few of its rows are asked for.
     """
     pairs = len(left_rows)
-    if pairs and 2 * pairs >= max(len(left[0]), len(right[0])) and bytes_repeat(left) and bytes_repeat(right):
-        return np.repeat(_pairs_equal(left, _FIRST, right, _FIRST), pairs)
-    return _pairs_equal(left, left_rows, right, right_rows)
-
-
-def _pairs_equal(
-    left: ByteStrings, left_rows: Positions, right: ByteStrings, right_rows: Positions
-) -> NDArray[np.bool_]:
+    many = pairs > 0 and 2 * pairs >= max(len(left[0]), len(right[0]))
+    once = many and bytes_repeat(left) and bytes_repeat(right)
+    if once:
+        left_rows = right_rows = np.zeros(1, np.int64)
     out = np.empty(len(left_rows), np.bool_)
     bytestrings.equal_bytes(*left, left_rows, *right, right_rows, out)
-    return out
+    return np.repeat(out, pairs) if once else out
 
 
 def bytes_repeat(strings: ByteStrings) -> bool:
