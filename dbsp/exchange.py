@@ -125,7 +125,7 @@ def split(batch: Batch, spec: ExchangeSpec, owners: Owners) -> list[Batch]:
     order, offsets = partition_by(owners.slot_of(key_hash), count)
     dealt = batch.take(order, words=arranged)
     if arranged:  # a stable deal of sorted rows leaves every share sorted
-        dealt = replace(dealt, arrangement=batch.arrangement)
+        dealt = dealt.but(arrangement=batch.arrangement)
     return [dealt.slice(int(offsets[slot]), int(offsets[slot + 1])) for slot in range(count)]
 
 

@@ -20,7 +20,7 @@ def fitted(found: pa.Table, table: Table, cast: Cast = cast_to) -> Push:
     columns: list[pa.ChunkedArray] = []
     reasons: dict[int, str] = {}
     for name, column in zip(found.schema.names, found.columns, strict=True):
-        if name == OPERATION or column.type == table.schema[name].type:
+        if name == OPERATION or table.schema[name].type in {column.type, _values(column.type)}:
             columns.append(column)
             continue
         pieces = converted(column.combine_chunks(), table.schema[name].type, cast)
@@ -31,6 +31,11 @@ def fitted(found: pa.Table, table: Table, cast: Cast = cast_to) -> Push:
             place += len(piece)
         columns.append(pa.chunked_array([piece for piece, _ in pieces], table.schema[name].type))
     return push_of(pa.table(columns, names=found.schema.names), table, reasons)
+
+
+def _values(type_: pa.DataType) -> pa.DataType | None:
+    """The type of the values, if these are numbers of a dictionary."""
+    return type_.value_type if pa.types.is_dictionary(type_) else None
 
 
 def converted(values: pa.Array, wanted: pa.DataType, cast: Cast) -> list[tuple[pa.Array, str]]:

@@ -22,7 +22,7 @@ from dbsp.zset.schema import Column, Schema
 def loose_batch(schema: Schema, columns: Sequence[Any]) -> Batch:
     """A loose batch of weights 1 that may hold nulls where the schema rules them out: deletes that give only the key."""
     relaxed = Batch.of(Schema(tuple(Column(column.name, column.type) for column in schema)), columns)
-    return Batch(schema=schema, columns=relaxed.columns, weights=relaxed.weights)
+    return Batch(schema=schema, columns=relaxed.held, weights=relaxed.weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -227,4 +227,4 @@ class _Counter:
 def in_memory(batch: Batch) -> Batch:
     """A copy of a batch that owns its memory."""
     rows = np.arange(len(batch), dtype=np.int64)
-    return replace(batch.take(rows, words=True), arrangement=batch.arrangement)
+    return batch.take(rows, words=True).but(arrangement=batch.arrangement)

@@ -22,6 +22,7 @@ from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.arrays import canonical_floats
 from dbsp.zset.batch import Batch
+from dbsp.zset.coded import plain
 from dbsp.zset.schema import Schema
 
 Weights = npt.NDArray[np.int64]
@@ -69,10 +70,13 @@ class _Made:
 
     columns: Mapping[str, pa.Array]
     rows: int
+    taken: dict[str, pa.Array] = field(default_factory=dict)
 
     def column(self, name: str) -> pa.Array:
-        """A column by name."""
-        return self.columns[name]
+        """A column by name, plain; made once."""
+        if name not in self.taken:
+            self.taken[name] = plain(self.columns[name])
+        return self.taken[name]
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -148,7 +152,7 @@ class Apply(Operator):
             else:
                 _project(flow, stage)
         report(context, batch, batch.schema.names, batch.weight, flow.reasons)
-        columns = tuple(canonical_floats(flow.rows.column(name)) for name in self.schema.names)
+        columns = tuple(canonical_floats(_held(flow.rows, name)) for name in self.schema.names)
         return Batch(schema=self.schema, columns=columns, weights=flow.weights.reshape(-1, 1))
 
 
@@ -166,6 +170,9 @@ def _project(flow: _Flow, stage: Project) -> None:
     made: dict[str, pa.Array] = {}
     lost: dict[int, str] = {}
     for name, expression in stage.columns:
+        if isinstance(expression, ColumnRef):
+            made[name] = _held(flow.rows, expression.name)
+            continue
         made[name], reasons = flow.value(expression)
         if reasons and not (flow.context.error_policy == "null" and stage.schema[name].nullable):
             for row, reason in reasons.items():
@@ -176,6 +183,18 @@ def _project(flow: _Flow, stage: Project) -> None:
         flow.fail(lost)
         made = {name: column.filter(kept) for name, column in made.items()}
     flow.rows = _Made(made, rows - len(lost))
+
+
+def _held(rows: Rows, name: str) -> pa.Array:
+    """A column as it is held, texts perhaps coded."""
+    match rows:
+        case Batch():
+            return rows.held_column(name)
+        case _Made():
+            return rows.columns[name]
+        case Subset() if name not in rows.taken:
+            return _held(rows.rows, name).take(rows.positions)
+    return rows.column(name)
 
 
 def _all_but(rows: int, failed: Mapping[int, str]) -> npt.NDArray[np.bool_]:

@@ -43,8 +43,8 @@ class Slots(Operator):
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The rows with their slots."""
         (batch,) = inputs
-        slot = (hash_columns(batch.columns, len(batch)) >> _SHIFT).astype(np.int16)
-        return Batch(schema=self.schema, columns=(*batch.columns, pa.array(slot)), weights=batch.weights)
+        slot = (hash_columns(batch.held, len(batch)) >> _SHIFT).astype(np.int16)
+        return Batch(schema=self.schema, columns=(*batch.held, pa.array(slot)), weights=batch.weights)
 
 
 def slot_hashes() -> npt.NDArray[np.uint64]:

@@ -31,4 +31,4 @@ class Union(Operator):
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """All rows of all inputs."""
         whole = concat(inputs, self.schema)
-        return Batch(schema=self.schema, columns=whole.columns, weights=whole.weights)
+        return Batch(schema=self.schema, columns=whole.held, weights=whole.weights)

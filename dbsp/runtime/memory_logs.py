@@ -161,6 +161,6 @@ class MemoryOutputLog:
 def _checksum(parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> int:
     value = 0
     for name in sorted(parts):
-        rows = head_checksum(encode(parts[name].loose())).to_bytes(4)
+        rows = head_checksum(encode(parts[name].loose(), codes=False)).to_bytes(4)
         value = zlib.crc32(rows, zlib.crc32(name.encode(), value))
     return zlib.crc32(repr(list(dead)).encode(), value)

@@ -58,7 +58,6 @@ from dbsp.runtime.tasks import Work
 from dbsp.store import TraceSpec
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, rearrange
-from dbsp.zset.encoding import encoded_size
 from dbsp.zset.merge import merge
 
 STATE_BYTES_MAX = 64 << 20
@@ -196,7 +195,7 @@ def _bounded_rows(work: Work, worker: int, step: int, epoch: int, keys: Keys) ->
 def _bytes_of_keys(batch: Batch, keys: Keys) -> Numbers:
     """How many bytes the rows of each key take, about: as many as as many others."""
     counts = np.bincount(np.searchsorted(keys, batch.words[0]), minlength=len(keys))
-    sizes: Numbers = counts.astype(np.int64) * encoded_size(batch) // len(batch)
+    sizes: Numbers = counts.astype(np.int64) * batch.nbytes // len(batch)
     return sizes
 
 

@@ -293,7 +293,7 @@ def _bare(change: Changes, schema: Schema) -> Batch:
 
 def _column(batch: Batch, column: Column) -> pa.Array:
     """A column, or nulls if it was left unread."""
-    return batch.column(column.name) if column.name in batch.schema else pa.nulls(len(batch), column.type)
+    return batch.held_column(column.name) if column.name in batch.schema else pa.nulls(len(batch), column.type)
 
 
 def _keyed(change: Changes, schema: Schema) -> Batch:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from dbsp.errors import CircuitError
-from dbsp.zset.batch import schema_of
-from dbsp.zset.schema import Column, Schema
+from dbsp.zset.schema import Column, Schema, schema_of
 
 Columns = Mapping[str, pa.DataType] | Iterable[Column] | Schema
 

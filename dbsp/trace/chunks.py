@@ -1,8 +1,9 @@
 """Chunks: pieces of stored batches, bounded in bytes, immutable, known by a number.
 
-A run of any length is stored as chunks of at most `chunk_bytes_max` bytes, so that merging, copying to the durable side and
-slicing for a rescale are bounded pieces of work. A reference carries the fences (key hash and order code of the first and the
-last row), so a reader touches only the chunks that can hold what it asks for, also within a group of many chunks.
+A run of any length is stored as chunks of at most `chunk_bytes_max` bytes, counted plain (`Batch.nbytes`; encoded they take
+fewer), so that merging, copying to the durable side and slicing for a rescale are bounded pieces of work. A reference carries
+the fences (key hash and order code of the first and the last row), so a reader touches only the chunks that can hold what it
+asks for, also within a group of many chunks.
 
 Invariants:
 1. A chunk is arranged, holds no zero weight and no row twice, and never changes (invariant 1 of the design).
@@ -17,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -25,9 +27,10 @@ import numpy.typing as npt
 from dbsp.errors import InternalError
 from dbsp.trace.words import lower_bound, words_at
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import Arrangement
+from dbsp.zset.schema import Arrangement, fits_a_word
 
 CHUNK_BYTES_MAX_MEMORY = 32 << 20
+_OFFSET_BYTES = 4
 CUT_SHARE = 32
 """A chunk is not cut for another owner's sake where one side would be less than this part of a chunk."""
 
@@ -109,6 +112,19 @@ class ChunkStore(Protocol):
     def foresight(self) -> Foresight | None:
         """Whom to tell before rows of a chunk are looked up; None where reading does not wait."""
         ...
+
+
+def plain_size(rows: int, nbytes: int, arrangement: Arrangement) -> int:
+    """How many bytes so many rows have plain, at least, that take `nbytes` as they are stored: limits are of plain bytes."""
+    return max(nbytes, rows * _row_bytes_min(arrangement))
+
+
+@lru_cache(maxsize=1024)
+def _row_bytes_min(arrangement: Arrangement) -> int:
+    """The bytes of a row whose texts are empty."""
+    words = 1 + bool(arrangement.order) + arrangement.hashes_rows
+    widths = (_OFFSET_BYTES if not fits_a_word(c.type) else c.type.bit_width // 8 for c in arrangement.schema)
+    return 8 * (words + arrangement.weights) + sum(widths)
 
 
 def split(batch: Batch, chunk_bytes_max: int) -> Iterator[Batch]:

@@ -28,6 +28,7 @@ from dbsp.trace.rows import empty
 from dbsp.trace.source import Source, numbers
 from dbsp.zset.arrays import gather, gather_all, no_rows
 from dbsp.zset.batch import Batch, concat, rearrange, take_all
+from dbsp.zset.coded import plain
 from dbsp.zset.equality import equal_columns, equal_rows
 from dbsp.zset.hashing import hash_decides
 from dbsp.zset.kernels import OVERFLOW_HINT, equal_ranges, expand_ranges, partition_by, run_starts
@@ -75,7 +76,7 @@ class Heads:
         index = self.arrangement.schema.index(name)
         if not len(self):
             return no_rows(self.arrangement.schema.columns[index].type)
-        return _column(self.chunks, index, *_places(len(self.chunks), self.chunk, self.position))
+        return plain(_column(self.chunks, index, *_places(len(self.chunks), self.chunk, self.position)))
 
     def take(self, rows: I64, weights: I64) -> Batch:
         """Some rows with these weights, as a loose batch with its words."""
@@ -88,7 +89,7 @@ class Heads:
             weights=np.ascontiguousarray(weights).reshape(-1, 1),
             key_hash=self.key_hash.take(self.query.take(rows)),
             order_code=self.code.take(rows),
-            row_hash=None if self.arrangement.key_is_row else self.row.take(rows),
+            row_hash=self.row.take(rows) if self.arrangement.hashes_rows else None,
         )
 
     def changed(self, weights: I64) -> Batch:
@@ -100,7 +101,7 @@ class Heads:
             raise InternalError("rows of an ordered trace carry their codes")
         shared = (self.key_hash[1:] == self.key_hash[:-1]).any()  # then rows come by query, not by words
         if not shared and begins(hashes, codes, codes if hashed is None else hashed).all():
-            return replace(taken, arrangement=self.arrangement)
+            return taken.but(arrangement=self.arrangement)
         return rearrange(taken, self.arrangement)
 
     def side(self, weights: I64) -> tuple[I64, Batch]:
@@ -127,7 +128,7 @@ def _places(chunks: int, chunk: I64, position: I64) -> Places:
 
 def _column(chunks: Sequence[Batch], index: int, parts: list[tuple[int, I64]], places: I64 | None) -> pa.Array:
     """One column of rows at such places, at least one row."""
-    columns = [chunks[chunk].columns[index] for chunk, _ in parts]
+    columns = [chunks[chunk].held[index] for chunk, _ in parts]
     if places is None:
         return gather(columns[0], parts[0][1])
     return gather(gather_all(columns, [at for _, at in parts]), places)
@@ -230,7 +231,7 @@ class _Reading:
         Rows of the chunk `delta`, all of whose keys are asked for, are of the one key with their hash that is asked for.
         """
         names = self.arrangement.key
-        chunks = [[chunk.column(name) for name in names] for chunk in self.chunks]
+        chunks = [[chunk.held_column(name) for name in names] for chunk in self.chunks]
         if not kept.shape[1] or all(map(hash_decides, chunks)):
             return _NO_ROWS
         query, position = kept[QUERY], kept[POSITION]
@@ -238,7 +239,7 @@ class _Reading:
             keys = [_first_of_each(self._heads(kept, words), name) for name in names]
             query, delta = np.cumsum(begins(query)) - 1, -1
         else:
-            keys = [self.keys.column(name) for name in names]
+            keys = [self.keys.held_column(name) for name in names]
         order, bounds = partition_by(kept[CHUNK], len(chunks))
         wrong = []
         for index, (low, high) in enumerate(pairwise(bounds.tolist())):
@@ -279,7 +280,7 @@ class _Reading:
 
 def _weighing(rows: Batch, before: int, after: int) -> Batch:
     """Rows with so many times their weight on either side."""
-    return replace(rows, weights=rows.weights * np.array([before, after]))
+    return rows.but(weights=rows.weights * np.array([before, after]))
 
 
 def _all_rows(source: Source, hashes: U64) -> Iterator[tuple[Batch, I64]]:
@@ -374,7 +375,7 @@ class _Candidates:
             return _NO_ROWS
         left, right = (self.found.take(side, axis=0) for side in same)
         columns = [
-            [_column(self.chunks, index, *places) for index in range(len(self.chunks[0].columns))]
+            [_column(self.chunks, index, *places) for index in range(len(self.chunks[0].held))]
             for places in (_places(len(self.chunks), side[:, CHUNK], side[:, POSITION]) for side in (left, right))
         ]
         every = np.arange(len(left))

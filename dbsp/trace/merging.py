@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dbsp.trace.chunks import CUT_SHARE, ChunkRef, ChunkStore, divided, split
+from dbsp.trace.chunks import CUT_SHARE, ChunkRef, ChunkStore, divided, plain_size, split
 from dbsp.trace.floor import Floor, above
 from dbsp.trace.manifest import ROWS, Cursor, PendingMerge, StoredBatch, refs_of
 from dbsp.trace.rows import end_to_end
@@ -50,7 +50,7 @@ def advance(
         return _clean_piece(pending, arrangement, chunks, floor)
     if len(sides) == 1:
         return _finish(pending, sides[0], arrangement, chunks)
-    return _pass_on(pending, sides, chunks) or _merge_piece(pending, sides, arrangement, chunks, floor)
+    return _pass_on(pending, sides, arrangement, chunks) or _merge_piece(pending, sides, arrangement, chunks, floor)
 
 
 def _clean_piece(pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, floor: Floor) -> PendingMerge:
@@ -71,12 +71,15 @@ def _finish(pending: PendingMerge, side: int, arrangement: Arrangement, chunks: 
     return StoredBatch(np.concatenate([done.refs, run.refs[start:]]))
 
 
-def _pass_on(pending: PendingMerge, sides: Sequence[int], chunks: ChunkStore) -> PendingMerge | None:
+def _pass_on(
+    pending: PendingMerge, sides: Sequence[int], arrangement: Arrangement, chunks: ChunkStore
+) -> PendingMerge | None:
     """Hand on the next chunk of one run unread, if it is whole, of fair size and ends before the others begin."""
     heads = {n: pending.runs[n].ref(pending.places[n].chunk) for n in sides}
     side = min(sides, key=lambda n: heads[n].ends)
     head = heads[side]
-    if pending.places[side].row or head.nbytes < chunks.chunk_bytes_max // 4:
+    size = plain_size(head.rows, head.nbytes, arrangement)
+    if pending.places[side].row or size < chunks.chunk_bytes_max // 4:
         return None
     if any(head.ends >= other.begins for n, other in heads.items() if n != side):
         return None
@@ -93,7 +96,7 @@ def _window(run: StoredBatch, place: Cursor, arrangement: Arrangement, chunks: C
     while index < len(run) and (not parts or size < bytes_min):
         chunk = chunks.get(run.ref(index), arrangement)
         parts.append(chunk.slice(row, len(chunk)) if row else chunk)
-        size += run.ref(index).nbytes * len(parts[-1]) // len(chunk)
+        size += plain_size(len(chunk), run.ref(index).nbytes, arrangement) * len(parts[-1]) // len(chunk)
         row = 0
         index += 1
     return Window(rows=end_to_end(parts, arrangement), ends=index == len(run))
@@ -136,7 +139,7 @@ def emit(done: StoredBatch, batch: Batch, arrangement: Arrangement, chunks: Chun
     kept = done.refs
     if len(done):
         last = done.ref(len(done) - 1)
-        if last.nbytes + batch.nbytes <= chunks.chunk_bytes_max // 2:
+        if plain_size(last.rows, last.nbytes, arrangement) + batch.nbytes <= chunks.chunk_bytes_max // 2:
             batch = end_to_end([chunks.get(last, arrangement), batch], arrangement)
             kept = kept[:-1]
     return StoredBatch(np.concatenate([kept, refs_of(store(batch, chunks))]))

@@ -7,7 +7,6 @@ hashes a stored row again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -22,15 +21,14 @@ def end_to_end(batches: Sequence[Batch], arrangement: Arrangement) -> Batch:
     """
     if len(batches) == 1:
         return batches[0]
-    return replace(concat(batches, words=True), arrangement=arrangement)
+    return concat(batches, words=True).but(arrangement=arrangement)
 
 
 def empty(arrangement: Arrangement) -> Batch:
     """No rows, loose, with the word columns that rows of this arrangement have."""
     nothing = np.empty(0, np.uint64)
-    return replace(
-        Batch.empty(arrangement.schema, arrangement.weights),
+    return Batch.empty(arrangement.schema, arrangement.weights).but(
         key_hash=nothing,
         order_code=nothing if arrangement.order else None,
-        row_hash=None if arrangement.key_is_row else nothing,
+        row_hash=nothing if arrangement.hashes_rows else None,
     )

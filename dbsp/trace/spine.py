@@ -182,7 +182,7 @@ def _stale(entry: Entry, floor: Floor, arrangement: Arrangement, chunks: ChunkSt
     below = seen = 0
     for index in sorted({len(entry) * part // 8 for part in (1, 3, 5, 7)}):
         chunk = chunks.get(entry.ref(index), arrangement)
-        column = gather(chunk.column(floor.column), np.arange(0, len(chunk), max(1, len(chunk) // _LOOKED_AT)))
+        column = gather(chunk.held_column(floor.column), np.arange(0, len(chunk), max(1, len(chunk) // _LOOKED_AT)))
         below, seen = below + int(floor.below(column).sum()), seen + len(column)
     return PendingMerge.of([entry]) if 2 * below >= seen else entry
 
@@ -419,7 +419,7 @@ class Spine:
         if key_hash is None or (code is None) != (not self.arrangement.order):
             raise InternalError("sums needs rows arranged as the trace is")
         total = np.zeros((len(keys), self.arrangement.weights), np.int64)
-        decided = hash_decides(keys.columns)
+        decided = hash_decides(keys.held)
         for source in self._sources():
             touched = source.touched(key_hash) if code is None else source.overlapped(key_hash, code, code)
             for asked, index in touched:
@@ -433,10 +433,10 @@ class Spine:
                 if len(query) == 0:
                     continue
                 query = numbers(asked)[query]
-                if not (decided and hash_decides(chunk.columns)):
+                if not (decided and hash_decides(chunk.held)):
                     same = equal_rows(keys, query, chunk, position)
                     query, position = query[same], position[same]
-                scatter_add(total, query, chunk.weights.take(position, axis=0))
+                scatter_add(total, query, chunk.weights_at(position))
         return total
 
     def ranges(self, key_hash: U64, first: U64, last: U64) -> tuple[I64, Batch]:
@@ -485,10 +485,10 @@ class Spine:
         """
         if not self.arrangement.order:
             raise InternalError("a reach needs a trace with an order")
-        decided = hash_decides([keys.column(name) for name in self.arrangement.key])
+        decided = hash_decides([keys.held_column(name) for name in self.arrangement.key])
 
         def same(query: I64, rows: Batch) -> tuple[I64, Batch]:
-            if decided and hash_decides([rows.column(name) for name in self.arrangement.key]):
+            if decided and hash_decides([rows.held_column(name) for name in self.arrangement.key]):
                 return query, rows
             kept = np.flatnonzero(equal_rows(keys, query, rows, np.arange(len(rows)), self.arrangement.key))
             return query[kept], rows.take(kept, words=True)
@@ -523,9 +523,9 @@ class Spine:
         not decide equality.
         """
         total = np.zeros(len(key_hash), np.int64)
-        decided = hash_decides([keys.column(name) for name in self.arrangement.key])
+        decided = hash_decides([keys.held_column(name) for name in self.arrangement.key])
         for asked, low, high, chunk in self._cut(key_hash, first, last):
-            if decided and hash_decides([chunk.column(name) for name in self.arrangement.key]):
+            if decided and hash_decides([chunk.held_column(name) for name in self.arrangement.key]):
                 part = total[asked]
                 add_ranges(part, low, high, chunk.weight)
                 total[asked] = part
@@ -533,7 +533,7 @@ class Spine:
             query, position = expand_ranges(low, high)
             query = numbers(asked)[query]
             same = np.flatnonzero(equal_rows(keys, query, chunk, position, self.arrangement.key))
-            scatter_add(total.reshape(-1, 1), query[same], chunk.weights[position[same]])
+            scatter_add(total.reshape(-1, 1), query[same], chunk.weights_at(position[same]))
         return total
 
     def heads(self, key_hash: U64, k: int, keys: Batch | None = None) -> tuple[I64, Batch]:

@@ -1,6 +1,6 @@
 """Sort words: the one to three 64-bit words by which the rows of an arranged batch are ordered.
 
-The words of a row are (key hash, order code if the arrangement has one, row hash unless the key is the row). Searching a
+The words of a row are (key hash, order code if the arrangement has one, row hash unless these two tell all). Searching a
 batch by words is at most three binary searches, each inside the range the one before it left.
 """
 

@@ -1,7 +1,7 @@
 """Arrow arrays as numpy sees them: views without copying, and columns built from numpy arrays.
 
 1. A view respects the array's offset and length, and never copies; under a null it may hold anything.
-2. Gathering and joining return plain contiguous arrays of the same type.
+2. Gathering and joining return contiguous arrays of the same values; coded texts (`dbsp.zset.coded`) may stay coded.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
 from dbsp.zset import kernels
+from dbsp.zset.buffers import buffer_view, text_array, text_view
+from dbsp.zset.coded import TOO_LARGE_HINT, gather_coded, is_coded, plain, put_together, text_bytes, to_one_dictionary
 from dbsp.zset.nested import nested_bytes
 from dbsp.zset.schema import (
     BINARY,
@@ -74,7 +76,12 @@ _STRETCHED_ROWS_MIN = 256
 
 def is_bytes(array: pa.Array) -> bool:
     """Whether the array holds strings, binary, or lists, which are hashed and ordered as bytes (`dbsp.zset.nested`)."""
-    return array.type.id in _BYTES
+    return array.type.id in _BYTES or is_coded(array)
+
+
+def is_text(array: pa.Array) -> bool:
+    """Whether the array holds strings or binary, plain or coded."""
+    return array.type.id in _TEXTS or is_coded(array)
 
 
 def is_struct(array: pa.Array) -> bool:
@@ -110,29 +117,23 @@ def storage_type(type_: pa.DataType) -> np.dtype[Any] | None:
 
 def value_view(array: pa.Array) -> NDArray[Any]:
     """The values of a column of at most 64 bits, without copying; not for booleans."""
-    return _view(array.buffers()[1], _STORAGE[array.type.id], array.offset, len(array))
+    return buffer_view(array.buffers()[1], _STORAGE[array.type.id], array.offset, len(array))
 
 
 def pair_view(array: pa.Array) -> NDArray[np.uint64]:
     """The values of a decimal column as (n, 2) words, low word first, without copying."""
-    words = _view(array.buffers()[1], np.dtype(np.uint64), 2 * array.offset, 2 * len(array))
+    words = buffer_view(array.buffers()[1], np.dtype(np.uint64), 2 * array.offset, 2 * len(array))
     return words.reshape(-1, 2)
 
 
 def bytes_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The n + 1 offsets and the bytes of a string or binary column, without copying; of lists, made for the purpose."""
-    if array.type.id == _LIST:
-        array = nested_bytes(array)
-    _, offsets, data = array.buffers()
-    if offsets is None or offsets.size == 0:
-        return np.zeros(1, np.int32), np.empty(0, np.uint8)
-    bounds = _view(offsets, np.dtype(np.int32), array.offset, len(array) + 1)
-    return bounds, np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    """The n + 1 offsets and the bytes of a string or binary column, without copying; of lists and codes, made for the purpose."""
+    return text_view(nested_bytes(array) if array.type.id == _LIST else plain(array))
 
 
 def ranked(array: pa.Array) -> pa.Array:
-    """The column in a form that Arrow can rank: lists as their bytes."""
-    return nested_bytes(array) if array.type.id == _LIST else array
+    """The column in a form that Arrow can rank: lists as their bytes, no codes."""
+    return nested_bytes(array) if array.type.id == _LIST else plain(array)
 
 
 def bool_values(array: pa.Array, rows: Positions | None = None) -> NDArray[np.bool_]:
@@ -145,13 +146,6 @@ def valid_rows(array: pa.Array, rows: Positions | None = None) -> NDArray[np.boo
     if array.null_count == 0:
         return None
     return _bits(array.buffers()[0], array.offset, len(array), rows)
-
-
-def _view(buffer: pa.Buffer | None, dtype: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
-    """`count` values of a buffer from the value at `offset` on."""
-    if count == 0 or buffer is None:
-        return np.empty(0, dtype)
-    return np.frombuffer(buffer, dtype, count, offset * dtype.itemsize)
 
 
 def _bits(buffer: pa.Buffer | None, offset: int, count: int, rows: Positions | None) -> NDArray[np.bool_]:
@@ -179,6 +173,14 @@ def no_rows(type_: pa.DataType) -> pa.Array:
     return pa.array([], type_)
 
 
+def plain_bytes(array: pa.Array) -> int:
+    """How many bytes the rows in view take where they are plain: for texts the same number whether they are or not."""
+    if not is_text(array):
+        return int(array.nbytes)
+    bitmap = -(-len(array) // 8) if array.null_count else 0
+    return bitmap + 4 * (len(array) + 1) + text_bytes(array)
+
+
 def is_plain(array: pa.Array) -> bool:
     """Whether the column is null-free and of fixed width in whole bytes, so that numpy can gather it."""
     return array.null_count == 0 and (array.type.id in _STORAGE or array.type.id == _DECIMAL)
@@ -192,6 +194,8 @@ def is_word(array: pa.Array) -> bool:
 
 def gather(array: pa.Array, rows: Positions) -> pa.Array:
     """The rows at these positions, as a new column."""
+    if is_coded(array):
+        return gather_coded(array, rows)
     if not len(rows):
         return no_rows(array.type)
     if is_plain(array):
@@ -201,7 +205,7 @@ def gather(array: pa.Array, rows: Positions) -> pa.Array:
     if array.type.id in _TEXTS and len(rows) >= _STRETCHED_ROWS_MIN and not array.null_count:
         taken = kernels.take_stretches(bytes_view(array), rows)
         if taken is not None:
-            return _strings(taken, array.type)
+            return text_array(*taken, array.type)
     return pc.take(array, pa.array(rows), boundscheck=False)
 
 
@@ -216,7 +220,7 @@ def gather_all(arrays: Sequence[pa.Array], rows: Sequence[Positions]) -> pa.Arra
             pairs = [pair_view(array).take(at, axis=0) for array, at in zip(arrays, rows, strict=True)]
             return from_values(np.concatenate(pairs), type_)
         dtype = _STORAGE[type_.id]
-        views = (_view(array.buffers()[1], dtype, array.offset, len(array)) for array in arrays)
+        views = (buffer_view(array.buffers()[1], dtype, array.offset, len(array)) for array in arrays)
         return from_values(np.concatenate([view.take(at) for view, at in zip(views, rows, strict=True)]), type_)
     return join([gather(array, at) for array, at in zip(arrays, rows, strict=True)])
 
@@ -230,6 +234,8 @@ def pick(arrays: Sequence[pa.Array], rows: Positions) -> pa.Array:
 
     **Cost** that of a gather at most, and nothing is joined first, for columns without nulls of 64 bits, strings and binary.
     """
+    if any(map(is_coded, arrays)):
+        return _pick_texts(arrays, rows)
     type_ = arrays[0].type
     if len(rows) and not any(array.null_count for array in arrays):
         dtype = _STORAGE.get(type_.id)
@@ -239,25 +245,43 @@ def pick(arrays: Sequence[pa.Array], rows: Positions) -> pa.Array:
         if type_.id in _TEXTS:
             picked = kernels.pick_bytes([bytes_view(array) for array in arrays], rows)
             if picked is not None:
-                return _strings(picked, type_)
+                return text_array(*picked, type_)
     first = np.cumsum([0, *map(len, arrays[:-1])])
     return gather(join(arrays), first.take(rows >> kernels.RUN_SHIFT) + (rows & ((1 << kernels.RUN_SHIFT) - 1)))
 
 
-def _strings(held: kernels.ByteStrings, type_: pa.DataType) -> pa.Array:
-    """A null-free column of strings or binary that shares the memory of these."""
-    return pa.Array.from_buffers(type_, len(held[0]) - 1, [None, *map(pa.py_buffer, held)], 0)
+def _pick_texts(arrays: Sequence[pa.Array], rows: Positions) -> pa.Array:
+    """Some rows of several columns of texts, one of them coded at least."""
+    one = to_one_dictionary(arrays) if all(map(is_coded, arrays)) else None
+    if one is None:
+        return pick([plain(array) for array in arrays], rows)
+    picked = kernels.pick_words([codes.view(np.uint64) for codes in one[0]], rows).view(np.int64)
+    valid = _all_valid(arrays)
+    some = None if valid is None else kernels.pick_words([mask.astype(np.uint64) for mask in valid], rows) > 0
+    return put_together(picked, one[1], some)
+
+
+def _all_valid(arrays: Sequence[pa.Array]) -> list[NDArray[np.bool_]] | None:
+    """Which rows of each column are not null; None where none is."""
+    if not any(array.null_count for array in arrays):
+        return None
+    return [np.ones(len(a), np.bool_) if (valid := valid_rows(a)) is None else valid for a in arrays]
 
 
 def join(arrays: Sequence[pa.Array]) -> pa.Array:
     """The columns one below the other; at least one."""
     if len(arrays) == 1:
         return arrays[0]
+    if any(map(is_coded, arrays)):
+        one = to_one_dictionary(arrays) if all(map(is_coded, arrays)) else None
+        if one is not None:
+            valid = _all_valid(arrays)
+            return put_together(np.concatenate(one[0]), one[1], None if valid is None else np.concatenate(valid))
+        arrays = [plain(array) for array in arrays]
     try:
         return pa.concat_arrays(arrays)
     except pa.ArrowInvalid as error:
-        hint = "a column of strings in one batch holds at most 2 GiB: lower max_step_bytes"
-        raise CapacityError(f"column too large: type={arrays[0].type} cause={error}", hint) from error
+        raise CapacityError(f"column too large: type={arrays[0].type} cause={error}", TOO_LARGE_HINT) from error
 
 
 def canonical_floats(array: pa.Array) -> pa.Array:

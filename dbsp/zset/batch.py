@@ -5,7 +5,8 @@ A batch is loose (any order, rows repeated, zero weights) or arranged. Invariant
 1. Rows are sorted by (key hash, order code, row hash), the words that are there; rows equal in all words are in the
    canonical order of their columns (`order.sort_columns`).
 2. No row twice, no row whose weights are all zero. Equality is decided on the columns, never on hashes alone.
-3. Columns are plain Arrow arrays of exactly the schema's types; floats are canonical (no -0.0, one NaN).
+3. Columns are Arrow arrays of exactly the schema's types; floats are canonical (no -0.0, one NaN). Texts may be held as codes
+   (`dbsp.zset.coded`) and weights narrow (`dbsp.zset.narrow`): `columns` and `weights` are plain and wide whatever is held.
 4. A batch is never changed; its arrays may be shared, and may lie in a memory map.
 
 The row hash covers the columns outside the key: (key hash, row hash) identifies the row up to collisions.
@@ -16,7 +17,6 @@ Source: design section 3. Law of the group: `tests/zset/test_laws.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
@@ -34,15 +34,18 @@ from dbsp.zset.arrays import (
     is_word,
     join,
     no_rows,
+    plain_bytes,
     value_view,
 )
+from dbsp.zset.coded import accepted, is_coded, plain
 from dbsp.zset.consolidation import consolidate_sorted
 from dbsp.zset.equality import equal_columns, equal_keys, equal_rows
 from dbsp.zset.fitting import cast_to
 from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels import WordColumns
+from dbsp.zset.narrow import NarrowWeights
 from dbsp.zset.order import order_codes
-from dbsp.zset.schema import Arrangement, Column, Schema
+from dbsp.zset.schema import Arrangement, Column, Schema, schema_of
 from dbsp.zset.sorted_keys import Groups, few_groups, keys_agree, sorted_keys
 
 __all__ = [
@@ -55,11 +58,13 @@ _WORD_COLUMNS = (1, 2)
 """Keys of so many columns of words are compared beside their hash in one pass."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
     """Rows as columns, with one or more int64 weights each.
 
-    **Shape** n rows; `weights` is (n, d), d = 1 for a Z-set; the three word columns are uint64 (n,) where present.
+    **Shape** n rows; `weights` is (n, d), d = 1 for a Z-set; the three word columns are uint64 (n,) where present. `held` has the
+    columns as they are held, texts perhaps coded: for who hands them on, or asks what a few of the rows are.
+
+    **Cost** a plain column is made when it is asked for first, and kept; wide weights each time they are.
 
     **Example**
 
@@ -69,27 +74,49 @@ class Batch:
     [((3,), 1)]
     """
 
-    schema: Schema
-    columns: tuple[pa.Array, ...]
-    weights: NDArray[np.int64]
-    key_hash: Words | None = None
-    order_code: Words | None = None
-    row_hash: Words | None = None
-    arrangement: Arrangement | None = None
+    __slots__ = ("_plain", "arrangement", "held", "held_weights", "key_hash", "order_code", "row_hash", "schema")
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        schema: Schema,
+        columns: tuple[pa.Array, ...],
+        weights: NDArray[np.int64] | NarrowWeights,
+        key_hash: Words | None = None,
+        order_code: Words | None = None,
+        row_hash: Words | None = None,
+        arrangement: Arrangement | None = None,
+    ) -> None:
         """Refuse columns and weights of different lengths, and types other than the schema's."""
-        n = len(self.weights)
-        plain = self.weights.ndim == 2 and self.weights.flags.c_contiguous  # noqa: PLR2004  rows and weights per row
-        if not plain or self.weights.dtype != np.int64:
-            got = f"{self.weights.dtype} {self.weights.shape}"
-            raise InternalError(f"weights must be int64 (n, d), contiguous: got={got}")
-        if len(self.columns) != len(self.schema.columns):
-            raise InternalError(f"wrong number of columns: got={len(self.columns)} schema={self.schema}")
-        for column, array in zip(self.schema.columns, self.columns, strict=True):
-            if len(array) != n or array.type != column.type:
-                got = f"{array.type}[{len(array)}]"
-                raise InternalError(f"wrong column: column={column.name} got={got} want={column.type}[{n}]")
+        _check_weights(weights)
+        self.schema = schema
+        self.held = columns
+        self.held_weights = weights
+        self.key_hash = key_hash
+        self.order_code = order_code
+        self.row_hash = row_hash
+        self.arrangement = arrangement
+        self._plain = list(columns)
+        for index in _check_columns(schema, columns, len(weights)):
+            self._plain[index] = None
+
+    @property
+    def columns(self) -> tuple[pa.Array, ...]:
+        """The columns, plain."""
+        return tuple(map(self._plain_column, range(len(self.held))))
+
+    @property
+    def weights(self) -> NDArray[np.int64]:
+        """The weights, (n, d)."""
+        return self.held_weights.wide() if isinstance(self.held_weights, NarrowWeights) else self.held_weights
+
+    def but(self, **changes: Any) -> Batch:
+        """The same batch but for these parts, by their names."""
+        held: dict[str, Any] = {
+            "schema": self.schema, "columns": self.held, "weights": self.held_weights, "key_hash": self.key_hash,
+            "order_code": self.order_code, "row_hash": self.row_hash, "arrangement": self.arrangement,
+        }  # fmt: skip
+        return Batch(**(held | changes))
 
     @staticmethod
     def empty(schema: Schema, weights: int = 1) -> Batch:
@@ -132,27 +159,36 @@ class Batch:
         columns = [pa.array(column, c.type) for column, c in zip(values, schema, strict=True)]
         return Batch.of(schema, columns, np.array([weight for _, weight in pairs], np.int64))
 
+    def __repr__(self) -> str:
+        """What it is of, and how many."""
+        return f"Batch({self.schema}, rows={len(self)}, arrangement={self.arrangement})"
+
     def __len__(self) -> int:
         """How many rows there are."""
-        return len(self.weights)
+        return len(self.held_weights)
 
     @property
     def rows(self) -> int:
         """How many rows there are."""
-        return len(self.weights)
+        return len(self.held_weights)
+
+    @property
+    def width(self) -> int:
+        """How many weights a row has."""
+        return int(self.held_weights.shape[1])
 
     @property
     def weight(self) -> NDArray[np.int64]:
         """The weights of a Z-set, (n,)."""
-        if self.weights.shape[1] != 1:
-            raise InternalError(f"a batch with several weights per row has no single one: d={self.weights.shape[1]}")
+        if self.width != 1:
+            raise InternalError(f"a batch with several weights per row has no single one: d={self.width}")
         return self.weights.reshape(-1)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, of the rows in view only."""
+        """Bytes of all arrays, of the rows in view only, plain and wide: equal rows have as many, however they are held."""
         words = sum(word.nbytes for word in (self.key_hash, self.order_code, self.row_hash) if word is not None)
-        return words + self.weights.nbytes + sum(int(array.nbytes) for array in self.columns)
+        return words + 8 * len(self) * self.width + sum(map(plain_bytes, self.held))
 
     @property
     def words(self) -> WordColumns:
@@ -162,14 +198,30 @@ class Batch:
         return self.key_hash, self.order_code, self.row_hash
 
     def column(self, name: str) -> pa.Array:
-        """The column of this name."""
-        return self.columns[self.schema.index(name)]
+        """The column of this name, plain."""
+        return self._plain_column(self.schema.index(name))
+
+    def _plain_column(self, index: int) -> pa.Array:
+        """A column by its number, plain; made once."""
+        found = self._plain[index]
+        if found is None:
+            found = self._plain[index] = plain(self.held[index])
+        return found
+
+    def held_column(self, name: str) -> pa.Array:
+        """The column of this name as it is held."""
+        return self.held[self.schema.index(name)]
+
+    def weights_at(self, rows: Positions) -> NDArray[np.int64]:
+        """The weights of the rows at these positions."""
+        held = self.held_weights
+        return held.take(rows) if isinstance(held, NarrowWeights) else held.take(rows, axis=0)
 
     def take(self, rows: Positions, *, words: bool = False) -> Batch:
         """The rows at these positions, as a loose batch; `words` keeps the hashes and the order code beside them."""
-        columns = tuple(gather(column, rows) for column in self.columns)
+        columns = tuple(gather(column, rows) for column in self.held)
         there = self._words(lambda word: word.take(rows)) if words else {}
-        return Batch(schema=self.schema, columns=columns, weights=self.weights.take(rows, axis=0), **there)
+        return Batch(schema=self.schema, columns=columns, weights=self.weights_at(rows), **there)
 
     def slice(self, lo: int, hi: int) -> Batch:
         """The rows from `lo` up to before `hi`, without copying; stays arranged."""
@@ -177,8 +229,8 @@ class Batch:
             return self
         return Batch(
             schema=self.schema,
-            columns=tuple(column.slice(lo, max(hi - lo, 0)) for column in self.columns),
-            weights=self.weights[lo:hi],
+            columns=tuple(column.slice(lo, max(hi - lo, 0)) for column in self.held),
+            weights=_part(self.held_weights, lo, hi),
             arrangement=self.arrangement,
             **self._words(lambda word: word[lo:hi]),
         )
@@ -188,7 +240,7 @@ class Batch:
         rows = np.flatnonzero(mask)
         if len(rows) == len(self):
             return self
-        return replace(self.take(rows, words=True), arrangement=self.arrangement)
+        return self.take(rows, words=True).but(arrangement=self.arrangement)
 
     def _words(self, some: Callable[[Words], Words]) -> dict[str, Any]:
         """Some rows of the words that are there, by field name."""
@@ -198,27 +250,27 @@ class Batch:
     def project(self, names: Iterable[str]) -> Batch:
         """Only these columns, in this order; loose."""
         schema = self.schema.select(names)
-        columns = tuple(self.column(name) for name in schema.names)
-        return Batch(schema=schema, columns=columns, weights=self.weights)
+        columns = tuple(self.held_column(name) for name in schema.names)
+        return Batch(schema=schema, columns=columns, weights=self.held_weights)
 
     def with_columns(self, schema: Schema, columns: Iterable[pa.Array]) -> Batch:
         """The same weights with other columns; loose, floats made canonical."""
-        return Batch(schema=schema, columns=tuple(canonical_floats(c) for c in columns), weights=self.weights)
+        return Batch(schema=schema, columns=tuple(canonical_floats(c) for c in columns), weights=self.held_weights)
 
     def with_weights(self, weights: NDArray[np.int64]) -> Batch:
         """The same columns with other weights, (n,) or (n, d); loose."""
         shaped = np.ascontiguousarray(weights, np.int64).reshape(len(self), -1 if len(self) else _width(weights))
-        return Batch(schema=self.schema, columns=self.columns, weights=shaped)
+        return Batch(schema=self.schema, columns=self.held, weights=shaped)
 
     def loose(self) -> Batch:
         """The same rows without arrangement and hashes."""
-        return Batch(schema=self.schema, columns=self.columns, weights=self.weights)
+        return Batch(schema=self.schema, columns=self.held, weights=self.held_weights)
 
     def negate(self) -> Batch:
         """The inverse in the group: every weight negated; stays arranged."""
         if len(self) and self.weights.min() == np.iinfo(np.int64).min:
             raise CapacityError("weight overflow: bits=64", kernels.OVERFLOW_HINT)
-        return replace(self, weights=-self.weights)
+        return self.but(weights=-self.weights)
 
     def to_arrow(self, weight_column: str | None = "weight") -> pa.Table:
         """An Arrow table; with a weight column unless None is given."""
@@ -231,9 +283,39 @@ class Batch:
         """Python rows with their weights (a tuple where there are several), in batch order; for tests."""
         values = [column.to_pylist() for column in self.columns]
         rows = list(zip(*values, strict=True)) if values else [()] * len(self)
-        if self.weights.shape[1] == 1:
+        if self.width == 1:
             return list(zip(rows, self.weight.tolist(), strict=True))
         return list(zip(rows, map(tuple, self.weights.tolist()), strict=True))
+
+
+def _check_weights(weights: NDArray[np.int64] | NarrowWeights) -> None:
+    """Refuse weights that are not (n, d)."""
+    if isinstance(weights, NarrowWeights):
+        return
+    if weights.ndim != 2 or not weights.flags.c_contiguous or weights.dtype != np.int64:  # noqa: PLR2004  rows and weights
+        raise InternalError(f"weights must be int64 (n, d), contiguous: got={weights.dtype} {weights.shape}")
+
+
+def _check_columns(schema: Schema, columns: tuple[pa.Array, ...], rows: int) -> list[int]:
+    """Refuse columns of other types or lengths; which of them are coded."""
+    if len(columns) != len(schema.columns):
+        raise InternalError(f"wrong number of columns: got={len(columns)} schema={schema}")
+    coded = []
+    for index, (column, array) in enumerate(zip(schema.columns, columns, strict=True)):
+        type_ = array.type
+        if type_ != column.type and is_coded(array):
+            coded.append(index)
+            type_ = type_.value_type
+        if len(array) != rows or type_ != column.type:
+            raise InternalError(
+                f"wrong column: column={column.name} got={type_}[{len(array)}] want={column.type}[{rows}]"
+            )
+    return coded
+
+
+def _part(weights: NDArray[np.int64] | NarrowWeights, lo: int, hi: int) -> NDArray[np.int64] | NarrowWeights:
+    """The weights of the rows from `lo` up to before `hi`."""
+    return weights.slice(lo, hi) if isinstance(weights, NarrowWeights) else weights[lo:hi]
 
 
 def _width(weights: NDArray[np.int64]) -> int:
@@ -248,49 +330,19 @@ def _column(column: Column, value: Any) -> pa.Array:
         if isinstance(array, pa.ChunkedArray):
             array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
         if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        if array.type != column.type:
+            array = accepted(array, column.type)
+        if array.type != column.type and not is_coded(array):
             array = cast_to(array, column.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowException as error:
         raise DataError(f"column does not fit: column={column.name} type={column.type} cause={error}") from error
     if not column.nullable and array.null_count:
         raise DataError(f"null in a column that rules it out: column={column.name} nulls={array.null_count}")
     return canonical_floats(array)
 
 
-def schema_of(schema: pa.Schema) -> Schema:
-    """The schema that an Arrow schema stands for: wide strings narrow, dictionaries decode, times become microseconds.
-
-    So inside lists and structs, too.
-    """
-    return Schema(tuple(Column(field.name, _plain_type(field.type), field.nullable) for field in schema))
-
-
-def _plain_type(type_: pa.DataType) -> pa.DataType:  # noqa: PLR0911 (one return per kind of type)
-    """The supported type nearest to an Arrow type; an unsupported one as it is, for `Column` to refuse."""
-    match type_:
-        case pa.DictionaryType():
-            return _plain_type(type_.value_type)
-        case pa.ListType() | pa.LargeListType():
-            return pa.list_(_plain_type(type_.value_type))
-        case pa.StructType():
-            return pa.struct([(field.name, _plain_type(field.type)) for field in type_])
-        case pa.TimestampType():
-            return pa.timestamp("us", tz=None if type_.tz is None else "UTC")
-        case pa.DurationType():
-            return pa.duration("us")
-        case pa.Time64Type() | pa.Time32Type():
-            return pa.time64("us")
-    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
-        return pa.string()
-    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
-        return pa.binary()
-    return type_
-
-
 def keys_of(batch: Batch, names: Sequence[str]) -> Words:
     """The key hash of each row over these columns."""
-    return hash_columns([batch.column(name) for name in names], len(batch))
+    return hash_columns([batch.held_column(name) for name in names], len(batch))
 
 
 def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: bool = False) -> Batch:
@@ -306,9 +358,9 @@ def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: boo
             raise CircuitError(f"cannot add different schemas: left={schema} right={batch.schema}")
     filled = [batch for batch in batches if len(batch)]
     if not filled:
-        return Batch.empty(schema, batches[0].weights.shape[1] if batches else 1)
-    columns = tuple(join([batch.columns[i] for batch in filled]) for i in range(len(schema)))
-    weights = filled[0].weights if len(filled) == 1 else np.concatenate([batch.weights for batch in filled])
+        return Batch.empty(schema, batches[0].width if batches else 1)
+    columns = tuple(join([batch.held[i] for batch in filled]) for i in range(len(schema)))
+    weights = filled[0].held_weights if len(filled) == 1 else np.concatenate([batch.weights for batch in filled])
     return Batch(schema=schema, columns=columns, weights=weights, **(_joined_words(filled) if words else {}))
 
 
@@ -320,8 +372,8 @@ def take_all(parts: Sequence[tuple[Batch, Positions]], *, words: bool = False) -
     if len(parts) == 1:
         return parts[0][0].take(parts[0][1], words=words)
     batches, rows = [batch for batch, _ in parts], [at for _, at in parts]
-    columns = tuple(gather_all([batch.columns[i] for batch in batches], rows) for i in range(len(batches[0].schema)))
-    weights = np.concatenate([batch.weights.take(at, axis=0) for batch, at in parts])
+    columns = tuple(gather_all([batch.held[i] for batch in batches], rows) for i in range(len(batches[0].schema)))
+    weights = np.concatenate([batch.weights_at(at) for batch, at in parts])
     there: dict[str, Any] = {}
     for name in ("key_hash", "order_code", "row_hash") if words else ():
         held = [getattr(batch, name) for batch in batches]
@@ -374,18 +426,18 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     n = len(batch)
     if not n:
         return _nothing(arrangement)
-    key, rest = _split(batch.columns, arrangement)
+    key, rest = _split(batch.held, arrangement)
     if arrangement.key_is_row and not arrangement.order:
         groups = few_groups(key, n)
         summed = None if groups is None else _summed(batch, groups, arrangement)
         if summed is not None:
             return summed
     by = arrangement.order[0] if arrangement.order else None
-    code = None if by is None else order_codes(batch.column(by.column), by)
-    row_hash = None if arrangement.key_is_row else hash_columns(rest, n)
+    code = None if by is None else order_codes(batch.held_column(by.column), by)
+    row_hash = hash_columns(rest, n) if arrangement.hashes_rows else None
     sorted_key, sorted_code, sorted_row, order = kernels.sort_within(*sorted_keys(key, n), code, row_hash)
     decided = arrangement.key_is_row and keys_agree(key, sorted_key, order)
-    return _finish(batch.columns, batch.weights, order, (sorted_key, sorted_code, sorted_row), arrangement, decided)
+    return _finish(batch.held, batch.weights, order, (sorted_key, sorted_code, sorted_row), arrangement, decided)
 
 
 def _summed(batch: Batch, groups: Groups, arrangement: Arrangement) -> Batch | None:
@@ -398,7 +450,7 @@ def _summed(batch: Batch, groups: Groups, arrangement: Arrangement) -> Batch | N
         kernels.scatter_add(weights, groups.of, batch.weights)
     except CapacityError:
         return None
-    return of_groups(batch.columns, groups, weights, arrangement)
+    return of_groups(batch.held, groups, weights, arrangement)
 
 
 def of_groups(
@@ -419,7 +471,7 @@ def _nothing(arrangement: Arrangement) -> Batch:
         weights=np.empty((0, arrangement.weights), np.int64),
         key_hash=words,
         order_code=words if arrangement.order else None,
-        row_hash=None if arrangement.key_is_row else words,
+        row_hash=words if arrangement.hashes_rows else None,
         arrangement=arrangement,
     )
 
@@ -433,12 +485,12 @@ def rearrange(batch: Batch, arrangement: Arrangement) -> Batch:
         return arrange(batch, arrangement)
     _check(batch, arrangement)
     key, code, row, order = kernels.sort_words(*batch.words)
-    return _finish(batch.columns, batch.weights, order, (key, code, row), arrangement)
+    return _finish(batch.held, batch.weights, order, (key, code, row), arrangement)
 
 
 def consolidate(batch: Batch) -> Batch:
     """The batch arranged with the whole row, in schema order, as its key."""
-    width = batch.weights.shape[1]
+    width = batch.width
     return arrange(batch, Arrangement(schema=batch.schema, key=batch.schema.names, weights=width))
 
 
@@ -454,7 +506,7 @@ def keys_once(batch: Batch) -> Batch:
         raise InternalError("the keys of rows that are not arranged have no order")
     schema = batch.schema.select(arrangement.key)
     by_key = Arrangement(schema=schema, key=arrangement.key)
-    columns = tuple(batch.column(name) for name in arrangement.key)
+    columns = tuple(batch.held_column(name) for name in arrangement.key)
     fresh = kernels.run_flags(batch.key_hash)
     hashes, once = batch.key_hash, bool(fresh.all())
     if not once and not hash_decides(columns) and not _one_key_a_hash(columns, hashes, fresh):
@@ -479,8 +531,8 @@ def _check(batch: Batch, arrangement: Arrangement) -> None:
     """Refuse an arrangement for another schema or another number of weights."""
     if batch.schema != arrangement.schema:
         raise InternalError(f"arrangement of another schema: batch={batch.schema} arrangement={arrangement.schema}")
-    if batch.weights.shape[1] != arrangement.weights:
-        raise InternalError(f"wrong weights per row: got={batch.weights.shape[1]} want={arrangement.weights}")
+    if batch.width != arrangement.weights:
+        raise InternalError(f"wrong weights per row: got={batch.width} want={arrangement.weights}")
 
 
 def _split(columns: Sequence[pa.Array], arrangement: Arrangement) -> tuple[list[pa.Array], list[pa.Array]]:

@@ -9,13 +9,15 @@
    checksums of the 64 KiB blocks of the body unless `verify=False`.
 4. The format is little-endian and numbered; golden bytes in the tests.
 
-All numbers are little-endian. Header, 64 bytes: magic 8s, format u16, flags u16 (1 key hash, 2 order code, 4 row hash, 8 one
-weight a row and every one is 1: their buffer is empty), weights per row u32, rows u64, schema id u64, first key hash u64,
-last key hash u64, body bytes u64, buffers u32, blocks u32. Buffer table: offset u64 and bytes u64 each, offsets counted from
-the first byte of the header. Then one crc32 u32 per block, then the crc32 u32 of everything before it. The body starts at the
-next multiple of 64. Buffers, in order: the words that are flagged, weights, then per column validity (empty: no nulls) and
-values (strings, and lists as `dbsp.zset.nested` writes them: offsets, bytes; structs: the buffers of each field, null where
-the struct is).
+All numbers are little-endian. Header, 64 bytes: magic 8s, format u16, flags u16 (1 key hash, 2 order code, 4 row hash), weights
+per row u32, rows u64, schema id u64, first key hash u64, last key hash u64, body bytes u64, buffers u32, blocks u32. Buffer
+table: offset u64 and bytes u64 each, offsets counted from the first byte of the header. Then one crc32 u32 per block, then
+the crc32 u32 of everything before it. The body starts at the next multiple of 64. Buffers, in order: the words that are
+flagged; for each weight of a row the narrowest integers that hold it in all rows (empty: it is 1 in all); then per column
+validity (empty: no nulls) and values. Strings and binary: codes of 1, 2 or 4 bytes (empty: none), offsets, bytes, where
+offsets and bytes are those of the rows, or, where there are codes, of a dictionary; with one value in it and several rows there
+are none either (`dbsp.zset.coded` says when). Lists as `dbsp.zset.nested` writes them: offsets, bytes. Structs: the buffers of
+each field, null where the struct is, strings in them without codes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import hashlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -43,6 +45,7 @@ from dbsp.zset.arrays import (
     is_bytes,
     is_decimal,
     is_struct,
+    is_text,
     pair_view,
     ranked,
     storage_type,
@@ -50,12 +53,14 @@ from dbsp.zset.arrays import (
     value_view,
 )
 from dbsp.zset.batch import Batch
+from dbsp.zset.coded import coding_of, decoded, fits_codes, without_nulls
+from dbsp.zset.narrow import NarrowWeights, Weights, narrowed, widened, width_of
 from dbsp.zset.nested import nested_of
 from dbsp.zset.schema import BOOL, Arrangement, Schema, is_list
 from dbsp.zset.schema import is_struct as is_struct_type
 
 MAGIC = b"DBSPBAT\x00"
-FORMAT = 2
+FORMAT = 3
 ALIGNMENT = 64
 BLOCK_BYTES = 64 * 1024
 ROWS_MAX = (1 << 31) - 1
@@ -63,11 +68,11 @@ ROWS_MAX = (1 << 31) - 1
 _HEADER = struct.Struct("<8sHHIQQQQQII")
 _ENTRY = struct.Struct("<QQ")
 _U32 = struct.Struct("<I")
+_ONE_VALUE = 8
+"""The bytes of the offsets of one string."""
+_NO_CODES = pa.py_buffer(b"")
+"""That of strings that are never coded."""
 _WORDS = ("key_hash", "order_code", "row_hash")
-_ONCE = 1 << len(_WORDS)
-"""The flag of rows that are there once each, as most stored ones are: eight bytes a row that nobody need write, check or read."""
-_ONES_MAX = 1 << 20
-"""How many ones are worth keeping, eight bytes each: more than any chunk has rows."""
 
 Bytes = bytes | bytearray | memoryview
 
@@ -91,21 +96,15 @@ def _spelled(type_: pa.DataType) -> str:
     return str(type_)
 
 
-def encoded_size(batch: Batch) -> int:
-    """How many bytes `encode` returns."""
-    words = sum(getattr(batch, name) is not None for name in _WORDS)
-    n = len(batch)
-    sizes = [8 * n] * words + [0 if _once(batch.weights) else batch.weights.nbytes]
-    return _layout(sizes + [size for column in batch.columns for size in _column_sizes(column)]).total
-
-
-def encode(batch: Batch, room: int = 0) -> bytearray:
+def encode(batch: Batch, room: int = 0, *, codes: bool = True) -> bytearray:
     """The batch as bytes, behind `room` bytes that are the caller's to fill.
+
+    Texts that repeat are written as `codes`, or, where nobody keeps the bytes, not looked at for that.
 
     **Law** `decode(encode(b), b.schema, b.arrangement)` holds the rows of `b` in the same order; encoding those again
     gives the same bytes.
 
-    **Cost** one copy and one checksum of the data.
+    **Cost** one copy and one checksum of the data; of texts that come again, a look-up of each.
 
     **Example**
 
@@ -117,25 +116,24 @@ def encode(batch: Batch, room: int = 0) -> bytearray:
     """
     if len(batch) > ROWS_MAX:
         raise CapacityError(f"batch too large to encode: rows={len(batch)} rows_max={ROWS_MAX}")
-    once = _once(batch.weights)
-    buffers = _buffers(batch, once)
+    buffers = _buffers(batch, codes)
     layout = _layout([buffer.nbytes for buffer in buffers])
     out = bytearray(room + layout.total)
     view = memoryview(out)[room:]
     for offset, buffer in zip(layout.offsets, buffers, strict=True):
         if buffer.nbytes:
             view[offset : offset + buffer.nbytes] = buffer.reshape(-1).view(np.uint8).data
-    _write_head(view, batch, once, buffers, layout)
+    _write_head(view, batch, buffers, layout)
     return out
 
 
-def _write_head(view: memoryview, batch: Batch, once: bool, buffers: Sequence[NDArray[Any]], layout: _Layout) -> None:
+def _write_head(view: memoryview, batch: Batch, buffers: Sequence[NDArray[Any]], layout: _Layout) -> None:
     """Fill in header, buffer table and checksums."""
     words = [getattr(batch, name) for name in _WORDS]
-    flags = sum(1 << bit for bit, word in enumerate(words) if word is not None) | _ONCE * once
+    flags = sum(1 << bit for bit, word in enumerate(words) if word is not None)
     ranged = words[0] is not None and len(batch)
     first, last = (int(words[0][0]), int(words[0][-1])) if ranged else (0, 0)
-    width, id_ = batch.weights.shape[1], schema_id(batch.schema, batch.arrangement)
+    width, id_ = batch.width, schema_id(batch.schema, batch.arrangement)
     body = layout.total - layout.body
     counts = (len(buffers), layout.blocks)
     _HEADER.pack_into(view, 0, MAGIC, FORMAT, flags, width, len(batch), id_, first, last, body, *counts)
@@ -190,23 +188,19 @@ def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
     return pairwise([*range(start, end, BLOCK_BYTES), end])
 
 
-def _buffers(batch: Batch, once: bool) -> list[NDArray[Any]]:
-    """All buffers in their order, compact and canonical; that of the weights is empty where every row is there once."""
+def _buffers(batch: Batch, codes: bool) -> list[NDArray[Any]]:
+    """All buffers in their order, compact and canonical."""
     words = [word for name in _WORDS if (word := getattr(batch, name)) is not None]
-    columns = [buffer for column in batch.columns for buffer in _column_buffers(column)]
-    weights = batch.weights[:0] if once else batch.weights
-    return [np.ascontiguousarray(buffer) for buffer in (*words, weights, *columns)]
+    columns = [buffer for column in batch.held for buffer in _column_buffers(column, codes)]
+    return [np.ascontiguousarray(buffer) for buffer in (*words, *narrowed(batch.weights), *columns)]
 
 
-def _once(weights: NDArray[np.int64]) -> bool:
-    """Whether every row is there once."""
-    return weights.shape[1] == 1 and bool((weights == 1).all())
-
-
-def _column_buffers(array: pa.Array) -> list[NDArray[Any]]:
-    """The buffers of one column."""
+def _column_buffers(array: pa.Array, codes: bool | None = None) -> list[NDArray[Any]]:
+    """The buffers of one column; unless `codes` is None strings have a buffer for these."""
     valid = valid_rows(array)
     bitmap = np.empty(0, np.uint8) if valid is None else np.packbits(valid, bitorder="little")
+    if codes is not None and is_text(array):
+        return [bitmap, *_text_buffers(array, valid, codes)]
     if is_bytes(array):
         return [bitmap, *_byte_buffers(array, valid)]
     if is_struct(array):
@@ -221,18 +215,15 @@ def _column_buffers(array: pa.Array) -> list[NDArray[Any]]:
     return [bitmap, plain if valid is None else np.where(valid, plain, plain.dtype.type(0))]
 
 
-def _column_sizes(array: pa.Array) -> list[int]:
-    """The sizes of the same, without making them."""
-    n = len(array)
-    bitmap = -(-n // 8) if array.null_count else 0
-    if is_struct(array):
-        return [bitmap, *(size for field in fields_of(array) for size in _column_sizes(field))]
-    if not is_bytes(array):
-        return [bitmap, _value_bytes(array.type, n)]
-    offsets, _ = bytes_view(array)
-    valid = valid_rows(array)
-    data = int(offsets[-1] - offsets[0]) if valid is None else int(np.diff(offsets)[valid].sum())
-    return [bitmap, 4 * (n + 1), data]
+def _text_buffers(array: pa.Array, valid: NDArray[np.bool_] | None, codes: bool) -> list[NDArray[Any]]:
+    """Codes, offsets and bytes of texts."""
+    if not codes:
+        return [np.empty(0, np.uint8), *_byte_buffers(array, valid)]
+    array = array if valid is None else without_nulls(array)
+    coding = coding_of(array)
+    if coding is None:
+        return [np.empty(0, np.uint8), *_byte_buffers(array, None)]
+    return [coding.codes, *_byte_buffers(coding.values, None)]
 
 
 def _byte_buffers(array: pa.Array, valid: NDArray[np.bool_] | None) -> list[NDArray[Any]]:
@@ -265,8 +256,8 @@ def decode(buffer: Bytes, schema: Schema, arrangement: Arrangement | None = None
     }
     if head.rows and "key_hash" in words and (words["key_hash"][0], words["key_hash"][-1]) != head.range:
         raise DataError(f"damaged batch: key hashes outside the range of the header: rows={head.rows}")
-    weights = _read_weights(next(parts), head)
-    columns = tuple(_read_column(column.name, column.type, head.rows, parts) for column in schema)
+    weights = _read_weights([next(parts) for _ in range(head.width)], head.rows)
+    columns = tuple(_read_column(column.name, column.type, head.rows, parts, codes=True) for column in schema)
     return Batch(schema=schema, columns=columns, weights=weights, arrangement=arrangement, **words)
 
 
@@ -378,25 +369,12 @@ def _verify_blocks(view: memoryview, head: _Head) -> None:
             raise DataError(f"damaged batch: block={number} offset={start} rows={head.rows}")
 
 
-def _read_weights(buffer: pa.Buffer, head: _Head) -> NDArray[np.int64]:
-    """The weights, a row of them for each row of the batch."""
-    if head.flags & _ONCE and head.width == 1:
-        _expect(buffer, 0)
-        return _ones(head.rows).reshape(head.rows, head.width)
-    return _numbers(buffer, np.int64, head.rows * head.width).reshape(head.rows, head.width)
-
-
-def _ones(count: int) -> NDArray[np.int64]:
-    """So many ones, not to be written to; up to `_ONES_MAX` they are memory that all batches of a process share."""
-    return _shared_ones(max(0, count - 1).bit_length())[:count] if count <= _ONES_MAX else np.ones(count, np.int64)
-
-
-@cache
-def _shared_ones(bits: int) -> NDArray[np.int64]:
-    """By powers of two: a process that reads small chunks alone touches no memory for large ones."""
-    ones = np.ones(1 << bits, np.int64)
-    ones.flags.writeable = False
-    return ones
+def _read_weights(buffers: Sequence[pa.Buffer], rows: int) -> Weights | NarrowWeights:
+    """The weights, as narrow as they are written."""
+    for buffer in buffers:
+        if width_of(buffer.size, rows) is None:
+            raise DataError(f"buffer of the wrong size: bytes={buffer.size} weights={rows}")
+    return widened([memoryview(buffer) for buffer in buffers], rows)
 
 
 def _numbers(buffer: pa.Buffer, dtype: Any, count: int) -> NDArray[Any]:
@@ -411,8 +389,10 @@ def _expect(buffer: pa.Buffer, size: int) -> None:
         raise DataError(f"buffer of the wrong size: bytes={buffer.size} expected={size}")
 
 
-def _read_column(name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Buffer]) -> pa.Array:
-    """One column, or field of a struct, from the next buffers."""
+def _read_column(
+    name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Buffer], *, codes: bool = False
+) -> pa.Array:
+    """One column, or field of a struct, from the next buffers; with `codes` strings have a buffer for these."""
     validity = next(parts)
     bitmap = validity if validity.size else None
     if bitmap is not None:
@@ -421,10 +401,17 @@ def _read_column(name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Bu
         fields = [_read_column(f"{name}.{field.name}", field.type, rows, parts) for field in type_]
         return pa.Array.from_buffers(type_, rows, [bitmap], children=fields)
     if type_ in (pa.string(), pa.binary()) or is_list(type_):
+        coding: pa.Buffer = next(parts) if codes and not is_list(type_) else _NO_CODES
         offsets, data = next(parts), next(parts)
-        bounds = _numbers(offsets, np.int32, rows + 1)
+        coded = coding.size > 0 or (coding is not _NO_CODES and offsets.size == _ONE_VALUE and rows > 1)
+        values = offsets.size // 4 - 1 if coded else rows
+        if coded and not fits_codes(coding.size, rows, values):
+            raise DataError(f"codes do not fit: column={name} rows={rows} bytes={coding.size} values={values}")
+        bounds = _numbers(offsets, np.int32, values + 1)
         if bounds[0] != 0 or bounds[-1] != data.size:
             raise DataError(f"string offsets do not fit: column={name} last={bounds[-1]} bytes={data.size}")
+        if coded:
+            return decoded(coding, (offsets, data), rows, type_, bitmap)
         stored = pa.binary() if is_list(type_) else type_
         array = pa.Array.from_buffers(stored, rows, [bitmap, offsets, data])
         return nested_of(array, type_) if is_list(type_) else array

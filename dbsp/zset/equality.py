@@ -18,6 +18,7 @@ from dbsp.zset.arrays import (
     bool_values,
     bytes_view,
     fields_of,
+    gather,
     is_bool,
     is_bytes,
     is_decimal,
@@ -28,6 +29,7 @@ from dbsp.zset.arrays import (
     valid_rows,
     value_view,
 )
+from dbsp.zset.coded import codes_of, is_coded, plain, share_dictionary
 from dbsp.zset.schema import is_list
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ def _equal_values(left: pa.Array, left_rows: Positions, right: pa.Array, right_r
     """The same without regard to nulls."""
     if is_list(left.type):
         return _equal_lists(left, left_rows, right, right_rows)
+    if is_coded(left) or is_coded(right):
+        return _equal_texts(left, left_rows, right, right_rows)
     if is_bytes(left):
         return kernels.equal_bytes(bytes_view(left), left_rows, bytes_view(right), right_rows)
     if is_struct(left):
@@ -74,6 +78,15 @@ def _equal_values(left: pa.Array, left_rows: Positions, right: pa.Array, right_r
     if is_float(left):
         return np.asarray((a == b) | ((a != a) & (b != b)))  # noqa: PLR0124  NaN differs from itself
     return np.asarray(a == b)
+
+
+def _equal_texts(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
+    """Whether texts, one side of them coded at least, are equal: by their codes where both have one dictionary."""
+    if is_coded(left) and is_coded(right) and share_dictionary(left, right):
+        return np.asarray(codes_of(left).take(left_rows) == codes_of(right).take(right_rows))
+    every = np.arange(len(left_rows))
+    sides = [bytes_view(plain(gather(*side))) for side in ((left, left_rows), (right, right_rows))]
+    return kernels.equal_bytes(sides[0], every, sides[1], every)
 
 
 def _equal_lists(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
@@ -108,6 +121,9 @@ def equal_by_group(array: pa.Array, group: Positions, firsts: Positions) -> bool
     """Whether every row of a column is the same value as the first row of its group, `firsts[group[i]]`."""
     if is_word(array):
         return kernels.words_by_group(value_view(array).view(np.uint64), group, firsts)
+    if is_coded(array) and not array.null_count:
+        codes = codes_of(array)
+        return bool((codes == codes.take(firsts).take(group)).all())
     if is_bytes(array) and not array.null_count:
         return kernels.bytes_by_group(bytes_view(array), group, firsts)
     return bool(equal_keys(array, np.arange(len(array)), array, firsts.take(group)).all())
@@ -131,5 +147,5 @@ def equal_rows(
     """
     names = left.schema.names if columns is None else tuple(columns)
     return equal_columns(
-        [left.column(name) for name in names], left_rows, [right.column(name) for name in names], right_rows
+        [left.held_column(name) for name in names], left_rows, [right.held_column(name) for name in names], right_rows
     )

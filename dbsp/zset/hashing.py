@@ -34,11 +34,11 @@ from dbsp.zset.arrays import (
     is_float,
     is_struct,
     pair_view,
-    storage_type,
     valid_rows,
     value_view,
 )
-from dbsp.zset.schema import Arrangement
+from dbsp.zset.coded import codes_of, is_coded
+from dbsp.zset.schema import Arrangement, fits_a_word
 
 NULL_HASH = np.uint64(0x5BD1E9955A3C9E37)
 """The hash of a null in any column."""
@@ -86,7 +86,9 @@ def _combined(hashed: NDArray[np.uint64], arrays: Sequence[pa.Array]) -> NDArray
 
 def hash_column(array: pa.Array) -> NDArray[np.uint64]:
     """The hash of each value of one column."""
-    if is_bytes(array):
+    if is_coded(array):
+        hashed = _hash_coded(array)
+    elif is_bytes(array):
         hashed = kernels.hash_bytes(*bytes_view(array))
     elif is_struct(array):
         hashed = _combined(np.full(len(array), STRUCT_HASH), fields_of(array))
@@ -98,6 +100,14 @@ def hash_column(array: pa.Array) -> NDArray[np.uint64]:
     if valid is not None:
         hashed[~valid] = NULL_HASH
     return hashed
+
+
+def _hash_coded(array: pa.Array) -> NDArray[np.uint64]:
+    """The hash of each value of coded texts: of each value of the dictionary once, if it has no more than there are rows."""
+    dictionary = array.dictionary
+    if len(dictionary) > len(array) or array.null_count:
+        return kernels.hash_bytes(*bytes_view(array))
+    return kernels.hash_bytes(*bytes_view(dictionary)).take(codes_of(array))
 
 
 def _words(array: pa.Array) -> NDArray[np.uint64]:
@@ -118,7 +128,7 @@ def hash_decides(arrays: Sequence[pa.Array]) -> bool:
     """Whether rows of these columns with one hash are certainly the same: one null-free column of at most 64 bits."""
     if _bits_kept.get() is not None:
         return False
-    return len(arrays) == 0 or (len(arrays) == 1 and _fits_a_word(arrays[0].type) and arrays[0].null_count == 0)
+    return len(arrays) == 0 or (len(arrays) == 1 and fits_a_word(arrays[0].type) and arrays[0].null_count == 0)
 
 
 def hash_is_injective(arrangement: Arrangement) -> bool:
@@ -130,9 +140,4 @@ def hash_is_injective(arrangement: Arrangement) -> bool:
     if _bits_kept.get() is not None:
         return False
     columns = [arrangement.schema[name] for name in arrangement.key]
-    return len(columns) == 0 or (len(columns) == 1 and _fits_a_word(columns[0].type) and not columns[0].nullable)
-
-
-def _fits_a_word(type_: pa.DataType) -> bool:
-    """Whether values of this type have at most 64 bits."""
-    return storage_type(type_) is not None or type_ == pa.bool_()
+    return len(columns) == 0 or (len(columns) == 1 and fits_a_word(columns[0].type) and not columns[0].nullable)

@@ -87,7 +87,7 @@ def _added_up(batches: Sequence[Batch]) -> Batch | None:
             return None
         runs.append(merged)
     (whole,), first = runs, batches[0]
-    columns = zip(*(batch.columns for batch in batches), strict=True)
+    columns = zip(*(batch.held for batch in batches), strict=True)
     return Batch(
         schema=first.schema,
         columns=tuple(pick(column, whole.rows) for column in columns),
@@ -123,11 +123,11 @@ def _same_rows(
     Without `numbers` the sides are the first two batches.
     """
     arrangement = batches[0].arrangement
-    if arrangement is None or all(words_decide(batch.columns, arrangement) for batch in batches):
+    if arrangement is None or all(words_decide(batch.held, arrangement) for batch in batches):
         return True
     if numbers is None:
         left, right = batches[:2]
-        return bool(equal_columns(left.columns, places[0], right.columns, places[1]).all())
+        return bool(equal_columns(left.held, places[0], right.held, places[1]).all())
     sides = [_columns_at(batches, rows.take(at)) for rows, at in zip(numbers, places, strict=True)]
     each = np.arange(len(places[0]))
     return bool(equal_columns(sides[0], each, sides[1], each).all())
@@ -135,4 +135,4 @@ def _same_rows(
 
 def _columns_at(batches: Sequence[Batch], rows: NDArray[np.int64]) -> list[pa.Array]:
     """The columns of these rows."""
-    return [pick(column, rows) for column in zip(*(batch.columns for batch in batches), strict=True)]
+    return [pick(column, rows) for column in zip(*(batch.held for batch in batches), strict=True)]

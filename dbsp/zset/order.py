@@ -36,6 +36,7 @@ from dbsp.zset.arrays import (
     valid_rows,
     value_view,
 )
+from dbsp.zset.coded import codes_of, is_coded
 from dbsp.zset.schema import OrderBy
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def order_codes(array: pa.Array, order_by: OrderBy) -> NDArray[np.uint64]:
 
 def _ascending_codes(array: pa.Array) -> NDArray[np.uint64]:
     """The codes in ascending order, without regard to nulls; a fresh array."""
+    if is_coded(array) and not array.null_count and len(array.dictionary) <= len(array):
+        return _ascending_codes(array.dictionary).take(codes_of(array))
     if is_bytes(array):
         return kernels.leading_words(*bytes_view(array))
     if is_struct(array):

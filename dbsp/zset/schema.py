@@ -63,6 +63,11 @@ def is_scalar(type_: pa.DataType) -> bool:
     return type_ in SCALARS or bool(pa.types.is_decimal128(type_))
 
 
+def fits_a_word(type_: pa.DataType) -> bool:
+    """Whether values of this type have at most 64 bits."""
+    return type_ in SCALARS and type_ not in {STRING, BINARY}
+
+
 def is_supported(type_: pa.DataType) -> bool:
     """Whether a column may have this type: a scalar, a list of such, a struct of such with distinct names."""
     if is_struct(type_):
@@ -170,6 +175,36 @@ class Schema:
         return "(" + ", ".join(map(str, self.columns)) + ")"
 
 
+def schema_of(schema: pa.Schema) -> Schema:
+    """The schema that an Arrow schema stands for: wide strings narrow, dictionaries decode, times become microseconds.
+
+    So inside lists and structs, too.
+    """
+    return Schema(tuple(Column(field.name, _plain_type(field.type), field.nullable) for field in schema))
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:  # noqa: PLR0911 (one return per kind of type)
+    """The supported type nearest to an Arrow type; an unsupported one as it is, for `Column` to refuse."""
+    match type_:
+        case pa.DictionaryType():
+            return _plain_type(type_.value_type)
+        case pa.ListType() | pa.LargeListType():
+            return pa.list_(_plain_type(type_.value_type))
+        case pa.StructType():
+            return pa.struct([(field.name, _plain_type(field.type)) for field in type_])
+        case pa.TimestampType():
+            return pa.timestamp("us", tz=None if type_.tz is None else "UTC")
+        case pa.DurationType():
+            return pa.duration("us")
+        case pa.Time64Type() | pa.Time32Type():
+            return pa.time64("us")
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return pa.binary()
+    return type_
+
+
 @dataclass(frozen=True, slots=True)
 class OrderBy:
     """One ordering column of a trace or a top-k; nulls come last unless `nulls_first`, whatever the direction."""
@@ -192,10 +227,10 @@ class OrderBy:
 class Arrangement:
     """How a stored batch is sorted and weighed.
 
-    Rows are sorted by (key hash, order code of `order[0]` if any, row hash). `key` names the columns the key hash covers;
-    when it names all columns the row hash is the key hash and is not stored. `weights` is the number of int64 weights per
-    row: 1 for a plain Z-set, more where each row carries a vector of sums (linear aggregates): a row is zero, and
-    leaves, when all its weights are zero.
+    Rows are sorted by (key hash, order code of `order[0]` if any, row hash). `key` names the columns the key hash covers; rows
+    have a hash of their own only where something is left that neither key hash nor code tells. `weights` is the number of
+    int64 weights per row: 1 for a plain Z-set, more where each row carries a vector of sums (linear aggregates): a row is
+    zero, and leaves, when all its weights are zero.
     """
 
     schema: Schema
@@ -205,5 +240,15 @@ class Arrangement:
 
     @property
     def key_is_row(self) -> bool:
-        """Whether the key is the whole row, so that key hash and row hash are one."""
+        """Whether the key is the whole row."""
         return set(self.key) == set(self.schema.names)
+
+    @property
+    def hashes_rows(self) -> bool:
+        """Whether rows have a row hash: not where the key is all there is of a row, or all but the column of the order, if its
+        values fit a word: then the code tells them apart, but for a null and an extreme of 64 bits, which columns do.
+        """
+        rest = [column for column in self.schema if column.name not in self.key]
+        if len(rest) == 1 and self.order and self.order[0].column == rest[0].name:
+            return not fits_a_word(rest[0].type)
+        return bool(rest)

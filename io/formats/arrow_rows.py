@@ -24,6 +24,7 @@ from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
 from dbsp.zset.calendar import OUTSIDE, counts_days, outside
+from dbsp.zset.coded import accepted, is_coded
 from dbsp.zset.schema import BINARY, STRING, Column, is_list, is_struct
 
 OPERATION = "__op"
@@ -90,7 +91,7 @@ def _operations(found: pa.Table) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
     """INSERT or DELETE per row, and the rows that say neither."""
     if OPERATION not in found.schema.names:
         return np.full(found.num_rows, INSERT, dtype=np.int8), np.zeros(found.num_rows, dtype=np.bool_)
-    column = _plain(found.column(OPERATION))
+    column = _whole(found.column(OPERATION), pa.int8())
     if column.type != pa.int8():
         raise _StreamError(f"column {OPERATION}: expected int8, found {column.type}")
     operations = pc.fill_null(column, -1).to_numpy(zero_copy_only=False).astype(np.int8)
@@ -100,8 +101,8 @@ def _operations(found: pa.Table) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
 def _column(found: pa.Table, column: Column) -> pa.Array:
     if column.name not in found.schema.names:
         return pa.nulls(found.num_rows, column.type)
-    array = _plain(found.column(column.name))
-    if array.type == column.type:
+    array = _whole(found.column(column.name), column.type)
+    if is_coded(array) or array.type == column.type:
         return array
     if _fits(array.type, column.type):
         return array.cast(column.type)
@@ -120,11 +121,12 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
     return found == wanted or (found, wanted) in ((pa.large_string(), STRING), (pa.large_binary(), BINARY))
 
 
-def _plain(column: pa.ChunkedArray) -> pa.Array:
+def _whole(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array:
+    """The column in one piece; numbers of a dictionary stay that where they are of the wanted type, and it is text."""
     try:
         chunks = column.chunks or [pa.array([], column.type)]
         array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-        return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        return accepted(array, wanted) if pa.types.is_dictionary(array.type) else array
     except KeyError:  # Arrow has types for whose values pyarrow has no class
         raise _StreamError(f"a type that is not read: {column.type}") from None
 

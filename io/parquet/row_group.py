@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dbsp.io.parquet.cut import Piece, bytes_of, chunk_of, read_footer, rows_of
-from dbsp.io.parquet.few_texts import as_texts, few_texts
+from dbsp.io.parquet.few_texts import few_texts
 from dbsp.io.parquet.pages import Pages, pages_of
 from dbsp.io.parquet.thrift import Struct, ThriftError
 
@@ -44,7 +44,7 @@ class RowGroup:
         self._whole: pa.Table | None = None
 
     def read(self, first: int, last: int) -> pa.Table:
-        """The rows `first <= i < last`, at least one.
+        """The rows `first <= i < last`, at least one; texts that repeat few values as codes.
 
         **Errors** `OSError`, `pyarrow.ArrowException` of the file.
         """
@@ -52,7 +52,7 @@ class RowGroup:
             found = self._cut(first, last) if self._whole is None else None
             if found is None:
                 found = self._all().slice(first, last - first)
-        return as_texts(found)
+        return found
 
     def _all(self) -> pa.Table:
         """All its rows."""

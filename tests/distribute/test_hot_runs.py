@@ -76,7 +76,7 @@ def test_up_and_down_under_traffic(strategy: str, stores: str) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_no_more_state_moves_in_a_step_than_may(strategy: str, stores: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many keys were commanded; one key goes in any case, and the same ones when steps are run again."""
-    monkeypatch.setattr(migrating, "STATE_BYTES_MAX", 800)
+    monkeypatch.setattr(migrating, "STATE_BYTES_MAX", 250)
     monkeypatch.setattr(migrating, "_LOOKED_UP_AT_ONCE", 1)
     with dbsp.open(CIRCUIT) as run, dbsp.open(CIRCUIT) as still:
         run._runtime.encode_parcels = still._runtime.encode_parcels = stores == "lmdb"

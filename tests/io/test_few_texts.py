@@ -1,4 +1,4 @@
-"""Texts that repeat are read as numbers of a dictionary, and nothing tells: the rows are those of a plain reading."""
+"""Texts that repeat are read as numbers of a dictionary and stay that: the rows are those of a plain reading."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from dbsp.algebra.table import Table
 from dbsp.io.landed import LandedReader, examine_file
-from dbsp.io.parquet import few_texts as module
-from dbsp.io.parquet.few_texts import as_texts, few_texts
+from dbsp.io.parquet.few_texts import few_texts
+from dbsp.zset.coded import is_coded
 from dbsp.zset.schema import INT64, STRING, Column, Schema
 
 ROWS = 40_000
@@ -57,12 +57,5 @@ def test_rows_are_those_of_a_plain_reading(file: Path, first: int, last: int) ->
     expected = pq.read_table(file).slice(first, last - first)
     assert [column.to_pylist() for column in push.batch.columns] == [column.to_pylist() for column in expected.columns]
     assert {column.type for column in push.batch.columns} == {pa.string(), pa.int64()}
-
-
-def test_many_bytes_of_text_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TEXT_BYTES_MAX", 30)
-    texts = ["0123456789", None, "", "abc"] * 5
-    found = as_texts(pa.table({"a": pa.array(texts).dictionary_encode()}))
-    assert found.column("a").num_chunks > 1
-    assert found.column("a").to_pylist() == texts
-    assert as_texts(found.slice(0, 0)).column("a").to_pylist() == []
+    assert [is_coded(column) for column in push.batch.held][1::2] == [False, False]
+    assert is_coded(push.batch.held[0])

@@ -119,7 +119,7 @@ def test_a_file_of_another_writer(tmp_path: Path) -> None:
         with pq.ParquetFile(path) as file:
             plain = file.read_row_group(number, columns=["i", "few", "text", "money"])
         plain = plain.select(["text", "i", "few", "money"]).slice(first, last - first)
-        assert group.read(first, last).equals(plain)
+        assert group.read(first, last).cast(plain.schema).equals(plain)
         assert was_cut(group)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ from dbsp.io.kafka import KafkaSettings
 from dbsp.io.output_part import Progress, Verdict, decide
 from dbsp.storage.durable import Durable
 from dbsp.store import CommitReport
-from dbsp.zset import kernels
+from dbsp.zset import coded, equality, kernels, narrow
 from dbsp.zset.batch import Batch
 from tests.coordinator import fake_runtime, fakes
 from tests.io.log_contracts import OutputLogContract
@@ -39,6 +40,8 @@ from tests.laws import test_equalities as equalities
 from tests.laws.circuits import relations
 from tests.pace import examples
 from tests.sim.__main__ import run_one
+from tests.zset import test_coded as texts
+from tests.zset import test_encoding as encodings
 from tests.zset import test_laws as laws
 
 TESTS = Path(__file__).parents[1]
@@ -214,6 +217,17 @@ def wrong_hash_bit(patch: Patch) -> None:
     patch.setattr(dbsp.exchange, "keys_of", wrong)
 
 
+def one_dictionary_for_all(patch: Patch) -> None:
+    """Codes of different dictionaries are compared, and put together, as they are."""
+    for module in (coded, equality):
+        patch.setattr(module, "share_dictionary", lambda *_: True)
+
+
+def weights_of_a_byte(patch: Patch) -> None:
+    """Whatever does not fit is cut off."""
+    patch.setattr(narrow, "_narrowest", lambda column: column.astype(np.int8))
+
+
 PLANTS = [
     Plant(rule="a commit is synced", breaks=no_sync, detector=power_lost, marks=(pytest.mark.crash,)),
     Plant(rule="a database refuses older epochs", breaks=no_epoch_in_databases, detector=database_epochs),
@@ -242,6 +256,20 @@ PLANTS = [
         marks=(pytest.mark.kafka,),
     ),
     Plant(rule="a row goes to the owner of its key", breaks=wrong_hash_bit, detector=EQUALITIES, seeds=5),
+    Plant(
+        rule="a code is of its own dictionary",
+        breaks=one_dictionary_for_all,
+        detector=generated(texts.test_batches_of_coded_columns, {"data": st.data()}, 50),
+    ),
+    Plant(
+        rule="a weight is as wide as it must be",
+        breaks=weights_of_a_byte,
+        detector=generated(
+            encodings.test_weights_are_as_narrow_as_they_can_be,
+            {"weights": encodings.SOME_WEIGHTS, "data": st.data()},
+            50,
+        ),
+    ),
 ]
 
 
@@ -255,7 +283,7 @@ def red(plant: Plant, folder: Path) -> int | None:
         home.mkdir()
         try:
             plant.detector(home, number)
-        except (AssertionError, DbspError, ExceptionGroup, pytest.fail.Exception):
+        except (AssertionError, DbspError, ExceptionGroup, pa.ArrowException, pytest.fail.Exception):
             return number
     return None
 

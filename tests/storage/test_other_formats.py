@@ -182,7 +182,7 @@ KINDS = {
         names="a trace manifest has another format: file={}/w/durable",
         known=3,
     ),
-    "batch": Kind(write=written_with(encoding, "FORMAT"), read=read_database, names="file={}/w/durable", known=2),
+    "batch": Kind(write=written_with(encoding, "FORMAT"), read=read_database, names="file={}/w/durable", known=3),
     "database file": Kind(
         write=lmdb_of_another_version,
         read=read_database,

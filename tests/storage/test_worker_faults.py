@@ -49,6 +49,7 @@ from dbsp.storage.records import number_of
 from dbsp.store import TraceSpec
 from dbsp.trace.chunks import ChunkRef
 from dbsp.zset.batch import Batch
+from dbsp.zset.narrow import NarrowWeights
 from dbsp.zset.schema import INT64
 
 HERE = Path(__file__).parent
@@ -131,7 +132,7 @@ def test_no_folder_is_no_database(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_in_a_chunk_is_found_when_it_is_read(tmp_path: Path) -> None:
-    file = damaged(tmp_path / "w", lambda file: flip(file, b"DBSPBAT", 500))
+    file = damaged(tmp_path / "w", lambda file: flip(file, b"DBSPBAT", 300))
     database = WorkerDatabase(tmp_path / "w", chunk_bytes_max=CHUNK_BYTES)
     with pytest.raises(DataError, match=re.escape(f"{file} chunk=")):
         database.verify()
@@ -509,7 +510,8 @@ def test_columns_lie_on_64_byte_boundaries_of_the_map(tmp_path: Path) -> None:
     database.commit(1, checkpoint(1, 1))
     with database.read_trace(BY_KEY) as spine:
         (part,) = spine.parts()
-        assert part.weights.ctypes.data % 64 == 0
+        assert isinstance(part.held_weights, NarrowWeights)
+        assert part.held_weights.columns[0].ctypes.data % 64 == 0
         assert part.words[0].ctypes.data % 64 == 0
         assert all(column.buffers()[1].address % 64 == 0 for column in part.columns)
     with pytest.raises(InternalError, match="ended"):

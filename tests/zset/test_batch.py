@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
 from dbsp.zset.arrays import gather, pick
-from dbsp.zset.batch import Batch, arrange, concat, consolidate, equal_keys, equal_rows, schema_of, take_all
+from dbsp.zset.batch import Batch, arrange, concat, consolidate, equal_keys, equal_rows, take_all
 from dbsp.zset.encoding import encode
 from dbsp.zset.hashing import narrow_hash
 from dbsp.zset.kernels import RUN_SHIFT
 from dbsp.zset.merge import merge
-from dbsp.zset.schema import FLOAT64, INT32, INT64, STRING, Arrangement, Column, Schema, list_of, struct_of
+from dbsp.zset.schema import FLOAT64, INT32, INT64, STRING, Arrangement, Column, Schema, list_of, schema_of, struct_of
 from tests.zset.strategies import TYPES, VALUES, arrangements, batches, canonical, contents
 
 PAIR = Schema.of({"a": INT64, "b": STRING})

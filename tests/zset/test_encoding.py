@@ -10,14 +10,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from dbsp.errors import DataError
-from dbsp.zset import encoding
+from dbsp.zset import narrow
 from dbsp.zset.batch import Batch, arrange, concat
-from dbsp.zset.encoding import decode, encode, encoded_size, schema_id
+from dbsp.zset.encoding import decode, encode, schema_id
+from dbsp.zset.narrow import NarrowWeights, Weights, narrowed
 from dbsp.zset.schema import BINARY, BOOL, INT64, STRING, Arrangement, OrderBy, Schema
 from tests.zset.goldens import mixed
 from tests.zset.strategies import arrangements, batches
+
+WEIGHTS = [1, 1, 1, 0, -1, 127, 128, -129, 1 << 15, 1 << 31, -(1 << 31) - 1, 1 << 62]
 
 
 def same(a: Batch, b: Batch) -> bool:
@@ -32,14 +36,13 @@ def same(a: Batch, b: Batch) -> bool:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), width=st.integers(1, 3), arranged=st.booleans())
 def test_there_and_back(data: st.DataObject, width: int, arranged: bool) -> None:
-    """Every type, loose and arranged, sliced; the size is foretold; encoding again gives the same bytes."""
+    """Every type, loose and arranged, sliced; encoding again gives the same bytes."""
     arrangement = data.draw(arrangements(weights=width))
     batch = data.draw(batches(arrangement.schema, width))
     batch = arrange(batch, arrangement) if arranged else batch
     lo = data.draw(st.integers(0, len(batch)))
     batch = batch.slice(lo, data.draw(st.integers(lo, len(batch))))
     encoded = encode(batch)
-    assert len(encoded) == encoded_size(batch)
     back = decode(encoded, batch.schema, batch.arrangement)
     assert same(back, batch)
     assert encode(back) == encoded
@@ -54,18 +57,20 @@ def test_nothing_is_copied() -> None:
     batch = decode(memoryview(encoded), mixed().schema, mixed().arrangement)
     start, end = encoded.ctypes.data, encoded.ctypes.data + len(encoded)
     addresses = [buffer.address for column in batch.columns for buffer in column.buffers() if buffer is not None]
-    addresses += [array.ctypes.data for array in (batch.weights, batch.key_hash, batch.order_code, batch.row_hash)]
+    assert isinstance(batch.held_weights, NarrowWeights)
+    words = (batch.key_hash, batch.order_code, batch.row_hash)
+    addresses += [array.ctypes.data for array in (*batch.held_weights.columns, *words)]
     assert all(start <= address < end and (address - start) % 64 == 0 for address in addresses)
 
 
-@pytest.mark.parametrize("rows", [1, 1000, encoding._ONES_MAX + 1])
+@pytest.mark.parametrize("rows", [1, 1000, narrow._ONES_MAX + 1])
 def test_weights_of_one_are_not_written(rows: int) -> None:
     """Rows that are there once each need no bytes for it; one row that is there twice, and all have theirs."""
     schema = Schema.of({"a": INT64})
     columns = [pa.array(np.arange(rows))]
     once = Batch.of(schema, columns, np.ones(rows, np.int64))
     more = Batch.of(schema, columns, np.append(np.ones(rows - 1, np.int64), 2))
-    assert encoded_size(more) - encoded_size(once) >= 8 * rows
+    assert len(encode(more)) - len(encode(once)) >= rows
     back = decode(encode(once), schema)
     assert back.weights.tolist() == [[1]] * rows
     assert decode(encode(more), schema).weights.tolist() == more.weights.tolist()
@@ -73,11 +78,26 @@ def test_weights_of_one_are_not_written(rows: int) -> None:
         decode(encode(once.slice(0, 1)), schema).weights[0] = 2
 
 
-def test_several_weights_a_row_are_written() -> None:
-    """Only the one weight of a plain row may be left out."""
+SOME_WEIGHTS = hnp.arrays(np.int64, st.tuples(st.integers(0, 9), st.integers(1, 4)), elements=st.sampled_from(WEIGHTS))
+
+
+@given(weights=SOME_WEIGHTS, data=st.data())
+def test_weights_are_as_narrow_as_they_can_be(weights: Weights, data: st.DataObject) -> None:
+    """Each weight of a row in integers of its own, and read as wide as they were: all, some and a part of them."""
+    rows = len(weights)
+    written = narrowed(weights)
+    for column, found in zip(weights.T, written, strict=True):
+        needed = next(size for size in (1, 2, 4, 8) if np.array_equal(column.astype(f"i{size}"), column))
+        assert found.nbytes == (0 if (column == 1).all() else needed * rows)
     schema = Schema.of({"a": INT64})
-    batch = Batch.of(schema, [pa.array(np.arange(3))], np.ones((3, 2), np.int64))
-    assert decode(encode(batch), schema).weights.tolist() == [[1, 1]] * 3
+    batch = decode(encode(Batch.of(schema, [pa.array(np.arange(rows))], weights)), schema)
+    at = np.array(data.draw(st.lists(st.integers(0, rows - 1))) if rows else [], np.int64)
+    lo = data.draw(st.integers(0, rows))
+    assert np.array_equal(batch.weights_at(at), weights[at])
+    assert np.array_equal(batch.slice(lo, rows).take(np.arange(rows - lo)).weights, weights[lo:])
+    assert np.array_equal(batch.slice(lo, rows).weights, weights[lo:])
+    assert np.array_equal(batch.weights, weights)
+    assert np.array_equal(batch.weights_at(at), weights[at])
 
 
 @pytest.mark.parametrize("shift", range(1, 9))
@@ -155,16 +175,17 @@ def test_a_lying_header_is_found() -> None:
             decode(_forged(encoded, position, value), batch.schema, batch.arrangement, verify=False)
 
 
-@pytest.mark.parametrize(("width", "weights"), [(1, 2), (2, 1)])
-def test_a_flag_that_does_not_fit_is_refused(width: int, weights: int) -> None:
-    """Bytes that say that all weights are 1, beside weights or for several a row, are no batch."""
+@pytest.mark.parametrize("size", [1, 2, 4, 5, 7, 11, 24])
+def test_weights_that_do_not_fit_are_refused(size: int) -> None:
+    """Three rows have weights of 3, 6, 12 or 24 bytes, or none."""
     schema = Schema.of({"a": INT64})
-    encoded = encode(Batch.of(schema, [pa.array(np.arange(3))], np.full((3, width), weights)))
-    flagged = _forged(encoded, 8, struct.unpack_from("<Q", encoded, 8)[0] | 8 << 16)
-    if width == 2:  # none are there, as the flag says, but it is not for two
-        flagged = _forged(flagged, 72, 0)
+    encoded = encode(Batch.of(schema, [pa.array(np.arange(3))], np.full(3, 1 << 40)))
+    forged = _forged(encoded, 72, size)
+    if size == 24:
+        assert decode(forged, schema).weights.tolist() == [[1 << 40]] * 3
+        return
     with pytest.raises(DataError, match="wrong size"):
-        decode(flagged, schema, verify=False)
+        decode(forged, schema, verify=False)
 
 
 def test_key_hashes_lie_in_the_range_of_the_header() -> None:
@@ -186,8 +207,8 @@ def test_what_a_reader_refuses() -> None:
         decode(b"x" * 1000, batch.schema)
     with pytest.raises(DataError, match="another schema"):
         decode(encoded, batch.schema)
-    with pytest.raises(DataError, match="a batch has another format: found=3 known=2"):
-        decode(encoded[:8] + b"\3" + encoded[9:], batch.schema, batch.arrangement)
+    with pytest.raises(DataError, match="a batch has another format: found=4 known=3"):
+        decode(encoded[:8] + b"\4" + encoded[9:], batch.schema, batch.arrangement)
     damaged = bytearray(encoded)
     damaged[-64] ^= 1
     with pytest.raises(DataError, match="damaged batch: block=0"):

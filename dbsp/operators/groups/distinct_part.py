@@ -75,7 +75,7 @@ class DistinctPart:
         """Keep the new numbers."""
         moved: npt.NDArray[np.bool_] = np.logical_or.reduce(change != 0, axis=1)
         if moved.any():
-            counts = replace(groups, weights=change, row_hash=None, arrangement=self.arrangements()[1])
+            counts = groups.but(weights=change, row_hash=None, arrangement=self.arrangements()[1])
             state.append(1, counts.filter(moved))
 
     def _count(self, counts: npt.NDArray[np.int64]) -> Values:

@@ -108,7 +108,7 @@ class GroupBy(Operator):
         if len(deltas) == 1:
             return deltas[0]
         key = Arrangement(schema=self.keys, key=self.keys.names)
-        shown = [replace(keys_once(delta), schema=self.keys, arrangement=key) for delta in deltas]
+        shown = [keys_once(delta).but(schema=self.keys, arrangement=key) for delta in deltas]
         return reduce(_united, shown)
 
     def _whole(self, deltas: Sequence[Batch], once: Batch) -> Batch:
@@ -155,8 +155,8 @@ class GroupBy(Operator):
         batch = Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
         if not clear or (key_hash[1:] == key_hash[:-1]).any():
             return arrange(batch, arrangement)
-        there = None if arrangement.key_is_row else row_hash
-        return replace(batch, key_hash=key_hash.take(group), row_hash=there, arrangement=arrangement)
+        there = row_hash if arrangement.hashes_rows else None
+        return batch.but(key_hash=key_hash.take(group), row_hash=there, arrangement=arrangement)
 
     def _reasons(self, failed: Mask, values: Sequence[Values]) -> dict[int, str]:
         """The groups that have no value, each with the first part's reason."""

@@ -192,7 +192,7 @@ def as_queries(groups: Batch, arrangement: Arrangement) -> Batch:
     """The groups as queries of a trace of sums by group."""
     return Batch(
         schema=groups.schema,
-        columns=groups.columns,
+        columns=groups.held,
         weights=np.ones((len(groups), arrangement.weights), np.int64),
         key_hash=groups.key_hash,
         arrangement=arrangement,

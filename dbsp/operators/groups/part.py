@@ -85,8 +85,8 @@ class PartState:
 
 def same_keys(groups: Batch, group: Positions, rows: Batch) -> Mask | None:
     """Whether each row is of the group it was found for by its hash; None where the hash decides that."""
-    keys = list(groups.columns)
-    theirs = [rows.column(name) for name in groups.schema.names]
+    keys = list(groups.held)
+    theirs = [rows.held_column(name) for name in groups.schema.names]
     if hash_decides(keys) and hash_decides(theirs):
         return None
     return equal_columns(keys, group, theirs, np.arange(len(rows)))
@@ -104,19 +104,24 @@ def group_of(groups: Batch, rows: Batch) -> Positions:
     """For each row, arranged by the same key, the number of its group; every row has one."""
     if groups.key_hash is None or rows.key_hash is None:
         raise InternalError("groups and rows are arranged by the group's key")
-    if len(groups) == len(rows) and groups.columns == rows.columns[: len(groups.columns)]:
+    if len(groups) == len(rows) and _same_arrays(groups.held, rows.held):
         return np.arange(len(rows))
     low, high = equal_ranges(rows.key_hash, groups.key_hash)
     row, group = expand_ranges(low, high)
-    theirs = [rows.column(name) for name in groups.schema.names]
+    theirs = [rows.held_column(name) for name in groups.schema.names]
     if len(row) > len(rows):
-        same = equal_columns(theirs, row, list(groups.columns), group)
+        same = equal_columns(theirs, row, list(groups.held), group)
         row, group = row[same], group[same]
     if len(row) != len(rows):
         raise InternalError(f"rows without a group: rows={len(rows)} found={len(row)}")
     return group
 
 
+def _same_arrays(groups: Sequence[pa.Array], rows: Sequence[pa.Array]) -> bool:
+    """Whether the first columns of rows are those of the groups, held alike."""
+    return all(a is b or (a.type == b.type and a.equals(b)) for a, b in zip(groups, rows, strict=False))
+
+
 def key_columns(batch: Batch, keys: Sequence[str]) -> tuple[pa.Array, ...]:
     """The key columns, in order."""
-    return tuple(batch.column(name) for name in keys)
+    return tuple(batch.held_column(name) for name in keys)

@@ -17,7 +17,7 @@ Source: the running median with two heaps; here the heaps are traces, so that ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -103,7 +103,7 @@ class QuantilePart(ValuePart):
         owed = heaps.add(delta, state.spine(_OWED))
         heaps.balance()
         new = self._answer(heaps)
-        change = replace(groups, weights=heaps.counts - counts, row_hash=None, arrangement=arrangements[_SIZES])
+        change = groups.but(weights=heaps.counts - counts, row_hash=None, arrangement=arrangements[_SIZES])
         kept = [
             arrange(concat(moved, self.values.schema), at)
             for moved, at in zip(heaps.changes, arrangements[:2], strict=True)
@@ -214,7 +214,7 @@ class _Heaps:
         self._put(_LOW, rows.filter(below & (came != 0)))
         self._put(_HIGH, rows.filter(~below & (came != 0)))
         lacking = np.minimum(new, 0) - np.minimum(old, 0)
-        return replace(delta, weights=lacking.reshape(-1, 1)).filter(lacking != 0)
+        return delta.but(weights=lacking.reshape(-1, 1)).filter(lacking != 0)
 
     def _held(self, heap: int, rows: Batch) -> Counts:
         """How often a heap holds each row; they are numbered by their weights to be found again in its order."""

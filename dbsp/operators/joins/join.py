@@ -106,14 +106,15 @@ class Join(Operator):
     def _pairs(self, delta: Batch, query: Positions, found: Batch, side: int) -> Batch:
         """The output rows of (changed row, stored row) pairs with one key hash, where the keys are equal."""
         names, others = (self.left_on, self.right_on) if side == 0 else (self.right_on, self.left_on)
-        keys = [delta.column(name) for name in names]
-        other_keys = [found.column(name) for name in others]
+        keys = [delta.held_column(name) for name in names]
+        other_keys = [found.held_column(name) for name in others]
         if not (hash_decides(keys) and hash_decides(other_keys)):
             same = equal_columns(keys, query, other_keys, np.arange(len(found)))
             if not same.all():
                 query, found = query[same], found.take(np.flatnonzero(same))
         columns = tuple(
-            gather(delta.column(name), query) if of == side else found.column(name) for of, name, _ in self.columns
+            gather(delta.held_column(name), query) if of == side else found.held_column(name)
+            for of, name, _ in self.columns
         )
         weights = product(delta.weight.take(query), found.weight)
         return Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
@@ -121,5 +122,5 @@ class Join(Operator):
 
 def _without_null(batch: Batch, names: tuple[str, ...]) -> Batch:
     """The rows with no null in these columns."""
-    masks = [mask for name in names if (mask := valid_rows(batch.column(name))) is not None]
+    masks = [mask for name in names if (mask := valid_rows(batch.held_column(name))) is not None]
     return batch.filter(np.logical_and.reduce(masks)) if masks else batch

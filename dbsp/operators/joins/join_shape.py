@@ -60,7 +60,7 @@ class JoinShape:
     def meeting(self, batch: Batch, side: int, *others: str) -> tuple[Batch, Batch]:
         """The rows that can meet rows of the other side, and those that cannot; `others` must not be null either."""
         names = (*others, *(() if self.null_safe else self.on(side)))
-        masks = [mask for name in names if (mask := valid_rows(batch.column(name))) is not None]
+        masks = [mask for name in names if (mask := valid_rows(batch.held_column(name))) is not None]
         if not masks:
             return batch, Batch.empty(batch.schema)
         able = np.logical_and.reduce(masks)
@@ -70,14 +70,14 @@ class JoinShape:
         """The keys of arranged rows under other names, one per row and in their order, with their hashes."""
         own = self.side(side)
         schema = Schema(tuple(Column(new, own[old].type) for new, old in zip(names, self.on(side), strict=True)))
-        columns = tuple(rows.column(name) for name in self.on(side))
+        columns = tuple(rows.held_column(name) for name in self.on(side))
         ones = np.ones((len(rows), 1), np.int64)
         return Batch(schema=schema, columns=columns, weights=ones, key_hash=rows.key_hash)
 
     def same_key(self, rows: Batch, query: I64, found: Batch, side: int) -> tuple[I64, Batch]:
         """Those pairs (row of a side, row found on the other by its hash) that have one key."""
-        keys = [rows.column(name) for name in self.on(side)]
-        theirs = [found.column(name) for name in self.on(1 - side)]
+        keys = [rows.held_column(name) for name in self.on(side)]
+        theirs = [found.held_column(name) for name in self.on(1 - side)]
         if len(query) == 0 or (hash_decides(keys) and hash_decides(theirs)):
             return query, found
         same = equal_columns(keys, query, theirs, np.arange(len(found)))
@@ -86,7 +86,7 @@ class JoinShape:
     def paired(self, left: Batch, left_at: I64, right: Batch, right_at: I64, weights: I64) -> Batch:
         """The output rows of pairs of rows."""
         columns = tuple(
-            gather(left.column(name), left_at) if side == 0 else gather(right.column(name), right_at)
+            gather(left.held_column(name), left_at) if side == 0 else gather(right.held_column(name), right_at)
             for side, name, _ in self.columns
         )
         return Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
@@ -100,9 +100,9 @@ class JoinShape:
 
     def _alone(self, rows: Batch, side: int, of: int, name: str, count: int) -> pa.Array:
         if of == side:
-            return rows.column(name)
+            return rows.held_column(name)
         if name in self.on(of):
-            return rows.column(self.on(side)[self.on(of).index(name)])
+            return rows.held_column(self.on(side)[self.on(of).index(name)])
         return pa.nulls(count, self.side(of)[name].type)
 
     def bounds(self, inputs: Sequence[Horizon]) -> dict[tuple[str, str], Bound]:

@@ -37,7 +37,7 @@ def count_change(shape: JoinShape, rows: Batch, side: int, place: int, sides: in
     weights = np.zeros((len(rows), sides), np.int64)
     weights[:, place] = rows.weight
     keys = shape.keys(rows, side, shape.left_on)
-    return Batch(schema=keys.schema, columns=keys.columns, weights=weights)
+    return Batch(schema=keys.schema, columns=keys.held, weights=weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,7 @@ class UniqueJoin(Operator):
 
     def _met(self, many: Batch, unique: Spine, keys: Spine) -> tuple[Batch, Batch]:
         """The pairs that rows make with what is there, and the rows whose key is not there."""
-        columns = [many.column(name) for name in self.shape.on(self.many)]
+        columns = [many.held_column(name) for name in self.shape.on(self.many)]
         hashes, order = sorted_keys(columns, len(many))
         query, found = unique.matches(hashes, words=False)
         at, found = self.shape.same_key(many, order[query], found, self.many)
@@ -101,7 +101,7 @@ class UniqueJoin(Operator):
         hashes, order = hashes[alone], order[alone]
         if len(order):
             query, stored = keys.matches(hashes, words=False)
-            known = _equal(columns, order[query], stored.columns)
+            known = _equal(columns, order[query], stored.held)
             order = order[_not_among(len(order), query[known])]
         return self._pairs(self.many, many, at, found), many.take(order)
 
@@ -113,14 +113,15 @@ class UniqueJoin(Operator):
     def _served(self, keys: Batch, waiting: Spine) -> Batch:
         """The rows that need not wait any more."""
         query, found = waiting.matches(keys.words[0], words=False)
-        theirs = [found.column(name) for name in self.shape.on(self.many)]
-        same = _equal(theirs, np.arange(len(found)), [gather(column, query) for column in keys.columns])
+        theirs = [found.held_column(name) for name in self.shape.on(self.many)]
+        same = _equal(theirs, np.arange(len(found)), [gather(column, query) for column in keys.held])
         return found.filter(same)
 
     def _pairs(self, side: int, rows: Batch, at: I64, found: Batch) -> Batch:
         """The output rows of changed rows of a side with rows found on the other."""
         columns = tuple(
-            gather(rows.column(name), at) if of == side else found.column(name) for of, name, _ in self.shape.columns
+            gather(rows.held_column(name), at) if of == side else found.held_column(name)
+            for of, name, _ in self.shape.columns
         )
         weights = product(rows.weight.take(at), found.weight)
         return Batch(schema=self.shape.schema, columns=columns, weights=weights.reshape(-1, 1))

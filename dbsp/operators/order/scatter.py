@@ -42,5 +42,5 @@ class Scatter(Operator):
         (batch,) = inputs
         if len(batch) == 0:
             return Batch.empty(self.schema)
-        part = (hash_columns(batch.columns, len(batch)) >> _SHIFT).astype(np.int16)
-        return Batch(schema=self.schema, columns=(*batch.columns, from_values(part, INT16)), weights=batch.weights)
+        part = (hash_columns(batch.held, len(batch)) >> _SHIFT).astype(np.int16)
+        return Batch(schema=self.schema, columns=(*batch.held, from_values(part, INT16)), weights=batch.weights)

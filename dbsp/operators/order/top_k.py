@@ -11,7 +11,7 @@ places and those before the offset.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.trace.heads import Heads
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch, arrange, concat, keys_once, rearrange
-from dbsp.zset.hashing import hash_column
+from dbsp.zset.hashing import hash_column, hash_columns
 from dbsp.zset.kernels import combine_hashes, run_starts
 from dbsp.zset.runs import lengths
 from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
@@ -79,7 +79,7 @@ class TopK(Operator):
         old, new = (self._places(heads, weights) for weights in (heads.before, heads.after))
         state.append(0, heads.changed(new.held - old.held) if self.appends else delta)
         if self.rank is None:
-            return replace(heads.changed(new.shown - old.shown), schema=self.schema, arrangement=self._arranged)
+            return heads.changed(new.shown - old.shown).but(schema=self.schema, arrangement=self._arranged)
         return self._ranked(heads, old, new)
 
     @property
@@ -114,8 +114,12 @@ class TopK(Operator):
         within = np.arange(len(source)) - np.repeat(np.cumsum(shown) - shown, shown)
         ranks = from_values(first.take(source) + within + 1, INT64)
         taken = heads.take(rows.take(source), np.ones(len(source), np.int64))
-        hashed = hash_column(ranks) if taken.row_hash is None else combine_hashes(taken.row_hash, hash_column(ranks))
-        return replace(taken, schema=self.schema, columns=(*taken.columns, ranks), row_hash=hashed)
+        if taken.row_hash is None:
+            rest = [taken.column(name) for name in taken.schema.names if name not in self.partition]
+            hashed = hash_columns([*rest, ranks], len(ranks))
+        else:
+            hashed = combine_hashes(taken.row_hash, hash_column(ranks))
+        return taken.but(schema=self.schema, columns=(*taken.held, ranks), row_hash=hashed)
 
 
 @dataclass(frozen=True, slots=True)

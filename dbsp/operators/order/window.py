@@ -29,7 +29,7 @@ side, and as far again from the rows that it touches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -251,7 +251,7 @@ class Window(Operator):
         for column in self._skipped:
             valid = valid_rows(delta.column(column))
             rows = (delta if valid is None else delta.filter(valid)).loose().project(arrangement.schema.names)
-            made[column] = arrange(replace(rows, schema=arrangement.schema), arrangement)
+            made[column] = arrange(rows.but(schema=arrangement.schema), arrangement)
         return made
 
     def _edges(self, spine: Spine, sparse: Mapping[str, Spine], partitions: Batch) -> dict[Edge, tuple[pa.Array, I64]]:
@@ -310,7 +310,7 @@ class Window(Operator):
         places = Places(rows=rows, segment=point, order=self.order, before=none, values_before=none)
         fresh, schema = places.fresh, self._values_kept.schema
         found = rows.filter(fresh).loose().project(schema.names)
-        return point[fresh], replace(found, schema=schema, weights=np.ones((len(found), 1), np.int64))
+        return point[fresh], found.but(schema=schema, weights=np.ones((len(found), 1), np.int64))
 
     def _stretches(
         self, spines: tuple[Spine, Mapping[str, Spine]], partitions: Batch, points: _Points, moved: Mask, shifts: Mask,

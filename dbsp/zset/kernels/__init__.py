@@ -178,6 +178,36 @@ def number_groups(words: Words) -> tuple[Positions, Positions] | None:
     return None if count < 0 else (group, firsts[:count].copy())
 
 
+def number_values(strings: ByteStrings, most: int) -> tuple[Positions, Positions] | None:
+    """Of each row the number of its byte string, and of each string its first row; numbered by first rows.
+
+    None where there are more than `most` different ones, or two share a hash.
+    """
+    words = hash_bytes(*strings)
+    group, firsts = np.empty(len(words), np.int64), np.empty(min(most, len(words)), np.int64)
+    count = groups.number_groups(words, group, firsts)
+    if count < 0:
+        return None
+    firsts = firsts[:count].copy()
+    return (group, firsts) if bytes_by_group(strings, group, firsts) else None
+
+
+def values_repeat_early(strings: ByteStrings) -> bool:
+    """Whether at least half of the first `groups.PROBED_ROWS` byte strings, if there are more, were there before."""
+    return bool(groups.repeat_early(hash_bytes(*strings)))
+
+
+def number_codes(codes: Positions, size: int, most: int) -> tuple[Positions, Positions] | None:
+    """Codes below `size` numbered anew by their first rows, and the codes so numbered.
+
+    None where there are more than `most` different ones, or the first rows hold many, as in `values_repeat_early`.
+    """
+    number, renumbered = np.full(size, -1, np.int64), np.empty(len(codes), np.int64)
+    firsts = np.empty(min(most, size), np.int64)
+    count = groups.number_codes(codes, number, renumbered, firsts)
+    return None if count < 0 else (renumbered, firsts[:count].copy())
+
+
 def least_of_groups(words: Words, group: Positions, count: int) -> Words:
     """The least word of each of `count` groups; the greatest word there is for one without rows."""
     out = np.full(count, (1 << 64) - 1, np.uint64)

@@ -73,6 +73,28 @@ def number_groups(words, group, firsts):  # type: ignore[no-untyped-def]
     return count
 
 
+@kernel(types.int64(_I64, _I64_OUT, _I64_OUT, _I64_OUT))
+def number_codes(codes, number, renumbered, firsts):  # type: ignore[no-untyped-def]
+    """Number codes by their first rows and list them so; how many there are, -1 where there are more than `firsts` has room for.
+
+    -1 as well where of the first `PROBED_ROWS` rows, if there are more, fewer than half have a code that was there, as in
+    `repeat_early`. `number` has a place for each code, below zero.
+    """
+    count, room = np.int64(0), np.int64(len(firsts))
+    for i in range(len(codes)):
+        if i == PROBED_ROWS and 2 * count > PROBED_ROWS:
+            return -1
+        code = codes[i]
+        if number[code] < 0:
+            if count == room:
+                return -1
+            number[code] = count
+            firsts[count] = code
+            count += 1
+        renumbered[i] = number[code]
+    return count
+
+
 @kernel(types.void(_I64, _I64, _U64, _U64_OUT, _I64_OUT))
 def deal_groups(group, places, key_hash, words, order):  # type: ignore[no-untyped-def]
     """List the rows of each group in their order, and its hash beside them; `places` are the groups in the order wanted."""

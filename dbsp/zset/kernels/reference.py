@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,14 +146,45 @@ def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Posi
 
 def number_groups(words: Words) -> tuple[Positions, Positions] | None:
     """Of each row the number of its group, of each group its first row; None where groups have few rows."""
-    _, firsts, group = np.unique(words, return_index=True, return_inverse=True)
-    crowded = len(words) <= PROBED_ROWS or 2 * len(np.unique(words[:PROBED_ROWS])) <= PROBED_ROWS
-    if not crowded or len(firsts) > len(words) // ROWS_PER_GROUP:
+    if not _repeat_early(words) or len(np.unique(words)) > len(words) // ROWS_PER_GROUP:
         return None
+    return _by_first_rows(words)
+
+
+def _repeat_early(values: NDArray[Any]) -> bool:
+    """Whether at least half of the first rows, if there are more, were there before."""
+    return len(values) <= PROBED_ROWS or 2 * len(np.unique(values[:PROBED_ROWS])) <= PROBED_ROWS
+
+
+def _by_first_rows(values: NDArray[Any]) -> tuple[Positions, Positions]:
+    """Of each row the number of its value, and of each value its first row."""
+    _, firsts, group = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(firsts)
     numbers = np.empty(len(order), np.int64)
     numbers[order] = np.arange(len(order))
     return numbers[group], firsts[order]
+
+
+def _objects(strings: ByteStrings) -> NDArray[Any]:
+    """The byte strings as an array."""
+    return np.array(_strings(*strings, np.arange(len(strings[0]) - 1)), object)
+
+
+def number_values(strings: ByteStrings, most: int) -> tuple[Positions, Positions] | None:
+    """Of each row the number of its byte string, of each string its first row; None where there are too many."""
+    found = _by_first_rows(_objects(strings))
+    return None if len(found[1]) > most else found
+
+
+def values_repeat_early(strings: ByteStrings) -> bool:
+    """Whether at least half of the first byte strings, if there are more, were there before."""
+    return _repeat_early(_objects(strings))
+
+
+def number_codes(codes: Positions, size: int, most: int) -> tuple[Positions, Positions] | None:  # noqa: ARG001
+    """Codes numbered anew by their first rows, and the codes so numbered; None where there are too many."""
+    number, firsts = _by_first_rows(codes)
+    return None if len(firsts) > most or not _repeat_early(codes) else (number, codes[firsts])
 
 
 def least_of_groups(words: Words, group: Positions, count: int) -> Words:

@@ -1,0 +1,30 @@
+"""Arrow buffers as numpy sees them, without copying."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def buffer_view(buffer: pa.Buffer | None, dtype: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
+    """`count` values of a buffer from the value at `offset` on."""
+    if count == 0 or buffer is None:
+        return np.empty(0, dtype)
+    return np.frombuffer(buffer, dtype, count, offset * dtype.itemsize)
+
+
+def text_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """The n + 1 offsets and the bytes of a plain string or binary column."""
+    _, offsets, data = array.buffers()
+    if offsets is None or offsets.size == 0:
+        return np.zeros(1, np.int32), np.empty(0, np.uint8)
+    bounds = buffer_view(offsets, np.dtype(np.int32), array.offset, len(array) + 1)
+    return bounds, np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def text_array(offsets: NDArray[np.int32], data: NDArray[np.uint8], type_: pa.DataType) -> pa.Array:
+    """A null-free column of strings or binary that shares this memory."""
+    return pa.Array.from_buffers(type_, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)], 0)

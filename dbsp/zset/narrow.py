@@ -1,0 +1,107 @@
+"""Weights as they are written: of each weight of a row a column of the narrowest integers that hold it.
+
+Most weights are 1 or -1, and most counts small: eight bytes for each would be most of a row of sums. They are widened when they
+are read, those of the rows alone that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Weights = NDArray[np.int64]
+Positions = NDArray[np.int64]
+
+_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
+_ONES_MAX = 1 << 20
+"""How many ones are worth keeping, eight bytes each: more than any chunk has rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NarrowWeights:
+    """The weights of n rows, each row's in several columns of n integers."""
+
+    columns: tuple[NDArray[Any], ...]
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.columns[0])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and weights of each."""
+        return len(self.columns[0]), len(self.columns)
+
+    def take(self, rows: Positions) -> Weights:
+        """The weights of the rows at these positions."""
+        return _stacked([column.take(rows) for column in self.columns], len(rows))
+
+    def slice(self, lo: int, hi: int) -> NarrowWeights:
+        """The weights of the rows from `lo` up to before `hi`, without copying."""
+        return NarrowWeights(tuple(column[lo:hi] for column in self.columns))
+
+    def wide(self) -> Weights:
+        """The weights of all rows."""
+        return _stacked(self.columns, len(self))
+
+
+def _stacked(columns: Sequence[NDArray[Any]], rows: int) -> Weights:
+    """Columns side by side."""
+    out = np.empty((rows, len(columns)), np.int64)
+    for number, column in enumerate(columns):
+        out[:, number] = column
+    return out
+
+
+def narrowed(weights: Weights) -> list[NDArray[Any]]:
+    """A column for each weight of a row, empty where that weight is 1 in all rows."""
+    return [_narrowest(column) for column in weights.T]
+
+
+def _narrowest(column: NDArray[np.int64]) -> NDArray[Any]:
+    """The column in the narrowest integers that hold it."""
+    if not len(column):
+        return column
+    least, most = int(column.min()), int(column.max())
+    if least == most == 1:
+        return column[:0]
+    width = next(w for w in _WIDTHS if np.iinfo(w).min <= least and most <= np.iinfo(w).max)
+    return column.astype(width)
+
+
+def widened(buffers: Sequence[memoryview], rows: int) -> Weights | NarrowWeights:
+    """What `narrowed` wrote, without copying."""
+    columns = [_column(buffer, rows) for buffer in buffers]
+    if len(columns) == 1 and columns[0].dtype == np.int64:
+        return columns[0].reshape(rows, 1)
+    return NarrowWeights(tuple(columns)) if columns else np.empty((rows, 0), np.int64)
+
+
+def width_of(size: int, rows: int) -> int | None:
+    """How many bytes each of `rows` weights has in a buffer of so many; 0 where it is empty, None where they do not fit."""
+    return next((width for width in (0, 1, 2, 4, 8) if size == width * rows), None)
+
+
+def _column(buffer: memoryview, rows: int) -> NDArray[Any]:
+    """One weight of each row."""
+    if not len(buffer):
+        return _ones(rows)
+    return np.frombuffer(buffer, _WIDTHS[(len(buffer) // rows).bit_length() - 1])
+
+
+def _ones(count: int) -> NDArray[np.int64]:
+    """So many ones, not to be written to; up to `_ONES_MAX` they are memory that all batches of a process share."""
+    return _shared_ones(max(0, count - 1).bit_length())[:count] if count <= _ONES_MAX else np.ones(count, np.int64)
+
+
+@cache
+def _shared_ones(bits: int) -> NDArray[np.int64]:
+    """By powers of two: a process that reads small chunks alone touches no memory for large ones."""
+    ones = np.ones(1 << bits, np.int64)
+    ones.flags.writeable = False
+    return ones
