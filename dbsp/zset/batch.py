@@ -214,8 +214,7 @@ class Batch:
 
     def weights_at(self, rows: Positions) -> NDArray[np.int64]:
         """The weights of the rows at these positions."""
-        held = self.held_weights
-        return held.take(rows) if isinstance(held, NarrowWeights) else held.take(rows, axis=0)
+        return self.held_weights.take(rows, axis=0)
 
     def take(self, rows: Positions, *, words: bool = False) -> Batch:
         """The rows at these positions, as a loose batch; `words` keeps the hashes and the order code beside them."""
@@ -230,7 +229,7 @@ class Batch:
         return Batch(
             schema=self.schema,
             columns=tuple(column.slice(lo, max(hi - lo, 0)) for column in self.held),
-            weights=_part(self.held_weights, lo, hi),
+            weights=self.held_weights[lo:hi],
             arrangement=self.arrangement,
             **self._words(lambda word: word[lo:hi]),
         )
@@ -311,11 +310,6 @@ def _check_columns(schema: Schema, columns: tuple[pa.Array, ...], rows: int) -> 
                 f"wrong column: column={column.name} got={type_}[{len(array)}] want={column.type}[{rows}]"
             )
     return coded
-
-
-def _part(weights: NDArray[np.int64] | NarrowWeights, lo: int, hi: int) -> NDArray[np.int64] | NarrowWeights:
-    """The weights of the rows from `lo` up to before `hi`."""
-    return weights.slice(lo, hi) if isinstance(weights, NarrowWeights) else weights[lo:hi]
 
 
 def _width(weights: NDArray[np.int64]) -> int:

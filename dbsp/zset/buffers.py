@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,30 @@ def buffer_view(buffer: pa.Buffer | None, dtype: np.dtype[Any], offset: int, cou
     if count == 0 or buffer is None:
         return np.empty(0, dtype)
     return np.frombuffer(buffer, dtype, count, offset * dtype.itemsize)
+
+
+SHARED_MAX = 1 << 20
+"""How many equal numbers are worth keeping: more than any chunk has rows."""
+
+
+def repeated(value: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    """A number so many times, not to be written to; up to `SHARED_MAX` it is memory that all batches of a process share."""
+    if count > SHARED_MAX:
+        return np.full(count, value, dtype)
+    return _shared(value, dtype, max(0, count - 1).bit_length())[:count]
+
+
+@cache
+def _shared(value: int, dtype: np.dtype[Any], bits: int) -> NDArray[Any]:
+    """By powers of two: a process that reads small chunks alone touches no memory for large ones."""
+    found = np.full(1 << bits, value, dtype)
+    found.flags.writeable = False
+    return found
+
+
+def width_of(size: int, rows: int) -> int | None:
+    """How many bytes each of `rows` numbers has in a buffer of so many; 0 where it is empty, None where they do not fit."""
+    return next((width for width in (0, 1, 2, 4, 8) if size == width * rows), None)
 
 
 def text_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:

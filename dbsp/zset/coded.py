@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
 from dbsp.zset import kernels
-from dbsp.zset.buffers import buffer_view, text_array, text_view
+from dbsp.zset.buffers import buffer_view, repeated, text_array, text_view, width_of
 from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_MIN
 
 TOO_LARGE_HINT = "a column of strings in one batch holds at most 2 GiB: lower max_step_bytes"
@@ -36,7 +36,7 @@ SHORTER = 4, 3
 
 Codes = NDArray[np.unsignedinteger[Any]]
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string()).id
-_WIDTHS = (np.uint8, np.uint16, np.uint32)
+_CODE_BYTES = (1, 2, 4)
 
 
 def is_coded(array: pa.Array) -> bool:
@@ -116,10 +116,15 @@ def accepted(array: pa.Array, type_: pa.DataType) -> pa.Array:
     **Errors** `pyarrow.ArrowException` for codes that no value has.
     """
     values = array.dictionary
-    texts = type_ in {pa.string(), pa.binary()} and values.type == type_ and not values.null_count
-    if texts and _within(array.indices, len(values)) and len(pc.unique(values)) == len(values):
+    if is_alike(array, type_) and _within(array.indices, len(values)) and len(pc.unique(values)) == len(values):
         return array
     return array.dictionary_decode()
+
+
+def is_alike(array: pa.Array, type_: pa.DataType) -> bool:
+    """Whether a dictionary array is of texts of this type, and null where its codes are alone; values are not looked at."""
+    values = array.dictionary
+    return type_ in {pa.string(), pa.binary()} and values.type == type_ and not values.null_count
 
 
 def _within(codes: pa.Array, values: int) -> bool:
@@ -130,23 +135,17 @@ def _within(codes: pa.Array, values: int) -> bool:
 
 def gather_coded(array: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     """The rows at these positions: coded, but plain where the dictionary has more values than there are rows."""
-    if array.null_count:
-        indices = pc.take(array.indices, pa.array(rows), boundscheck=False)
-        if len(rows) < len(array.dictionary):
-            return pc.take(array.dictionary, indices, boundscheck=False)
-        return pa.DictionaryArray.from_arrays(indices.cast(pa.int32()), dictionary_of(array), safe=False)
-    codes = codes_of(array).take(rows)
-    if len(rows) < len(array.dictionary):
-        return pc.take(array.dictionary, pa.array(codes), boundscheck=False)
-    return with_codes(codes.astype(np.int32, copy=False), dictionary_of(array))
+    dictionary = array.dictionary if len(rows) < len(array.dictionary) else dictionary_of(array)
+    valid = np.asarray(array.is_valid()).take(rows) if array.null_count else None
+    return put_together(codes_of(array).take(rows), dictionary, valid)
 
 
-def put_together(codes: NDArray[np.int64], dictionary: pa.Array, valid: NDArray[np.bool_] | None) -> pa.Array:
+def put_together(codes: NDArray[Any], dictionary: pa.Array, valid: NDArray[np.bool_] | None) -> pa.Array:
     """The column of these codes, null where not valid: coded, but plain where there are more values than rows."""
     if len(codes) < len(dictionary):
         return pc.take(dictionary, pa.array(codes, mask=None if valid is None else ~valid), boundscheck=False)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return with_codes(codes.astype(np.int32), dictionary, bitmap)
+    return with_codes(codes.astype(np.int32, copy=False), dictionary, bitmap)
 
 
 def share_dictionary(left: pa.Array, right: pa.Array) -> bool:
@@ -218,12 +217,12 @@ def coding_of(array: pa.Array) -> Coding | None:
     codes, values = found
     bounds = text_view(values)[0]
     held = 4 * len(bounds) + int(bounds[-1] - bounds[0])
-    width = next(width for width in _WIDTHS if len(values) - 1 <= np.iinfo(width).max)
+    width = next(width for width in _CODE_BYTES if len(values) <= 1 << 8 * width)
     written = codes[:0] if len(values) == 1 else codes
     kept, saved = SHORTER
-    if kept * (held + written.size * np.dtype(width).itemsize) > saved * (4 * (rows + 1) + text_bytes(array)):
+    if kept * (held + written.size * width) > saved * (4 * (rows + 1) + text_bytes(array)):
         return None
-    return Coding(codes=written.astype(width), values=values)
+    return Coding(codes=written.astype(f"<u{width}"), values=values)
 
 
 def _numbered(array: pa.Array, most: int) -> tuple[NDArray[np.int64], pa.Array] | None:
@@ -243,9 +242,8 @@ def _numbered(array: pa.Array, most: int) -> tuple[NDArray[np.int64], pa.Array] 
 
 def fits_codes(size: int, rows: int, values: int) -> bool:
     """Whether so many bytes can be the codes of so many rows into a dictionary of so many values."""
-    return values > 0 and (
-        (size == 0 and values == 1) or any(size == rows * np.dtype(width).itemsize for width in _WIDTHS)
-    )
+    width = width_of(size, rows)
+    return values == 1 if width == 0 else values > 0 and width in _CODE_BYTES
 
 
 def decoded(
@@ -253,24 +251,6 @@ def decoded(
 ) -> pa.Array:
     """The column of what `Coding` wrote, without copying."""
     offsets, data = (np.frombuffer(part, dtype) for part, dtype in zip(values, (np.int32, np.uint8), strict=True))
-    dictionary = text_array(offsets, data, type_)
-    if not codes.size:
-        return with_codes(_zeros(rows), dictionary, validity)
-    width = next(width for width in _WIDTHS if codes.size == rows * np.dtype(width).itemsize)
-    return with_codes(np.frombuffer(codes, width), dictionary, validity)
-
-
-_ZEROS_MAX = 1 << 20
-
-
-def _zeros(count: int) -> NDArray[np.uint8]:
-    """So many zeros, not to be written to; up to `_ZEROS_MAX` they are memory that all columns of a process share."""
-    return _shared_zeros(max(0, count - 1).bit_length())[:count] if count <= _ZEROS_MAX else np.zeros(count, np.uint8)
-
-
-@cache
-def _shared_zeros(bits: int) -> NDArray[np.uint8]:
-    """By powers of two."""
-    zeros = np.zeros(1 << bits, np.uint8)
-    zeros.flags.writeable = False
-    return zeros
+    width = width_of(codes.size, rows)
+    found = np.frombuffer(codes, f"<u{width}") if width else repeated(0, np.dtype(np.uint8), rows)
+    return with_codes(found, text_array(offsets, data, type_), validity)

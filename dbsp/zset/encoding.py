@@ -53,8 +53,9 @@ from dbsp.zset.arrays import (
     value_view,
 )
 from dbsp.zset.batch import Batch
+from dbsp.zset.buffers import width_of
 from dbsp.zset.coded import coding_of, decoded, fits_codes, without_nulls
-from dbsp.zset.narrow import NarrowWeights, Weights, narrowed, widened, width_of
+from dbsp.zset.narrow import NarrowWeights, Weights, narrowed, widened
 from dbsp.zset.nested import nested_of
 from dbsp.zset.schema import BOOL, Arrangement, Schema, is_list
 from dbsp.zset.schema import is_struct as is_struct_type
@@ -70,8 +71,7 @@ _ENTRY = struct.Struct("<QQ")
 _U32 = struct.Struct("<I")
 _ONE_VALUE = 8
 """The bytes of the offsets of one string."""
-_NO_CODES = pa.py_buffer(b"")
-"""That of strings that are never coded."""
+_NO_CODES = np.empty(0, np.uint8)
 _WORDS = ("key_hash", "order_code", "row_hash")
 
 Bytes = bytes | bytearray | memoryview
@@ -191,16 +191,32 @@ def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
 def _buffers(batch: Batch, codes: bool) -> list[NDArray[Any]]:
     """All buffers in their order, compact and canonical."""
     words = [word for name in _WORDS if (word := getattr(batch, name)) is not None]
-    columns = [buffer for column in batch.held for buffer in _column_buffers(column, codes)]
+    columns = [buffer for column in batch.held for buffer in _outer_buffers(column, codes)]
     return [np.ascontiguousarray(buffer) for buffer in (*words, *narrowed(batch.weights), *columns)]
 
 
-def _column_buffers(array: pa.Array, codes: bool | None = None) -> list[NDArray[Any]]:
-    """The buffers of one column; unless `codes` is None strings have a buffer for these."""
+def _outer_buffers(array: pa.Array, codes: bool) -> list[NDArray[Any]]:
+    """The buffers of a column of the batch; strings have one for codes."""
+    if not is_text(array):
+        return _column_buffers(array)
     valid = valid_rows(array)
-    bitmap = np.empty(0, np.uint8) if valid is None else np.packbits(valid, bitorder="little")
-    if codes is not None and is_text(array):
-        return [bitmap, *_text_buffers(array, valid, codes)]
+    if not codes:
+        return [_bitmap(valid), _NO_CODES, *_byte_buffers(array, valid)]
+    array = array if valid is None else without_nulls(array)
+    coding = coding_of(array)
+    written = (_NO_CODES, array) if coding is None else (coding.codes, coding.values)
+    return [_bitmap(valid), written[0], *_byte_buffers(written[1], None)]
+
+
+def _bitmap(valid: NDArray[np.bool_] | None) -> NDArray[np.uint8]:
+    """Which rows are not null, nothing where all are."""
+    return np.empty(0, np.uint8) if valid is None else np.packbits(valid, bitorder="little")
+
+
+def _column_buffers(array: pa.Array) -> list[NDArray[Any]]:
+    """The buffers of a column, or of a field of a struct."""
+    valid = valid_rows(array)
+    bitmap = _bitmap(valid)
     if is_bytes(array):
         return [bitmap, *_byte_buffers(array, valid)]
     if is_struct(array):
@@ -215,23 +231,11 @@ def _column_buffers(array: pa.Array, codes: bool | None = None) -> list[NDArray[
     return [bitmap, plain if valid is None else np.where(valid, plain, plain.dtype.type(0))]
 
 
-def _text_buffers(array: pa.Array, valid: NDArray[np.bool_] | None, codes: bool) -> list[NDArray[Any]]:
-    """Codes, offsets and bytes of texts."""
-    if not codes:
-        return [np.empty(0, np.uint8), *_byte_buffers(array, valid)]
-    array = array if valid is None else without_nulls(array)
-    coding = coding_of(array)
-    if coding is None:
-        return [np.empty(0, np.uint8), *_byte_buffers(array, None)]
-    return [coding.codes, *_byte_buffers(coding.values, None)]
-
-
 def _byte_buffers(array: pa.Array, valid: NDArray[np.bool_] | None) -> list[NDArray[Any]]:
     """The offsets, counted from 0, and the bytes of a string column; no bytes under a null."""
     offsets, data = bytes_view(array)
     if valid is not None and (np.diff(offsets)[~valid] != 0).any():
-        blank = "" if array.type == pa.string() else b""
-        offsets, data = bytes_view(ranked(array).fill_null(blank))
+        offsets, data = bytes_view(without_nulls(ranked(array)))
     return [offsets - offsets[0], data[offsets[0] : offsets[-1]]]
 
 
@@ -257,7 +261,7 @@ def decode(buffer: Bytes, schema: Schema, arrangement: Arrangement | None = None
     if head.rows and "key_hash" in words and (words["key_hash"][0], words["key_hash"][-1]) != head.range:
         raise DataError(f"damaged batch: key hashes outside the range of the header: rows={head.rows}")
     weights = _read_weights([next(parts) for _ in range(head.width)], head.rows)
-    columns = tuple(_read_column(column.name, column.type, head.rows, parts, codes=True) for column in schema)
+    columns = tuple(_read_outer(column.name, column.type, head.rows, parts) for column in schema)
     return Batch(schema=schema, columns=columns, weights=weights, arrangement=arrangement, **words)
 
 
@@ -389,29 +393,46 @@ def _expect(buffer: pa.Buffer, size: int) -> None:
         raise DataError(f"buffer of the wrong size: bytes={buffer.size} expected={size}")
 
 
-def _read_column(
-    name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Buffer], *, codes: bool = False
-) -> pa.Array:
-    """One column, or field of a struct, from the next buffers; with `codes` strings have a buffer for these."""
-    validity = next(parts)
-    bitmap = validity if validity.size else None
-    if bitmap is not None:
-        _expect(bitmap, -(-rows // 8))
+def _read_outer(name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Buffer]) -> pa.Array:
+    """A column of the batch from the next buffers; strings have one for codes."""
+    if type_ not in (pa.string(), pa.binary()):
+        return _read_column(name, type_, rows, parts)
+    bitmap = _read_bitmap(next(parts), rows)
+    codes, offsets, data = next(parts), next(parts), next(parts)
+    if not codes.size and (rows <= 1 or offsets.size != _ONE_VALUE):
+        _check_offsets(name, offsets, data, rows)
+        return pa.Array.from_buffers(type_, rows, [bitmap, offsets, data])
+    values = offsets.size // 4 - 1
+    if not fits_codes(codes.size, rows, values):
+        raise DataError(f"codes do not fit: column={name} rows={rows} bytes={codes.size} values={values}")
+    _check_offsets(name, offsets, data, values)
+    return decoded(codes, (offsets, data), rows, type_, bitmap)
+
+
+def _read_bitmap(buffer: pa.Buffer, rows: int) -> pa.Buffer | None:
+    """Which rows are not null; None where all are."""
+    if not buffer.size:
+        return None
+    _expect(buffer, -(-rows // 8))
+    return buffer
+
+
+def _check_offsets(name: str, offsets: pa.Buffer, data: pa.Buffer, count: int) -> None:
+    """Refuse offsets that are not those of so many strings in these bytes."""
+    bounds = _numbers(offsets, np.int32, count + 1)
+    if bounds[0] != 0 or bounds[-1] != data.size:
+        raise DataError(f"string offsets do not fit: column={name} last={bounds[-1]} bytes={data.size}")
+
+
+def _read_column(name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Buffer]) -> pa.Array:
+    """A column, or a field of a struct, from the next buffers."""
+    bitmap = _read_bitmap(next(parts), rows)
     if is_struct_type(type_):
         fields = [_read_column(f"{name}.{field.name}", field.type, rows, parts) for field in type_]
         return pa.Array.from_buffers(type_, rows, [bitmap], children=fields)
     if type_ in (pa.string(), pa.binary()) or is_list(type_):
-        coding: pa.Buffer = next(parts) if codes and not is_list(type_) else _NO_CODES
         offsets, data = next(parts), next(parts)
-        coded = coding.size > 0 or (coding is not _NO_CODES and offsets.size == _ONE_VALUE and rows > 1)
-        values = offsets.size // 4 - 1 if coded else rows
-        if coded and not fits_codes(coding.size, rows, values):
-            raise DataError(f"codes do not fit: column={name} rows={rows} bytes={coding.size} values={values}")
-        bounds = _numbers(offsets, np.int32, values + 1)
-        if bounds[0] != 0 or bounds[-1] != data.size:
-            raise DataError(f"string offsets do not fit: column={name} last={bounds[-1]} bytes={data.size}")
-        if coded:
-            return decoded(coding, (offsets, data), rows, type_, bitmap)
+        _check_offsets(name, offsets, data, rows)
         stored = pa.binary() if is_list(type_) else type_
         array = pa.Array.from_buffers(stored, rows, [bitmap, offsets, data])
         return nested_of(array, type_) if is_list(type_) else array

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dbsp.zset.buffers import repeated, width_of
+
 Weights = NDArray[np.int64]
 Positions = NDArray[np.int64]
 
 _WIDTHS = (np.int8, np.int16, np.int32, np.int64)
-_ONES_MAX = 1 << 20
-"""How many ones are worth keeping, eight bytes each: more than any chunk has rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,13 +36,13 @@ class NarrowWeights:
         """Rows, and weights of each."""
         return len(self.columns[0]), len(self.columns)
 
-    def take(self, rows: Positions) -> Weights:
+    def take(self, rows: Positions, axis: int = 0) -> Weights:  # noqa: ARG002 (numpy's, of which there is one)
         """The weights of the rows at these positions."""
         return _stacked([column.take(rows) for column in self.columns], len(rows))
 
-    def slice(self, lo: int, hi: int) -> NarrowWeights:
-        """The weights of the rows from `lo` up to before `hi`, without copying."""
-        return NarrowWeights(tuple(column[lo:hi] for column in self.columns))
+    def __getitem__(self, rows: slice) -> NarrowWeights:
+        """The weights of a stretch of rows, without copying."""
+        return NarrowWeights(tuple(column[rows] for column in self.columns))
 
     def wide(self) -> Weights:
         """The weights of all rows."""
@@ -82,26 +81,7 @@ def widened(buffers: Sequence[memoryview], rows: int) -> Weights | NarrowWeights
     return NarrowWeights(tuple(columns)) if columns else np.empty((rows, 0), np.int64)
 
 
-def width_of(size: int, rows: int) -> int | None:
-    """How many bytes each of `rows` weights has in a buffer of so many; 0 where it is empty, None where they do not fit."""
-    return next((width for width in (0, 1, 2, 4, 8) if size == width * rows), None)
-
-
 def _column(buffer: memoryview, rows: int) -> NDArray[Any]:
     """One weight of each row."""
-    if not len(buffer):
-        return _ones(rows)
-    return np.frombuffer(buffer, _WIDTHS[(len(buffer) // rows).bit_length() - 1])
-
-
-def _ones(count: int) -> NDArray[np.int64]:
-    """So many ones, not to be written to; up to `_ONES_MAX` they are memory that all batches of a process share."""
-    return _shared_ones(max(0, count - 1).bit_length())[:count] if count <= _ONES_MAX else np.ones(count, np.int64)
-
-
-@cache
-def _shared_ones(bits: int) -> NDArray[np.int64]:
-    """By powers of two: a process that reads small chunks alone touches no memory for large ones."""
-    ones = np.ones(1 << bits, np.int64)
-    ones.flags.writeable = False
-    return ones
+    width = width_of(len(buffer), rows)
+    return np.frombuffer(buffer, f"<i{width}") if width else repeated(1, np.dtype(np.int64), rows)

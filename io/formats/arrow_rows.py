@@ -24,7 +24,7 @@ from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
 from dbsp.zset.calendar import OUTSIDE, counts_days, outside
-from dbsp.zset.coded import accepted, is_coded
+from dbsp.zset.coded import is_alike, is_coded
 from dbsp.zset.schema import BINARY, STRING, Column, is_list, is_struct
 
 OPERATION = "__op"
@@ -126,7 +126,7 @@ def _whole(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array:
     try:
         chunks = column.chunks or [pa.array([], column.type)]
         array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-        return accepted(array, wanted) if pa.types.is_dictionary(array.type) else array
+        return array if not is_coded(array) or is_alike(array, wanted) else array.dictionary_decode()
     except KeyError:  # Arrow has types for whose values pyarrow has no class
         raise _StreamError(f"a type that is not read: {column.type}") from None
 

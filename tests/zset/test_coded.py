@@ -24,6 +24,7 @@ from dbsp.zset.merge import merge_all
 from dbsp.zset.order import order_codes, sort_columns
 from dbsp.zset.schema import BINARY, INT64, STRING, Arrangement, Column, OrderBy, Schema
 from tests.zset.strategies import TEXTS
+from tests.zset.test_encoding import _forged
 
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 SCHEMA = Schema((Column("key", INT64, nullable=False), Column("text", STRING), Column("data", BINARY)))
@@ -302,8 +303,6 @@ def test_texts_that_are_too_many_bytes() -> None:
 @pytest.mark.parametrize(("buffer", "size"), [(3, 1), (3, 999), (3, 1001), (3, 3000), (4, 0), (4, 4), (4, 5), (5, 1)])
 def test_codes_that_do_not_fit_are_refused(buffer: int, size: int) -> None:
     """A head whose checksum is right, but whose codes or dictionary have other sizes."""
-    from tests.zset.test_encoding import _forged  # noqa: PLC0415
-
     schema = Schema.of({"text": STRING})
     encoded = encode(Batch.of(schema, [column(5, 2000)]))
     with pytest.raises(DataError):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dbsp.errors import DataError
-from dbsp.zset import narrow
+from dbsp.zset import buffers
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.encoding import decode, encode, schema_id
 from dbsp.zset.narrow import NarrowWeights, Weights, narrowed
@@ -63,7 +63,7 @@ def test_nothing_is_copied() -> None:
     assert all(start <= address < end and (address - start) % 64 == 0 for address in addresses)
 
 
-@pytest.mark.parametrize("rows", [1, 1000, narrow._ONES_MAX + 1])
+@pytest.mark.parametrize("rows", [1, 1000, buffers.SHARED_MAX + 1])
 def test_weights_of_one_are_not_written(rows: int) -> None:
     """Rows that are there once each need no bytes for it; one row that is there twice, and all have theirs."""
     schema = Schema.of({"a": INT64})

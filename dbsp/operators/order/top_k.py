@@ -115,7 +115,7 @@ class TopK(Operator):
         ranks = from_values(first.take(source) + within + 1, INT64)
         taken = heads.take(rows.take(source), np.ones(len(source), np.int64))
         if taken.row_hash is None:
-            rest = [taken.column(name) for name in taken.schema.names if name not in self.partition]
+            rest = [taken.held_column(name) for name in taken.schema.names if name not in self.partition]
             hashed = hash_columns([*rest, ranks], len(ranks))
         else:
             hashed = combine_hashes(taken.row_hash, hash_column(ranks))

@@ -171,9 +171,12 @@ def number_groups(words: Words) -> tuple[Positions, Positions] | None:
 
     None where groups have few rows: fewer than `groups.ROWS_PER_GROUP` on the average, or the first rows hold many.
     """
-    if not groups.repeat_early(words):
-        return None
-    group, firsts = np.empty(len(words), np.int64), np.empty(len(words) // groups.ROWS_PER_GROUP, np.int64)
+    return _numbered(words, len(words) // groups.ROWS_PER_GROUP) if groups.repeat_early(words) else None
+
+
+def _numbered(words: Words, most: int) -> tuple[Positions, Positions] | None:
+    """The same however many rows groups have; None for more than `most` groups."""
+    group, firsts = np.empty(len(words), np.int64), np.empty(min(most, len(words)), np.int64)
     count = groups.number_groups(words, group, firsts)
     return None if count < 0 else (group, firsts[:count].copy())
 
@@ -183,13 +186,8 @@ def number_values(strings: ByteStrings, most: int) -> tuple[Positions, Positions
 
     None where there are more than `most` different ones, or two share a hash.
     """
-    words = hash_bytes(*strings)
-    group, firsts = np.empty(len(words), np.int64), np.empty(min(most, len(words)), np.int64)
-    count = groups.number_groups(words, group, firsts)
-    if count < 0:
-        return None
-    firsts = firsts[:count].copy()
-    return (group, firsts) if bytes_by_group(strings, group, firsts) else None
+    found = _numbered(hash_bytes(*strings), most)
+    return found if found is not None and bytes_by_group(strings, *found) else None
 
 
 def values_repeat_early(strings: ByteStrings) -> bool:

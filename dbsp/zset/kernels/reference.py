@@ -146,9 +146,13 @@ def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Posi
 
 def number_groups(words: Words) -> tuple[Positions, Positions] | None:
     """Of each row the number of its group, of each group its first row; None where groups have few rows."""
-    if not _repeat_early(words) or len(np.unique(words)) > len(words) // ROWS_PER_GROUP:
-        return None
-    return _by_first_rows(words)
+    return _numbered(words, len(words) // ROWS_PER_GROUP) if _repeat_early(words) else None
+
+
+def _numbered(words: Words, most: int) -> tuple[Positions, Positions] | None:
+    """The same however many rows groups have; None for more than `most` groups."""
+    found = _by_first_rows(words)
+    return None if len(found[1]) > most else found
 
 
 def _repeat_early(values: NDArray[Any]) -> bool:
@@ -172,8 +176,7 @@ def _objects(strings: ByteStrings) -> NDArray[Any]:
 
 def number_values(strings: ByteStrings, most: int) -> tuple[Positions, Positions] | None:
     """Of each row the number of its byte string, of each string its first row; None where there are too many."""
-    found = _by_first_rows(_objects(strings))
-    return None if len(found[1]) > most else found
+    return _numbered(_objects(strings), most)
 
 
 def values_repeat_early(strings: ByteStrings) -> bool:
@@ -181,10 +184,10 @@ def values_repeat_early(strings: ByteStrings) -> bool:
     return _repeat_early(_objects(strings))
 
 
-def number_codes(codes: Positions, size: int, most: int) -> tuple[Positions, Positions] | None:  # noqa: ARG001
+def number_codes(codes: Positions, size: int, most: int) -> tuple[Positions, Positions] | None:  # noqa: ARG001 (the kernel's)
     """Codes numbered anew by their first rows, and the codes so numbered; None where there are too many."""
-    number, firsts = _by_first_rows(codes)
-    return None if len(firsts) > most or not _repeat_early(codes) else (number, codes[firsts])
+    found = _numbered(codes.view(np.uint64), most) if _repeat_early(codes) else None
+    return None if found is None else (found[0], codes[found[1]])
 
 
 def least_of_groups(words: Words, group: Positions, count: int) -> Words:
