@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 from pathlib import Path
 
 import pytest
-from py4j.java_gateway import JVMView
+from py4j.java_gateway import GatewayParameters, JavaGateway, JVMView
 
 from dbsp.errors import ConfigError
 from dbsp.layout import initial
@@ -93,6 +96,24 @@ def test_spark_writes_to_its_own_log_and_no_warnings(spark: SparkHandle, capfd: 
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_connection_that_a_killed_jvm_resets_is_no_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def take_and_reset() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 10)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        jvm = threading.Thread(target=take_and_reset, daemon=True)
+        jvm.start()
+        client = JavaGateway(gateway_parameters=GatewayParameters(port=server.getsockname()[1]))._gateway_client
+        assert client.send_command("c\n") == "x"
+        jvm.join()
+    assert not caplog.records
+
+
 def test_a_job_has_the_jvm_look_for_no_class(
     spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ Source: design section 5; the figures and traps are those of PySpark 4.3.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -125,8 +126,8 @@ def is_local(master: str) -> bool:
 
 def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path) -> dict[str, str]:
     """All settings that Spark is started with; the user's own come last. `jvm_dir` is for the JVM's temporary files."""
-    logging = work_dir / "log4j2.properties"
-    java = f'-Dlog4j2.configurationFile={logging.as_uri()} {_COMPILER} "-Djava.io.tmpdir={jvm_dir}"'
+    log4j = work_dir / "log4j2.properties"
+    java = f'-Dlog4j2.configurationFile={log4j.as_uri()} {_COMPILER} "-Djava.io.tmpdir={jvm_dir}"'
     conf = {
         "spark.app.name": settings.app_name,
         "spark.master": with_retries(settings.master),
@@ -187,6 +188,7 @@ def start(settings: SparkSettings) -> SparkHandle:
     Spark's log when it does not come up.
     """
     require_java()
+    logging.root.addFilter(told_by_jobs)
     if SparkContext._active_spark_context is not None or SparkContext._gateway is not None:
         raise ConfigError("a Spark context is running in this process", "stop it first, or hand it to SparkRuntime")
     work_dir, jvm_dir = _fresh(settings.work_dir), _for_jvm()
@@ -230,6 +232,11 @@ def _context(conf: SparkConf, gateway: Any) -> SparkContext:
 
 def _lost(*_: Any) -> None:
     """PySpark's server of accumulators, which nothing here uses, prints a traceback when the JVM dies; jobs tell of it."""
+
+
+def told_by_jobs(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger is not py4j's of a connection that broke, which is a traceback; jobs tell of it."""
+    return record.msg != "Exception while sending command." or Path(record.pathname).parent.name != "py4j"
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
