@@ -81,8 +81,10 @@ class FileOutputLog(LocalOutputLog):
 
 
 def _parquet(batch: Batch) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(to_table(batch), sink)
+    """Only texts have dictionaries: those of numbers are mostly begun in vain, and took a third of the time."""
+    table, sink = to_table(batch), pa.BufferOutputStream()
+    texts = [field.name for field in table.schema if field.type in {pa.string(), pa.binary()}]
+    pq.write_table(table, sink, use_dictionary=texts)
     return bytes(sink.getvalue().to_pybytes())
 
 

@@ -19,7 +19,7 @@ from dbsp.operators.groups.covariance_part import CovariancePart, PairCall, Pair
 from dbsp.operators.groups.distinct_part import DistinctPart
 from dbsp.operators.groups.ends_part import paired
 from dbsp.operators.groups.float_part import FloatCall, FloatForm, FloatPart
-from dbsp.operators.groups.linear_part import Finish, LinearCall, LinearForm, LinearPart, Summed
+from dbsp.operators.groups.linear_part import Added, Finish, LinearCall, LinearForm, LinearPart
 from dbsp.operators.groups.part import Part
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.groups.variance_part import VarianceCall, VarianceForm, VariancePart
@@ -111,8 +111,8 @@ class Asked:
     result: Schema
     appends: bool = False
     vectors: list[VectorCall] = field(default_factory=list)
-    _measures: dict[Summed, None] = field(default_factory=dict)
-    _linear: list[tuple[str, tuple[Summed | None, ...], Finish]] = field(default_factory=list)
+    _measures: dict[Added, None] = field(default_factory=dict)
+    _linear: list[tuple[str, tuple[Added | None, ...], Finish]] = field(default_factory=list)
     _floats: dict[str, int] = field(default_factory=dict)
     _float_calls: list[FloatCall] = field(default_factory=list)
     _variances: dict[str, list[VarianceCall]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Asked:
     _distinct: dict[RowForm, list[AggregateCall]] = field(default_factory=dict)
     _others: list[Part] = field(default_factory=list)
 
-    def linear(self, name: str, measures: Sequence[Summed | None], finish: Finish) -> None:
+    def linear(self, name: str, measures: Sequence[Added | None], finish: Finish) -> None:
         """A result made of sums; the measure None is the number of rows."""
         self._measures.update(dict.fromkeys(measure for measure in measures if measure is not None))
         self._linear.append((name, tuple(measures), finish))

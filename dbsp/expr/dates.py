@@ -19,6 +19,7 @@ from dbsp.expr.expression import Expression, Function, Operands
 from dbsp.expr.names import nearest
 from dbsp.expr.temporal import naive
 from dbsp.expr.types import is_integer, is_timestamp, type_of, typed
+from dbsp.zset.coded import plain, put_together
 from dbsp.zset.schema import DATE, INT64, STRING, TIMESTAMP
 
 BETWEEN = {
@@ -124,7 +125,8 @@ def _split_at_offset(format_: str) -> tuple[str, str]:
 def micros_of(values: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], pa.Array]:
     """Microseconds since 1970 (nulls as 0), and where there is a value."""
     stamps = naive(values).cast(TIMESTAMP)
-    return np.asarray(stamps.cast(INT64).fill_null(0)), pc.is_valid(stamps)
+    numbers = stamps.cast(INT64)
+    return np.asarray(numbers.fill_null(0) if numbers.null_count else numbers), pc.is_valid(stamps)
 
 
 def moments_of(micros: Any, valid: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -202,6 +204,10 @@ def _grain_s(format_: str) -> int:
 
 
 def _strftime(values: pa.Array, format_: str) -> pa.Array:
+    return plain(_strftime_coded(values, format_))
+
+
+def _strftime_coded(values: pa.Array, format_: str) -> pa.Array:
     """Text once per different moment, as far as the format tells moments apart: formatting costs most of a microsecond.
 
     **Cost** where all have one text, such as a day's, the least and the greatest are looked for and nothing else.
@@ -210,11 +216,12 @@ def _strftime(values: pa.Array, format_: str) -> pa.Array:
     grain = _grain_s(format_)
     width = MICROSECONDS * grain
     if len(micros) and (first := int(micros.min()) // width) == int(micros.max()) // width:
-        texts = pa.repeat(_texts(pa.array([first], INT64), grain, format_)[0], len(micros))
+        codes, texts = np.zeros(len(micros), np.int32), _texts(pa.array([first], INT64), grain, format_)
     else:
         moments = pc.dictionary_encode(pa.array(np.floor_divide(micros, width), INT64))
-        texts = _texts(moments.dictionary, grain, format_).take(moments.indices)
-    return texts if values.null_count == 0 else pc.if_else(valid, texts, pa.scalar(None, STRING))
+        found = _texts(moments.dictionary, grain, format_).dictionary_encode()
+        codes, texts = np.asarray(found.indices).take(np.asarray(moments.indices)), found.dictionary
+    return put_together(codes, texts, None if values.null_count == 0 else np.asarray(valid))
 
 
 def _texts(moments: pa.Array, grain: int, format_: str) -> pa.Array:
@@ -278,7 +285,12 @@ BUCKET = Function(
     text="{0}.bucket({1}, {2})",
 )
 STRFTIME = Function(
-    name="strftime", fit=_fit_format, result=lambda *_: STRING, compute=_strftime, text="{0}.strftime({1})"
+    name="strftime",
+    fit=_fit_format,
+    result=lambda *_: STRING,
+    compute=_strftime,
+    coded=_strftime_coded,
+    text="{0}.strftime({1})",
 )
 STRPTIME = Function(
     name="strptime", fit=_fit_format, result=lambda *_: TIMESTAMP, compute=_strptime, text="{0}.strptime({1})"

@@ -185,6 +185,7 @@ class Function:
     nulls: str = "any"
     text: str = ""
     fails: Callable[..., Datum] | None = None
+    coded: Callable[..., pa.Array] | None = None
 
     def __eq__(self, other: object) -> bool:
         """One function has one name."""
@@ -269,6 +270,15 @@ class Call:
             empty = self.compute([pa.array([], self._type_of(arg, rows)) for arg in self.args])
             return empty.slice(0, 0)
         return broadcast(self.datum(rows), len(rows))
+
+    def held(self, rows: Rows) -> pa.Array:
+        """The same, texts perhaps coded."""
+        if self.function.coded is None:
+            return self.evaluate(rows)
+        data = [arg.datum(rows) for arg in self.args]
+        if any(isinstance(datum, pa.Scalar) for datum in data):
+            return self.evaluate(rows)
+        return self.function.coded(*data, *self.options)
 
     @staticmethod
     def _type_of(arg: Expression, rows: Rows) -> pa.DataType:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.expr.expression import ROW_ERRORS, ColumnRef, Expression, Rows, Subset
+from dbsp.expr.expression import ROW_ERRORS, Call, ColumnRef, Expression, Rows, Subset
 from dbsp.expr.outcomes import outcomes
 from dbsp.horizon import Horizon, bound_of
 from dbsp.operators.failures import report
@@ -112,10 +112,10 @@ class _Flow:
         self.keep(mask)
 
     def value(self, expression: Expression) -> tuple[pa.Array, dict[int, str]]:
-        """A column, and the rows on which it failed."""
+        """A column, texts perhaps coded, and the rows on which it failed."""
         rows = self.rows
         try:
-            return expression.evaluate(rows), {}
+            return expression.held(rows) if isinstance(expression, Call) else expression.evaluate(rows), {}
         except ROW_ERRORS:
             return outcomes(expression, rows)
 

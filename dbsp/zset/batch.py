@@ -46,7 +46,7 @@ from dbsp.zset.kernels import WordColumns
 from dbsp.zset.narrow import NarrowWeights
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import Arrangement, Column, Schema, schema_of
-from dbsp.zset.sorted_keys import Groups, few_groups, keys_agree, sorted_keys
+from dbsp.zset.sorted_keys import Groups, few_groups, few_rows, keys_agree, sorted_keys
 
 __all__ = [
     "Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "keys_once", "rearrange",
@@ -421,13 +421,12 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     if not n:
         return _nothing(arrangement)
     key, rest = _split(batch.held, arrangement)
-    if arrangement.key_is_row and not arrangement.order:
-        groups = few_groups(key, n)
+    if arrangement.hashes_rows or (arrangement.key_is_row and not arrangement.order):
+        groups = few_rows(key, rest, n) if rest else few_groups(key, n)
         summed = None if groups is None else _summed(batch, groups, arrangement)
         if summed is not None:
             return summed
-    by = arrangement.order[0] if arrangement.order else None
-    code = None if by is None else order_codes(batch.held_column(by.column), by)
+    code = _codes(batch.held, arrangement)
     row_hash = hash_columns(rest, n) if arrangement.hashes_rows else None
     sorted_key, sorted_code, sorted_row, order = kernels.sort_within(*sorted_keys(key, n), code, row_hash)
     decided = arrangement.key_is_row and keys_agree(key, sorted_key, order)
@@ -435,7 +434,7 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
 
 
 def _summed(batch: Batch, groups: Groups, arrangement: Arrangement) -> Batch | None:
-    """Rows of few keys, which are all that there is of a row, arranged; None where a sum leaves 64 bits on the way.
+    """Rows of which few are different, arranged; None where a sum leaves 64 bits on the way.
 
     **Cost** one pass over the weights, and a sort of the groups alone.
     """
@@ -450,10 +449,18 @@ def _summed(batch: Batch, groups: Groups, arrangement: Arrangement) -> Batch | N
 def of_groups(
     columns: Sequence[pa.Array], groups: Groups, weights: NDArray[np.int64], arrangement: Arrangement
 ) -> Batch:
-    """The keys of rows of few keys with these weights, (groups, weights per row), arranged; the key is all there is of a row."""
+    """Each group once with these weights, (groups, weights per row), arranged; the rows of a group are all equal."""
     firsts = tuple(gather(column, groups.firsts) for column in columns)
-    hashes, order = kernels.sort_hash(groups.key_hash)
-    return _finish(firsts, weights, order, (hashes, None, None), arrangement, decided=True)
+    key, code, row, order = kernels.sort_words(groups.key_hash, _codes(firsts, arrangement), groups.row_hash)
+    return _finish(firsts, weights, order, (key, code, row), arrangement, decided=groups.row_hash is None)
+
+
+def _codes(columns: Sequence[pa.Array], arrangement: Arrangement) -> Words | None:
+    """The code of each row's place in the arrangement's first order, if it has one."""
+    if not arrangement.order:
+        return None
+    by = arrangement.order[0]
+    return order_codes(columns[arrangement.schema.index(by.column)], by)
 
 
 def _nothing(arrangement: Arrangement) -> Batch:

@@ -78,6 +78,8 @@ def plain(array: pa.Array) -> pa.Array:
 
 def safe_codes(array: pa.Array) -> NDArray[np.int64]:
     """The codes, 0 under a null."""
+    if len(array.dictionary) == 1:
+        return np.zeros(len(array), np.int64)
     codes = codes_of(array).astype(np.int64, copy=False)
     if not array.null_count:
         return codes
@@ -137,7 +139,8 @@ def gather_coded(array: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     """The rows at these positions: coded, but plain where the dictionary has more values than there are rows."""
     dictionary = array.dictionary if len(rows) < len(array.dictionary) else dictionary_of(array)
     valid = np.asarray(array.is_valid()).take(rows) if array.null_count else None
-    return put_together(codes_of(array).take(rows), dictionary, valid)
+    codes = np.zeros(len(rows), np.int32) if len(dictionary) == 1 else codes_of(array).take(rows)
+    return put_together(codes, dictionary, valid)
 
 
 def put_together(codes: NDArray[Any], dictionary: pa.Array, valid: NDArray[np.bool_] | None) -> pa.Array:
@@ -149,8 +152,9 @@ def put_together(codes: NDArray[Any], dictionary: pa.Array, valid: NDArray[np.bo
 
 
 def share_dictionary(left: pa.Array, right: pa.Array) -> bool:
-    """Whether two coded columns certainly have one dictionary, so that equal codes are equal values."""
-    return _place(left.dictionary) == _place(right.dictionary)
+    """Whether two coded columns have one dictionary, or equal ones, so that equal codes are equal values."""
+    ours, theirs = left.dictionary, right.dictionary
+    return _place(ours) == _place(theirs) or (len(ours) == len(theirs) and ours.equals(theirs))
 
 
 def _place(array: pa.Array) -> tuple[int, ...]:
@@ -186,6 +190,8 @@ def text_bytes(array: pa.Array) -> int:
         bounds = text_view(array)[0]
         return int(bounds[-1] - bounds[0])
     lengths = np.diff(text_view(array.dictionary)[0]).astype(np.int64)
+    if len(lengths) and lengths.min() == lengths.max():
+        return int(lengths[0]) * int(len(array) - array.null_count)
     if array.null_count:
         return int(lengths.take(codes_of(array.drop_null())).sum())
     return int(lengths.take(codes_of(array)).sum())
@@ -228,7 +234,10 @@ def coding_of(array: pa.Array) -> Coding | None:
 def _numbered(array: pa.Array, most: int) -> tuple[NDArray[np.int64], pa.Array] | None:
     """The values numbered by their first rows, at most so many."""
     if is_coded(array):
-        codes, dictionary = codes_of(array).astype(np.int64, copy=False), array.dictionary
+        dictionary = array.dictionary
+        if len(dictionary) == 1:
+            return np.zeros(len(array), np.int64), dictionary
+        codes = codes_of(array).astype(np.int64, copy=False)
         renumbered = kernels.number_codes(codes, len(dictionary), most)
         if renumbered is None:
             return None

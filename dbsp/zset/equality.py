@@ -83,6 +83,8 @@ def _equal_values(left: pa.Array, left_rows: Positions, right: pa.Array, right_r
 def _equal_texts(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
     """Whether texts, one side of them coded at least, are equal: by their codes where both have one dictionary."""
     if is_coded(left) and is_coded(right) and share_dictionary(left, right):
+        if len(left.dictionary) == 1:
+            return np.ones(len(left_rows), np.bool_)
         return np.asarray(codes_of(left).take(left_rows) == codes_of(right).take(right_rows))
     every = np.arange(len(left_rows))
     sides = [bytes_view(plain(gather(*side))) for side in ((left, left_rows), (right, right_rows))]
@@ -123,7 +125,7 @@ def equal_by_group(array: pa.Array, group: Positions, firsts: Positions) -> bool
         return kernels.words_by_group(value_view(array).view(np.uint64), group, firsts)
     if is_coded(array) and not array.null_count:
         codes = codes_of(array)
-        return bool((codes == codes.take(firsts).take(group)).all())
+        return len(array.dictionary) == 1 or bool((codes == codes.take(firsts).take(group)).all())
     if is_bytes(array) and not array.null_count:
         return kernels.bytes_by_group(bytes_view(array), group, firsts)
     return bool(equal_keys(array, np.arange(len(array)), array, firsts.take(group)).all())

@@ -107,7 +107,8 @@ def _hash_coded(array: pa.Array) -> NDArray[np.uint64]:
     dictionary = array.dictionary
     if len(dictionary) > len(array) or array.null_count:
         return kernels.hash_bytes(*bytes_view(array))
-    return kernels.hash_bytes(*bytes_view(dictionary)).take(codes_of(array))
+    hashes = kernels.hash_bytes(*bytes_view(dictionary))
+    return np.repeat(hashes, len(array)) if len(hashes) == 1 else hashes.take(codes_of(array))
 
 
 def _words(array: pa.Array) -> NDArray[np.uint64]:

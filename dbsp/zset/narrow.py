@@ -59,7 +59,7 @@ def _stacked(columns: Sequence[NDArray[Any]], rows: int) -> Weights:
 
 def narrowed(weights: Weights) -> list[NDArray[Any]]:
     """A column for each weight of a row, empty where that weight is 1 in all rows."""
-    return [_narrowest(column) for column in weights.T]
+    return [_narrowest(column) for column in np.ascontiguousarray(weights.T)]
 
 
 def _narrowest(column: NDArray[np.int64]) -> NDArray[Any]:

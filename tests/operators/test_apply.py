@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import datetime as dt
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import given
@@ -10,10 +12,13 @@ import dbsp
 from dbsp.expr.build import unwrap
 from dbsp.expr.expression import resolve
 from dbsp.expr.functions import UserFunction
-from dbsp.operators.apply import Apply, Keep, Project
+from dbsp.operators.apply import Apply, Keep, Project, Stage
 from dbsp.operators.map_rows import MapRows
+from dbsp.operators.operator import StepContext
 from dbsp.operators.union import Union
-from tests.operators.driver import Driver, batch, total
+from dbsp.zset.batch import Batch
+from dbsp.zset.coded import is_coded
+from tests.operators.driver import Driver, NodeState, batch, total
 from tests.operators.histories import quick
 
 SCHEMA = dbsp.Schema.of({"a": dbsp.INT64, "b": dbsp.INT64})
@@ -90,3 +95,44 @@ def test_union_adds() -> None:
     driver = Driver(Union(schema=SCHEMA))
     driver.step(batch(SCHEMA, [((1, 1), 1)]), batch(SCHEMA, [((1, 1), -1), ((2, None), 3)]))
     assert driver.answer == {(2, None): 3}
+
+
+MOMENTS = dbsp.Schema.of({"t": dbsp.TIMESTAMP, "n": dbsp.INT64})
+TEXTS = dbsp.Schema.of({"text": dbsp.STRING, "n": dbsp.INT64})
+moments = st.sampled_from([None, *(dt.datetime(2024, 2, day, hour) for day in (1, 2) for hour in (0, 23))])
+
+
+@quick
+@given(
+    st.lists(st.tuples(moments, st.integers(-1, 3)), max_size=20),
+    st.sampled_from(["%Y-%m-%d", "%m", "%H:%M", "%Y-%m-%d %H:%M:%S"]),
+)
+def test_texts_of_times_are_held_as_codes(rows: list[tuple[dt.datetime | None, int]], shown: str) -> None:
+    """Each text once, whatever moments share it; right behind a filter, behind rows that failed, and in another stage."""
+    text = resolve(unwrap(dbsp.col("t").strftime(shown)), MOMENTS)
+    failing = resolve(unwrap(dbsp.lit(6) // dbsp.col("n")), MOMENTS)
+    project = Project(columns=(("text", text), ("n", failing)), schema=TEXTS)
+    positive = Keep(predicate=resolve(unwrap(dbsp.col("n") >= 0), MOMENTS), schema=MOMENTS)
+    longer = resolve(unwrap(dbsp.col("text") + "!"), TEXTS)
+    again = Project(columns=(("text", longer), ("n", resolve(unwrap(dbsp.col("n")), TEXTS))), schema=TEXTS)
+    rows_in = batch(MOMENTS, [(row, 1) for row in rows])
+    wanted = [(None if t is None else t.strftime(shown), 6 // n) for t, n in rows if n > 0]
+    made = applied(rows_in, positive, project)
+    assert by_text(made.to_rows()) == by_text((row, 1) for row in wanted)
+    held = made.held_column("text")
+    assert is_coded(held) or not wanted
+    if wanted:
+        assert held.dictionary.value_counts().field("counts").to_pylist() == [1] * len(held.dictionary)
+    after = applied(rows_in, positive, project, again).column("text").to_pylist()
+    assert by_text(after) == by_text(None if text is None else text + "!" for text, _ in wanted)
+
+
+def applied(rows: Batch, *stages: Stage) -> Batch:
+    """What a chain makes of rows, whose failures leave."""
+    context = StepContext(step=0, clock_us=0, error_policy="dead-letter")
+    return Apply(stages=stages, schema=TEXTS).step(context, NodeState(None, ()), (rows,))
+
+
+def by_text(rows: Iterable[Any]) -> list[Any]:
+    """In some order."""
+    return sorted(rows, key=repr)

@@ -7,11 +7,15 @@ import pyarrow as pa
 import pytest
 
 import dbsp
+from dbsp.errors import CapacityError
+from dbsp.operators.groups import distinct_form as distinct_module
+from dbsp.operators.groups.distinct_form import DistinctForm
 from dbsp.operators.groups.linear_part import LinearForm
 from dbsp.operators.groups.measures import Bits, Limbs, Squares, Trues, Valid
+from dbsp.operators.groups.row_form import RowForm
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.hashing import narrow_hash
-from dbsp.zset.kernels.groups import ROWS_MIN
+from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_MIN
 
 SCHEMA = dbsp.Schema.of({"k": dbsp.STRING, "x": dbsp.INT64, "y": dbsp.INT64, "m": dbsp.decimal(30, 2), "b": dbsp.BOOL})
 MEASURES = (Valid("x"), Limbs("x", 2), Limbs("y", 2), Limbs("m", 4), Squares("y", 4), Trues("b"), Bits("y", 64))
@@ -65,3 +69,31 @@ def test_keys_that_share_a_hash_are_apart() -> None:
         ours = FORM.of(batch)
         assert ours.arrangement is None
         assert arrange(ours, FORM.arrangement()).to_rows() == by_rows(batch).to_rows()
+
+
+@pytest.mark.parametrize("filters", [("b",), (None, "b"), ("b", None, "late", "b")])
+@pytest.mark.parametrize("most", [1, 1 << 40, 1 << 61])
+def test_values_that_repeat_are_added_up_under_each_filter(
+    filters: tuple[str | None, ...], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if each row were sorted by itself: nulls, rows that no filter lets through, and sums that leave 64 bits on the way."""
+    batch = made(3 * PROBED_ROWS, most, 5)
+    late = pa.array(np.arange(len(batch)) > len(batch) // 2)
+    schema = dbsp.Schema((*SCHEMA.columns, dbsp.Column("late", dbsp.BOOL)))
+    batch = Batch(schema=schema, columns=(*batch.columns, late), weights=batch.weights)
+    values = RowForm(keys=SCHEMA.select(("k",)), columns=(SCHEMA["x"],), present=("x",))
+    form = DistinctForm(values=values, filters=filters)
+    ours = form.of(batch)
+    assert (ours.arrangement is not None) == (most < 1 << 61)
+    monkeypatch.setattr(distinct_module, "few_rows", lambda *_: None)
+    by_rows = form.of(batch)
+    assert by_rows.arrangement is None
+    assert rows_or_refusal(ours, form) == rows_or_refusal(by_rows, form)
+
+
+def rows_or_refusal(batch: Batch, form: DistinctForm) -> object:
+    """The rows, arranged; None where a sum does not fit."""
+    try:
+        return arrange(batch, form.arrangement()).to_rows()
+    except CapacityError:
+        return None

@@ -18,9 +18,9 @@ from dbsp.zset import batch as batch_module
 from dbsp.zset import sorted_keys as module
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.hashing import narrow_hash
-from dbsp.zset.kernels.groups import ROWS_MIN
+from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_MIN
 from dbsp.zset.schema import INT64, STRING, Arrangement, OrderBy, Schema
-from dbsp.zset.sorted_keys import few_groups, remembering, sorted_keys
+from dbsp.zset.sorted_keys import few_groups, few_rows, remembering, sorted_keys
 
 SCHEMA = Schema.of({"a": INT64, "b": STRING, "c": INT64})
 ARRANGEMENTS = [
@@ -98,6 +98,42 @@ def test_rows_of_few_keys_are_arranged_as_by_a_sort(
         assert same_or_refused(
             result_of(lambda: arrange(kept, by_key)), result_of(lambda: arrange(sorted_kept, by_key))
         )
+
+
+@pytest.mark.parametrize("bits", [64, 2])
+@pytest.mark.parametrize("keys", [1, 40, 900, 12_000])
+@pytest.mark.parametrize("weights", [[1], [1, -1], [3, -1, 0], [2**62, -(2**62), 2**62, 2**62, -(2**62)]])
+def test_rows_that_repeat_are_arranged_as_by_a_sort(
+    bits: int, keys: int, weights: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where the key is a part of a row, with an order and without, also where most rows are different after all."""
+    batch = crowd(keys, weights, 3 * PROBED_ROWS)
+    arrangements = [
+        Arrangement(schema=SCHEMA, key=("a",)),
+        Arrangement(schema=SCHEMA, key=()),
+        Arrangement(schema=SCHEMA, key=("a",), order=(OrderBy("c"),)),
+    ]
+    with narrow_hash(bits) if bits < 64 else nullcontext():
+        with remembering():
+            made = [result_of(lambda by=by: arrange(batch, by)) for by in arrangements]
+        monkeypatch.setattr(batch_module, "few_rows", lambda *_: None)
+        for by, found in zip(arrangements, made, strict=True):
+            assert same_or_refused(found, result_of(lambda by=by: arrange(batch, by)))
+
+
+def test_only_rows_that_repeat_are_numbered() -> None:
+    """And of one that is not the same as the others of its hash none is."""
+    batch = crowd(40, [1], 3 * PROBED_ROWS)
+    key, rest = batch.columns[:1], batch.columns[1:]
+    groups = few_rows(key, rest, len(batch))
+    assert groups is not None
+    assert len(groups) == len(set(zip(*(column.to_pylist() for column in batch.columns), strict=True)))
+    with narrow_hash(2):
+        assert few_rows(key, rest, len(batch)) is None
+    different = [pa.array(range(len(batch)))]
+    assert few_rows(key, different, len(batch)) is None
+    assert few_rows(different, rest, len(batch)) is None
+    assert few_rows(key, [column.slice(0, PROBED_ROWS) for column in rest], PROBED_ROWS) is None
 
 
 def result_of(make: Callable[[], Batch]) -> Batch | None:

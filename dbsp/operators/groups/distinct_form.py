@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from dbsp.errors import CapacityError
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.zset.arrays import bool_values, valid_rows
-from dbsp.zset.batch import Batch
+from dbsp.zset.batch import Batch, of_groups
+from dbsp.zset.kernels import add_marked
 from dbsp.zset.schema import Arrangement, Schema
+from dbsp.zset.sorted_keys import Groups, few_rows
+
+Mask = npt.NDArray[np.bool_]
+Weights = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +41,31 @@ class DistinctForm:
         return Arrangement(schema=self.values.schema, key=self.keys.names, weights=len(self.filters))
 
     def of(self, batch: Batch) -> Batch:
-        """The keys and the value of rows that some filter lets through."""
-        masks = [None if each is None else _true(batch, each) for each in self.filters]
-        weights = np.empty((len(batch), len(masks)), np.int64)
+        """The keys and the value of rows that some filter lets through; of few different rows each once, arranged."""
+        counted = self.values.counted(batch)
+        masks = [None if each is None else _true(counted, each) for each in self.filters]
+        rows = self.values.shaped(counted)
+        keys = len(self.keys)
+        groups = few_rows(rows.held[:keys], rows.held[keys:], len(rows))
+        if groups is not None and (added := _added_up(rows.weight, masks, groups)) is not None:
+            return of_groups(rows.held, groups, added, self.arrangement())
+        weights = np.empty((len(rows), len(masks)), np.int64)
         for slot, mask in zip(weights.T, masks, strict=True):
-            np.multiply(batch.weight, True if mask is None else mask, out=slot)
-        rows = self.values.of(batch.with_weights(weights))
+            np.multiply(rows.weight, True if mask is None else mask, out=slot)
+        rows = rows.with_weights(weights)
         some = [mask for mask in masks if mask is not None]
-        return rows if len(some) < len(masks) or len(rows) < len(batch) else rows.filter(np.logical_or.reduce(some))
+        return rows if len(some) < len(masks) else rows.filter(np.logical_or.reduce(some))
 
 
-def _true(batch: Batch, name: str) -> npt.NDArray[np.bool_]:
+def _added_up(weight: Weights, masks: Sequence[Mask | None], groups: Groups) -> Weights | None:
+    """The weights that each filter lets through, of each group; None where a sum leaves 64 bits on the way."""
+    try:
+        return add_marked(masks, weight, groups.of, len(groups))
+    except CapacityError:
+        return None
+
+
+def _true(batch: Batch, name: str) -> Mask:
     """Where a boolean column is true; null is not."""
     array = batch.column(name)
     valid = valid_rows(array)

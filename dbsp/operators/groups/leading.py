@@ -37,7 +37,7 @@ def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch
     """
     if len(rows) == 0 or rows.weight.min() <= 0:
         return rows
-    arrays = [rows.column(name) for name in key]
+    arrays = [rows.held_column(name) for name in key]
     groups = few_groups(arrays, len(rows))
     if groups is not None:
         return rows.take(np.flatnonzero(_first_of(groups, rows, orders)))

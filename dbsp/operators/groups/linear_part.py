@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.errors import CapacityError
-from dbsp.operators.groups.measures import added_up
+from dbsp.operators.groups.measures import Counting
 from dbsp.operators.groups.part import Values, group_of, key_columns
 from dbsp.operators.operator import State
 from dbsp.zset.batch import Batch, of_groups
-from dbsp.zset.kernels import scatter_add
+from dbsp.zset.kernels import add_marked, scatter_add
 from dbsp.zset.schema import Arrangement, Schema
 from dbsp.zset.sorted_keys import Groups, few_groups
 
@@ -54,6 +54,10 @@ class Summed(Measure, Protocol):
         ...
 
 
+Added = Counting | Summed
+"""What a form may have as a measure."""
+
+
 class Finish(Protocol):
     """How a result is made of sums; a frozen value."""
 
@@ -67,7 +71,7 @@ class LinearForm:
     """Rows as (keys, vector of sums)."""
 
     keys: Schema
-    measures: tuple[Summed, ...]
+    measures: tuple[Added, ...]
 
     def __str__(self) -> str:
         """The counts and sums."""
@@ -95,15 +99,19 @@ class LinearForm:
 
     def _added_up(self, batch: Batch, groups: Groups) -> Sums | None:
         """The sums of each group; None where one leaves 64 bits on the way."""
+        counting = [measure for measure in self.measures if isinstance(measure, Counting)]
+        marks = [None, *(measure.marked(batch) for measure in counting)]
         try:
-            slots = added_up([batch.weight], groups)
+            rows, *counts = add_marked(marks, batch.weight, groups.of, len(groups)).T
+            counted = dict(zip(counting, counts, strict=True))
+            slots = [rows]
             for measure in self.measures:
-                slots += measure.by_group(batch, groups)
+                slots += [counted[measure]] if isinstance(measure, Counting) else measure.by_group(batch, groups)
         except CapacityError:
             return None
         return np.column_stack(slots)
 
-    def slots(self, measure: Summed | None) -> tuple[int, int]:
+    def slots(self, measure: Added | None) -> tuple[int, int]:
         """The weights of a measure, from the first to before the last; of None the number of rows."""
         if measure is None:
             return 0, 1

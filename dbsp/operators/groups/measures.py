@@ -16,7 +16,7 @@ from dbsp.operators.groups.limbs import split, squares
 from dbsp.operators.joins.products import product
 from dbsp.zset.arrays import bool_values, valid_rows, value_view
 from dbsp.zset.batch import Batch
-from dbsp.zset.kernels import add_by_group, add_halves, add_marked
+from dbsp.zset.kernels import add_by_group, add_halves
 from dbsp.zset.schema import INT64
 from dbsp.zset.sorted_keys import Groups
 
@@ -41,12 +41,12 @@ class Valid:
 
     def of(self, batch: Batch) -> list[Sums]:
         """The weight of rows with a value."""
-        valid = valid_rows(batch.column(self.column))
+        valid = self.marked(batch)
         return [batch.weight if valid is None else np.where(valid, batch.weight, 0)]
 
-    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
-        """The same, added up."""
-        return [_marked(batch, valid_rows(batch.column(self.column)), groups)]
+    def marked(self, batch: Batch) -> Mask | None:
+        """The rows with a value; None where all have one."""
+        return valid_rows(batch.column(self.column))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,10 @@ class Trues:
 
     def of(self, batch: Batch) -> list[Sums]:
         """The weight of rows that are true."""
-        return [np.where(self._true(batch), batch.weight, 0)]
+        return [np.where(self.marked(batch), batch.weight, 0)]
 
-    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
-        """The same, added up."""
-        return [_marked(batch, self._true(batch), groups)]
-
-    def _true(self, batch: Batch) -> Mask:
+    def marked(self, batch: Batch) -> Mask:
+        """The rows that are true."""
         array = batch.column(self.column)
         true, valid = bool_values(array), valid_rows(array)
         return true if valid is None else true & valid
@@ -151,16 +148,13 @@ class Bits:
         return (((words >> bit) & 1) * weight for bit in range(self.slots))
 
 
+Counting = Valid | Trues
+"""Measures of one slot that add up the weights of rows: all of them are added up by group in one pass."""
+
+
 def added_up(values: Iterable[Sums], groups: Groups) -> list[Sums]:
     """Arrays with a value for each row, added up by group."""
     return [add_by_group(np.ascontiguousarray(each), groups.of, len(groups)) for each in values]
-
-
-def _marked(batch: Batch, marked: Mask | None, groups: Groups) -> Sums:
-    """How many of the marked rows each group has; None marks all."""
-    if marked is None:
-        return add_by_group(batch.weight, groups.of, len(groups))
-    return add_marked(marked, batch.weight, groups.of, len(groups))
 
 
 def bits_of(type_: pa.DataType) -> int:

@@ -54,13 +54,19 @@ class RowForm:
             keep = keep & (bool_values(array) if valid is None else bool_values(array) & valid)
         return keep
 
+    def counted(self, batch: Batch) -> Batch:
+        """The rows that count, with all their columns."""
+        keep = self.kept(batch)
+        return batch if keep.all() else batch.take(np.flatnonzero(keep))
+
     def of(self, batch: Batch) -> Batch:
         """The keys and the values of the rows that count."""
-        keep = self.kept(batch)
-        if not keep.all():
-            batch = batch.take(np.flatnonzero(keep))
-        columns = (*key_columns(batch, self.keys.names), *(batch.column(c.name) for c in self.columns))
-        return Batch(schema=self.schema, columns=columns, weights=batch.weights)
+        return self.shaped(self.counted(batch))
+
+    def shaped(self, counted: Batch) -> Batch:
+        """The keys and the values of rows that all count."""
+        columns = key_columns(counted, (*self.keys.names, *(column.name for column in self.columns)))
+        return Batch(schema=self.schema, columns=columns, weights=counted.held_weights)
 
 
 def value_name(column: str) -> str:

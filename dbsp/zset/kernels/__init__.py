@@ -20,6 +20,7 @@ from dbsp.zset.kernels import bytestrings, groups, hashes, merges, picks, sorts,
 Words = NDArray[np.uint64]
 Positions = NDArray[np.int64]
 Weights = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 ByteStrings = tuple[NDArray[np.int32], NDArray[np.uint8]]
 """The n + 1 offsets of n byte strings, and the bytes they lie in."""
@@ -31,6 +32,12 @@ RUN_SHIFT = picks.RUN_SHIFT
 """A row of one of several columns is the column's number, shifted by so many bits, and its place there."""
 
 ROWS_MAX = (1 << 31) - 1
+_HALF_MAX = (1 << 31) - 1
+_MARKS = 8
+_PAIRS = np.array(
+    [[(bits >> 2 * word & 1) + ((bits >> 2 * word + 1 & 1) << 32) for word in range(4)] for bits in range(256)]
+)
+"""For each set of eight marks four words, with a 1 in each half whose mark is set."""
 OVERFLOW_HINT = "a weight or a linear sum must stay within 64 signed bits"
 
 share_with_arrow()
@@ -190,9 +197,14 @@ def number_values(strings: ByteStrings, most: int) -> tuple[Positions, Positions
     return found if found is not None and bytes_by_group(strings, *found) else None
 
 
+def repeat_early(words: Words) -> bool:
+    """Whether at least half of the first `groups.PROBED_ROWS` words, if there are more, were there before."""
+    return bool(groups.repeat_early(words))
+
+
 def values_repeat_early(strings: ByteStrings) -> bool:
-    """Whether at least half of the first `groups.PROBED_ROWS` byte strings, if there are more, were there before."""
-    return bool(groups.repeat_early(hash_bytes(*strings)))
+    """The same of byte strings."""
+    return repeat_early(hash_bytes(*strings))
 
 
 def number_codes(codes: Positions, size: int, most: int) -> tuple[Positions, Positions] | None:
@@ -343,10 +355,28 @@ def add_by_group(values: Positions, group: Positions, count: int) -> Positions:
     return out
 
 
-def add_marked(marked: NDArray[np.bool_], weight: Positions, group: Positions, count: int) -> Positions:
-    """The same of the weights of the marked rows alone."""
-    out = np.zeros(count, np.int64)
-    _exact(sums.add_marked(marked, weight, group, out))
+def add_marked(marks: Sequence[Mask | None], weight: Positions, group: Positions, count: int) -> Weights:
+    """For each mark the weights of the rows that it marks, None all, added up by group: (count, marks), at least one mark.
+
+    Two sums to a word, eight in a pass, where none can leave 32 bits: what a row waits for is the word that the row before it, of
+    the same group, was added to. `CapacityError` on overflow on the way.
+    """
+    if len(weight) * max(abs(int(weight.max(initial=0))), abs(int(weight.min(initial=0)))) > _HALF_MAX:
+        return np.column_stack(
+            [add_by_group(np.where(True if mark is None else mark, weight, 0), group, count) for mark in marks]
+        )
+    out = np.empty((count, len(marks)), np.int64)
+    for first in range(0, len(marks), _MARKS):
+        some = marks[first : first + _MARKS]
+        bits = np.full(len(group), sum(1 << bit for bit, mark in enumerate(some) if mark is None), np.uint8)
+        for bit, mark in enumerate(some):
+            if mark is not None:
+                bits |= mark.view(np.uint8) << np.uint8(bit)
+        words = np.zeros((count, (len(some) + 1) // 2), np.int64)
+        sums.add_pairs(bits, _PAIRS, weight, group, words)
+        low = words.astype(np.int32)  # with its sign; what is left of the word is the other's
+        out[:, first : first + _MARKS : 2] = low
+        out[:, first + 1 : first + _MARKS : 2] = ((words - low) >> 32)[:, : len(some) // 2]
     return out
 
 

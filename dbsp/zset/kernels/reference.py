@@ -179,8 +179,13 @@ def number_values(strings: ByteStrings, most: int) -> tuple[Positions, Positions
     return _numbered(_objects(strings), most)
 
 
+def repeat_early(words: Words) -> bool:
+    """Whether at least half of the first words, if there are more, were there before."""
+    return _repeat_early(words)
+
+
 def values_repeat_early(strings: ByteStrings) -> bool:
-    """Whether at least half of the first byte strings, if there are more, were there before."""
+    """The same of byte strings."""
     return _repeat_early(_objects(strings))
 
 
@@ -304,9 +309,11 @@ def add_by_group(values: Positions, group: Positions, count: int) -> Positions:
     return out.reshape(-1)
 
 
-def add_marked(marked: Mask, weight: Positions, group: Positions, count: int) -> Positions:
-    """The same of the weights of the marked rows alone."""
-    return add_by_group(weight[marked], group[marked], count)
+def add_marked(marks: Sequence[Mask | None], weight: Positions, group: Positions, count: int) -> Weights:
+    """For each mark the weights of the rows that it marks, None all, added up by group: (count, marks)."""
+    every = np.ones(len(group), np.bool_)
+    marked = [every if mark is None else mark for mark in marks]
+    return np.column_stack([add_by_group(weight[mark], group[mark], count) for mark in marked])
 
 
 def add_halves(values: Positions, weight: Positions, group: Positions, count: int) -> Weights:

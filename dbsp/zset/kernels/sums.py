@@ -12,7 +12,7 @@ from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
 
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 _W, _W_OUT = reads(types.int64, 2), writes(types.int64, 2)
-_FLAGS, _MASK = reads(types.uint8), reads(types.boolean)
+_FLAGS = reads(types.uint8)
 _WEIGHT_END = np.int64(1 << 30)
 
 
@@ -143,16 +143,13 @@ def add_by_group(values, group, out):  # type: ignore[no-untyped-def]
     return wrong >= 0
 
 
-@kernel(types.boolean(_MASK, _I64, _I64, _I64_OUT))
-def add_marked(marked, weight, group, out):  # type: ignore[no-untyped-def]
-    """Add `weight[i]` to `out[group[i]]` where row i is marked; False where a sum overflows on the way."""
-    wrong = np.int64(0)
+@kernel(types.void(_FLAGS, _W, _I64, _I64, _W_OUT))
+def add_pairs(marks, pairs, weight, group, out):  # type: ignore[no-untyped-def]
+    """Add `weight[i]` times the words `pairs[marks[i]]` to `out[group[i]]`, unchecked."""
     for i in range(len(group)):
-        before, term = out[group[i]], weight[i] * np.int64(marked[i])
-        after = before + term
-        wrong |= (before ^ after) & (term ^ after)
-        out[group[i]] = after
-    return wrong >= 0
+        at, mark, term = group[i], marks[i], weight[i]
+        for word in range(out.shape[1]):
+            out[at, word] += pairs[mark, word] * term
 
 
 @kernel(types.boolean(_I64, _I64, _I64, _W_OUT))
