@@ -1,5 +1,8 @@
 """Reading ahead: while a step runs, keepers fetch and decode the input of the next one, whose record is durable already.
 
+Where a worker stays from step to step and its input needs no keeper, the worker itself reads ahead when it has done its part of
+a step and the others, or the driver, have not.
+
 **Law** what a keeper read is what the task would have read: the ranges of a record name rows that never change, so a task takes
 the rows from its keeper if they are there, and reads by itself if they are not, whatever the reason.
 
@@ -50,6 +53,24 @@ class LiesNear(Protocol):
     def touch(self, range_: Range) -> None:
         """Bring a range into the host's memory."""
         ...
+
+
+class HeldInput:
+    """What a worker has read of a step before it was told to do it.
+
+    **State** the rows, until their step takes them.
+    """
+
+    def __init__(self, step: int, ranges: Sequence[Range], changes: list[Changes]) -> None:
+        """The changes of these ranges, which are all that the worker reads in this step."""
+        self._of, self._changes = (step, tuple(ranges)), changes
+
+    def taken(self, step: int, ranges: Sequence[Range]) -> list[Changes] | None:
+        """The rows, once; None if they are of another step, or of other ranges."""
+        if self._of != (step, tuple(ranges)):
+            return None
+        changes, self._changes, self._of = self._changes, [], (-1, ())
+        return changes
 
 
 def ranges_of(ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Range, ...]:

@@ -93,14 +93,14 @@ class StepOrder:
 
 
 def run_first_segment(
-    work: Work, order: StepOrder, worker: int, send: Callable[[Parcel], Sent]
+    work: Work, order: StepOrder, worker: int, send: Callable[[Parcel], Sent], held: ahead.HeldInput | None = None
 ) -> list[Sent] | WorkerReport:
-    """Segment 0: read the worker's input ranges, run up to the first exchange.
+    """Segment 0: read the worker's input ranges, run up to the first exchange; `held` is what `read_before` has read.
 
     `send` makes of each parcel what leaves the segment, one per worker of the layout in order. It is called while the
     database is still being read, because batches may lie in its memory.
     """
-    changes = read_changes(work, order, worker)
+    changes = read_changes(work, order, worker, held)
     tables = table_batches(work.plan, changes)
     narrow = {change.table for change in changes if change.whole is not None}
     whole = {name: partial(_whole_table, work.plan, name, changes) for name in narrow}
@@ -237,19 +237,35 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
     )  # fmt: skip
 
 
-def read_changes(work: Work, order: StepOrder, worker: int) -> list[Changes]:
-    """The changes of the ranges this worker owns, in (table, partition, offset) order; read ahead by its keeper, if they were.
+def read_changes(work: Work, order: StepOrder, worker: int, held: ahead.HeldInput | None = None) -> list[Changes]:
+    """The changes of the ranges this worker owns, in (table, partition, offset) order; those that are held, or its keeper's.
 
-    What was not is read here. In a step that fills the rows are those of its past; which of them are bad was told when they came.
+    What was not read ahead is read here. In a step that fills the rows are those of its past; which of them are bad was told when
+    they came.
     """
     step, filling = order.record.step, filling_of(order.record.commands)
     ranges = order.record.ranges if filling is None else filling.past
     mine = ahead.ranges_of(ranges, order.layout, worker)
-    if filling is None and (found := ahead.taken(work.readers, worker, mine, step, order.epoch)) is not None:
-        return found
-    log, columns = work.site.input_log(), _columns(work, mine)
-    changes = [change for range_ in mine for change in ahead.read(log, range_, step, columns)]
-    return changes if filling is None else [replace(change, dead=()) for change in changes]
+    if filling is None:
+        found = None if held is None else held.taken(step, mine)
+        found = ahead.taken(work.readers, worker, mine, step, order.epoch) if found is None else found
+        return _read(work, mine, step) if found is None else found
+    return [replace(change, dead=()) for change in _read(work, mine, step)]
+
+
+def _read(work: Work, ranges: Sequence[Range], step: int) -> list[Changes]:
+    """The changes of a worker's ranges, of their tables what is needed."""
+    log, columns = work.site.input_log(), _columns(work, ranges)
+    return [change for range_ in ranges for change in ahead.read(log, range_, step, columns)]
+
+
+def read_before(work: Work, order: StepOrder, worker: int) -> ahead.HeldInput | None:
+    """What a worker reads of a step that is not to be done yet; None of one that fills."""
+    step = order.record.step
+    if filling_of(order.record.commands) is not None:
+        return None
+    mine = ahead.ranges_of(order.record.ranges, order.layout, worker)
+    return ahead.HeldInput(step, mine, _read(work, mine, step))
 
 
 def _columns(work: Work, ranges: Sequence[Range]) -> ahead.Columns:

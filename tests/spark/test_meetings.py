@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dbsp.errors import UnavailableError
-from dbsp.runtime.spark.meetings import Meetings, TurnedAwayError, joined
+from dbsp.runtime.spark.meetings import COMES, Meetings, TurnedAwayError, joined
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle
 from dbsp.runtime.spark.steps_ahead import StepsAhead
@@ -71,18 +71,18 @@ def test_everybody_gets_every_step_and_what_all_have_for_him(meetings: Meetings)
             with stood(meetings) as standing:
                 tasks = [pool.submit(task, meetings, standing, slot) for slot in range(WORKERS)]
                 for order in orders:
-                    reports = meetings.step(standing, order, WORKERS)
+                    reports = meetings.step(standing, order, WORKERS, 0)
                     assert reports == [b"%d did " % slot + order for slot in range(WORKERS)]
                 meetings.send_away()
                 for slot in range(WORKERS):
                     assert tasks[slot].result() == [(order, arrive(slot)) for order in orders]
-                assert meetings.step(standing, b"late", WORKERS) is None
+                assert meetings.step(standing, b"late", WORKERS, 0) is None
     assert meetings.heard() == 2 * WORKERS * (len(orders) * 3 + 1)
 
 
 def test_a_task_that_runs_again_is_given_the_step_and_finds_what_it_brought_before(meetings: Meetings) -> None:
     with ThreadPoolExecutor(WORKERS + 1) as pool, stood(meetings) as standing:
-        step = pool.submit(meetings.step, standing, b"one", WORKERS)
+        step = pool.submit(meetings.step, standing, b"one", WORKERS, 0)
         with joined(meetings.address, standing, 2) as dies:
             number, order = dies.asked(None) or (0, b"")
             others = [pool.submit(task, meetings, standing, slot) for slot in (0, 1)]
@@ -98,7 +98,7 @@ def test_a_report_counts_once_and_for_its_own_step(meetings: Meetings) -> None:
     with ThreadPoolExecutor(1) as pool:
         for order in (b"one", b"two"):
             with stood(meetings) as standing:
-                step = pool.submit(meetings.step, standing, order, 1)
+                step = pool.submit(meetings.step, standing, order, 1, 0)
                 with joined(meetings.address, standing, 0) as first, joined(meetings.address, standing, 0) as second:
                     number, _ = first.asked(None) or (0, b"")
                     assert second.asked((number - 1, b"of the step before")) == (number, order), (
@@ -110,10 +110,34 @@ def test_a_report_counts_once_and_for_its_own_step(meetings: Meetings) -> None:
                 assert step.result() == [b"first"]
 
 
+def test_who_has_done_his_part_is_told_once_what_comes_next(meetings: Meetings) -> None:
+    with ThreadPoolExecutor(2) as pool, stood(meetings) as standing:
+        meetings.coming(b"two", 2)
+        step = pool.submit(meetings.step, standing, b"one", 2, 1)
+        with joined(meetings.address, standing, 0) as early, joined(meetings.address, standing, 1) as late:
+            number, order = early.asked(None) or (COMES, b"")
+            assert (number != COMES, order) == (True, b"one"), "what is to be done comes first"
+            assert early.asked((number, b"early")) == (COMES, b"two")
+            assert late.asked(None) == (number, b"one")
+            waits = pool.submit(early.asked, None)
+            assert late.asked((number, b"late")) == (COMES, b"two"), "also when all have done theirs"
+            assert step.result() == [b"early", b"late"]
+            meetings.coming(b"four", 4)
+            step = pool.submit(meetings.step, standing, b"two", 2, 2)
+            number, order = waits.result() or (COMES, b"")
+            assert (number != COMES, order) == (True, b"two"), "told once, and then to do it"
+            assert late.asked(None) == (number, b"two")
+            meetings.send_away()
+            waits = pool.submit(early.asked, (number, b"early"))
+            assert late.asked((number, b"late")) is None
+            assert waits.result() is None, "the fourth does not follow the second"
+            assert step.result() == [b"early", b"late"]
+
+
 def test_who_is_in_a_step_when_the_job_ends_is_turned_away(meetings: Meetings) -> None:
     with ThreadPoolExecutor(2) as pool:
         standing = meetings.stand()
-        step = pool.submit(meetings.step, standing, b"one", WORKERS)
+        step = pool.submit(meetings.step, standing, b"one", WORKERS, 0)
         waits = pool.submit(task, meetings, standing, 1)
         until(lambda: meetings.heard() == 2, "it waits for the others")
         meetings.over(standing)
@@ -136,13 +160,13 @@ def test_who_has_nothing_to_do_goes(meetings: Meetings) -> None:
     with ThreadPoolExecutor(WORKERS) as pool, stood(hasty) as standing:
         tasks = [pool.submit(task, hasty, standing, slot) for slot in range(WORKERS)]
         assert [each.result(60) for each in tasks] == [[]] * WORKERS
-        assert hasty.step(standing, b"late", WORKERS) is None
+        assert hasty.step(standing, b"late", WORKERS, 0) is None
     hasty.close()
 
 
 def test_who_is_sent_away_in_a_step_ends_it_first(meetings: Meetings) -> None:
     with ThreadPoolExecutor(WORKERS + 1) as pool, stood(meetings) as standing:
-        step = pool.submit(meetings.step, standing, b"one", WORKERS)
+        step = pool.submit(meetings.step, standing, b"one", WORKERS, 0)
         tasks = [pool.submit(task, meetings, standing, slot) for slot in (0, 1)]
         until(lambda: meetings.heard() == 4, "two wait for the third")
         meetings.send_away()

@@ -16,6 +16,7 @@ from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle
 from tests.keeper.test_read_ahead import STEPS, Leading, life
 from tests.spark.pipelines import Pipeline
+from tests.spark.waiting import until
 from tests.spark.wrapped_sites import Delegate
 
 pytestmark = pytest.mark.spark
@@ -89,6 +90,66 @@ def test_the_next_input_is_touched_before_the_step_ends(spark: SparkHandle, tmp_
     for _ in range(STEPS):
         pipeline.lead()
     pipeline.close()
+
+
+@dataclass(frozen=True)
+class MarkingLog(Delegate):
+    """Marks of which step rows are read; with `fails` worker 1 cannot read those of steps that it knows ahead, the first time."""
+
+    marks: Path
+    fails: bool
+
+    def read(self, range_: Range, step: int) -> Any:
+        mark = self.marks / f"{step} of {range_.partition}"
+        if self.fails and range_.partition == 1 and 1 < step < STEPS and not mark.exists():
+            mark.touch()
+            raise DataError(f"not yet: step={step}")
+        mark.touch()
+        return self.inner.read(range_, step)
+
+
+@dataclass(frozen=True)
+class AwaitingOutput(Delegate):
+    """Worker 0's, which waits until worker 1 has begun to read the next step; at the first one nobody stays yet."""
+
+    marks: Path
+
+    def write(self, epoch: int, step: int, *rest: Any) -> None:
+        if 0 < step < STEPS - 1:
+            try:
+                until((self.marks / f"{step + 1} of 1").exists, "the other worker reads ahead")
+            except AssertionError as error:
+                raise DataError(f"{error}: step={step}") from None
+        self.inner.write(epoch, step, *rest)
+
+
+@dataclass(frozen=True)
+class MarkingSite(Delegate):
+    marks: Path
+    fails: bool
+
+    def input_log(self) -> Any:
+        return MarkingLog(self.inner.input_log(), self.marks, self.fails)
+
+    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> Any:
+        log = self.inner.output_log(worker, first_step, create=create)
+        return AwaitingOutput(log, self.marks) if worker == 0 else log
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["sound", "reading ahead fails"])
+def test_a_worker_that_has_done_its_part_reads_what_comes(
+    fails: bool, spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the other one has done its own: without it the step would fail. The bytes are those of one process."""
+    monkeypatch.setattr(SparkRuntime, "_stays", lambda _: True)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    pipeline = Leading(
+        tmp_path / "b",
+        lambda work: SparkRuntime(work, spark=spark),
+        wrap_site=lambda site: MarkingSite(site, marks, fails),
+    )
+    assert life(pipeline, -1, Pipeline.new_epoch) == life(Leading(tmp_path / "a"), -1, Pipeline.new_epoch)
 
 
 @pytest.mark.parametrize("wrap", [lambda site: site, BrokenTouch], ids=["sound", "touching fails"])

@@ -3,7 +3,8 @@
 A job of Spark costs more than a small step's work in it: to be submitted, to be brought to a Python worker, to end; and so does
 each of its stages. So one job stands for many steps. A task of it is a worker, and asks the driver for the next step by a
 socket in the file system. At an exchange it brings its blocks there, and waits for those that the others have for it; large
-parcels lie in files, and their blocks are names. With the next question it brings its report.
+parcels lie in files, and their blocks are names. With the next question it brings its report. Who asks while the others, or the
+driver, have not done with a step is told of the one that comes next, if that is known, and may prepare for it.
 
 Invariants:
 1. Every standing job and every step has a number of its own; who comes under another one is turned away, and so is who waits when
@@ -13,6 +14,8 @@ Invariants:
 3. One job stands at a time, of all that share a context: tasks that wait for one another hold cores for which nobody else may
    wait.
 4. Who stands without work goes: after `LINGER_S` without a step, or when it is sent away, never in the middle of a step.
+5. Who is told of a step to come has reported of the one before it, and is told once: nobody waits for preparations of a step that
+   is not the next one to be done.
 
 Left out: Spark's barrier stages. Their `allGather` wakes who waits once a second, and a stage whose task fails ends its job.
 """
@@ -41,6 +44,8 @@ _ASKS = 0xFFFF_FFFF
 """In the place of a depth: who stands under this number asks for a step, and brings the report of the one before, if any."""
 _COUNT, _LENGTH = struct.Struct("<I"), struct.Struct("<Q")
 _NUMBER = struct.Struct("<Q")
+COMES = 0
+"""In the place of a step's number: it comes next, and is not to be done yet."""
 
 Brought = dict[tuple[int, int], list[bytes]]
 
@@ -56,6 +61,7 @@ class _Step:
     number: int
     workers: int
     order: bytes
+    place: int
     brought: Brought = field(default_factory=dict)
     reports: dict[int, bytes] = field(default_factory=dict)
 
@@ -72,6 +78,15 @@ class _Step:
         return len(self.reports) == self.workers
 
 
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """A step that comes: its place among all steps, its order, the workers that were told of it."""
+
+    place: int
+    order: bytes
+    told: set[int] = field(default_factory=set)
+
+
 class Meetings:
     """The driver's side: a socket in `folder`, and a thread per task that has come.
 
@@ -85,6 +100,8 @@ class Meetings:
         self._change = threading.Condition()
         self._standing: int | None = None
         self._step: _Step | None = None
+        self._coming: _Coming | None = None
+        self._place: int | None = None
         self._leaves = False
         self._rests_since = 0.0
         self._number = self._heard = 0
@@ -114,15 +131,23 @@ class Meetings:
             if self._step is None:
                 self._part()
 
-    def step(self, standing: int, order: bytes, workers: int) -> list[bytes] | None:
+    def coming(self, order: bytes, place: int) -> None:
+        """The step at this place is known: who has reported of the one before it is told."""
+        with self._change:
+            self._coming = _Coming(place, order)
+            self._change.notify_all()
+
+    def step(self, standing: int, order: bytes, workers: int, place: int) -> list[bytes] | None:
         """What the workers report of a step, in the order of the layout; None where nobody stands under this number any more.
 
+        `place` is its number among all steps.
         **Errors** `UnavailableError` where the job ends before the step does.
         """
         with self._change:
             if self._standing != standing:
                 return None
-            step = self._step = _Step(self._next_number(), workers, order)
+            step = self._step = _Step(self._next_number(), workers, order, place)
+            self._place = place
             self._change.notify_all()
             self._change.wait_for(lambda: step.done() or self._standing != standing)
             self._step, self._rests_since = None, time.monotonic()
@@ -194,14 +219,23 @@ class Meetings:
                 return None
             if report:
                 self._reported(slot, report[0])
-            while not self._change.wait_for(lambda: self._standing != standing or self._awaits(slot), self._linger_s):
+            while not self._change.wait_for(lambda: self._has_news(standing, slot), self._linger_s):
                 rested = time.monotonic() - self._rests_since
                 if self._step is None and rested >= self._linger_s:
                     self._part()
-            step = self._step
-            if self._standing != standing or step is None:
+            step, coming = self._step, self._coming
+            if self._standing != standing:
                 return []
-            return [_NUMBER.pack(step.number) + step.order]
+            if step is not None and self._awaits(slot):
+                return [_NUMBER.pack(step.number) + step.order]
+            if coming is not None and self._may_prepare(slot):
+                coming.told.add(slot)
+                return [_NUMBER.pack(COMES) + coming.order]
+            return []
+
+    def _has_news(self, standing: int, slot: int) -> bool:
+        """Whether there is something to tell a worker that asks."""
+        return self._standing != standing or self._awaits(slot) or self._may_prepare(slot)
 
     def _reported(self, slot: int, report: bytes) -> None:
         """Keep the first report of a worker."""
@@ -215,6 +249,13 @@ class Meetings:
         """Whether a step runs that this worker has not reported of."""
         return self._step is not None and slot not in self._step.reports
 
+    def _may_prepare(self, slot: int) -> bool:
+        """Whether a worker has done its part of the last step, and was not told of the one behind it."""
+        coming, last = self._coming, self._place
+        if coming is None or last is None or coming.place != last + 1 or slot in coming.told:
+            return False
+        return self._step is None or slot in self._step.reports
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
@@ -227,6 +268,8 @@ class Meeting:
 
     def asked(self, report: tuple[int, bytes] | None) -> tuple[int, bytes] | None:
         """The next step, with its number, for the report of the one before; None when it is time to go.
+
+        The number is `COMES` for one that is not to be done yet: it will be told again, to whoever asks again.
 
         **Errors** `TurnedAwayError` where the job has ended.
         """

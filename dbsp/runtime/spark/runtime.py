@@ -182,10 +182,14 @@ class SparkRuntime:
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
         """Tell the keepers of the step's workers: from here, or in a small job beside the step's own where they are elsewhere.
 
-        Input that is cheaper to read than to pass on between processes is touched only, by a thread of this one.
+        Input that is cheaper to read than to pass on between processes is touched by a thread of this one, and read by workers
+        that stay, when they have nothing else to do.
         """
         if self.work.readers is None:
             ahead.begin_touching(self._toucher, self.work.site, record, self.epoch)
+            stage = self._stage
+            if stage is not None and stage.layout == layout and isinstance(stage.steps, StepsTogether):
+                stage.steps.coming(record, self.epoch)
         elif self._near is not None:
             for worker in layout.workers:
                 tasks.read_ahead(self._near, worker, record, self.epoch, layout)

@@ -35,10 +35,11 @@ from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
 from dbsp.runtime import tasks
+from dbsp.runtime.ahead import HeldInput
 from dbsp.runtime.loops import LoopPlace, ends_round, first_place, next_place, run_loop_segment
 from dbsp.runtime.runtime import WorkerReport
 from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure, worst
-from dbsp.runtime.spark.meetings import Meeting, TurnedAwayError, joined
+from dbsp.runtime.spark.meetings import COMES, Meeting, TurnedAwayError, joined
 from dbsp.runtime.spark.moving_steps import Moving
 from dbsp.runtime.spark.parcel_files import ParcelFiles, passed_on
 from dbsp.runtime.spark.parcel_files import arrived as at_hand
@@ -64,7 +65,7 @@ class StepTask:
     """What the tasks of all steps of a layout are given, or of one step of a migration; small: it is pickled into each stage.
 
     Large parcels lie in files, if there may be any (`dbsp.runtime.spark.parcel_files`). `told` is the step, where it does not
-    come with the job.
+    come with the job; `held` what a worker has read of it already.
     """
 
     work: Broadcast[PackedWork]
@@ -72,6 +73,7 @@ class StepTask:
     moving: Moving | None = None
     parcels: ParcelFiles | None = None
     told: tuple[StepRecord, int] | None = None
+    held: HeldInput | None = None
 
     def order(self, index: int) -> tasks.StepOrder:
         """The order that the segments of the worker at this place take."""
@@ -198,13 +200,26 @@ def standing_worker(task: StepTask, meetings: str, index: int, nothing: Iterable
     """
     drain(nothing)
     report: tuple[int, bytes] | None = None
+    held: HeldInput | None = None
     with suppress(TurnedAwayError), joined(meetings, int(_property(MEETING)), index) as meeting:
         while (asked := meeting.asked(report)) is not None:
             number, order = asked
             told: tuple[StepRecord, int] = pickle.loads(order)  # noqa: S301  (made by this project's driver)
-            result = whole_step(replace(task, told=told), partial(_met, meeting, number, itertools.count()), index)
-            report = number, pickle.dumps(result)
+            if number == COMES:
+                report, held = None, read_before(replace(task, told=told), index)
+                continue
+            mine = replace(task, told=told, held=held)
+            result = whole_step(mine, partial(_met, meeting, number, itertools.count()), index)
+            report, held = (number, pickle.dumps(result)), None
     return iter(())
+
+
+def read_before(task: StepTask, index: int) -> HeldInput | None:
+    """What a worker reads of a step that comes, while it has nothing else to do; what is wrong with it the step will meet."""
+    with suppress(DbspError):
+        order = task.order(index)
+        return tasks.read_before(unpack(task.work.value), order, order.layout.workers[index])
+    return None
 
 
 Met: TypeAlias = Callable[[Iterable[Record]], list[Record]]
@@ -260,7 +275,8 @@ def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator
     drain(nothing)
     order = task.order(index)
     worker = order.layout.workers[index]
-    yield _report(0, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, task.block))
+    work, held = unpack(task.work.value), task.held
+    yield _report(0, worker, lambda: tasks.run_first_segment(work, order, worker, task.block, held))
 
 
 def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Record]:
@@ -268,9 +284,8 @@ def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterato
     drain(nothing)
     order = task.order(index)
     worker = order.layout.workers[index]
-    return _sent(
-        order.layout, 0, worker, lambda: tasks.run_first_segment(unpack(task.work.value), order, worker, task.block)
-    )
+    work, held = unpack(task.work.value), task.held
+    return _sent(order.layout, 0, worker, lambda: tasks.run_first_segment(work, order, worker, task.block, held))
 
 
 def middle_segment(task: StepTask, segment: int, turn: int, index: int, records: Iterable[Record]) -> Iterator[Record]:

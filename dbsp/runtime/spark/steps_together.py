@@ -61,7 +61,7 @@ class StepsTogether:
         while reports is None:
             standing = self._standing = self._at_hand() or self._begin()
             try:
-                reports = self._meetings.step(standing.number, order, self._workers)
+                reports = self._meetings.step(standing.number, order, self._workers, record.step)
             except DbspError:
                 standing.ended.result()  # what ended it says more
                 raise
@@ -71,6 +71,10 @@ class StepsTogether:
             self._meetings.send_away()
             standing.ended.result()
         return [pickle.loads(report) for report in reports]  # noqa: S301  (made by this project's workers)
+
+    def coming(self, record: StepRecord, epoch: int) -> None:
+        """A step comes, and its record is durable: workers that have nothing to do may read its input."""
+        self._meetings.coming(pickle.dumps((record, epoch)), record.step)
 
     def close(self) -> None:
         """Let the tasks go, and wait for the end of their job; one that hangs in the JVM is left to itself."""
