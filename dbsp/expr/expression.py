@@ -174,7 +174,7 @@ class Function:
     given, computes row by need when `compute` failed on some row. `nulls`: the result may be null if "any" argument
     may, "never", "always", if "all" may, or by
     the rule of "case" and "cast". `fails` tells rows that are sure to fail, all of them with one and the same error; it
-    saves finding each by itself.
+    saves finding each by itself. `coded` gives the texts of `compute` as a batch may hold them (`dbsp.zset.coded`).
     """
 
     name: str

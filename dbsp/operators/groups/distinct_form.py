@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import CapacityError
+from dbsp.operators.groups.measures import Trues
 from dbsp.operators.groups.row_form import RowForm
-from dbsp.zset.arrays import bool_values, valid_rows
 from dbsp.zset.batch import Batch, of_groups
 from dbsp.zset.kernels import add_marked
 from dbsp.zset.schema import Arrangement, Schema
@@ -43,7 +43,7 @@ class DistinctForm:
     def of(self, batch: Batch) -> Batch:
         """The keys and the value of rows that some filter lets through; of few different rows each once, arranged."""
         counted = self.values.counted(batch)
-        masks = [None if each is None else _true(counted, each) for each in self.filters]
+        masks = [None if each is None else Trues(each).marked(counted) for each in self.filters]
         rows = self.values.shaped(counted)
         keys = len(self.keys)
         groups = few_rows(rows.held[:keys], rows.held[keys:], len(rows))
@@ -63,10 +63,3 @@ def _added_up(weight: Weights, masks: Sequence[Mask | None], groups: Groups) -> 
         return add_marked(masks, weight, groups.of, len(groups))
     except CapacityError:
         return None
-
-
-def _true(batch: Batch, name: str) -> Mask:
-    """Where a boolean column is true; null is not."""
-    array = batch.column(name)
-    valid = valid_rows(array)
-    return bool_values(array) if valid is None else bool_values(array) & valid

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dbsp.operators.groups.measures import Trues
 from dbsp.operators.groups.part import key_columns
-from dbsp.zset.arrays import bool_values, valid_rows
+from dbsp.zset.arrays import valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement, Column, Schema
 
@@ -49,9 +50,7 @@ class RowForm:
             valid = valid_rows(batch.column(name))
             keep = keep if valid is None else keep & valid
         if self.where is not None:
-            array = batch.column(self.where)
-            valid = valid_rows(array)
-            keep = keep & (bool_values(array) if valid is None else bool_values(array) & valid)
+            keep = keep & Trues(self.where).marked(batch)
         return keep
 
     def counted(self, batch: Batch) -> Batch:
