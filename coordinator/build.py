@@ -245,6 +245,7 @@ def make_runtime(config: Config, work: Work) -> Runtime:
     settings = SparkSettings(
         master=config.spark.master, app_name=f"dbsp {config.pipeline.name}", conf=config.spark.conf,
         worker_silence_s=config.spark.worker_silence_s, work_dir=config.data_dir / "spark",
+        preloads=(ConfiguredSite.__module__,),
     )  # fmt: skip
     kept = "kafka" in (config.input.kind, config.output.kind)
     return SparkRuntime(replace(work, keepers=ProcessKeepers(work.run) if kept else None), settings)

@@ -18,7 +18,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, JVMView
 from dbsp.errors import ConfigError
 from dbsp.layout import initial
 from dbsp.processes import find_process, own_name
-from dbsp.runtime.spark import session
+from dbsp.runtime.spark import daemon, session
 from dbsp.runtime.spark.parcel_files import ParcelFiles
 from dbsp.runtime.spark.session import SparkHandle, SparkSettings, configuration, start
 from dbsp.runtime.spark.step_job import StepTask, exchanged
@@ -29,6 +29,7 @@ def test_the_users_settings_come_last(tmp_path: Path) -> None:
     conf = configuration(settings, tmp_path, tmp_path)
     assert conf["spark.driver.memory"] == "5g"
     assert conf["spark.executorEnv.MINE"] == "1"
+    assert conf["spark.executorEnv.DBSP_PRELOADS"] == ""
     assert conf["spark.python.unix.domain.socket.enabled"] == "true"
     assert conf["spark.driver.bindAddress"] == "127.0.0.1"
     assert all("TieredStopAtLevel=1" in conf[f"spark.{side}.extraJavaOptions"] for side in ("driver", "executor"))
@@ -51,6 +52,31 @@ def test_workers_run_the_drivers_interpreter(spark: SparkHandle) -> None:
 
     seen = spark.context.parallelize(range(2), 2).mapPartitions(look).collect()
     assert seen == [(sys.executable, "0", "True")] * 2
+
+
+@pytest.mark.spark
+def test_workers_are_forks_of_a_process_that_has_loaded_what_they_need(spark: SparkHandle) -> None:
+    def look(_: object) -> list[tuple[int, str]]:
+        return [(os.getpid(), Path(f"/proc/{os.getppid()}/cmdline").read_text())]
+
+    seen = dict(spark.context.parallelize(range(2), 2).mapPartitions(look).collect())
+    assert [daemon.MODULE in command for command in seen.values()] == [True] * len(seen)
+
+
+def test_the_daemon_loads_modules_and_kernels_and_starts_no_thread() -> None:
+    """What Python's threads hold would be held for ever in a fork."""
+    script = """if True:
+        import sys, threading
+        from dbsp.runtime.spark import daemon
+        early = [name for name in (*daemon.ALWAYS, "dbsp.storage", "confluent_kafka") if name in sys.modules]
+        daemon.load()
+        from dbsp.runtime.spark.control_job import load_kernels
+        missing = [name for name in (*daemon.ALWAYS, "dbsp.storage") if name not in sys.modules]
+        print(early, missing, "confluent_kafka" in sys.modules, threading.active_count(), load_kernels.cache_info().currsize)
+    """
+    environment = {**os.environ, daemon.PRELOADS: "dbsp.coordinator.site"}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout.strip() == "[] [] False 1 1"
 
 
 @pytest.mark.spark

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from pyspark.java_gateway import launch_gateway
 
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.processes import lives, own_name
+from dbsp.runtime.spark import daemon
 from dbsp.runtime.spark.java import require_java
 
 TASK_FAILURES_MAX = 4
@@ -48,6 +49,7 @@ _IN_JVM_DIR = 8 + len("/.00000000-0000-0000-0000-000000000000.sock")
 _CONF = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": daemon.MODULE,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "20",
@@ -88,15 +90,17 @@ class SparkSettings:
 
     `conf` overrides anything set here. In `work_dir` each process has a folder for Spark's scratch files and its log, which stays
     until another process starts there; without one a temporary folder is made and removed. `environment` is for the Python
-    workers. `worker_silence_s` is how long a job may go without finishing a task before it is cancelled. Where all workers share
-    this host, what one sends another in one exchange goes through a file in `work_dir` from `parcel_file_bytes_min` bytes on:
-    below that a file costs more than it saves. `executors_wait_s` is how long is waited for an executor on a host of the layout.
+    workers, and `preloads` names modules that they begin with (`dbsp.runtime.spark.daemon`). `worker_silence_s` is how long a job
+    may go without finishing a task before it is cancelled. Where all workers share this host, what one sends another in one
+    exchange goes through a file in `work_dir` from `parcel_file_bytes_min` bytes on: below that a file costs more than it saves.
+    `executors_wait_s` is how long is waited for an executor on a host of the layout.
     """
 
     master: str = "local[2]"
     app_name: str = "dbsp"
     conf: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    preloads: Sequence[str] = ()
     work_dir: Path | None = None
     worker_silence_s: float = 120.0
     parcel_file_bytes_min: int = 1 << 20
@@ -137,7 +141,11 @@ def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path) -> dic
         **_CONF,
         **(_LOOPBACK if is_local(settings.master) else {}),
     }
-    environment = {**_worker_environment(is_local(settings.master)), **settings.environment}
+    environment = {
+        daemon.PRELOADS: ",".join(settings.preloads),
+        **_worker_environment(is_local(settings.master)),
+        **settings.environment,
+    }
     conf.update({f"spark.executorEnv.{name}": value for name, value in environment.items()})
     conf.update(settings.conf)
     return conf
