@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from dbsp.coordinator.http.answers import ViewRows
+from dbsp.errors import ConfigError
 
 ARROW = "application/vnd.apache.arrow.stream"
 EXACT_MAX = 1 << 53
@@ -28,8 +29,19 @@ def weighted(table: pa.Table) -> dict[str, Any]:
 
 
 def rows_of(table: pa.Table) -> list[list[Any]]:
-    """A table as lists, which may hold two columns of one name."""
-    columns = [column.to_pylist() for column in table.columns]
+    """A table as lists, which may hold two columns of one name.
+
+    **Errors** `ConfigError` of a day that DuckDB can make and Python cannot hold; views have none.
+    """
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            columns.append(column.to_pylist())
+        except OverflowError:
+            raise ConfigError(
+                f"a day outside the years 1 to 9999 cannot be shown: column={name}",
+                "cast it to VARCHAR, or ask for an Arrow stream",
+            ) from None
     return [list(row) for row in zip(*columns, strict=True)]
 
 

@@ -190,6 +190,17 @@ def test_http_refusals(client: httpx.Client, method: str, path: str, body: Any, 
     assert client.request(method, path, json=body).status_code == status
 
 
+@pytest.mark.parametrize("day", ["date '9999-12-31' + 1", "date '-3000-01-01'", "timestamp '20000-01-01 00:00:00'"])
+def test_an_answers_day_that_json_cannot_have_is_told_with_what_to_do(client: httpx.Client, day: str) -> None:
+    answer = client.post("/v1/query", json={"sql": f"SELECT 1 AS n, {day} AS day"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "config")
+    assert "outside the years 1 to 9999 cannot be shown: column=day" in answer.json()["error"]["message"]
+    cast = client.post("/v1/query", json={"sql": f"SELECT ({day})::varchar AS day"})
+    assert (cast.status_code, len(cast.json()["rows"])) == (200, 1)
+    stream = client.post("/v1/query", json={"sql": f"SELECT {day} AS day"}, headers={"Accept": ARROW})
+    assert pa.ipc.open_stream(stream.content).read_all().num_rows == 1
+
+
 @pytest.mark.parametrize(
     ("method", "path", "content", "status", "message"),
     [
