@@ -39,7 +39,7 @@ run: need-java $(VENV)/.demo $(VENV)/.kernels
 	@FRESH="$(FRESH)" $(PY) -m examples.flights.run $(ARGS)
 
 test: need-java need-fault $(VENV)/.test
-	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 BESIDE=1 $(VENV)/.kernels $(VENV)/.kafka check
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 BESIDE=1 $(VENV)/.kernels $(VENV)/.kafka $(VENV)/.spark check
 	DBSP_TEST_EXAMPLES=all $(PYTEST) $(SIDE_BY_SIDE) -m "not soak" $(ARGS)
 
 quick: need-fault $(VENV)/.test
@@ -97,6 +97,10 @@ $(VENV)/.test: $(VENV)/.made pyproject.toml
 # The kernels are compiled ahead, so that nothing stalls on it later; what is compiled already is only looked at.
 $(VENV)/.kernels: $(VENV)/.demo $(KERNELS)
 	@$(PY) -m dbsp.zset.kernels.compile && touch $@
+
+# Spark's JVM starts in half the time from an archive of its classes; tests start it a hundred times.
+$(VENV)/.spark: $(VENV)/.demo dbsp/runtime/spark/prepare.py
+	@$(PY) -m dbsp.runtime.spark.prepare && touch $@
 
 # Kafka's jars come while kernels are compiled and types are checked; without a network the tests that need them say so.
 $(VENV)/.kafka: $(VENV)/.test tests/kafka/broker.py

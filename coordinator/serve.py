@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, report, say
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.preflight import formats
+from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.progress import Progress, console
 from dbsp.coordinator.service import Service
@@ -35,10 +35,8 @@ from dbsp.logs import StepRecord
 from dbsp.plan.explain import explain
 from dbsp.runtime.runtime import StepReport
 from dbsp.version import VERSION
-from dbsp.zset.kernels.compile import compile_all
 
 SHOW_INTERVAL_S = 0.25
-COMPILE_PATIENCE_S = 3.0
 
 EPILOG = """\b
 Examples:
@@ -149,7 +147,7 @@ def run(
     The port is bound first: a second coordinator on the same address ends before it fences the first.
     """
     bound = bind(config.http) if config.http.enabled else None
-    compile_kernels()
+    prepare(config)
     server: Server | None = None
     service: Service | None = None
     try:
@@ -202,16 +200,6 @@ class _Announcer:
         """A claim: the address is ours from now on."""
         if kind == "claimed":
             self._server.announce()
-
-
-def compile_kernels(patience_s: float = COMPILE_PATIENCE_S) -> None:
-    """Compile what is not compiled yet, before steps would wait for it, and say so if it takes a while."""
-    worker = threading.Thread(target=compile_all, name="dbsp-kernels", daemon=True)
-    worker.start()
-    worker.join(patience_s)
-    if worker.is_alive():
-        say("compiling kernels, once after an installation; this takes up to a minute")
-        worker.join()
 
 
 def _watch(service: Service, progress: bool, interrupts: _Interrupts) -> Any:

@@ -210,7 +210,7 @@ def note_failure(data_dir: Path, words: str) -> None:
 
 
 def examine(restart: Restart, config: Config) -> str:
-    """The version that is installed, if it can take this pipeline over; it compiles its kernels, so that steps need not wait."""
+    """The version that is installed, if it can take this pipeline over; it prepares what its start would wait for."""
     told = _told(_asked(restart.other("--formats", arguments=False), config))
     version = str(told["engine"])
     if version == VERSION:
@@ -222,6 +222,9 @@ def examine(restart: Restart, config: Config) -> str:
         )
     _asked(restart.other("--check"), config)
     _asked((*restart.interpreter[:1], "-m", "dbsp.zset.kernels.compile"), config)
+    if config.pipeline.runtime != "local":
+        with suppress(EngineError):  # Spark starts without its archive, too
+            _asked((*restart.interpreter[:1], "-m", "dbsp.runtime.spark.prepare"), config)
     return version
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -140,22 +139,6 @@ print("done")
 def test_a_progress_line_that_nobody_reads_ends_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", GONE], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n")
-
-
-def test_kernels_are_compiled_before_steps_wait_for_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    slow, done = threading.Event(), threading.Event()
-
-    def compile_all() -> None:
-        slow.wait(60)
-        done.set()
-
-    monkeypatch.setattr(serve, "compile_all", compile_all)
-    monkeypatch.setattr(serve, "say", lambda text: (print(text), slow.set()))
-    serve.compile_kernels(patience_s=0.01)
-    assert done.is_set()
-    assert "compiling kernels" in capsys.readouterr().out
 
 
 def test_without_spark_the_error_names_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

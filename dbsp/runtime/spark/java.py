@@ -30,12 +30,18 @@ def java_version(text: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def require_java(environment: Mapping[str, str] = os.environ) -> int:
-    """The version of the Java that Spark will start; `ConfigError` with the command to install one if there is none."""
+def java_command(environment: Mapping[str, str] = os.environ) -> str:
+    """The Java that Spark will start; `ConfigError` with the command to install one if there is none."""
     home = environment.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environment.get("PATH"))
     if command is None:
         raise ConfigError("Spark needs Java, and there is no `java` on the PATH", _HINT)
+    return command
+
+
+def require_java(environment: Mapping[str, str] = os.environ) -> int:
+    """The version of the Java that Spark will start; `ConfigError` with the command to install one if it is none that will do."""
+    command = java_command(environment)
     try:
         probe = subprocess.run(  # noqa: S603  (the user's own java)
             [command, "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False

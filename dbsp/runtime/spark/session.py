@@ -35,6 +35,7 @@ from pyspark.java_gateway import launch_gateway
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.processes import lives, own_name
 from dbsp.runtime.spark import daemon
+from dbsp.runtime.spark.class_archive import archive_file, using
 from dbsp.runtime.spark.java import require_java
 
 TASK_FAILURES_MAX = 4
@@ -128,10 +129,12 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path) -> dict[str, str]:
+def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path, java_option: str = "") -> dict[str, str]:
     """All settings that Spark is started with; the user's own come last. `jvm_dir` is for the JVM's temporary files."""
     log4j = work_dir / "log4j2.properties"
-    java = f'-Dlog4j2.configurationFile={log4j.as_uri()} {_COMPILER} "-Djava.io.tmpdir={jvm_dir}"'
+    java = (
+        f'-Dlog4j2.configurationFile={log4j.as_uri()} {_COMPILER} "-Djava.io.tmpdir={jvm_dir}" {java_option}'.rstrip()
+    )
     conf = {
         "spark.app.name": settings.app_name,
         "spark.master": with_retries(settings.master),
@@ -189,8 +192,8 @@ class SparkHandle:
             shutil.rmtree(self.work_dir, ignore_errors=True)
 
 
-def start(settings: SparkSettings) -> SparkHandle:
-    """Start a JVM and a context in it.
+def start(settings: SparkSettings, java_option: str | None = None) -> SparkHandle:
+    """Start a JVM and a context in it; with this option, or else the one for the archive of classes that there may be.
 
     **Errors** `ConfigError` without Java, or when a context is running here already; `UnavailableError` with the end of
     Spark's log when it does not come up.
@@ -201,7 +204,8 @@ def start(settings: SparkSettings) -> SparkHandle:
         raise ConfigError("a Spark context is running in this process", "stop it first, or hand it to SparkRuntime")
     work_dir, jvm_dir = _fresh(settings.work_dir), _for_jvm()
     (work_dir / "log4j2.properties").write_text(_LOG4J)
-    conf = SparkConf(loadDefaults=False).setAll(list(configuration(settings, work_dir, jvm_dir).items()))
+    option = using(archive_file()) if java_option is None else java_option
+    conf = SparkConf(loadDefaults=False).setAll(list(configuration(settings, work_dir, jvm_dir, option).items()))
     log = work_dir / "spark.log"
     with _launch_environment(settings), log.open("ab") as sink:
         try:

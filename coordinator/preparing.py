@@ -1,0 +1,78 @@
+"""What is done once after an installation, before the first start: kernels are compiled, and Spark's classes put into an archive.
+
+Both at the same time, as each takes one processor. Kernels must be there before steps would wait for them. Without the archive
+Spark starts all the same, only later: where it cannot be made that is said once, and not tried again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.exits import say
+from dbsp.errors import ConfigError
+from dbsp.zset.kernels.compile import compile_all
+
+PATIENCE_S = 3.0
+ARCHIVE_S_MAX = 120.0
+
+
+def prepare(config: Config, patience_s: float = PATIENCE_S) -> None:
+    """Do what has not been done yet, and say so if it takes a while."""
+    _together(patience_s, compile_all, lambda: _archive(config))
+
+
+def _together(patience_s: float, *tasks: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=task, name="dbsp-preparing", daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    said = False
+    for thread in threads:
+        thread.join(None if said else patience_s)
+        if thread.is_alive():
+            said = True
+            say("compiling kernels and preparing Spark, once after an installation; this takes up to a minute")
+            thread.join()
+
+
+def _archive(config: Config) -> None:
+    """Make the archive of classes in a process of its own, if Spark runs the steps and nobody has tried it yet."""
+    if config.pipeline.runtime == "local" or importlib.util.find_spec("pyspark") is None:
+        return
+    with suppress(ConfigError):  # without Java the start says what is wrong
+        archive = archive_of_spark()
+        if not (archive.exists() or refusal_of(archive).exists()):
+            _make(archive)
+
+
+def _make(archive: Path) -> None:
+    command = [sys.executable, "-m", "dbsp.runtime.spark.prepare"]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command line
+            command, capture_output=True, text=True, timeout=ARCHIVE_S_MAX, check=False, stdin=subprocess.DEVNULL
+        )
+        words = "" if done.returncode == 0 else done.stderr.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        words = str(error)
+    if words:
+        say(f"Spark starts without an archive of its classes, which takes a little longer: {words}")
+        with suppress(OSError):
+            refusal_of(archive).write_text(words)
+
+
+def refusal_of(archive: Path) -> Path:
+    """Where it stands why an archive could not be made; delete it to have it tried again."""
+    return archive.with_suffix(".refused")
+
+
+def archive_of_spark() -> Path:
+    """See `dbsp.runtime.spark.class_archive`."""
+    from dbsp.runtime.spark.class_archive import archive_file  # noqa: PLC0415 - Spark is optional
+
+    return archive_file()

@@ -1,0 +1,98 @@
+"""Makes the archive of classes that Spark's JVM starts with: `python -m dbsp.runtime.spark.prepare`.
+
+Once for each Java and each Spark; one that is there is left alone. It takes some ten seconds: a Spark is started that notes what
+it loads, runs jobs like those of steps, and writes the archive when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+
+from dbsp.errors import ConfigError, DbspError, UnavailableError
+from dbsp.runtime.spark.class_archive import archive_file, forget_unused, making
+from dbsp.runtime.spark.session import SparkHandle, SparkSettings, start
+
+WRITES_S = 60.0
+"""How long the JVM may take to write the archive."""
+_CONF = {"spark.python.daemon.module": "pyspark.daemon"}
+"""Its workers need no kernels, which may not be compiled yet."""
+WITHOUT = "Spark starts without one, too"
+
+
+def prepare() -> Path:
+    """The archive, made if it is absent.
+
+    **Errors** `ConfigError` without Java, or where the cache folder cannot be written; `UnavailableError` where Spark does not
+    start, or its JVM writes no archive.
+    """
+    archive = archive_file()
+    if archive.exists():
+        return archive
+    beside = archive.with_name(f".{archive.name}.{os.getpid()}")
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        forget_unused(archive.parent)
+        _write(beside)
+        beside.rename(archive)
+    except OSError as error:
+        hint = "make room there, or name another folder in NUMBA_CACHE_DIR"
+        raise ConfigError(f"the archive of classes cannot be written: file={archive} error={error}", hint) from error
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+    return archive
+
+
+def _write(archive: Path) -> None:
+    """Start a Spark that writes it, and let it end."""
+    handle = start(SparkSettings(conf=_CONF), java_option=making(archive))
+    try:
+        _work(handle.context)
+        _end(handle)
+    finally:
+        handle.stop()
+    if not archive.exists():
+        raise UnavailableError(f"Java has written no archive of classes: file={archive}", WITHOUT)
+
+
+def _work(context: SparkContext) -> None:
+    """What steps do: something broadcast, stages with a shuffle between them, rows that come back."""
+    added = context.broadcast(1)
+    pairs: Any = context.parallelize(range(4), 2).map(lambda n: (n % 2, n + added.value))
+    pairs.partitionBy(2).mapPartitionsWithIndex(lambda _, rows: iter(list(rows))).collect()
+
+
+def _end(handle: SparkHandle) -> None:
+    """Let the JVM end by itself, which is when it writes."""
+    handle.context.stop()
+    if handle.process.stdin is not None:
+        handle.process.stdin.close()
+    try:
+        handle.process.wait(WRITES_S)
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(
+            f"Java did not end in time: seconds={WRITES_S:g}", "it starts without an archive"
+        ) from None
+
+
+def main() -> None:
+    """Make it, and say where it is."""
+    started = time.perf_counter()
+    try:
+        archive = prepare()
+    except DbspError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)
+    sys.stdout.write(f"Spark is prepared: seconds={time.perf_counter() - started:.1f} archive={archive}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What is done once after an installation is done before the first start, said if it takes a while, and tried once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from dbsp.coordinator import preparing
+from dbsp.coordinator.config import Config
+from tests.coordinator.shop import settings
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(preparing, "say", lines.append)
+    return lines
+
+
+@pytest.fixture
+def archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(preparing, "compile_all", lambda: None)
+    monkeypatch.setattr(preparing, "archive_of_spark", lambda: tmp_path / "a.jsa")
+    return tmp_path / "a.jsa"
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, code: int = 0, words: str = "") -> list[list[str]]:
+    """The commands that are run from now on; each ends with this code and these words."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, code, "", words)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
+
+
+def on(folder: Path, runtime: str) -> Config:
+    return settings(folder, f"pipeline.runtime={runtime}")
+
+
+def test_kernels_are_compiled_before_steps_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch, said: list[str], folder: Path
+) -> None:
+    slow, done = threading.Event(), threading.Event()
+
+    def compile_all() -> None:
+        slow.wait(60)
+        done.set()
+
+    def say(text: str) -> None:
+        said.append(text)
+        slow.set()
+
+    monkeypatch.setattr(preparing, "compile_all", compile_all)
+    monkeypatch.setattr(preparing, "say", say)
+    preparing.prepare(on(folder, "local"), patience_s=0.01)
+    assert done.is_set()
+    assert ["compiling kernels" in line for line in said] == [True]
+
+
+def test_an_archive_is_made_by_a_process_of_its_own_if_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, said: list[str], folder: Path, archive: Path
+) -> None:
+    commands = asked(monkeypatch)
+    preparing.prepare(on(folder, "local"))
+    assert commands == []
+    preparing.prepare(on(folder, "spark"))
+    assert commands == [[sys.executable, "-m", "dbsp.runtime.spark.prepare"]]
+    archive.touch()
+    preparing.prepare(on(folder, "spark"))
+    assert len(commands) == 1
+    assert said == []
+
+
+def test_an_archive_that_cannot_be_made_is_told_of_once(
+    monkeypatch: pytest.MonkeyPatch, said: list[str], folder: Path, archive: Path
+) -> None:
+    commands = asked(monkeypatch, 1, "no room\n")
+    for _ in range(2):
+        preparing.prepare(on(folder, "spark"))
+    assert len(commands) == 1
+    assert said == ["Spark starts without an archive of its classes, which takes a little longer: no room"]
+    assert preparing.refusal_of(archive).read_text() == "no room"
