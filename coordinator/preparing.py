@@ -10,7 +10,8 @@ import importlib.util
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,27 +26,29 @@ ARCHIVE_S_MAX = 120.0
 
 def prepare(config: Config, patience_s: float = PATIENCE_S) -> None:
     """Do what has not been done yet, and say so if it takes a while."""
-    _together(patience_s, compile_all, lambda: _archive(config))
+    on_spark = config.pipeline.runtime != "local"
+    what = "compiling kernels and preparing Spark" if on_spark else "compiling kernels"
+    _together(patience_s, what, [compile_all, _archive] if on_spark else [compile_all])
 
 
-def _together(patience_s: float, *tasks: Callable[[], object]) -> None:
+def _together(patience_s: float, what: str, tasks: Sequence[Callable[[], object]]) -> None:
     threads = [threading.Thread(target=task, name="dbsp-preparing", daemon=True) for task in tasks]
+    until = time.monotonic() + patience_s
     for thread in threads:
         thread.start()
-    said = False
     for thread in threads:
-        thread.join(None if said else patience_s)
-        if thread.is_alive():
-            said = True
-            say("compiling kernels and preparing Spark, once after an installation; this takes up to a minute")
-            thread.join()
+        thread.join(max(0.0, until - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        say(f"{what}, once after an installation; this takes up to a minute")
+    for thread in threads:
+        thread.join()
 
 
-def _archive(config: Config) -> None:
-    """Make the archive of classes in a process of its own, if Spark runs the steps and nobody has tried it yet."""
-    if config.pipeline.runtime == "local" or importlib.util.find_spec("pyspark") is None:
-        return
-    with suppress(ConfigError):  # without Java the start says what is wrong
+def _archive() -> None:
+    """Make the archive of classes in a process of its own, if nobody has tried it yet."""
+    if importlib.util.find_spec("pyspark") is None:
+        return  # the start says what is wrong, as it does without Java
+    with suppress(ConfigError):
         archive = archive_of_spark()
         if not (archive.exists() or refusal_of(archive).exists()):
             _make(archive)

@@ -16,7 +16,7 @@ import pytest
 from dbsp.errors import UnavailableError
 from dbsp.runtime.spark.meetings import COMES, Meetings, TurnedAwayError, joined
 from dbsp.runtime.spark.runtime import SparkRuntime
-from dbsp.runtime.spark.session import SparkHandle
+from dbsp.runtime.spark.session import TASK_FAILURES_MAX, SparkHandle
 from dbsp.runtime.spark.steps_ahead import StepsAhead
 from dbsp.runtime.spark.steps_together import StepsTogether, meet
 from tests.spark.pipelines import Open, play
@@ -89,7 +89,7 @@ def test_a_task_that_runs_again_is_given_the_step_and_finds_what_it_brought_befo
             dies.exchange(number, 0, blocks_of(2, 0))
         again = pool.submit(task, meetings, standing, 2)
         assert step.result() == [b"%d did " % slot + order for slot in range(WORKERS)]
-        meetings.send_away()
+        assert meetings.step(standing, b"two", WORKERS, 1) is None, "of this job one task has failed already"
         assert again.result() == [(b"one", arrive(2))]
         assert [other.result() for other in others] == [[(b"one", arrive(0))], [(b"one", arrive(1))]]
 
@@ -290,6 +290,27 @@ def test_a_worker_killed_in_a_step_meets_the_others_again(
     assert isinstance(killing.runtime._stage.steps, StepsTogether)
     assert mark.exists()
     assert (killing.outputs(), killing.views()) == (one.outputs(), one.views())
+
+
+@pytest.mark.spark
+def test_a_worker_may_be_killed_in_every_step(
+    spark: SparkHandle, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More often than a task may fail, which Spark counts for a whole job, and so over many steps."""
+    monkeypatch.setattr(SparkRuntime, "_stays", lambda _: True)
+    marks = [tmp_path / f"killed {step}" for step in range(TASK_FAILURES_MAX + 1)]
+    one = opened(tmp_path / "a")
+    play(one, len(marks))
+
+    def killing(site: Any) -> Any:
+        for step, mark in enumerate(marks):
+            site = KillingSite(site, mark, "segment 1 begins", 1, step)
+        return site
+
+    other = opened(tmp_path / "b", lambda work: SparkRuntime(work, spark=spark), workers=2, wrap_site=killing)
+    play(other, len(marks))
+    assert all(mark.exists() for mark in marks)
+    assert (other.outputs(), other.views()) == (one.outputs(), one.views())
 
 
 @pytest.mark.spark

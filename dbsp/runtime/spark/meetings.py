@@ -14,7 +14,9 @@ Invariants:
 3. One job stands at a time, of all that share a context: tasks that wait for one another hold cores for which nobody else may
    wait.
 4. Who stands without work goes: after `LINGER_S` without a step, or when it is sent away, never in the middle of a step.
-5. Who is told of a step to come has reported of the one before it, and is told once: nobody waits for preparations of a step that
+5. A job of which a task was run again ends after the step: Spark counts how often a task fails over all steps of a job, and would
+   give up one that stands for days.
+6. Who is told of a step to come has reported of the one before it, and is told once: nobody waits for preparations of a step that
    is not the next one to be done.
 
 Left out: Spark's barrier stages. Their `allGather` wakes who waits once a second, and a stage whose task fails ends its job.
@@ -103,6 +105,7 @@ class Meetings:
         self._coming: _Coming | None = None
         self._place: int | None = None
         self._leaves = False
+        self._came: set[int] = set()
         self._rests_since = 0.0
         self._number = self._heard = 0
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -115,6 +118,7 @@ class Meetings:
         self._turn.acquire()
         with self._change:
             self._standing, self._leaves, self._rests_since = self._next_number(), False, time.monotonic()
+            self._came = set()
             return self._standing
 
     def over(self, standing: int) -> None:
@@ -127,9 +131,7 @@ class Meetings:
     def send_away(self) -> None:
         """Let the tasks that stand go when they have no step to do."""
         with self._change:
-            self._leaves = True
-            if self._step is None:
-                self._part()
+            self._leave()
 
     def coming(self, order: bytes, place: int) -> None:
         """The step at this place is known: who has reported of the one before it is told."""
@@ -162,6 +164,12 @@ class Meetings:
         self._number += 1
         return self._number
 
+    def _leave(self) -> None:
+        """Stand no longer than the step that runs, if one does."""
+        self._leaves = True
+        if self._step is None:
+            self._part()
+
     def _part(self) -> None:
         """Nobody stands any more."""
         self._standing = None
@@ -190,14 +198,26 @@ class Meetings:
     def _serve(self, came: socket.socket) -> None:
         """One task, question by question, until it leaves or is turned away."""
         with came, came.makefile("rb") as stream, suppress(OSError, EOFError):
+            new = True
             while True:
                 number, depth, source, count = _HEAD.unpack(_exactly(stream, _HEAD.size))
                 blocks = _read_blocks(stream, count)
                 asks = depth == _ASKS
+                if asks and new:
+                    self._join(number, source)
+                    new = False
                 found = self._asked(number, source, blocks) if asks else self._exchange(number, depth, source, blocks)
                 if found is None:
                     return
                 came.sendall(_COUNT.pack(len(found)) + _written(found))
+
+    def _join(self, standing: int, slot: int) -> None:
+        """A task has come; where it is not the first of its worker, one before it has failed."""
+        with self._change:
+            if self._standing == standing:
+                if slot in self._came:
+                    self._leave()
+                self._came.add(slot)
 
     def _exchange(self, number: int, depth: int, source: int, blocks: list[bytes]) -> list[bytes] | None:
         """What all have for this worker; None where its step is not the one that runs."""
