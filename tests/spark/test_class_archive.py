@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,6 +86,23 @@ def test_nothing_is_left_of_one_that_was_not_finished(monkeypatch: pytest.Monkey
     monkeypatch.setattr(prepare, "archive_file", lambda: tmp_path / "jvm" / "a.jsa")
     monkeypatch.setattr(prepare, "_write", broken)
     with pytest.raises(UnavailableError, match="Java died"):
+        prepare.prepare()
+    assert list((tmp_path / "jvm").iterdir()) == []
+
+
+@pytest.mark.parametrize("ends", ["exit 3", "kill -9 $$"])
+def test_what_a_java_writes_that_fails_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: str
+) -> None:
+    def start(*_: object, java_option: str) -> SimpleNamespace:
+        file = java_option.partition("=")[2].rstrip('"')
+        process = subprocess.Popen(["bash", "-c", f"cat; echo half > '{file}'; {ends}"], stdin=subprocess.PIPE)
+        return SimpleNamespace(context=SimpleNamespace(stop=lambda: None), process=process, stop=process.wait)
+
+    monkeypatch.setattr(prepare, "archive_file", lambda: tmp_path / "jvm" / "a.jsa")
+    monkeypatch.setattr(prepare, "start", start)
+    monkeypatch.setattr(prepare, "_work", lambda _: None)
+    with pytest.raises(UnavailableError, match="Java failed when it wrote"):
         prepare.prepare()
     assert list((tmp_path / "jvm").iterdir()) == []
 

@@ -60,7 +60,7 @@ def test_workers_are_forks_of_a_process_that_has_loaded_what_they_need(spark: Sp
         return [(os.getpid(), Path(f"/proc/{os.getppid()}/cmdline").read_text())]
 
     seen = dict(spark.context.parallelize(range(2), 2).mapPartitions(look).collect())
-    assert [daemon.MODULE in command for command in seen.values()] == [True] * len(seen)
+    assert [daemon.__name__ in command for command in seen.values()] == [True] * len(seen)
 
 
 def test_the_daemon_loads_modules_and_kernels_and_starts_no_thread() -> None:

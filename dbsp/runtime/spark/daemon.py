@@ -18,11 +18,9 @@ import os
 
 import pyarrow as pa
 
-MODULE = "dbsp.runtime.spark.daemon"
-"""The name of this module, also where it is the one that is run."""
 PRELOADS = "DBSP_PRELOADS"
 """The variable that names further modules to load, with commas between them."""
-ALWAYS = ("pyspark.worker", "dbsp.runtime.spark.step_job", "dbsp.runtime.spark.control_job")
+ALWAYS = ("pyspark.worker", "dbsp.runtime.spark.step_job")
 
 
 def load() -> None:

@@ -71,16 +71,16 @@ def _work(context: SparkContext) -> None:
 
 
 def _end(handle: SparkHandle) -> None:
-    """Let the JVM end by itself, which is when it writes."""
+    """Let the JVM end by itself, which is when it writes; what one leaves that ends otherwise may be half an archive."""
     handle.context.stop()
     if handle.process.stdin is not None:
         handle.process.stdin.close()
     try:
-        handle.process.wait(WRITES_S)
+        code = handle.process.wait(WRITES_S)
     except subprocess.TimeoutExpired:
-        raise UnavailableError(
-            f"Java did not end in time: seconds={WRITES_S:g}", "it starts without an archive"
-        ) from None
+        raise UnavailableError(f"Java did not end in time: seconds={WRITES_S:g}", WITHOUT) from None
+    if code:
+        raise UnavailableError(f"Java failed when it wrote its archive of classes: exit_code={code}", WITHOUT)
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ _IN_JVM_DIR = 8 + len("/.00000000-0000-0000-0000-000000000000.sock")
 _CONF = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
-    "spark.python.daemon.module": daemon.MODULE,
+    "spark.python.daemon.module": daemon.__name__,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "20",
