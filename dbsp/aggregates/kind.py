@@ -18,8 +18,10 @@ from dbsp.expr.functions import UserFunction
 from dbsp.operators.groups.covariance_part import CovariancePart, PairCall, PairForm
 from dbsp.operators.groups.distinct_part import DistinctPart
 from dbsp.operators.groups.ends_part import paired
+from dbsp.operators.groups.extremes import Extreme, ExtremesForm
 from dbsp.operators.groups.float_part import FloatCall, FloatForm, FloatPart
-from dbsp.operators.groups.linear_part import Added, Finish, LinearCall, LinearForm, LinearPart
+from dbsp.operators.groups.linear_form import Added, LinearForm
+from dbsp.operators.groups.linear_part import Finish, LinearCall, LinearPart
 from dbsp.operators.groups.part import Part
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.groups.variance_part import VarianceCall, VarianceForm, VariancePart
@@ -111,8 +113,8 @@ class Asked:
     result: Schema
     appends: bool = False
     vectors: list[VectorCall] = field(default_factory=list)
-    _measures: dict[Added, None] = field(default_factory=dict)
-    _linear: list[tuple[str, tuple[Added | None, ...], Finish]] = field(default_factory=list)
+    _measures: dict[Added | Extreme, None] = field(default_factory=dict)
+    _linear: list[tuple[str, tuple[Added | Extreme | None, ...], Finish]] = field(default_factory=list)
     _floats: dict[str, int] = field(default_factory=dict)
     _float_calls: list[FloatCall] = field(default_factory=list)
     _variances: dict[str, list[VarianceCall]] = field(default_factory=dict)
@@ -120,8 +122,8 @@ class Asked:
     _distinct: dict[RowForm, list[AggregateCall]] = field(default_factory=dict)
     _others: list[Part] = field(default_factory=list)
 
-    def linear(self, name: str, measures: Sequence[Added | None], finish: Finish) -> None:
-        """A result made of sums; the measure None is the number of rows."""
+    def linear(self, name: str, measures: Sequence[Added | Extreme | None], finish: Finish) -> None:
+        """A result made of sums, or of an extreme where no row ever goes; the measure None is the number of rows."""
         self._measures.update(dict.fromkeys(measure for measure in measures if measure is not None))
         self._linear.append((name, tuple(measures), finish))
 
@@ -153,7 +155,7 @@ class Asked:
 
     def parts(self) -> tuple[LinearPart, tuple[Part, ...]]:
         """The linear part, and the others."""
-        form = LinearForm(keys=self.keys, measures=tuple(self._measures))
+        form = self._sums()
         calls = tuple(
             LinearCall(name=name, type=self.result[name].type, slots=tuple(map(form.slots, measures)), finish=finish)
             for name, measures, finish in self._linear
@@ -166,11 +168,17 @@ class Asked:
             others.append(VariancePart(bins=VarianceForm(keys=self.keys, column=column), calls=tuple(variances)))
         for (x, y), pairs in self._pairs.items():
             others.append(CovariancePart(bins=PairForm(keys=self.keys, x=x, y=y), calls=tuple(pairs)))
-        return LinearPart(rows=form, calls=calls), (
+        return LinearPart(rows=form if form.extremes else form.linear, calls=calls), (
             *others,
             *paired(self._others),
             *starmap(_distinct, self._distinct.items()),
         )
+
+    def _sums(self) -> ExtremesForm:
+        """The sums of all measures, and the extremes."""
+        extremes = tuple(each for each in self._measures if isinstance(each, Extreme))
+        sums = tuple(each for each in self._measures if not isinstance(each, Extreme))
+        return ExtremesForm(linear=LinearForm(keys=self.keys, measures=sums), extremes=extremes)
 
 
 def _distinct(values: RowForm, calls: Sequence[AggregateCall]) -> DistinctPart:

@@ -9,7 +9,10 @@ from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.aggregates.ordering import ComputedOrder, Order
 from dbsp.expr.build import Expr
+from dbsp.operators.groups.extremes import Ended, keeps_extremes
+from dbsp.operators.groups.extremes import Extreme as Kept
 from dbsp.operators.groups.first_part import FirstPart
+from dbsp.operators.groups.measures import Valid
 from dbsp.operators.groups.row_form import RowForm, value_name
 from dbsp.zset.schema import Column, OrderBy
 
@@ -34,7 +37,12 @@ class Extreme:
         return Column(name, arguments[0].type)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """The first value in order."""
+        """The first value in order; one that is kept with the sums where no row ever goes, if it is a number or a time."""
+        column = asked.rows[call.columns[0]]
+        if asked.appends and keeps_extremes(column.type):
+            kept = Kept(column.name, self.greatest)
+            asked.linear(call.name, (Valid(column.name) if column.nullable else None, kept), Ended(kept))
+            return
         values = asked.row_form(call, present=True)
         asked.part(first_part(call, values, [OrderBy(call.columns[0], self.greatest)], asked.appends))
 
@@ -93,7 +101,7 @@ class FirstInOrder:
 def min(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.min)
     """Least value, in its own type; null if there is none. NaN is above every number.
 
-    **State** the values of each group, sorted; over append-only tables the one value of each group.
+    **State** the values of each group, sorted; over append-only tables one value of each group, numbers and times with its sums.
     **Cost** the front of the changed groups. In a queue, where the least value of a group leaves all the time, those that are
     gone are passed once; where they leave very many short groups in a step they are read until a merge removes them.
 

@@ -19,7 +19,7 @@ from dbsp.expr.expression import canonical
 from dbsp.expr.type_names import schema_name
 from dbsp.zset.schema import Schema
 
-FORMAT = "dbsp circuit 7"
+FORMAT = "dbsp circuit 8"
 LABEL_LENGTH_MAX = 120
 NodeToken = tuple[str, str]
 

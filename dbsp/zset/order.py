@@ -33,6 +33,7 @@ from dbsp.zset.arrays import (
     join,
     pair_view,
     ranked,
+    storage_type,
     valid_rows,
     value_view,
 )
@@ -107,6 +108,33 @@ def _word_codes(values: NDArray[Any]) -> NDArray[np.uint64]:
     wide[np.isnan(wide)] = NAN[wide.dtype]
     bits = wide.view(np.uint64)
     return np.where(bits >= _SIGN, ~bits, bits | _SIGN)
+
+
+def number_words(array: pa.Array) -> NDArray[np.uint64]:
+    """A word for each number, or time, of at most 64 bits that sorts as it does, exactly; that of a null says nothing.
+
+    **Law** `numbers_of(number_words(array), array.type)` are the values, floats as they are in batches.
+
+    **Example**
+
+    >>> import pyarrow as pa
+    >>> words = number_words(pa.array([2.5, -1.0, 0.0]))
+    >>> words.argsort().tolist()
+    [1, 2, 0]
+    >>> numbers_of(words, pa.float64()).tolist()
+    [2.5, -1.0, 0.0]
+    """
+    return _word_codes(value_view(array))
+
+
+def numbers_of(words: NDArray[np.uint64], type_: pa.DataType) -> NDArray[Any]:
+    """The numbers of such words, as a type holds them."""
+    dtype = np.dtype(storage_type(type_))
+    if dtype == np.uint64:
+        return words
+    if dtype.kind in "iu":
+        return (words ^ _SIGN).view(np.int64).astype(dtype)
+    return np.where(words >= _SIGN, words ^ _SIGN, ~words).view(np.float64).astype(dtype)
 
 
 def _clamped(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:

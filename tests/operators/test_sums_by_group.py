@@ -10,7 +10,7 @@ import dbsp
 from dbsp.errors import CapacityError
 from dbsp.operators.groups import distinct_form as distinct_module
 from dbsp.operators.groups.distinct_form import DistinctForm
-from dbsp.operators.groups.linear_part import LinearForm
+from dbsp.operators.groups.linear_form import LinearForm
 from dbsp.operators.groups.measures import Bits, Limbs, Squares, Trues, Valid
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.zset.batch import Batch, arrange

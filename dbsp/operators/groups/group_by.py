@@ -75,14 +75,18 @@ class GroupBy(Operator):
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """-old +new rows of the groups that changed."""
-        deltas = [_delta(inputs[at], part) for at, part in zip(self.streams, self.parts, strict=True)]
+        first, *rest = (inputs[at] for at in self.streams)
+        deltas = [
+            self.linear.arrived(first),
+            *(_delta(batch, part) for batch, part in zip(rest, self.others, strict=True)),
+        ]
         groups = self._groups(deltas) if len(self.keys) else self._whole(deltas, inputs[-1])
         if len(groups) == 0:
             return Batch.empty(self.schema)
-        old, new, first = [], [], 0
+        old, new, trace = [], [], 0
         for part, delta in zip(self.parts, deltas, strict=True):
-            before, after = part.step(PartState(state, first), groups, delta)
-            first += len(part.arrangements())
+            before, after = part.step(PartState(state, trace), groups, delta)
+            trace += len(part.arrangements())
             old.append(before)
             new.append(after)
         if not len(self.keys):

@@ -22,7 +22,7 @@ from dbsp.errors import CapacityError, InternalError
 from dbsp.operators.columns import column_of
 from dbsp.operators.groups.covariance_part import Moments, PairCall, number_bits
 from dbsp.operators.groups.float_part import float_bits
-from dbsp.operators.groups.linear_part import Measure
+from dbsp.operators.groups.linear_form import Measure
 from dbsp.operators.groups.measures import Bits, bits_of
 from dbsp.operators.groups.quantile_part import value_between
 from dbsp.operators.groups.sums import Averaged, Summed, held_by

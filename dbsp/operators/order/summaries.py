@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from dbsp.operators.groups.covariance_part import PairForm
 from dbsp.operators.groups.float_part import FloatForm
 from dbsp.operators.groups.limbs import limbs_of, square_limbs_of
-from dbsp.operators.groups.linear_part import Measure
+from dbsp.operators.groups.linear_form import Measure
 from dbsp.operators.groups.measures import Bits, Limbs, Squares, Valid, bits_of
 from dbsp.operators.groups.variance_part import VarianceForm
 from dbsp.operators.order.value_order import Way, all_valid, sorted_by

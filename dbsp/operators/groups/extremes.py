@@ -1,0 +1,227 @@
+"""The least and the greatest numbers of groups whose rows never go, kept among the sums of the group.
+
+Such an extreme is known from the last one and the new rows. So it needs no rows and no trace of its own: the trace of sums has a
+pair of weights more for each, which add up to it, as a step appends how much it moved. Whatever adds up rows (a merge, a look-up,
+a move to another worker) knows nothing of it, and one look-up and one append serve counts, sums and extremes.
+
+On the way to the owner of the group extremes are columns, as those of two workers do not add up.
+
+**Law** for rows of positive weight the weights of a group after some steps are those after one step with all of these rows.
+
+**State** two weights for each extreme: the low 32 bits of its number (that of `number_words`, with a sign) and the others. So no
+difference of two of them leaves 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import is_
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbsp.errors import InternalError
+from dbsp.operators.columns import column_of
+from dbsp.operators.groups.linear_form import Added, LinearForm, Sums
+from dbsp.operators.groups.part import group_of, key_columns
+from dbsp.zset.arrays import from_values, gather, storage_type, valid_rows, value_view
+from dbsp.zset.batch import Batch, arrange, keys_once, rearrange
+from dbsp.zset.hashing import hash_columns
+from dbsp.zset.kernels import least_of_groups, scatter_add
+from dbsp.zset.order import number_words, numbers_of
+from dbsp.zset.schema import INT64, Arrangement, Column, Schema
+from dbsp.zset.sorted_keys import few_groups
+
+Words = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+
+_SIGN, _NONE = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
+_BITS = 32
+_LOW = (1 << _BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The least value of a column of numbers or times, or the greatest; a measure, though nothing that adds up.
+
+    Its words are turned around for the greatest one, so that always the least word is wanted; `_NONE` stands for no value.
+    """
+
+    column: str
+    greatest: bool
+
+    def __str__(self) -> str:
+        """As SQL writes it."""
+        return f"{'max' if self.greatest else 'min'}({self.column})"
+
+    @property
+    def slots(self) -> int:
+        """Two halves of a word."""
+        return 2
+
+    def words(self, batch: Batch) -> Words:
+        """The word of each row."""
+        array = batch.column(self.column)
+        words = number_words(array)
+        if self.greatest:
+            words = ~words
+        valid = valid_rows(array)
+        if valid is not None:
+            words[~valid] = _NONE
+        return words
+
+    def to_numbers(self, words: Words) -> Sums:
+        """Words as whole numbers with a sign, small where the values are."""
+        turned: Sums = ((~words if self.greatest else words) ^ _SIGN).view(np.int64)
+        return turned
+
+    def to_words(self, numbers: Sums) -> Words:
+        """The words again."""
+        words = numbers.view(np.uint64) ^ _SIGN
+        return ~words if self.greatest else words
+
+
+def keeps_extremes(type_: pa.DataType) -> bool:
+    """Whether extremes of a type are kept so: a word tells all its values apart."""
+    return storage_type(type_) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtremesForm:
+    """Rows as (keys, an extreme each) with sums as weights: those of a group at one worker are one row."""
+
+    linear: LinearForm
+    extremes: tuple[Extreme, ...]
+
+    def __str__(self) -> str:
+        """The counts, the sums and the extremes."""
+        return f"{self.linear} with {', '.join(map(str, self.extremes))}"
+
+    @property
+    def keys(self) -> Schema:
+        """The keys of the groups."""
+        return self.linear.keys
+
+    def arrangement(self) -> Arrangement:
+        """On the way: by group, extremes as columns."""
+        columns = (Column(f"__extreme__{number}", INT64, nullable=False) for number in range(len(self.extremes)))
+        linear = self.linear.arrangement()
+        return replace(linear, schema=Schema((*self.keys.columns, *columns)))
+
+    def kept(self) -> Arrangement:
+        """In the trace: extremes behind the sums."""
+        linear = self.linear.arrangement()
+        return replace(linear, weights=linear.weights + sum(extreme.slots for extreme in self.extremes))
+
+    def slots(self, measure: Added | Extreme | None) -> tuple[int, int]:
+        """The weights of a measure in the trace, from the first to before the last; of None the number of rows."""
+        if not isinstance(measure, Extreme):
+            return self.linear.slots(measure)
+        first = self.linear.arrangement().weights + measure.slots * self.extremes.index(measure)
+        return first, first + measure.slots
+
+    def of(self, batch: Batch) -> Batch:
+        """One row for each group, arranged."""
+        keys = key_columns(batch, self.keys.names)
+        words = [extreme.words(batch) for extreme in self.extremes]
+        if len(batch) and batch.weight.min() <= 0:
+            raise InternalError(f"a row goes where none ever does: of={self}")
+        groups = few_groups(keys, len(batch))
+        if groups is not None and (added := self.linear.added_up(batch, groups)) is not None:
+            least = [least_of_groups(each, groups.of, len(groups)) for each in words]
+            firsts = [gather(column, groups.firsts) for column in keys]
+            return self._laid(firsts, least, added, groups.key_hash)
+        rows = self.linear.of(batch)
+        numbers = self._numbers(words)
+        loose = Batch(schema=self.arrangement().schema, columns=(*rows.held, *numbers), weights=rows.weights)
+        arranged = arrange(loose, self.arrangement())
+        once = keys_once(arranged)
+        return arranged if len(once) == len(arranged) else self._reduced(arranged, once)
+
+    def arrived(self, batch: Batch) -> Batch:
+        """Each group once, as the trace has them, of what came from all workers: its sums, and the step's own extremes."""
+        arrangement = self.arrangement()
+        rows = arrange(batch if len(batch) else Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+        groups = keys_once(rows)
+        sums, words = self._by_group(rows, groups)
+        halves = [half for extreme, each in zip(self.extremes, words, strict=True) for half in _halves(extreme, each)]
+        return groups.but(weights=np.column_stack([sums, *halves]), arrangement=self.kept())
+
+    def moved(self, old: Sums, change: Sums) -> Sums:
+        """What is to be added to the sums of each group, given those of a step with the step's extremes."""
+        moved = change.copy()
+        for extreme in self.extremes:
+            slots = self.slots(extreme)
+            before, came = (_words_of(extreme, sums, slots) for sums in (old, change))
+            halves = np.column_stack(_halves(extreme, np.minimum(before, came)))
+            moved[:, slice(*slots)] = halves - old[:, slice(*slots)]
+        return moved
+
+    def _reduced(self, rows: Batch, groups: Batch) -> Batch:
+        """The rows of each group as one."""
+        sums, words = self._by_group(rows, groups)
+        if groups.key_hash is None:
+            raise InternalError("groups are arranged")
+        return self._laid(groups.held, words, sums, groups.key_hash)
+
+    def _by_group(self, rows: Batch, groups: Batch) -> tuple[Sums, list[Words]]:
+        """The sums and the least words of each group, of rows on the way."""
+        numbers = [value_view(column) for column in rows.held[len(self.keys) :]]
+        words = [extreme.to_words(each) for extreme, each in zip(self.extremes, numbers, strict=True)]
+        if len(groups) == len(rows) and all(
+            map(is_, groups.held, rows.held)
+        ):  # keys that share a hash have an order of their own
+            return rows.weights, words
+        group = group_of(groups, rows)
+        sums = np.zeros((len(groups), rows.weights.shape[1]), np.int64)
+        scatter_add(sums, group, rows.weights)
+        return sums, [least_of_groups(each, group, len(groups)) for each in words]
+
+    def _laid(self, keys: Sequence[pa.Array], words: Sequence[Words], sums: Sums, key_hash: Words) -> Batch:
+        """Groups in their form on the way, each once, arranged."""
+        arrangement = self.arrangement()
+        numbers = self._numbers(words)
+        row_hash = hash_columns(numbers, len(sums))
+        columns = (*keys, *numbers)
+        batch = Batch(schema=arrangement.schema, columns=columns, weights=sums, key_hash=key_hash, row_hash=row_hash)
+        return rearrange(batch, arrangement)
+
+    def _numbers(self, words: Sequence[Words]) -> list[pa.Array]:
+        """Words as columns."""
+        return [
+            from_values(extreme.to_numbers(each), INT64) for extreme, each in zip(self.extremes, words, strict=True)
+        ]
+
+
+def _halves(extreme: Extreme, words: Words) -> list[Sums]:
+    """Words as two weights each."""
+    numbers = extreme.to_numbers(words)
+    return [numbers & _LOW, numbers >> _BITS]
+
+
+def _joined(halves: Sums) -> Sums:
+    """The numbers that pairs of weights stand for."""
+    return np.asarray((halves[:, 1] << _BITS) | halves[:, 0])
+
+
+def _words_of(extreme: Extreme, sums: Sums, slots: tuple[int, int]) -> Words:
+    """The words of an extreme; none of a group that is not there."""
+    return np.where(sums[:, 0] != 0, extreme.to_words(_joined(sums[:, slice(*slots)])), _NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An extreme out of its two weights; the first measure counts the values."""
+
+    extreme: Extreme
+
+    def __str__(self) -> str:
+        """Its name."""
+        return "max" if self.extreme.greatest else "min"
+
+    def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, None]:
+        """Null where there is no value."""
+        valid = sums[0][:, 0] != 0
+        return column_of(numbers_of(_joined(sums[1]).view(np.uint64) ^ _SIGN, type_), valid, type_), None
