@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 
+def shown(path: Path | str) -> str:
+    r"""A path as it may be told anywhere: bytes of it that are no UTF-8 as `\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and its parents, each new name forced to disk; nothing is done where it is there.
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import lmdb
 
+from dbsp.disk import shown
 from dbsp.errors import DataError
 from dbsp.findings import Examined
 from dbsp.formats import check_name
@@ -250,7 +251,7 @@ def examine_files(directory: Path, folder: Path) -> tuple[Examined, Spans]:
             path = folder / table / piece.name
             if path not in changed and (noted is None or not landed.is_as_noted(path, landed.unpacked(noted))):
                 changed.add(path)
-                seen.found(f"a file of the input is gone or was changed: file={path}")
+                seen.found(f"a file of the input is gone or was changed: file={shown(path)}")
             seen.count("input rows", piece.rows)
         for place, (floor, end) in sorted(spans.items()):
             if reached.get(place, floor) != end:
@@ -264,7 +265,7 @@ def _without_rows(seen: Examined, log: Opened, folder: Path) -> None:
     for key, value in log.items("files"):
         noted, path = landed.unpacked(value), folder.joinpath(*file_input.file_of(bytes(key)))
         if not noted.rows and path.exists() and not landed.is_as_noted(path, noted):
-            what = f"a file of the input had no rows when they were counted, and was changed then: file={path}"
+            what = f"a file of the input had no rows when they were counted, and was changed then: file={shown(path)}"
             seen.found(what, remedy=LATE_ROWS_REMEDY)
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.algebra.table import Table
-from dbsp.disk import sync_path
+from dbsp.disk import shown, sync_path
 from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import join_pushes
@@ -153,7 +153,8 @@ class FileInputLog(LocalInputLog):
             return None
         except OSError as error:
             raise UnavailableError(
-                f"a file of the input cannot be read: file={path} error={error.strerror}", "mend it, or take it away"
+                f"a file of the input cannot be read: file={shown(path)} error={error.strerror}",
+                "mend it, or take it away",
             ) from None
 
     def _note_all(self, txn: Any, landed: Mapping[str, Sequence[tuple[str, Landed]]]) -> None:
@@ -242,7 +243,7 @@ class FileInputLog(LocalInputLog):
     def _noted(self, txn: Any, table: str, name: str) -> Landed:
         found = txn.get(file_key(table, name), db=self._env.db("files"))
         if found is None:
-            raise DataError(f"a file of the input is not noted: table={table} file={name}")
+            raise DataError(f"a file of the input is not noted: table={table} file={shown(name)}")
         return unpacked(found)
 
 

@@ -28,11 +28,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dbsp.algebra.table import Table
+from dbsp.disk import shown
 from dbsp.errors import DataError
 from dbsp.io.chunk import join_pushes
 from dbsp.io.fitted import fitted
 from dbsp.io.formats.arrow_rows import OPERATION
-from dbsp.io.parquet.row_group import RowGroup
+from dbsp.io.parquet.row_group import RowGroup, open_parquet
 from dbsp.io.pushed import BadRow, Push
 from dbsp.io.texts import DELIMITERS, LINES, Text, UnfinishedError, kind_of, read_text, unfinished
 from dbsp.zset.batch import Batch
@@ -83,7 +84,7 @@ def examine_file(path: Path, table: Table) -> Landed:
         known = ", ".join(sorted((PARQUET, *LINES, *DELIMITERS)))
         return Landed(rows=1, size=size, end=end, misfit=f"files of this ending are not read: known={known}")
     try:
-        with pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
+        with open_parquet(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
             misfit = _misfit(file.schema_arrow, table)
             rows = 1 if misfit else _row_count(file)
             if not misfit:
@@ -146,11 +147,11 @@ class LandedReader:
         try:
             if _identity(path) != (landed.size, landed.end):
                 raise DataError(
-                    f"a file of the input was changed after its rows were counted: file={path}",
+                    f"a file of the input was changed after its rows were counted: file={shown(path)}",
                     "put the file back as it was; new rows belong in a new file",
                 )
             if landed.misfit:
-                bad = BadRow(index=0, reason=landed.misfit, payload=path.name)
+                bad = BadRow(index=0, reason=landed.misfit, payload=shown(path.name))
                 empty = Batch.empty(some_columns(self._table, columns).schema)
                 return Push(batch=empty, operations=np.empty(0, dtype=np.int8), bad=(bad,))
             if kind_of(path) != PARQUET:
@@ -164,18 +165,18 @@ class LandedReader:
                 push = replace(push, batch=push.batch.project(some_columns(self._table, columns).schema.names))
         except FileNotFoundError:
             hint = "put the file back: its rows are needed until a checkpoint that holds them is published"
-            raise DataError(f"a file of the input is gone: file={path}", hint) from None
+            raise DataError(f"a file of the input is gone: file={shown(path)}", hint) from None
         except (OSError, pa.ArrowException, UnfinishedError) as error:
-            raise DataError(f"a file of the input cannot be read: file={path} error={error}") from None
+            raise DataError(f"a file of the input cannot be read: file={shown(path)} error={error}") from None
         if push.rows != last - first:
             raise DataError(
-                f"a file of the input has other rows than were counted: file={path} first={first} last={last}"
+                f"a file of the input has other rows than were counted: file={shown(path)} first={first} last={last}"
             )
         return push
 
     def _rows(self, path: Path, landed: Landed, first: int, last: int, columns: frozenset[str] | None) -> Push:
         pieces = []
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             begin, table = 0, self._judged(file.schema_arrow, columns)
             wanted = tuple(name for name in file.schema_arrow.names if name in table.schema or name == OPERATION)
             for number in range(file.num_row_groups):

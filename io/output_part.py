@@ -93,9 +93,17 @@ def refuse_taken(views: Collection[str]) -> None:
 def dead_letter_batch(dead: Sequence[DeadLetter]) -> Batch:
     """Dead letters as a loose batch, ordered by their fields."""
     ordered = sorted(dead, key=lambda d: (d.origin, d.partition, d.offset, d.reason, d.payload, d.weight))
-    columns = [pa.array([getattr(d, column.name) for d in ordered], type=column.type) for column in DEAD_LETTER_SCHEMA]
+    columns = [
+        pa.array([_writable(getattr(d, column.name)) for d in ordered], type=column.type)
+        for column in DEAD_LETTER_SCHEMA
+    ]
     weights = np.array([[d.weight] for d in ordered], dtype=np.int64).reshape(len(ordered), 1)
     return Batch.of(DEAD_LETTER_SCHEMA, columns, weights)
+
+
+def _writable(value: str | int) -> str | int:
+    """A text without surrogates, which no text on a disk has: names of files and texts in JSON may bring them."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def checksum_of(parts: Mapping[str, Batch]) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,16 @@ ROWS_SAVED_MIN = 1 << 16
 """Fewer rows are decoded in less time than pages are looked for."""
 SURPLUS_MAX = 1.5
 """Pages may hold so many times the rows that are wanted."""
+
+
+@contextmanager
+def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
+    """A Parquet file, open; pyarrow takes a name that is no UTF-8 as bytes alone.
+
+    **Errors** `OSError`, `pyarrow.ArrowException` of the file.
+    """
+    with pa.OSFile(os.fsencode(path)) as opened, pq.ParquetFile(opened, **options) as file:
+        yield file
 
 
 class RowGroup:
@@ -58,7 +69,7 @@ class RowGroup:
         """All its rows."""
         if self._whole is None:
             numbers = sorted(self._numbers) or None
-            with pq.ParquetFile(self._path, metadata=self._metadata, read_dictionary=numbers) as file:
+            with open_parquet(self._path, metadata=self._metadata, read_dictionary=numbers) as file:
                 self._whole = file.read_row_group(self._number, columns=list(self._columns), use_threads=False)
         return self._whole
 

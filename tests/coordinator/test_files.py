@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -84,6 +85,19 @@ def test_kills_while_files_come_lose_and_double_nothing(folder: Path) -> None:
         view = service.read_view("per_customer").table
     found = Counter((row["customer"], row["orders"], row["amount"]) for row in view.to_pylist())
     assert found == by_duckdb(orders) == folded(folder / "results" / "per_customer")
+
+
+def test_files_whose_names_are_no_utf_8_stop_nothing(folder: Path) -> None:
+    """One of an ending that is not read is a dead letter; the rows of another are taken."""
+    (folder / "pipeline.toml").write_text(settings_text(FILES))
+    strange = os.fsdecode(b"\xff")
+    with Service(settings(folder)) as service:
+        place = folder / "landing" / "orders"
+        (place / f"{strange}.pdf").write_bytes(b"%PDF")
+        pq.write_table(some_orders(random.Random(1), 10), place / ".1")
+        (place / ".1").rename(place / f"{strange}.parquet")
+        assert service.board.wait_for(lambda now: sum(now.processed.values()) == 11, 30)
+        assert (service.snapshot.dead, service.snapshot.rollbacks) == (1, 0)
 
 
 def test_what_a_pipeline_of_files_refuses(folder: Path) -> None:

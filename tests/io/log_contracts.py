@@ -6,6 +6,7 @@ A subclass gives a `harness` fixture that opens the log as often as asked: a sec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
@@ -215,6 +216,13 @@ class OutputLogContract:
         expected = {0: [((1, "a"), 1)], 1: [((1, "a"), -1), ((2, "b"), 3)], 3: [((3, "c"), 1)]}
         assert harness.consume("v") == expected
         assert harness.consume("dead_letters") == {1: [((1, "t", 0, 4, "broken", "{"), 1)]}
+
+    def test_a_dead_letter_may_hold_any_text(self, harness: OutputHarness) -> None:
+        """Names of files that are no UTF-8, and half of a pair in JSON, are surrogates: no text on a disk has them."""
+        letter = replace(DEAD, step=0, reason="\udcff: bad", payload="a\ud83d")
+        for log in (harness.open(), harness.open()):
+            log.write(1, 0, {}, [letter])
+        assert harness.consume("dead_letters") == {0: [((0, "t", 0, 4, r"\udcff: bad", r"a\ud83d"), 1)]}
 
     def test_out_of_turn_different_and_old(self, harness: OutputHarness) -> None:
         log = harness.open()

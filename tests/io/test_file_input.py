@@ -23,6 +23,7 @@ from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.io import FileInputLog
 from dbsp.io import file_input as module
 from dbsp.io.examine import examine_files
+from dbsp.io.output_part import dead_letter_batch
 from dbsp.logs import Range
 from dbsp.zset.schema import FLOAT64, INT64, STRING, TIMESTAMP, Column, Schema, list_of, struct_of
 from tests.io.log_contracts import InputLogContract
@@ -32,7 +33,7 @@ from tests.io.log_samples import OTHER, TABLE
 def land(folder: Path, name: str, content: bytes | pa.Table, **options: Any) -> Path:
     """A file, put into place whole."""
     folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f".{name}"
+    beside = folder / ".beside"
     if isinstance(content, bytes):
         beside.write_bytes(content)
     else:
@@ -229,6 +230,35 @@ def test_a_file_of_another_ending_is_one_dead_letter(landing: Landing) -> None:
     (letter,) = dead(log, log.ends()["other", 0])
     known = ".csv, .json, .jsonl, .ndjson, .parquet, .tsv"
     assert letter == (0, f"files of this ending are not read: known={known}", "1.xml")
+
+
+STRANGE = os.fsdecode(b"\xff\xe9")
+"""A name that is no UTF-8, as Python has it: what has surrogates in it cannot be written as a text."""
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_a_file_whose_name_is_no_utf_8_is_read(landing: Landing, ending: str) -> None:
+    content = {
+        "parquet": rows([1, 2]),
+        "csv": b"id,name\n1,a\n2,b\n",
+        "jsonl": b'{"id":1,"name":"a"}\n{"id":2,"name":"b"}',
+    }
+    file = land(landing.files / "other", f"{STRANGE}.{ending}", content[ending])
+    log = landing.open()
+    assert log.ends() == {("other", 0): 2}
+    assert ids(log, 0, 2) == [1, 2]
+    file.write_bytes(b"others")
+    with pytest.raises(DataError, match=rf"was changed after its rows were counted: file=.*\\xff\\xe9\.{ending}"):
+        log.read(Range(table="other", partition=0, first=0, last=2), 0)
+    assert [what for what in landing.findings() if what.encode()], "it can be written"
+
+
+def test_a_file_that_does_not_fit_is_a_dead_letter_whatever_its_name(landing: Landing) -> None:
+    land(landing.files / "other", f"{STRANGE}.xml", b"<rows/>")
+    log = landing.open()
+    (piece,) = log.read(Range(table="other", partition=0, first=0, last=log.ends()["other", 0]), 0)
+    ((*_, payload), _) = dead_letter_batch(piece.dead).to_rows()[0]
+    assert payload == r"\xff\xe9.xml"
 
 
 def test_deletes_come_as_operations(landing: Landing) -> None:
