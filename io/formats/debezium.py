@@ -214,8 +214,8 @@ class DebeziumJson:
             found = {part["field"]: part for part in self._shape.described(schema["fields"])}
             columns = [column for column in self._table.schema if column.name in found]
             return {column.name: _described(found[column.name], column.type) for column in columns}
-        except (KeyError, TypeError, ValueError, StopIteration):
-            return None
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, StopIteration):
+            return None  # any JSON may stand where a schema should
 
     def _sampled(self, payloads: Sequence[bytes]) -> _Fields:
         """The columns as the first messages have them; a wrong guess costs another try, and changes nothing."""

@@ -171,6 +171,7 @@ def _decimal(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array:
 def _scaled(array: pa.Array, _meaning: Meaning, type_: pa.DataType) -> pa.Array:
     """Every row has a scale of its own: all rows of one scale at a time."""
     scales, values = array.field("scale"), array.field("value")
+    _require(scales.filter(array.is_valid()).null_count == 0, "a decimal that says its scale")
     made = pa.nulls(len(array), type_)
     for scale in pc.unique(scales.filter(array.is_valid())).to_pylist():
         chosen = pc.fill_null(pc.and_(pc.equal(scales, scale), array.is_valid()), False)

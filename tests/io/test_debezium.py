@@ -13,6 +13,7 @@ import base64
 import datetime
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,64 @@ def test_a_message_has_one_verdict_whatever_stands_beside_it(
     for sampled in (debezium.SAMPLED_MAX, 1):
         with patch.object(debezium, "SAMPLED_MAX", sampled):
             assert verdicts(*reader().decode(values)) == alone
+
+
+ODD: list[Any] = [
+    None, {}, [], "", "x", "AQ==", True, 0, -1, 7, 1.5, 1 << 70, float("inf"), float("nan"), "\ud83d", {"scale": 2},
+    {"scale": None, "value": "AQ=="}, {"scale": 99, "value": "AQ=="}, [{}], [[1]], "org.apache.kafka.connect.data.Decimal",
+]  # fmt: skip
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container of a JSON value with each of its keys."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+    return [(value, key) for key in keys] + [place for key in keys for place in places(value[key])]
+
+
+@st.composite
+def hurt(draw: st.DrawFn) -> bytes:
+    """A message that Debezium wrote, in any of its modes, of which some values are others, or gone."""
+    message = json.loads(draw(st.sampled_from(RECORDED)))
+    for _ in range(draw(st.integers(1, 3))):
+        found = places(message)
+        if not found:
+            break
+        container, key = draw(st.sampled_from(found))
+        if draw(st.integers(0, 3)):
+            container[key] = deepcopy(draw(st.sampled_from(ODD)))
+        else:
+            del container[key]
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+RECORDED = [
+    message for mode in ("schemas", "text", "connect", "doubles", "flat", "flat_schemas") for message in recorded(mode)
+]
+SCALELESS = [b'{"id":1,"paid":{}}', b'{"id":1,"paid":{"scale":null,"value":"AQ=="}}']
+OF_NO_PARAMETERS = [
+    b'{"schema":{"type":"struct","fields":[{"type":"int64","field":"id"},{"type":"bytes","field":"paid","parameters":%s,'
+    b'"name":"org.apache.kafka.connect.data.Decimal"}]},"payload":{"id":1,"paid":"AQ=="}}' % parameters
+    for parameters in (b'"x"', b'{"scale":Infinity}', b'{"scale":null}')
+]
+
+
+@pytest.mark.parametrize("value", SCALELESS)
+def test_a_decimal_that_does_not_say_its_scale_is_bad(value: bytes) -> None:
+    push, _ = DebeziumJson(table("id", "paid"), Encodings(decimals="bytes"), flat=True).decode([value])
+    assert [bad.reason.partition(": not a valid decimal")[0] for bad in push.bad] == ["column paid"]
+
+
+@pytest.mark.parametrize("value", OF_NO_PARAMETERS)
+def test_a_schema_that_is_none_says_nothing(value: bytes) -> None:
+    """The message is read as those without a schema are."""
+    push, _ = DebeziumJson(table("id", "paid"), Encodings(decimals="bytes"), flat=True).decode([value])
+    assert push.batch.to_rows() == [((1, Decimal("0.01")), 1)]
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.lists(hurt(), min_size=1, max_size=4), hurt(), st.booleans())
+def test_whatever_a_message_holds_it_is_read_or_bad(values: list[bytes], key: bytes, flat: bool) -> None:
+    reader = DebeziumJson(table(), Encodings(decimals="bytes", timestamps="us"), flat=flat)
+    push, counts = reader.decode([*values, None], [key] * len(values) + [key])
+    assert push.rows == int(counts.sum())
+    assert all(len(bad.reason) < 300 for bad in push.bad)
