@@ -2,8 +2,8 @@
 
 Nothing is touched before every checksum is right and every refusal was made: another pipeline or circuit, other kinds of logs, a
 data folder, standbys or written files that would be of another past. The copy is checked as it is made, made aside, and renamed
-into place; broken off, it leaves nothing in the way. What follows is recovery: the service opens the backup's version under a
-newer epoch and replays the steps logged since. Source: docs/design/0021-backups.md.
+into place; broken off at any moment, it leaves nothing in the way of the same command. What follows is recovery: the service
+opens the backup's version under a newer epoch and replays the steps logged since. Source: docs/design/0021-backups.md.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from dbsp.coordinator.backup.making import files_folder, progress_folder
@@ -24,6 +25,8 @@ from dbsp.plan.plan import Plan
 Told = Callable[[str, int], None]
 PROGRESS = "files/.progress"
 """Where a backup has what outputs of files have written."""
+MARK = ".restored-from"
+"""In that folder, which is moved first: of which backup it is, until the data folder is in place too."""
 
 
 def restore(
@@ -94,11 +97,23 @@ def _refuse_taken(manifest: Manifest, config: Config) -> None:
 
 
 def _written_later(manifest: Manifest, config: Config) -> Iterator[Path]:
-    if progress_folder(config).exists():
+    if progress_folder(config).exists() and not _is_left(manifest, config):
         yield progress_folder(config)
     for path in sorted(files_folder(config).glob("*/step-*-worker-*.*")):
         if int(path.name.split("-")[1]) >= manifest.step:
             yield path
+
+
+def _is_left(manifest: Manifest, config: Config) -> bool:
+    """Whether a restore of this very backup has put there what outputs have written, and was broken off."""
+    try:
+        return (progress_folder(config) / MARK).read_text() == _mark(manifest)
+    except OSError:
+        return False
+
+
+def _mark(manifest: Manifest) -> str:
+    return f"run={manifest.run} at={manifest.at} step={manifest.step}"
 
 
 # --- copying --------------------------------------------------------------------------------------------------------
@@ -107,7 +122,7 @@ def _written_later(manifest: Manifest, config: Config) -> Iterator[Path]:
 def _put_in_place(backup: Path, manifest: Manifest, config: Config, told: Told) -> None:
     """Copy aside, then rename: what outputs have written first, the data folder last."""
     data_dir = config.data_dir
-    aside = data_dir.with_name(f".{data_dir.name}.restoring")
+    aside, placed = data_dir.with_name(f".{data_dir.name}.restoring"), False
     try:
         make_folder(data_dir.parent)
         shutil.rmtree(aside, ignore_errors=True)
@@ -116,18 +131,37 @@ def _put_in_place(backup: Path, manifest: Manifest, config: Config, told: Told) 
             _copy(backup / file.path, aside / file.path, file, told)
         _sync(aside)
         if manifest.output == "files" and config.output.directory:
-            _move_progress(aside / PROGRESS, progress_folder(config))
+            _move_progress(aside / PROGRESS, config, _mark(manifest))
         aside.rename(data_dir)
+        placed = True
         sync_path(data_dir.parent)
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
+        _take_back(manifest, config, aside, placed)
         raise UnavailableError(
             f"the backup cannot be restored: data_dir={data_dir} error={error.strerror}",
             "free space or mend the disk, and give the same command again: the backup is as it was",
         ) from error
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        _take_back(manifest, config, aside, placed)
         raise
+    with suppress(OSError):  # whoever finds it later finds the data folder, too
+        (progress_folder(config) / MARK).unlink(missing_ok=True)
+
+
+def _take_back(manifest: Manifest, config: Config, aside: Path, placed: bool) -> None:
+    """Leave nothing in place; each folder is renamed before it is deleted, so that it is there whole or not at all."""
+    with suppress(OSError):
+        if placed:
+            config.data_dir.rename(aside)
+        if _is_left(manifest, config):
+            progress_folder(config).rename(_beside(config, "replaced"))
+    for left in (aside, _beside(config, "replaced"), _beside(config, "restoring")):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _beside(config: Config, what: str) -> Path:
+    folder = progress_folder(config)
+    return folder.with_name(f"{folder.name}.{what}")
 
 
 def _copy(source: Path, target: Path, file: BackupFile, told: Told) -> None:
@@ -143,15 +177,20 @@ def _copy(source: Path, target: Path, file: BackupFile, told: Told) -> None:
     sync_path(target)
 
 
-def _move_progress(made: Path, folder: Path) -> None:
-    """Into the folder of the outputs, which may be on another disk."""
+def _move_progress(made: Path, config: Config, mark: str) -> None:
+    """Into the folder of the outputs, which may be on another disk; what a restore that was broken off has left there goes."""
+    folder, aside, replaced = progress_folder(config), _beside(config, "restoring"), _beside(config, "replaced")
     make_folder(folder.parent)
-    aside = folder.with_name(f"{folder.name}.restoring")
-    shutil.rmtree(aside, ignore_errors=True)
+    for left in (aside, replaced):
+        shutil.rmtree(left, ignore_errors=True)
     shutil.copytree(made, aside)
+    (aside / MARK).write_text(mark)
     _sync(aside)
+    if folder.exists():
+        folder.rename(replaced)
     aside.rename(folder)
     sync_path(folder.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
     shutil.rmtree(made.parent)
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.backup import making, manifests
+from dbsp.coordinator.backup import making, manifests, restoring
 from dbsp.coordinator.backup.process import Backups
 from dbsp.coordinator.backup.restoring import restore
+from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.service import Service
@@ -98,6 +103,95 @@ def test_killed_anywhere_it_leaves_the_pipeline_as_it_was(
     with Service(other) as service:
         assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1), "z": (1, 1, 1)}
     assert diagnose(config).findings == ()
+
+
+RESTORER = """
+import os, shutil, signal, sys
+from pathlib import Path
+from dbsp.coordinator.backup import restoring
+from tests.coordinator.shop import settings
+calls, count = [], int(sys.argv[3])
+def ending(owner, name):
+    real = getattr(owner, name)
+    def call(*args, **kwargs):
+        point()
+        found = real(*args, **kwargs)
+        point()
+        return found
+    setattr(owner, name, call)
+def point():
+    calls.append(1)
+    if len(calls) == count:
+        os.kill(os.getpid(), signal.SIGKILL)
+ending(Path, "rename")
+ending(shutil, "rmtree")
+ending(shutil, "copytree")
+restoring.restore(Path(sys.argv[1]), settings(Path(sys.argv[2])))
+"""
+
+
+@pytest.fixture
+def with_files(folder: Path) -> tuple[Path, Config]:
+    """A backup of a pipeline whose results are files in a folder of their own, and the settings it goes to."""
+    more = '[output]\nkind = "files"\ndirectory = "results"\n'
+    with Service(pipeline(folder / "one", more=more)) as service:
+        service.wait_until_processed(service.push("orders", ORDERS), 60)
+        made = Path(service.back_up(folder / "backups", 60)["folder"])
+    return made, pipeline(folder / "other", more=more)
+
+
+def start_anew(config: Config) -> None:
+    with Service(config) as service:
+        assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+    assert diagnose(config).findings == ()
+    assert sorted(path.name for path in (config.folder / "results" / ".progress").iterdir()) == ["0", "1"]
+    shutil.rmtree(config.data_dir)
+    shutil.rmtree(config.folder / "results")
+
+
+@pytest.mark.crash
+def test_a_restore_killed_anywhere_is_given_again(with_files: tuple[Path, Config]) -> None:
+    made, config = with_files
+    for point in itertools.count(1):
+        command = [sys.executable, "-c", RESTORER, str(made), str(config.folder), str(point)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+        if ended.returncode and not config.data_dir.exists():
+            restore(made, config)
+        assert config.data_dir.exists()
+        if ended.returncode == 0 or point % 3 == 0:
+            start_anew(config)
+        else:
+            shutil.rmtree(config.data_dir)
+            shutil.rmtree(config.folder / "results")
+        if ended.returncode == 0:
+            break
+    assert point > 10
+
+
+def test_what_a_restore_that_fails_has_moved_is_taken_back(
+    with_files: tuple[Path, Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, config = with_files
+    for failing, number in (("rename", 1), ("rename", 2), ("sync_path", 1 << 30)):
+        calls = itertools.count(1)
+        owner = Path if failing == "rename" else restoring
+        real = getattr(owner, failing)
+
+        def call(*args: Any, number: int = number, calls: Any = calls, real: Any = real) -> Any:
+            placed = config.data_dir.exists() and any(config.data_dir.iterdir())
+            if next(calls) == number or (number > 2 and placed):
+                raise OSError(errno.EIO, "Input/output error")
+            return real(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, failing, call)
+            with pytest.raises(UnavailableError, match="give the same command again"):
+                restore(made, config)
+        assert not config.data_dir.exists()
+        assert not list((config.folder / "results").glob(".*"))
+    restore(made, config)
+    start_anew(config)
 
 
 def test_one_at_a_time_and_a_stop_breaks_it_off(folder: Path) -> None:
