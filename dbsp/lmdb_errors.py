@@ -22,7 +22,7 @@ _BROKEN = (
 _REFUSED = (lmdb.DiskError, lmdb.PanicError, lmdb.LockError, lmdb.MemoryError, lmdb.ReadonlyError)
 
 
-def told(error: lmdb.Error, file: Path, what: str, safe: str) -> DbspError:
+def told(error: lmdb.Error | OSError, file: Path, what: str, safe: str) -> DbspError:
     """The error to raise for `error` of this file, which is a `what`; `safe` says what a failed write has not harmed.
 
     `DataError` for broken pages, `CapacityError` for too many readers, `UnavailableError` where the system refuses (a full or a
@@ -33,7 +33,7 @@ def told(error: lmdb.Error, file: Path, what: str, safe: str) -> DbspError:
         return DataError(f"the {what} is broken: {known}", "restore it from a backup")
     if isinstance(error, lmdb.ReadersFullError):
         return CapacityError(f"the {what} has too many readers: {known}")
-    if type(error) is lmdb.Error or isinstance(error, _REFUSED):
+    if type(error) is lmdb.Error or isinstance(error, (*_REFUSED, OSError)):
         hint = f"free space or mend the disk, then start again: {safe}"
         return UnavailableError(f"the {what} cannot be used: {known}", hint)
     return InternalError(f"the {what} is used wrongly: {known}")

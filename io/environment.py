@@ -28,9 +28,10 @@ import lmdb
 import lmdb.verify
 
 from dbsp.disk import make_folder, sync_path
-from dbsp.errors import CapacityError, ConfigError, DataError, UnavailableError
+from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, UnavailableError
 from dbsp.formats import check_format, check_name
 from dbsp.lmdb_errors import told
+from dbsp.lmdb_locks import reserve_locks
 from dbsp.processes import Writers
 
 MAP_BYTES_START = 1 << 28
@@ -64,6 +65,7 @@ class Environment:
         self._resizing = False
         self._closed = False
         self._writers = Writers(path)
+        _reserve(path)
         self._env = lmdb.open(
             str(path),
             max_dbs=len(names) + len(later) + 2,
@@ -228,7 +230,18 @@ def _telling(path: Path) -> Iterator[None]:
     except (lmdb.MapFullError, lmdb.MapResizedError):
         raise
     except lmdb.Error as error:
-        raise told(error, _data_file(path), "log file", "nothing that was answered is lost") from error
+        raise _told(error, path) from error
+
+
+def _reserve(path: Path) -> None:
+    try:
+        reserve_locks(path)
+    except OSError as error:
+        raise _told(error, path) from error
+
+
+def _told(error: lmdb.Error | OSError, path: Path) -> DbspError:
+    return told(error, _data_file(path), "log file", "nothing that was answered is lost")
 
 
 def is_open(path: Path) -> bool:
@@ -295,6 +308,7 @@ def _create(path: Path, form: str, names: Sequence[str]) -> None:
     temporary = path.with_name(f".{path.name}.creating-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
+    _reserve(temporary)
     env = lmdb.open(str(temporary), max_dbs=len(names) + 2, map_size=MAP_BYTES_START, lib_version=LMDB_ENGINE)
     meta = env.open_db(_META)
     for name in names:

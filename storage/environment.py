@@ -30,6 +30,7 @@ from dbsp.disk import sync_path
 from dbsp.errors import CapacityError, DataError, DbspError, InternalError, UnavailableError
 from dbsp.formats import check_format
 from dbsp.lmdb_errors import told
+from dbsp.lmdb_locks import reserve_locks
 from dbsp.storage.readahead import Paging
 from dbsp.storage.tables import PAGE, Txn
 
@@ -149,7 +150,7 @@ class Environment:
         try:
             self._env = _open(folder, map_size_bytes, sync)
             self._env.reader_check()
-        except lmdb.Error as error:
+        except (lmdb.Error, OSError) as error:
             raise translate(error, folder) from error
 
     def _check_usable(self) -> None:
@@ -291,6 +292,7 @@ def _abort(txn: Txn) -> None:
 
 def _open(folder: Path, map_size_bytes: int, sync: bool) -> Any:
     """Open with the settings that every environment of ours has."""
+    reserve_locks(folder, READERS_MAX)
     return lmdb.open(
         str(folder),
         map_size=max(map_size_bytes, data_file(folder).stat().st_size if data_file(folder).exists() else 0),
@@ -317,12 +319,12 @@ def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Call
                 env.sync(True)
         finally:
             env.close()
-    except lmdb.Error as error:
+    except (lmdb.Error, OSError) as error:
         raise translate(error, folder) from error
     if sync:
         sync_path(folder)
 
 
-def translate(error: lmdb.Error, folder: Path) -> DbspError:
-    """LMDB's error as one of ours, naming the file."""
+def translate(error: lmdb.Error | OSError, folder: Path) -> DbspError:
+    """An error of LMDB or the system as one of ours, naming the file."""
     return told(error, data_file(folder), "database file", "the last checkpoint is intact")

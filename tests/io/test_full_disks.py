@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -37,6 +38,50 @@ for number in range({writes}):
         print("kept", flush=True)
     except UnavailableError as error:
         print(error.message, "|", error.hint, flush=True)
+"""
+
+FULL = """
+import os, sys
+from pathlib import Path
+from dbsp.errors import UnavailableError
+from dbsp.io import EmbeddedStepLog
+from dbsp.storage import WorkerDatabase
+from dbsp.store import CheckpointId
+
+disk, kind = Path(sys.argv[1]), sys.argv[2]
+home = disk / "0000"
+
+def start(number):
+    if kind == "scratch":
+        WorkerDatabase(home).open(0, number)
+    else:
+        EmbeddedStepLog(disk / str(number), create=True).close()
+
+def attempt(number):
+    process = os.fork()
+    if process:
+        signal = os.WTERMSIG(os.waitpid(process, 0)[1])
+        return signal and print("ended by signal", signal, flush=True)
+    try:
+        start(number)
+        print("opened", flush=True)
+    except UnavailableError as error:
+        print(error.message, "|", error.hint, flush=True)
+    os._exit(0)
+
+WorkerDatabase.create(home, CheckpointId(run="r", epoch=0, step=0, layout_version=0, fingerprint="f")).close()
+for number in range(1, 5):  # epochs, whose pages the next one uses again
+    attempt(number)
+blocks = b"x" * 4096
+for number, free in enumerate((0, 1, 2, 4, 8, 80), 5):
+    with (disk / "fill").open("wb", buffering=0) as fill:
+        try:
+            while True:
+                fill.write(blocks)
+        except OSError:
+            fill.truncate(fill.tell() - free * len(blocks))
+    attempt(number)
+    (disk / "fill").unlink()
 """
 
 
@@ -148,9 +193,30 @@ def test_a_failing_disk_loses_nothing_that_was_acknowledged(
     check_content(kind, tmp_path, lines)
 
 
+@pytest.mark.crash
+@pytest.mark.parametrize(("kind", "what"), [("scratch", "the database file"), ("steps", "the log file")])
+def test_a_new_file_on_a_full_disk_is_refused_and_not_the_end_of_the_process(
+    kind: str, what: str, tmp_path: Path
+) -> None:
+    """LMDB maps its table of readers: with no block for that, the first touch would end the process by SIGBUS."""
+    rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    mount = 'mount -t tmpfs -o size=1m tmpfs "$1" && exec "$2" -B -c "$4" "$1" "$3"'
+    command = ["unshare", "--mount", *rights, "sh", "-c", mount, "sh", str(tmp_path), sys.executable, kind, FULL]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if "mount" in done.stderr or "unshare" in done.stderr:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()[4:]
+    assert not [line for line in lines if "signal" in line]
+    assert f"{what} cannot be used: file=" in lines[0]
+    assert "No space left on device | free space or mend the disk" in lines[0]
+    assert lines[-1] == "opened"
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
+        (OSError(28, "No space left on device"), UnavailableError),
         (lmdb.Error("mdb_txn_commit: No space left on device"), UnavailableError),
         (lmdb.PanicError("x"), UnavailableError),
         (lmdb.CorruptedError("x"), DataError),
@@ -158,7 +224,7 @@ def test_a_failing_disk_loses_nothing_that_was_acknowledged(
         (lmdb.BadValsizeError("x"), InternalError),
     ],
 )
-def test_every_error_of_the_engine_names_the_file(error: lmdb.Error, kind: type[Exception]) -> None:
+def test_every_error_of_the_engine_names_the_file(error: lmdb.Error | OSError, kind: type[Exception]) -> None:
     found = told(error, Path("/d/data.mdb"), "log file", "all is well")
     assert type(found) is kind
     assert "the log file " in found.message
