@@ -23,6 +23,7 @@ from dbsp.coordinator.build import Built, build
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.cutting import unread
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.http.admission import refuse_overload
@@ -227,7 +228,7 @@ class Service:
         writer = self._writer()
         inputs = self.built.parts.inputs
         done = {**inputs.floors(), **self.snapshot.processed}
-        refuse_overload(inputs.ends(), done, inputs.bytes_per_row, self.config.input)
+        refuse_overload(unread(inputs.ends(), done), inputs.sizes, self.config.input)
         positions = writer.append_many(incoming, together=together)
         self._shell.wake()
         return positions

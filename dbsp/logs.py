@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from dbsp.sizes import Sizes
 from dbsp.timing import Moment, Waterline
 from dbsp.zset.batch import Batch
 
@@ -111,8 +112,8 @@ class InputLog(Protocol):
         """The changes of one range, and its bad rows; `DataError` names the offsets if part of it is gone."""
         ...
 
-    def bytes_per_row(self, table: str) -> float:
-        """An estimate, for bounding a step in bytes."""
+    def sizes(self, waiting: Sequence[Range]) -> Mapping[tuple[str, int], Sizes]:
+        """How large these rows are, or are thought to be, per (table, partition); for bounding a step in bytes."""
         ...
 
     def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
@@ -148,15 +149,6 @@ class ReadsColumns(Protocol):
 
     def read_columns(self, range_: Range, step: int, columns: frozenset[str]) -> Sequence[Changes]:
         """What `read` gives, the same rows and the same bad ones, of these columns alone if that is less work."""
-        ...
-
-
-@runtime_checkable
-class WeighsRows(Protocol):
-    """An input log that must look at rows to know how large they are: Kafka."""
-
-    def weigh(self, waiting: Sequence[Range]) -> None:
-        """Look at some of these rows, if many wait; `bytes_per_row` goes by it."""
         ...
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +225,10 @@ class EmbeddedInputLog(LocalInputLog):
                 f"input rows are missing: table={range_.table} partition={range_.partition} first={wanted} last={range_.last}"
             )
         return [changes_of(join_chunks(pieces, table.schema), range_, step)] if pieces else []
+
+    def _kept(self, txn: Any, range_: Range) -> Iterator[tuple[int, int]]:
+        """The records."""
+        return ((offset, len(data)) for offset, data in records(txn, self._env.db("rows"), range_))
 
     def touch(self, range_: Range) -> None:
         """Bring the records of a range from the disk into the host's memory, where they are not there yet; keeps nothing.

@@ -48,7 +48,7 @@ from dbsp.logs import Changes, Range
 from dbsp.zset.batch import Batch
 
 FORM = "dbsp file input 1"
-PARTS = ("files", "pieces", "spans")
+PARTS, SIZES = ("files", "pieces", "spans"), "sizes"
 LOOK_EVERY_S = 0.5
 FILES_PER_LOOK = 1_000
 PATIENCE_S = 60.0
@@ -89,7 +89,7 @@ class FileInputLog(LocalInputLog):
         self._looking, self._looked_at = threading.Lock(), -look_every_s
         if create:
             make_folders(self._folder, tables)
-        super().__init__(directory, tables, form=FORM, names=PARTS, create=create)
+        super().__init__(directory, tables, form=FORM, names=PARTS, later=(SIZES,), create=create)
         with self._env.read() as txn:
             self._known = {name: set(self._names(txn, name)) for name in self._tables}
         places = self._spans.places()
@@ -121,6 +121,7 @@ class FileInputLog(LocalInputLog):
             fresh = sorted(set(self._listed(name)) - self._known[name])[:FILES_PER_LOOK]
             landed[name] = [(each, found) for each in fresh if (found := self._examined(table, each)) is not None]
         if any(landed.values()):
+            self._env.add(SIZES)
             self._env.write(partial(self._note_all, landed=landed))
         for name, files in landed.items():
             self._known[name].update(each for each, _ in files)
@@ -169,12 +170,13 @@ class FileInputLog(LocalInputLog):
                 continue
             cuts = [landed.rows * slot // count for slot in range(count + 1)]
             for partition, (row, end) in enumerate(pairwise(cuts)):
-                span = self._spans.get(txn, table, partition)
-                rows, size = end - row, landed.size * (end - row) // max(1, landed.rows)
-                if rows:
+                span, part = self._spans.get(txn, table, partition), landed.sizes.cut(row, end)
+                if rows := end - row:
+                    key = record_key(table, partition, span.end)
                     piece = json.dumps({"name": name, "row": row, "rows": rows}).encode()
-                    txn.put(record_key(table, partition, span.end), piece, db=self._env.db("pieces"))
-                self._spans.put(txn, table, partition, span.longer(rows, size))
+                    txn.put(key, piece, db=self._env.db("pieces"))
+                    txn.put(key, json.dumps(part.stretches()).encode(), db=self._env.db(SIZES))
+                self._spans.put(txn, table, partition, span.longer(rows, part.between(row, end)))
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -222,13 +224,32 @@ class FileInputLog(LocalInputLog):
         for first, value in records(txn, self._env.db("pieces"), range_):
             yield piece_of(first, value)
 
+    def _kept(self, txn: Any, range_: Range) -> Iterator[tuple[int, int]]:
+        """The row groups, or some lines together; of what was found before these were noted, the files."""
+        for piece in self._pieces(txn, range_):
+            at = piece.first
+            for rows, size in self._stretches(txn, record_key(range_.table, range_.partition, at), range_.table, piece):
+                yield at, size
+                at += rows
+
+    def _stretches(self, txn: Any, key: bytes, table: str, piece: Piece) -> Sequence[tuple[int, int]]:
+        """Rows and bytes as they were noted of a piece."""
+        found = txn.get(key, db=self._env.db(SIZES)) if self._env.has(SIZES) else None
+        if found is not None:
+            return [(rows, size) for rows, size in json.loads(bytes(found))]
+        noted = self._noted(txn, table, piece.name)
+        return [(piece.rows, 0 if noted.misfit else noted.size * piece.rows // noted.rows)]
+
     def _trim(self, txn: Any, place: Place, floor: int) -> None:
         """No file is deleted, and its name stays known."""
         table, partition = place
         below = Range(table=table, partition=partition, first=0, last=floor)
         for piece in list(self._pieces(txn, below)):
             if piece.first + piece.rows <= floor:
-                txn.delete(record_key(table, partition, piece.first), db=self._env.db("pieces"))
+                key = record_key(table, partition, piece.first)
+                txn.delete(key, db=self._env.db("pieces"))
+                if self._env.has(SIZES):
+                    txn.delete(key, db=self._env.db(SIZES))
 
     # --- what is noted ------------------------------------------------------------------------------------------
 
@@ -244,7 +265,7 @@ class FileInputLog(LocalInputLog):
         found = txn.get(file_key(table, name), db=self._env.db("files"))
         if found is None:
             raise DataError(f"a file of the input is not noted: table={table} file={shown(name)}")
-        return unpacked(found)
+        return unpacked(bytes(found))
 
 
 def make_folders(folder: Path, tables: Sequence[Table]) -> None:
@@ -263,7 +284,7 @@ def make_folders(folder: Path, tables: Sequence[Table]) -> None:
 
 def piece_of(first: int, value: bytes) -> Piece:
     """The piece that begins at an offset."""
-    return Piece(first=first, **json.loads(value))
+    return Piece(first=first, **json.loads(bytes(value)))
 
 
 def file_key(table: str, name: str) -> bytes:

@@ -18,7 +18,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from dbsp.io.formats.arrow_rows import OPERATION
 from dbsp.io.parquet.row_group import RowGroup, open_parquet
 from dbsp.io.pushed import BadRow, Push
 from dbsp.io.texts import DELIMITERS, LINES, Text, UnfinishedError, kind_of, read_text, unfinished
+from dbsp.sizes import Sizes
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import is_struct
 
@@ -46,21 +47,29 @@ BUFFER_BYTES = 1 << 16
 """So much of a column is read at once where it is only opened; without a limit that would be all of it."""
 KEPT = 2
 """Row groups, or texts with where their rows begin, that a reader keeps."""
+SIZE_MAX = 1 << 40
+"""A footer may say anything; no row group is larger."""
+ONE_BAD_ROW = Sizes.of(0, [(1, 0)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """What is noted of a file: its rows, bytes, a checksum of its end; with a `misfit` it counts as one bad row."""
+    """What is noted of a file: its rows, bytes, a checksum of its end; with a `misfit` it counts as one bad row.
+
+    `sizes` are those of its rows unpacked, from 0 on, of a file that was just examined; they are noted where its rows are.
+    """
 
     rows: int
     size: int
     end: int
     misfit: str = ""
+    sizes: Sizes = field(default=ONE_BAD_ROW, compare=False)
 
 
 def packed(landed: Landed) -> bytes:
     """What is noted, as bytes."""
-    return json.dumps(asdict(landed)).encode()
+    noted = {"rows": landed.rows, "size": landed.size, "end": landed.end, "misfit": landed.misfit}
+    return json.dumps(noted).encode()
 
 
 def unpacked(data: bytes) -> Landed:
@@ -79,17 +88,20 @@ def examine_file(path: Path, table: Table) -> Landed:
     if kind in LINES or kind in DELIMITERS:
         text = read_text(path)
         misfit = text.misfit(table)
-        return Landed(rows=1 if misfit else text.count, size=size, end=end, misfit=misfit)
+        if misfit:
+            return Landed(rows=1, size=size, end=end, misfit=misfit)
+        return Landed(rows=text.count, size=size, end=end, sizes=text.sizes())
     if kind != PARQUET:
         known = ", ".join(sorted((PARQUET, *LINES, *DELIMITERS)))
         return Landed(rows=1, size=size, end=end, misfit=f"files of this ending are not read: known={known}")
     try:
         with open_parquet(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
             misfit = _misfit(file.schema_arrow, table)
-            rows = 1 if misfit else _row_count(file)
-            if not misfit:
-                _open_columns(file, table)
-            return Landed(rows=rows, size=size, end=end, misfit=misfit)
+            if misfit:
+                return Landed(rows=1, size=size, end=end, misfit=misfit)
+            rows = _row_count(file)
+            _open_columns(file, table)
+            return Landed(rows=rows, size=size, end=end, sizes=_sizes(file, table))
     except (OSError, pa.ArrowException, UnicodeError, KeyError) as error:  # a footer may hold any bytes
         raise unfinished(error) from None
 
@@ -99,10 +111,36 @@ def _open_columns(file: pq.ParquetFile, table: Table) -> None:
 
     **Errors** `OSError`, `pyarrow.ArrowException`.
     """
-    wanted = {*table.schema.names, OPERATION}
-    columns = [number for number, path in enumerate(file.reader.column_paths) if path[0] in wanted]
+    columns = _leaves(file, table)
     for group in range(file.num_row_groups):
         next(file.reader.iter_batches(0, row_groups=[group], column_indices=columns, use_threads=False), None)
+
+
+def _leaves(file: pq.ParquetFile, table: Table) -> list[int]:
+    """The numbers of what the table's columns are stored as."""
+    wanted = {*table.schema.names, OPERATION}
+    return [number for number, path in enumerate(file.reader.column_paths) if path[0] in wanted]
+
+
+def _sizes(file: pq.ParquetFile, table: Table) -> Sizes:
+    """How large the rows of each row group are before they are packed, in the table's columns: what the footer says.
+
+    Numbers take at least what they take in memory, however often one repeats.
+    """
+    columns, numbers = _leaves(file, table), sum(_width(column.type) for column in table.schema)
+    stretches = []
+    for group in map(file.metadata.row_group, range(file.num_row_groups)):
+        stored = sum(max(0, group.column(number).total_uncompressed_size) for number in columns)
+        stretches.append((group.num_rows, min(max(stored, numbers * group.num_rows), SIZE_MAX)))
+    return Sizes.of(0, [(rows, size) for rows, size in stretches if rows])
+
+
+def _width(type_: pa.DataType) -> int:
+    """The bytes of a value in memory, where all have the same."""
+    try:
+        return int(type_.bit_width) // 8
+    except ValueError:
+        return 0
 
 
 def _row_count(file: pq.ParquetFile) -> int:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
-from dbsp.io.spans import Place, Span, Spans, bytes_per_row
+from dbsp.io.spans import Place, Span, Spans
+from dbsp.logs import Range
+from dbsp.sizes import Sizes
+
+TOGETHER_BYTES = 1 << 16
+"""What is smaller together is measured together: so many pushes of a row each are as few as what they take on the disk."""
 
 
 class LocalInputLog(ABC):
@@ -34,6 +41,7 @@ class LocalInputLog(ABC):
         path = Path(directory) / "input"
         self._env = open_environment(path, form=form, names=names, later=later, create=create, map_bytes=map_bytes)
         self._spans = Spans(self._env)
+        self._measuring, self._sizes = threading.Lock(), dict[Place, Sizes]()
 
     def partitions(self, table: str) -> int:
         """How many partitions the table's input has; new rows may come to fewer, if settings had more once."""
@@ -47,9 +55,38 @@ class LocalInputLog(ABC):
         """The first offset that may still be read, per (table, partition)."""
         return {place: span.floor for place, span in self._all().items()}
 
-    def bytes_per_row(self, table: str) -> float:
-        """The mean size of all rows that ever came to the table."""
-        return bytes_per_row([span for (name, _), span in self._all().items() if name == table])
+    def sizes(self, waiting: Sequence[Range]) -> Mapping[Place, Sizes]:
+        """How large these rows are, by the size of what holds them.
+
+        **State** the sizes of what came since a place was first asked for, until it is trimmed; of what is small, together.
+        **Cost** looks at what came since the last time, and reads none of it.
+        """
+        places = {(each.table, each.partition): each for each in waiting}
+        with self._measuring:
+            if fresh := {place: each for place, each in places.items() if not self._knows(place, each)}:
+                with self._env.read(buffers=True) as txn:
+                    self._sizes |= {place: self._measured(txn, each) for place, each in fresh.items()}
+            return {place: self._sizes[place] for place in places}
+
+    def _knows(self, place: Place, range_: Range) -> bool:
+        """Whether the sizes of a range are known."""
+        known = self._sizes.get(place)
+        return known is not None and known.first <= range_.first and range_.last <= known.last
+
+    def _measured(self, txn: Any, range_: Range) -> Sizes:
+        """The sizes of a place from the range on, up to its end; of what is known already, what came behind it."""
+        known = self._sizes.get((range_.table, range_.partition))
+        known = known if known is not None and known.first <= range_.first else None
+        end = self._spans.get(txn, range_.table, range_.partition).end
+        found = list(self._kept(txn, replace(range_, first=known.last if known else range_.first, last=end)))
+        ends = [*(first for first, _ in found[1:]), end]
+        stretches = [(last - first, size) for (first, size), last in zip(found, ends, strict=False)]
+        return (known or Sizes.of(found[0][0] if found else range_.first, ())).then(stretches, TOGETHER_BYTES)
+
+    @abstractmethod
+    def _kept(self, txn: Any, range_: Range) -> Iterator[tuple[int, int]]:
+        """Where what holds the rows of a range begins, one after the other, and its bytes; values are views of the file."""
+        ...
 
     def trim(self, positions: Mapping[Place, int]) -> None:
         """Drop what is known of rows below these offsets; a record goes when its last row is below."""
@@ -62,6 +99,10 @@ class LocalInputLog(ABC):
             self._trimmed(txn)
 
         self._env.write(action)
+        with self._measuring:
+            for place, known in self._sizes.items():
+                if known.first < (to := min(positions.get(place, 0), known.last)):
+                    self._sizes[place] = known.cut(to, known.last)
 
     def _trimmed(self, txn: Any) -> None:  # noqa: B027 - most logs keep nothing more
         """Drop what else no row needs any more."""

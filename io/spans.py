@@ -7,7 +7,7 @@ record of the rows from that offset on.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,6 @@ from dbsp.errors import DataError
 from dbsp.io.environment import Environment
 from dbsp.logs import Range
 
-BYTES_PER_ROW_UNKNOWN = 64.0
 OFFSET = struct.Struct(">Q")
 _PARTITION = struct.Struct(">H")
 _SPAN = struct.Struct("<QQQQ")
@@ -67,12 +66,6 @@ class Spans:
         """All places that have a span."""
         with self._env.read() as txn:
             return [place_of(key) for key, _ in txn.cursor(db=self._env.db("spans"))]
-
-
-def bytes_per_row(spans: Sequence[Span]) -> float:
-    """The mean size of all rows ever appended to a table."""
-    rows = sum(span.rows for span in spans)
-    return sum(span.size for span in spans) / rows if rows else BYTES_PER_ROW_UNKNOWN
 
 
 def check_range(range_: Range, span: Span) -> None:

@@ -26,11 +26,14 @@ from dbsp.io.formats.csv_rows import (
 )
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.pushed import BadRow, Push
+from dbsp.sizes import Sizes
 from dbsp.zset.schema import BINARY, STRING, Column
 
 LINES = frozenset({".json", ".jsonl", ".ndjson"})
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PACKED = frozenset({".bz2", ".gz", ".lz4", ".zst"})
+STRETCH_BYTES = 1 << 20
+"""So many bytes of lines are measured together, or a line that is longer."""
 _BLANKS = np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8)
 
 
@@ -64,6 +67,12 @@ class Text:
     def count(self) -> int:
         """How many rows there are."""
         return len(self.starts) - 1
+
+    def sizes(self) -> Sizes:
+        """How large the rows are, from 0 on: of some lines together."""
+        marks = np.arange(self.starts[0], self.starts[-1], STRETCH_BYTES)
+        rows = np.unique(np.append(np.searchsorted(self.starts, marks), self.count))
+        return Sizes.of(0, zip(np.diff(rows).tolist(), np.diff(self.starts[rows]).tolist(), strict=True))
 
     def misfit(self, table: Table) -> str:
         """Why no row of the file can be used; nothing if it can."""

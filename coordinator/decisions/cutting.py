@@ -15,26 +15,28 @@ from types import MappingProxyType
 from dbsp.coordinator.limits import StepLimits
 from dbsp.errors import DataError
 from dbsp.logs import Range, StepRecord
+from dbsp.sizes import Sizes
 
 Place = tuple[str, int]
 Positions = Mapping[Place, int]
 
 NOWHERE: Positions = MappingProxyType({})
+_NOTHING = Sizes.of(0, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Rows that wait, per place, and what they weigh, each and together; `full` when they fill a step."""
+    """Rows that wait, per place, how large those of each are, and all together; `full` when they fill a step."""
 
     waiting: Mapping[Place, int]
-    bytes_per_row: Mapping[str, float]
+    sizes: Mapping[Place, Sizes]
     rows: int
-    size_bytes: float
+    size_bytes: int
     full: bool
 
 
-def backlog(ends: Positions, done: Positions, bytes_per_row: Mapping[str, float], limits: StepLimits) -> Backlog:
-    """What lies between the positions and the ends.
+def backlog(ends: Positions, done: Positions, sizes: Mapping[Place, Sizes], limits: StepLimits) -> Backlog:
+    """What lies between the positions and the ends; rows of a place without sizes count as none.
 
     **Errors** `DataError` if an input ends below where the steps have read: its rows were lost.
     """
@@ -50,14 +52,17 @@ def backlog(ends: Positions, done: Positions, bytes_per_row: Mapping[str, float]
             )
         if rows:
             waiting[place] = rows
-    return _weighed(waiting, bytes_per_row, limits)
+    return _weighed(waiting, done, sizes, limits)
 
 
-def _weighed(waiting: Mapping[Place, int], bytes_per_row: Mapping[str, float], limits: StepLimits) -> Backlog:
+def _weighed(
+    waiting: Mapping[Place, int], done: Positions, sizes: Mapping[Place, Sizes], limits: StepLimits
+) -> Backlog:
+    known = {place: sizes.get(place, _NOTHING) for place in waiting}
     rows = sum(waiting.values())
-    size = sum(count * bytes_per_row.get(table, 0.0) for (table, _), count in waiting.items())
+    size = sum(known[place].between(at := done.get(place, 0), at + count) for place, count in waiting.items())
     full = rows >= limits.max_rows_per_step or size >= limits.max_step_bytes
-    return Backlog(waiting=waiting, bytes_per_row=bytes_per_row, rows=rows, size_bytes=size, full=full)
+    return Backlog(waiting=waiting, sizes=known, rows=rows, size_bytes=size, full=full)
 
 
 def unread(ends: Positions, done: Positions) -> tuple[Range, ...]:
@@ -72,9 +77,9 @@ def unread(ends: Positions, done: Positions) -> tuple[Range, ...]:
 def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...]:
     """The ranges of one step: all that waits, or the same share of every place when that is too much.
 
-    **Law** contiguous with `done`; at most `max_rows_per_step` rows and about `max_step_bytes` bytes; of every place at least
-    one row, unless more places wait than the step may take rows; not empty unless nothing waits; places in order of name and
-    partition.
+    **Law** contiguous with `done`; at most `max_rows_per_step` rows; at most `max_step_bytes` bytes, by the sizes, unless the
+    first rows of all places are more already: then these alone. Of every place at least one row, unless more places wait than
+    the step may take rows; not empty unless nothing waits; places in order of name and partition.
 
     **Example**
 
@@ -85,22 +90,35 @@ def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...
     """
     if not found.rows:
         return ()
-    share = min(
-        1.0,
-        limits.max_rows_per_step / found.rows,
-        limits.max_step_bytes / found.size_bytes if found.size_bytes else 1.0,
-    )
+    share = min(1.0, limits.max_rows_per_step / found.rows)
+    within = _within(found, done, limits.max_step_bytes)
     left = limits.max_rows_per_step
     ranges: list[Range] = []
     behind = len(found.waiting)
     for (table, partition), waiting in sorted(found.waiting.items()):
         behind -= 1  # a row is left for each place that follows, however much of the rest the shares before it are rounded up to
-        taken = min(waiting, left, max(1, left - behind), math.ceil(waiting * share))
+        taken = min(within[table, partition], left, max(1, left - behind), math.ceil(waiting * share))
         if taken:
             first = done.get((table, partition), 0)
             ranges.append(Range(table=table, partition=partition, first=first, last=first + taken))
             left -= taken
     return tuple(ranges)
+
+
+def _within(found: Backlog, done: Positions, size_max: int) -> dict[Place, int]:
+    """How many rows each place may give for all to have no more than `size_max` bytes: one, and the same share of the others."""
+    if found.size_bytes <= size_max:
+        return dict(found.waiting)
+    firsts = {place: found.sizes[place].between(at := done.get(place, 0), at + 1) for place in found.waiting}
+    needed = sum(firsts.values())
+    room, rest = max(0, size_max - needed), found.size_bytes - needed
+    rows: dict[Place, int] = {}
+    for place, waiting in found.waiting.items():
+        at, sizes = done.get(place, 0), found.sizes[place]
+        more = (sizes.between(at, at + waiting) - firsts[place]) * room // rest if rest else 0
+        last = sizes.last_within(at, firsts[place] + more)
+        rows[place] = min(waiting, max(1, last - at))
+    return rows
 
 
 def cut_whole(
@@ -158,12 +176,14 @@ def _filled(taken: Sequence[Range], found: Backlog, done: Positions, limits: Ste
     """What is taken already, and of all that waits behind it as much as there is room for."""
     ends = _ends(taken)
     held = _below(ends, found, done, limits)
-    rows, size = limits.max_rows_per_step - held.rows, math.floor(limits.max_step_bytes - held.size_bytes)
+    rows, size = limits.max_rows_per_step - held.rows, limits.max_step_bytes - held.size_bytes
     if rows < 1 or size < 1:
         return tuple(taken)
     after = {**done, **ends}
     rest = _below({place: done.get(place, 0) + rows for place, rows in found.waiting.items()}, found, after, limits)
     more = cut(rest, after, replace(limits, max_rows_per_step=rows, max_step_bytes=size))
+    if _below(_ends(more), found, after, limits).size_bytes > size:
+        return tuple(taken)  # there is no room for the first row of every place
     return unread({**ends, **_ends(more)}, done)
 
 
@@ -201,7 +221,7 @@ def _waiting(transaction: Sequence[Range], found: Backlog, done: Positions) -> l
 def _below(ends: Positions, found: Backlog, done: Positions, limits: StepLimits) -> Backlog:
     """What waits below these ends."""
     rows = {place: end - done.get(place, 0) for place, end in ends.items()}
-    return _weighed({place: count for place, count in rows.items() if count > 0}, found.bytes_per_row, limits)
+    return _weighed({place: count for place, count in rows.items() if count > 0}, done, found.sizes, limits)
 
 
 def _has(ranges: Iterable[Range], parts: Iterable[Range]) -> bool:

@@ -6,34 +6,33 @@ that is let in may take the backlog over the bound by its own size: a push large
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from dbsp.coordinator.config import InputSection
-from dbsp.coordinator.decisions.cutting import Positions
+from dbsp.coordinator.decisions.cutting import Place
 from dbsp.errors import OverloadedError
+from dbsp.logs import Range
+from dbsp.sizes import Sizes
 
 HINT = "send it again later; or raise `max_backlog_rows`, `max_backlog_bytes` in [input]"
 
 
 def refuse_overload(
-    ends: Positions, done: Positions, bytes_per_row: Callable[[str], float], limits: InputSection
+    waiting: Sequence[Range],
+    sizes: Callable[[Sequence[Range]], Mapping[Place, Sizes]],
+    limits: InputSection,
 ) -> None:
-    """Refuse a push while more waits than the settings allow.
+    """Refuse a push while more waits than the settings allow; `sizes` is the log's.
 
-    **Cost** one look per partition, and one at the mean size of the rows of each table that waits.
     **Errors** `OverloadedError` with the backlog and the bound that it exceeds.
     """
-    waiting: dict[str, int] = {}
-    for place, end in ends.items():
-        rows = end - done.get(place, 0)
-        if rows > 0:
-            waiting[place[0]] = waiting.get(place[0], 0) + rows
-    total = sum(waiting.values())
+    total = sum(each.last - each.first for each in waiting)
     if total >= limits.max_backlog_rows:
         raise OverloadedError(
             f"too many rows wait: backlog_rows={total} max_backlog_rows={limits.max_backlog_rows}", HINT
         )
-    size = int(sum(rows * bytes_per_row(table) for table, rows in waiting.items()))
+    known = sizes(waiting)
+    size = sum(known[each.table, each.partition].between(each.first, each.last) for each in waiting)
     if size >= limits.max_backlog_bytes:
         raise OverloadedError(
             f"too many bytes wait: backlog_bytes={size} max_backlog_bytes={limits.max_backlog_bytes}", HINT

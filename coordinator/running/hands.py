@@ -41,7 +41,7 @@ from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.strategies import COLD
 from dbsp.errors import DataError, DbspError, InternalError, RowsError
 from dbsp.layout import Layout
-from dbsp.logs import InputLog, KeepsTransactions, Range, StepLog, StepRecord, WeighsRows
+from dbsp.logs import InputLog, KeepsTransactions, Range, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
 from dbsp.skips import skip_command
 from dbsp.store import CheckpointId, CommitReport
@@ -307,10 +307,7 @@ class Hands:
     def _backlog(self) -> Backlog:
         inputs = self._parts.inputs
         ends = inputs.ends()
-        if isinstance(inputs, WeighsRows):
-            inputs.weigh(unread(ends, self._cut))
-        weights = {table: inputs.bytes_per_row(table) for table, _ in ends}
-        return backlog(ends, self._cut, weights, self._limits)
+        return backlog(ends, self._cut, inputs.sizes(unread(ends, self._cut)), self._limits)
 
     @property
     def _limits(self) -> StepLimits:

@@ -14,6 +14,7 @@ import numpy as np
 
 from dbsp.errors import DataError, FencedError
 from dbsp.logs import Changes, DeadLetter, Range
+from dbsp.sizes import Sizes
 from dbsp.zset.batch import Batch
 from dbsp.zset.encoding import encode, head_checksum
 
@@ -71,11 +72,16 @@ class MemoryInputLog:
             raise DataError(f"input rows are gone: {range_} step={step}")
         return found
 
-    def bytes_per_row(self, table: str) -> float:
-        """What the kept rows take on average."""
-        kept = [change.batch for (name, _), changes in self._kept.items() if name == table for change in changes]
-        rows = sum(map(len, kept))
-        return sum(batch.nbytes for batch in kept) / rows if rows else 0.0
+    def sizes(self, waiting: Sequence[Range]) -> Mapping[tuple[str, int], Sizes]:
+        """What the kept changes take."""
+        places = {
+            (range_.table, range_.partition): self._kept.get((range_.table, range_.partition)) for range_ in waiting
+        }
+        return {
+            place: Sizes.of(int(kept[0].offsets[0]), [(len(change.batch), change.batch.nbytes) for change in kept])
+            for place, kept in places.items()
+            if kept
+        }
 
     def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Drop changes that lie wholly below the positions."""

@@ -25,6 +25,7 @@ from dbsp.io.formats.runs import Decoded
 from dbsp.io.kafka.client import KafkaSettings, Reader, kafka, refuse_compaction
 from dbsp.io.kafka.messages import MessageReader, Reading, reader_of
 from dbsp.logs import Changes, Range
+from dbsp.sizes import Sizes, even
 
 BYTES_PER_ROW_UNKNOWN = 128.0
 GROWTH_CHECK_S = 10.0
@@ -118,11 +119,17 @@ class KafkaInputLog:
         offsets = np.repeat(np.fromiter(map(kafka().Message.offset, messages), np.int64, len(messages)), rows)
         return [changes_of(push, range_, step, offsets)]
 
-    def bytes_per_row(self, table: str) -> float:
-        """The mean size per offset of those that were weighed last; a guess for a table of which few rows ever waited."""
-        return self._weights.get(table, BYTES_PER_ROW_UNKNOWN)
+    def sizes(self, waiting: Sequence[Range]) -> Mapping[tuple[str, int], Sizes]:
+        """By the mean size per offset of those that were weighed last; a guess for a table of which few rows ever waited."""
+        self._weigh_some(waiting)
+        return {
+            (each.table, each.partition): even(
+                each.first, each.last, self._weights.get(each.table, BYTES_PER_ROW_UNKNOWN)
+            )
+            for each in waiting
+        }
 
-    def weigh(self, waiting: Sequence[Range]) -> None:
+    def _weigh_some(self, waiting: Sequence[Range]) -> None:
         """Read some of the rows that wait, of each table of which many do, at most every `WEIGH_EVERY_S`.
 
         The brokers tell how many there are, not how large; a step that is logged must be read whole, however often it is tried.

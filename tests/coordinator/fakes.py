@@ -22,6 +22,7 @@ from dbsp.errors import DataError, DbspError, FencedError, InternalError
 from dbsp.layout import Layout, initial
 from dbsp.logs import Changes, Range, StepRecord
 from dbsp.runtime.runtime import StepReport
+from dbsp.sizes import Sizes, even
 from dbsp.store import CheckpointId
 
 if TYPE_CHECKING:
@@ -180,8 +181,8 @@ class FakeInputs(Closed):
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         raise InternalError("the fake runtime does not read")
 
-    def bytes_per_row(self, table: str) -> float:
-        return 10.0
+    def sizes(self, waiting: Sequence[Range]) -> Mapping[tuple[str, int], Sizes]:
+        return {(each.table, each.partition): even(each.first, each.last, 10.0) for each in waiting}
 
     def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
         self.world.point("input trim")

@@ -84,7 +84,16 @@ class InputLogContract:
         assert log.ends()["t", 0] == 0
         assert seen(log, 0, 0) == ([], [], [])
         assert log.partitions("t") == 1
-        assert log.bytes_per_row("t") > 0
+        assert log.sizes([]) == {}
+
+    def test_what_waits_has_a_size(self, harness: InputHarness) -> None:
+        harness.send(LINES)
+        log = harness.open()
+        end = log.ends()["t", 0]
+        for first in (0, end // 2):
+            sizes = log.sizes([Range(table="t", partition=0, first=first, last=end)])["t", 0]
+            assert sizes.between(first, end) > 0
+            assert sizes.last_within(first, 1 << 40) == end
 
     def test_a_range_behind_the_end_is_refused(self, harness: InputHarness) -> None:
         harness.send(LINES)
