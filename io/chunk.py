@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dbsp.errors import DataError
 from dbsp.formats import check_name
 from dbsp.io.pushed import BadRow, Push, loose_batch
+from dbsp.zset.arrays import join
 from dbsp.zset.batch import concat
 from dbsp.zset.schema import Schema
 
@@ -32,15 +33,14 @@ _OPERATION = "__op"
 
 
 def split_push(push: Push, bytes_max: int = CHUNK_BYTES_MAX) -> Iterator[Push]:
-    """The push in pieces of about `bytes_max` or less (a piece holds at least one row), in order."""
+    """The push in pieces of about `bytes_max` or less, however unequal its rows are (a piece holds at least one), in order."""
     size = push.batch.nbytes + sum(len(row.payload) for row in push.bad)
-    pieces = -(-size // bytes_max)
-    if pieces <= 1 or push.rows <= 1:
+    if size <= bytes_max or push.rows <= 1:
         yield push
         return
-    step = max(1, push.rows // pieces)
-    for first in range(0, push.rows, step):
-        yield slice_push(push, first, min(push.rows, first + step))
+    middle = push.rows // 2
+    yield from split_push(slice_push(push, 0, middle), bytes_max)
+    yield from split_push(slice_push(push, middle, push.rows), bytes_max)
 
 
 def slice_push(push: Push, first: int, last: int) -> Push:
@@ -143,7 +143,7 @@ def decode_chunk(data: bytes, schema: Schema, where: str) -> Chunk:
 
 def join_chunks(chunks: list[Chunk], schema: Schema) -> Push:
     """Chunks of one table one after the other, as one push; at least one."""
-    columns = [pa.concat_arrays([chunk.columns[number] for chunk in chunks]) for number in range(len(schema))]
+    columns = [join([chunk.columns[number] for chunk in chunks]) for number in range(len(schema))]
     operations = np.concatenate([chunk.operations for chunk in chunks])
     bad: list[BadRow] = []
     base = 0

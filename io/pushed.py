@@ -18,6 +18,9 @@ from dbsp.logs import Range
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema
 
+PAYLOAD_CHARS_MAX = 10_000
+"""So much is shown of what may be a whole file or body: dead letters of a step are one column of texts."""
+
 
 def loose_batch(schema: Schema, columns: Sequence[Any]) -> Batch:
     """A loose batch of weights 1 that may hold nulls where the schema rules them out: deletes that give only the key."""

@@ -3,7 +3,8 @@
 In: the columns of the table by name, in any order, each of exactly the table's type (dictionary-encoded and large variants
 are unpacked; fields of structs by name, in any order); an optional int8 column `__op` says 0 for insert, 1 for delete; a table
 with a primary key may leave out other columns when every row is a delete. A stream that does not fit is one bad row as a
-whole; a null where none may be, or another `__op`, makes that row bad. Out: the columns and a last int64 column `weight`.
+whole, shown by its beginning; a null where none may be, or another `__op`, makes that row bad. Out: the columns and a last
+int64 column `weight`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.io.formats.wire import to_json_text
-from dbsp.io.pushed import BadRow, Push, loose_batch
+from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
 from dbsp.zset.calendar import OUTSIDE, counts_days, outside
@@ -40,7 +41,7 @@ def decode_arrow(data: bytes, table: Table) -> Push:
     try:
         return push_of(_open(data), table)
     except (_StreamError, pa.ArrowException, ValueError, OSError) as error:
-        payload = base64.b64encode(data).decode()
+        payload = base64.b64encode(data[: PAYLOAD_CHARS_MAX // 4 * 3]).decode()
         bad = BadRow(index=0, reason=f"not an Arrow stream of this table: {error}"[:REASON_CHARS_MAX], payload=payload)
         return Push(batch=Batch.empty(table.schema), operations=np.empty(0, dtype=np.int8), bad=(bad,))
 

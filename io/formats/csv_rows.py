@@ -21,12 +21,11 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from dbsp.io.pushed import BadRow
+from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow
 
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
 
-PAYLOAD_CHARS_MAX = 10_000
 _QUOTE, _LF, _CR = ord('"'), ord("\n"), ord("\r")
 _MARK = b"\xef\xbb\xbf"
 

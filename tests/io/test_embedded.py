@@ -21,6 +21,7 @@ from typing import Any
 
 import lmdb
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog, Incomi
 from dbsp.io.environment import check_data_file
 from dbsp.io.producer_numbers import GAPS_MAX, decode_numbers
 from dbsp.logs import Range
+from dbsp.zset.batch import Batch
 from tests.io.log_samples import OTHER, TABLE, make_part, make_push, make_record
 
 
@@ -263,6 +265,18 @@ def test_large_pushes_are_cut_and_the_map_grows(tmp_path: Path) -> None:
         assert ids(log, 0, log.ends()["t", 0]) == list(range(20_000))
         assert ids(log, 12_345, 12_347) == ids(log, 0, 20_040)[12_345 - 25 : 12_347 - 25]
         assert 10 < size_of(log, 0, 20_040) / 20_040 < 100
+
+
+def test_rows_of_unequal_size_are_cut_into_records_by_their_bytes(tmp_path: Path) -> None:
+    names = ["x" * 5_000] * 100 + ["x"] * 10_000 + ["x" * 50_000]
+    batch = Batch.of(OTHER.schema, [pa.array(range(len(names))), pa.array(names)])
+    push = Push(batch=batch, operations=np.zeros(len(names), np.int8))
+    with closing(open_input(tmp_path, chunk_bytes_max=1 << 16)) as log:
+        log.append("other", push)
+        with log._env.read() as txn:
+            found = [len(data) for _, data in txn.cursor(db=log._env.db("rows"))]
+        assert max(found) < 1.1 * (1 << 16)
+        assert ids(log, 0, len(names), "other") == list(range(len(names)))
 
 
 def test_wrong_pushes_are_refused(log: EmbeddedInputLog) -> None:

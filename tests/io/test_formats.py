@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from dbsp.io.formats import decode_arrow, decode_json, encode_arrow, encode_json
 from dbsp.io.formats.json_output import upsert_messages
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.formats.json_scan import count_plain_rows
+from dbsp.io.pushed import PAYLOAD_CHARS_MAX
 from dbsp.zset import schema as t
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema
@@ -456,6 +458,12 @@ def test_arrow_of_a_type_that_pyarrow_has_no_class_for_is_a_bad_push(encoded: bo
         found.add(push.bad[0].reason)
     reason = "not an Arrow stream of this table: a type that is not read: "
     assert any(each.startswith(reason) and "month_interval" in each for each in found), found
+
+
+def test_of_a_large_body_that_is_no_arrow_stream_the_beginning_is_shown() -> None:
+    (bad,) = decode_arrow(b"no stream " * 100_000, ALL).bad
+    assert len(bad.payload) == PAYLOAD_CHARS_MAX
+    assert base64.b64decode(bad.payload).startswith(b"no stream ")
 
 
 def test_arrow_out() -> None:
