@@ -10,6 +10,8 @@ or a row's words, turn out to be shared are answered by adding up all their rows
 
 The last rows are the first ones of runs that are read backwards, so one trace serves both ends of an order.
 
+Of rows with several weights the first one is told: it says whether a row is there (`dbsp.zset.schema.Arrangement`).
+
 **Law**: the rows of a key on either side are exactly the rows of the consolidated trace up to some order code.
 """
 
@@ -278,9 +280,14 @@ class _Reading:
         self.words.append(~found if self.backwards else found)
 
 
+def _first_weight(rows: Batch) -> I64:
+    """The weight of each row that says whether it is there."""
+    return rows.weight if rows.width == 1 else np.ascontiguousarray(rows.weights[:, 0])
+
+
 def _weighing(rows: Batch, before: int, after: int) -> Batch:
-    """Rows with so many times their weight on either side."""
-    return rows.but(weights=rows.weights * np.array([before, after]))
+    """Rows with so many times their first weight on either side."""
+    return rows.but(weights=rows.weights[:, :1] * np.array([before, after]))
 
 
 def _all_rows(source: Source, hashes: U64) -> Iterator[tuple[Batch, I64]]:
@@ -339,7 +346,16 @@ class _Candidates:
         _, codes, rows = chunk.words
         if codes is None:
             raise InternalError("a trace with an order stores order codes")
-        here = queries, low, high, codes, codes if rows is None else rows, chunk.weight, len(self.chunks), self.rows_max
+        here = (
+            queries,
+            low,
+            high,
+            codes,
+            codes if rows is None else rows,
+            _first_weight(chunk),
+            len(self.chunks),
+            self.rows_max,
+        )
         while True:
             known = taken, last, self.cut, self.limit, self.found, self.words
             count = collect_heads(*here, *known, self.count, self.backwards)

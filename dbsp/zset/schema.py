@@ -230,7 +230,8 @@ class Arrangement:
     Rows are sorted by (key hash, order code of `order[0]` if any, row hash). `key` names the columns the key hash covers; rows
     have a hash of their own only where something is left that neither key hash nor code tells. `weights` is the number of
     int64 weights per row: 1 for a plain Z-set, more where each row carries a vector of sums (linear aggregates): a row is
-    zero, and leaves, when all its weights are zero.
+    zero, and leaves, when all its weights are zero. With an `order` the first of several says whether a row is there: in a trace
+    the others sum to zero where it does.
     """
 
     schema: Schema

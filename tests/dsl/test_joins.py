@@ -142,3 +142,22 @@ def test_the_nearest_row_for_every_type_of_time(type_: pa.DataType) -> None:
         assert sorted(run.step()["near"].to_rows()) == [(("a", 4), 1), (("b", None), 1)]
         run.delete("right", [{"key": "a", "at": at(4), "x": 4}])
         assert sorted(run.step()["near"].to_rows()) == [(("a", 4), -1), (("a", 6), 1)]
+
+
+@pytest.mark.parametrize("by", ["k", None])
+@pytest.mark.parametrize("how", ["left", "full", "semi", "anti"])
+def test_a_row_leaves_a_key_of_many_thousand_rows(how: str, by: str | None) -> None:
+    """Where traces begin to keep fronts, on rows that carry what they are paired with."""
+    a = dbsp.table("a", {"id": dbsp.INT64, "at": dbsp.INT64, "k": dbsp.STRING})
+    b = dbsp.table("b", {"at": dbsp.INT64, "k": dbsp.STRING})
+    near = a.interval_join(b, on="at", by=by, within=2, how=how)
+    with dbsp.open(dbsp.circuit("demo", {"v": near})) as run:
+        run.push("a", [{"id": n, "at": n, "k": "x"} for n in range(6000)])
+        run.push("b", [{"at": 5, "k": "x"}])
+        run.step()
+        run.delete("a", [{"id": n, "at": n, "k": "x"} for n in range(4)])
+        run.step()
+        run.delete("b", [{"at": 5, "k": "x"}])
+        run.step()
+        ids = sorted(row[0] for row, _ in run.view("v").to_rows())
+        assert ids == ([] if how == "semi" else list(range(4, 6000)))

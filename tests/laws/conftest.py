@@ -1,6 +1,7 @@
 """What holds for every law: what is done where there is much of something is done where there is little.
 
-Blocks of window functions are so small that partitions of a few rows have several. Texts are held as codes wherever an odd
+Blocks of window functions are so small that partitions of a few rows have several, and groups of three rows are long: the traces
+of all operators keep fronts. Texts are held as codes wherever an odd
 number of them comes in, and written as codes wherever some are the same: operators meet coded columns beside plain ones.
 """
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from dbsp.operators.order import blocks
+from dbsp.trace import spine
 from dbsp.zset import batch, coded
 from dbsp.zset.schema import BINARY, STRING, Column
 
@@ -22,6 +24,14 @@ def small_blocks() -> Iterator[None]:
     """Blocks of two rows, cut when they come to hold four."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "block_rows", lambda _: 2)
+        yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def long_groups() -> Iterator[None]:
+    """Fronts of groups of three rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spine, "ROWS_MIN", 3)
         yield
 
 

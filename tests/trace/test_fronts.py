@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from random import Random
 
 import hypothesis.strategies as st
@@ -11,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from test_floor import code
-from traces import ORDERED, Row, added, arranged, hash_bits
+from traces import ORDERED, SCHEMA, Row, added, arranged, hash_bits
 
 from dbsp.trace import fronts, spine
 from dbsp.trace.chunks import ChunkRef, MemoryChunks
 from dbsp.trace.manifest import SpineState, chunk_ids, decode_state, encode_state, stored
 from dbsp.trace.neighbours import Positions
 from dbsp.trace.spine import Spine, append
-from dbsp.zset.batch import Batch, keys_of
+from dbsp.zset.batch import Batch, arrange, keys_of
 from dbsp.zset.schema import INT64, Arrangement, Schema
 
 PACE = settings(
@@ -103,6 +104,43 @@ def check(view: Spine, model: Counter[Row], keys: Batch, hashes: np.ndarray, ran
             positive = sorted(code(r[1]) for r, w in mine.items() if w > 0)
             last = positive[1] if len(positive) > 1 else max((code(r[1]) for r in mine), default=0)
             assert {r: w for r, w in mine.items() if code(r[1]) <= last}.items() <= got.items() <= mine.items()
+
+
+@PACE
+@given(
+    st.integers(0, 1 << 30), st.sampled_from([None, 1, 2]), st.sampled_from([300, 1 << 20]), st.sampled_from([0, None])
+)
+def test_the_first_of_several_weights_says_which_rows_are_there(
+    short_groups: None, seed: int, bits: int | None, chunk_bytes: int, fuel: int | None
+) -> None:
+    """Beside its weight a row has a sum, which changes alone too, and is zero where the weight is."""
+    random, chunks, state = Random(seed), MemoryChunks(chunk_bytes), SpineState()
+    two, model, sums = replace(ORDERED, weights=2), Counter[Row](), Counter[Row]()
+    with hash_bits(bits):
+        hashes = np.unique(
+            keys_of(Batch.from_rows(Schema.of({"k": INT64}), [((key,), 1) for key in range(KEYS)]), ("k",))
+        )
+        for rows in changes(random, model):
+            model = added(model, rows)
+            some = {row: random.randint(-2, 2) for row in random.sample(sorted(model), min(3, len(model)))}
+            moved = some | {row: -sums[row] for row, _ in rows if row not in model}
+            sums = added(sums, moved.items())
+            both = [*((row, (weight, 0)) for row, weight in rows), *((row, (0, by)) for row, by in moved.items())]
+            batch = Batch.from_rows(SCHEMA, [(row, 1) for row, _ in both]).with_weights(
+                np.array([weights for _, weights in both], np.int64).reshape(-1, 2)
+            )
+            state = append(state, arrange(batch, two), two, chunks, fuel)
+            _, found = Spine(two, state, chunks).ranges(
+                hashes, np.zeros(len(hashes), np.uint64), np.full(len(hashes), 0xFFFF_FFFF_FFFF_FFFF, np.uint64)
+            )
+            read: dict[Row, np.ndarray] = {}
+            for row, weights in zip(
+                zip(*(c.to_pylist() for c in found.columns), strict=True), found.weights, strict=True
+            ):
+                read[row] = read.get(row, 0) + weights
+            assert {row: tuple(w) for row, w in read.items() if w.any()} == {
+                row: (w, sums[row]) for row, w in model.items()
+            }
 
 
 def queue(chunks: MemoryChunks, steps: int) -> SpineState:

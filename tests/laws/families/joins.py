@@ -79,14 +79,19 @@ def crossed(r: Relation, s: Relation) -> Relation:
     return Relation(stream, sql, (*r.operators, *s.operators, "cross join"))
 
 
-def near(r: Relation, s: Relation, how: str, lower: int, width: int) -> Relation:
-    stream = r.stream.interval_join(s.stream, on="a", by="b", lower=lower, upper=lower + width, how=how)
-    on = f"x.b = y.b and y.a - x.a between {lower} and {lower + width}"
+def near(r: Relation, s: Relation, how: str, lower: int, width: int, keyed: bool) -> Relation:
+    """Within a span, of the same key or of any."""
+    by = "b" if keyed else None
+    stream = r.stream.interval_join(s.stream, on="a", by=by, lower=lower, upper=lower + width, how=how)
+    on = f"{'x.b = y.b and' if keyed else ''} y.a - x.a between {lower} and {lower + width}"
     if how in ("semi", "anti"):
         there = f"{'not' if how == 'anti' else ''} exists (select 1 from ({s.sql}) y where {on})"
         sql = f"select b, a, f from ({r.sql}) x where {there}"
         return Relation(stream, sql, (*r.operators, *s.operators, f"interval {how}"))
-    return summed(r, s, stream, f"{how} join ({s.sql}) y on {on}", f"interval {how}")
+    other = (
+        s.sql if keyed else f"select cast(null as varchar) as b, a, f from ({s.sql})"
+    )  # what is no key stays each side's own
+    return summed(r, s, stream, f"{how} join ({other}) y on {on}", f"interval {how}")
 
 
 def near_where(r: Relation, s: Relation, how: str, lower: int) -> Relation:
@@ -168,7 +173,7 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(filtered_above, inner, inner, outers, shift),
         st.builds(semi, inner, inner, anyway, anyway, anyway),
         st.builds(crossed, inner, inner),
-        st.builds(near, inner, inner, every, shift, st.integers(0, 4)),
+        st.builds(near, inner, inner, every, shift, st.integers(0, 4), anyway),
         st.builds(near_where, inner, inner, outers, shift),
         st.builds(as_of, inner, inner, anyway, anyway, tolerance, st.sampled_from(("left", "inner"))),
         st.builds(nearest, inner, inner, anyway, tolerance, st.sampled_from(("left", "inner"))),
