@@ -34,6 +34,9 @@ from dbsp.zset.schema import BOOL, DATE, FLOAT64, INT64, STRING
 AGGREGATED = (
     "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
 )
+_SUBQUERY = (
+    "make it a column in FROM, such as from (select *, x in (select …) as m from t) as t, and name that column here"
+)
 _LAST = 2**31 - 1
 _PERCENT = 2
 
@@ -51,6 +54,11 @@ def lowered(node: Any, scope: Scope) -> Expr:
         if not isinstance(unwrap(made), Literal):
             resolved(made, scope.schema)
         return made
+
+
+def is_subquery(node: Any) -> bool:
+    """Whether a query is in it, by itself or as what EXISTS and IN look among."""
+    return isinstance(node, exp.Query | exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None)
 
 
 def condition(node: Any, scope: Scope) -> Expr:
@@ -129,12 +137,13 @@ _PARTS: dict[type, tuple[str, ...]] = {
     exp.ArraySort: ("nulls_first",),
     exp.Array: ("bracket_notation", "struct_name_inheritance"),
     exp.Bracket: ("offset", "safe", "returns_list_for_maps"),
-    exp.In: ("query",),
 }
 """What of a node is read beside its operands, or says nothing new."""
 
 
 def _lowered(node: Any, scope: Scope) -> Expr:
+    if is_subquery(node):
+        refuse(node, f"a subquery cannot stand here: what={_subquery(node)}", _SUBQUERY)
     if type(node) in _OPERATORS or type(node) in FUNCTIONS:
         understood(node, _PLAIN.union(_PARTS.get(type(node), ())))
     for kind in type(node).__mro__:
@@ -152,6 +161,10 @@ def _lowered(node: Any, scope: Scope) -> Expr:
     return refuse(node, f"the dialect does not have this: what={name.lower()}", "docs/sql.md says what there is")
 
 
+def _subquery(node: Any) -> str:
+    return "in" if isinstance(node, exp.In) else "exists" if isinstance(node, exp.Exists) else "value"
+
+
 def _lower_in(scope: Scope) -> Lower:
     return lambda part: lowered(part, scope)
 
@@ -160,7 +173,7 @@ def _column(node: Any, scope: Scope) -> Expr:
     name = node.name.casefold()
     if isinstance(node.this, exp.Star):
         refuse(node, "a star is no value", "name the columns")
-    if not scope.knows(node) and not node.table and name in scope.aliases and name not in scope.expanding:
+    if scope.names_alias(node) and name not in scope.expanding:
         before, scope.expanding = scope.expanding, (*scope.expanding, name)
         try:
             return lowered(scope.aliases[name], scope)

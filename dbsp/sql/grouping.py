@@ -360,6 +360,11 @@ def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], n
         made = stream.aggregate(**aggregates)
     fields = tuple(f for f in scope.fields if f.column in keys.values() and ColumnRef(f.column) in keys)
     after = Scope(scope.tables, made, fields, {}, scope.aliases, scope, keys)
+    after.made = {
+        part: col(keys[key])
+        for part, value in scope.made.items()
+        if (key := resolve(unwrap(value), scope.schema)) in keys
+    }
     after.aggregates = {text: col(name) for text, (name, _, _) in calls.items()}
     order = list(dict.fromkeys(name for each in chosen for name in each))
     for node in nodes:

@@ -130,11 +130,12 @@ def _selected(select: Any, tables: Tables) -> Rows:
     scope = opened(select, None, tables, rows_of).scope
     items = _items(select, scope)
     nodes = [item.node for item in items if item.node is not None]
-    having, qualify, order = (select.args.get(key) for key in ("having", "qualify", "order"))
+    having, qualify, order, distinct = (select.args.get(key) for key in ("having", "qualify", "order", "distinct"))
     later = [*nodes, *(part.this for part in (having, qualify) if part is not None)]
     later += [by.this for by in order.expressions] if order is not None else []
+    later += distinct.args["on"].expressions if distinct is not None and distinct.args.get("on") else []
     later += [
-        scope.aliases[c.name.casefold()] for part in later for c in part.find_all(exp.Column) if _is_alias(c, scope)
+        scope.aliases[c.name.casefold()] for part in later for c in part.find_all(exp.Column) if scope.names_alias(c)
     ]
     aggregates = [found for node in later for found in aggregates_in(node)]
     sets = key_sets(select, [item.node if item.node is not None else exp.column(item.column) for item in items])
@@ -149,7 +150,7 @@ def _selected(select: Any, tables: Tables) -> Rows:
         if scope.before is None:
             refuse(having, "HAVING without groups", "write where")
         restricted(scope, conjuncts(having.this), rows_of)
-    attached(scope, later, rows_of)
+    attached(scope, [*later, *(select.args.get("windows") or [])], rows_of)
     windows = [window for node in later for window in windows_in(node)]
     if windows:
         windowed(scope, windows, select, names)
@@ -172,10 +173,6 @@ def _exploded(scope: Scope, nodes: Sequence[Any]) -> None:
             element = scope.fresh("element")
             scope.stream = scope.stream.explode(list_, element)
             scope.made[id(node)] = col(element)
-
-
-def _is_alias(column: Any, scope: Scope) -> bool:
-    return not column.table and not scope.knows(column) and column.name.casefold() in scope.aliases
 
 
 def _behind(item: Item, scope: Scope, select: Any) -> Item:
@@ -232,8 +229,11 @@ def _star(node: Any, of: str | None, scope: Scope) -> list[Item]:
     left_out = {column.name.casefold() for column in node.args.get("except_") or []}
     replaced = {alias.alias.casefold(): alias.this for alias in node.args.get("replace") or []}
     renamed = {alias.this.name.casefold(): alias.alias for alias in node.args.get("rename") or []}
-    chosen = [f for f in scope.fields if (not f.hidden if of is None else f.of.casefold() == of.casefold())]
-    fields = list({(f.name, f.column): f for f in chosen}.values())
+    if of is None:  # both keys of a join, though they are one column
+        fields = [f for f in scope.fields if not f.hidden]
+    else:  # a key of USING once, which is hidden under its own name
+        chosen = [f for f in scope.fields if f.of.casefold() == of.casefold()]
+        fields = list({(f.name, f.column): f for f in chosen}.values())
     if not fields:
         refuse(node, f"no such table here: table={of}", nearest(of, dict.fromkeys(f.of for f in scope.fields)))
     names = {f.name.casefold() for f in fields}
@@ -265,7 +265,7 @@ def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Ro
         if on is not None:
             if not orders:
                 refuse(distinct, "DISTINCT ON without an order gives any rows", _ORDER)
-            keys = {f"__on{at}": lowered(key, scope) for at, key in enumerate(on.expressions)}
+            keys = {f"__on{at}": _distinct_key(key, scope, outputs) for at, key in enumerate(on.expressions)}
             stream = _only(scope.stream, {**outputs, **added, **keys})
             stream = stream.limit(1, by=orders, partition_by=list(keys))
         else:
@@ -280,6 +280,12 @@ def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Ro
                 stream = stream.distinct()
     stream = _first(select, stream, limit, orders)
     return Rows(_only(stream, {name: col(name) for name in outputs}), one and limit is None)
+
+
+def _distinct_key(node: Any, scope: Scope, outputs: Mapping[str, Expr]) -> Expr:
+    """What rows are told apart by, which a number may stand for."""
+    is_place = isinstance(node, exp.Literal) and not node.is_string
+    return outputs[_place(node, outputs, "DISTINCT ON")] if is_place else lowered(node, scope)
 
 
 def _typed(node: Any, value: Expr) -> Expr:
@@ -325,10 +331,7 @@ def _order_name(
     node: Any, scope: Scope | None, outputs: Mapping[str, Expr], names: Mapping[str, str], added: dict[str, Expr]
 ) -> str:
     if isinstance(node, exp.Literal) and not node.is_string:
-        at = int(node.this)
-        if not 1 <= at <= len(outputs):
-            refuse(node, f"ORDER BY has no such place: place={at} columns={len(outputs)}", "name the column")
-        return list(outputs)[at - 1]
+        return _place(node, outputs, "ORDER BY")
     if isinstance(node, exp.Column) and not node.table and node.name.casefold() in names:
         return names[node.name.casefold()]
     if scope is None:
@@ -341,6 +344,14 @@ def _order_name(
     name = f"__order{len(added)}"
     added[name] = value
     return name
+
+
+def _place(node: Any, outputs: Mapping[str, Expr], clause: str) -> str:
+    """The column of SELECT that a number stands for."""
+    at = int(node.this)
+    if not 1 <= at <= len(outputs):
+        refuse(node, f"{clause} has no such place: place={at} columns={len(outputs)}", "name the column")
+    return list(outputs)[at - 1]
 
 
 def _first(node: Any, stream: Stream, limit: tuple[int, int] | None, orders: Sequence[Any]) -> Stream:

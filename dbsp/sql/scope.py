@@ -77,6 +77,10 @@ class Scope:
         """Whether a column is one of these relations'."""
         return bool(self._matches(column))
 
+    def names_alias(self, column: Any) -> bool:
+        """Whether a column is what SELECT calls an expression, and not one of these relations'."""
+        return not column.table and column.name.casefold() in self.aliases and not self.knows(column)
+
     def column(self, node: Any) -> Expr:
         """The value of a column of the query, or of a field inside one."""
         matches = self._matches(node)

@@ -18,7 +18,7 @@ from dbsp.algebra.table import Table
 from dbsp.expr.build import Expr, coalesce, col, lit, unwrap, when
 from dbsp.expr.expression import ColumnRef, Literal, resolve
 from dbsp.sql.errors import about, refuse, understood
-from dbsp.sql.expressions import lowered
+from dbsp.sql.expressions import is_subquery, lowered
 from dbsp.sql.grouping import aggregates_in, calls_of
 from dbsp.sql.joining import Pair, conjuncts, filtered, has_query, outer, own_columns, partnered
 from dbsp.sql.relations import Query, sources
@@ -86,9 +86,9 @@ def restricted(scope: Scope, conditions: Sequence[Any], query: Query) -> None:
 
 
 def attached(scope: Scope, nodes: Sequence[Any], query: Query) -> None:
-    """Give the scope a column for the value of every subquery in these."""
+    """Give the scope a column for the value of every subquery in these, and in the columns of SELECT that they name."""
     for node in nodes:
-        for part in _queries(node):
+        for part in _queries(node, scope):
             if id(part) in scope.made:
                 continue
             with about(part):
@@ -105,17 +105,21 @@ def _keep(scope: Scope, before: Sequence[str], value: Expr) -> None:
         scope.stream = scope.stream.select(*(name for name in scope.stream.columns if name in wanted))
 
 
-def _queries(node: Any) -> Iterator[Any]:
+def _queries(node: Any, scope: Scope, expanding: tuple[str, ...] = ()) -> Iterator[Any]:
     """The outermost subqueries of an expression, each with the operator that it belongs to."""
-    if isinstance(node, exp.Exists | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
+    if is_subquery(node):
         yield node
+    elif isinstance(node, exp.Column):
+        name = node.name.casefold()
+        if scope.names_alias(node) and name not in expanding:
+            yield from _queries(scope.aliases[name], scope, (*expanding, name))
     elif isinstance(node, exp.All | exp.Any):
         refuse(
             node, "comparisons with ALL and ANY are not there", "compare with (select max(x) from …), or write x in (…)"
         )
     else:
         for part in node.iter_expressions():
-            yield from _queries(part)
+            yield from _queries(part, scope, expanding)
 
 
 def _is_outside(node: Any, scope: Scope, around: Scope) -> bool:
@@ -232,6 +236,7 @@ def _members(scope: Scope, node: Any, query: Query) -> Members:
             refuse(found.rest[0], "IN with a further comparison with the query around it", "write exists (…)")
         items = [item.this if isinstance(item, exp.Alias) else item for item in select.expressions]
         inside, keys = found.scope, found.keys(scope)
+        attached(inside, items, query)
         given = [lowered(item, inside) for item in items]
     else:
         inside, keys = relation(scope.tables, _alone(select, scope, query), ""), []
@@ -329,7 +334,7 @@ def _scalar(scope: Scope, node: Any, query: Query) -> Expr:
             refuse(node, "a query in the place of a value has one column", "select one")
         found = opened(select, scope, scope.tables, query)
         if found.correlated:
-            return _per_key(scope, select, found)
+            return _per_key(scope, select, found, query)
     rows = query(select, scope.tables)
     if len(rows.stream.columns) != 1:
         refuse(node, "a query in the place of a value has one column", "select one")
@@ -350,7 +355,7 @@ def _limit_of(select: Any) -> int | None:
     return int(expression.this) if isinstance(expression, exp.Literal) and not expression.is_string else None
 
 
-def _per_key(scope: Scope, select: Any, found: Opened) -> Expr:
+def _per_key(scope: Scope, select: Any, found: Opened, query: Query) -> Expr:
     """A value per key, joined: of an aggregate, or of the one row of a primary key."""
     if found.rest:
         refuse(
@@ -367,9 +372,11 @@ def _per_key(scope: Scope, select: Any, found: Opened) -> Expr:
     aggregates = list(aggregates_in(item))
     if not aggregates:
         _check_unique(select, side, pairs)
+        attached(side, [item], query)
         value = side.holding(lowered(item, side), "value")
         _only(side, pairs, [value])
         return _placed(scope, side, pairs, [value])[0]
+    attached(side, aggregates, query)
     names = [side.holding(pair[1], "by") for pair in pairs]
     calls = calls_of(aggregates, side, {})
     made: dict[str, Any] = {name: call for name, call, _ in calls.values()}
