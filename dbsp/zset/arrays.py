@@ -75,7 +75,7 @@ _STRETCHED_ROWS_MIN = 256
 
 
 def is_bytes(array: pa.Array) -> bool:
-    """Whether the array holds strings, binary, or lists, which are hashed and ordered as bytes (`dbsp.zset.nested`)."""
+    """Whether the array holds strings, binary, or lists, which are hashed and stored as bytes (`dbsp.zset.nested`)."""
     return array.type.id in _BYTES or is_coded(array)
 
 
@@ -128,11 +128,11 @@ def pair_view(array: pa.Array) -> NDArray[np.uint64]:
 
 def bytes_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """The n + 1 offsets and the bytes of a string or binary column, without copying; of lists and codes, made for the purpose."""
-    return text_view(nested_bytes(array) if array.type.id == _LIST else plain(array))
+    return text_view(as_bytes(array))
 
 
-def ranked(array: pa.Array) -> pa.Array:
-    """The column in a form that Arrow can rank: lists as their bytes, no codes."""
+def as_bytes(array: pa.Array) -> pa.Array:
+    """The column as strings or binary: lists as their bytes, no codes."""
     return nested_bytes(array) if array.type.id == _LIST else plain(array)
 
 

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from dbsp.errors import CapacityError, DataError
 from dbsp.formats import check_format
 from dbsp.zset.arrays import (
+    as_bytes,
     bool_values,
     bytes_view,
     fields_of,
@@ -47,7 +48,6 @@ from dbsp.zset.arrays import (
     is_struct,
     is_text,
     pair_view,
-    ranked,
     storage_type,
     valid_rows,
     value_view,
@@ -235,7 +235,7 @@ def _byte_buffers(array: pa.Array, valid: NDArray[np.bool_] | None) -> list[NDAr
     """The offsets, counted from 0, and the bytes of a string column; no bytes under a null."""
     offsets, data = bytes_view(array)
     if valid is not None and (np.diff(offsets)[~valid] != 0).any():
-        offsets, data = bytes_view(without_nulls(ranked(array)))
+        offsets, data = bytes_view(without_nulls(as_bytes(array)))
     return [offsets - offsets[0], data[offsets[0] : offsets[-1]]]
 
 

@@ -2,8 +2,8 @@
 
 1. Equal lists have equal bytes, and different ones different bytes: order counts, null elements count, an empty list is not
    null; floats are canonical.
-2. The bytes are stored: fixed for ever, golden values in the tests. Their order is the order of lists where rows are put in
-   some order (ties); it has no other meaning.
+2. The bytes are stored: fixed for ever, golden values in the tests. Their order means nothing: lists are ordered by their
+   elements (`dbsp.zset.order`).
 3. Elements of fixed width: one byte that says whether there is a value, then the value, little-endian, element after element.
    Text and binary: the number of elements (u32), that byte per element, the lengths (u32 each), the bytes end to end.
 """

@@ -5,7 +5,8 @@
    decimals are clamped to 64 bits. Who needs the exact order settles ties on the columns.
 2. Values sort like numbers, strings like their bytes, false before true, NaN above every number. Descending turns that
    around, so NaN comes first. Nulls come last unless `nulls_first`, whatever the direction. Structs sort by their fields in
-   order, a null field above every value; the code is that of the first field. Lists sort by their bytes (`dbsp.zset.nested`).
+   order, a null field above every value; the code is that of the first field. Lists sort element by element, a null element
+   above every value, and a list that begins with another after it; the code is that of the first element, the least without one.
 3. The codes are stored: fixed for ever, golden values in the tests.
 """
 
@@ -26,19 +27,20 @@ from dbsp.zset.arrays import (
     bool_values,
     bytes_view,
     fields_of,
+    gather,
     is_bool,
     is_bytes,
     is_decimal,
     is_struct,
     join,
     pair_view,
-    ranked,
     storage_type,
     valid_rows,
     value_view,
 )
-from dbsp.zset.coded import codes_of, is_coded
-from dbsp.zset.schema import OrderBy
+from dbsp.zset.coded import codes_of, is_coded, plain
+from dbsp.zset.runs import begins
+from dbsp.zset.schema import OrderBy, is_list
 
 if TYPE_CHECKING:
     from dbsp.zset.batch import Batch
@@ -70,6 +72,8 @@ def _ascending_codes(array: pa.Array) -> NDArray[np.uint64]:
     """The codes in ascending order, without regard to nulls; a fresh array."""
     if is_coded(array) and not array.null_count and len(array.dictionary) <= len(array):
         return _ascending_codes(array.dictionary).take(codes_of(array))
+    if is_list(array.type):
+        return _first_codes(array)
     if is_bytes(array):
         return kernels.leading_words(*bytes_view(array))
     if is_struct(array):
@@ -79,6 +83,20 @@ def _ascending_codes(array: pa.Array) -> NDArray[np.uint64]:
     if is_decimal(array):
         return _clamped(pair_view(array))
     return _word_codes(value_view(array))
+
+
+def _first_codes(lists: pa.Array) -> NDArray[np.uint64]:
+    """The code of the first element of each list; the least where there is none."""
+    counts, elements = _elements(lists)
+    some = np.flatnonzero(counts)
+    codes = np.full(len(lists), _LEAST)
+    codes[some] = order_codes(gather(elements, (np.cumsum(counts) - counts)[some]), OrderBy(""))
+    return codes
+
+
+def _elements(lists: pa.Array) -> tuple[Positions, pa.Array]:
+    """How many elements each list has, and all of them end to end; a null has none."""
+    return np.asarray(pc.fill_null(pc.list_value_length(lists), 0)).astype(np.int64), lists.flatten()
 
 
 def not_above(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
@@ -188,7 +206,7 @@ def _has_ties(keys: list[NDArray[Any]], positions: Positions) -> bool:
 def _exact_words(array: pa.Array, order_by: OrderBy) -> list[NDArray[Any]]:
     """Arrays that sort exactly like the column, most significant first."""
     if is_bytes(array):
-        ranks = pc.rank(ranked(array), sort_keys="ascending", tiebreaker="dense")
+        ranks = pc.rank(_ranked(array), sort_keys="ascending", tiebreaker="dense")
         words: list[NDArray[Any]] = [np.asarray(ranks).astype(np.uint64)]
     elif is_struct(array):
         words = [word for field in fields_of(array) for word in _exact_words(field, OrderBy(""))]
@@ -205,3 +223,21 @@ def _exact_words(array: pa.Array, order_by: OrderBy) -> list[NDArray[Any]]:
     for word in words:
         word[~valid] = 0
     return [valid if order_by.nulls_first else ~valid, *words]
+
+
+def _ranked(array: pa.Array) -> pa.Array:
+    """Texts or lists in a form whose bytes sort as they do: a list is the ranks of its elements, most significant byte first."""
+    if not is_list(array.type):
+        return plain(array)
+    counts, elements = _elements(array)
+    ranks = _dense_ranks(_exact_words(elements, OrderBy("")), len(elements)).astype(">u4")
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts * ranks.itemsize)])
+    return pa.Array.from_buffers(pa.large_binary(), len(array), [None, pa.py_buffer(ends), pa.py_buffer(ranks)])
+
+
+def _dense_ranks(keys: list[NDArray[Any]], rows: int) -> Positions:
+    """The number of each row's value among the different ones, in order."""
+    order = np.lexsort(keys[::-1])
+    ranks = np.empty(rows, np.int64)
+    ranks[order] = np.cumsum(begins(*(key[order] for key in keys))) - 1
+    return ranks
