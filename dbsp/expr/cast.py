@@ -19,7 +19,18 @@ from dbsp.expr.halving import computed
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_decimal, is_float, is_integer, is_number, is_timestamp, meet, type_of, typed
 from dbsp.zset.fitting import to_decimal
-from dbsp.zset.schema import DATE, DURATION, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_list, is_struct, is_supported
+from dbsp.zset.schema import (
+    DATE,
+    DURATION,
+    FLOAT32,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMP_UTC,
+    is_list,
+    is_struct,
+    is_supported,
+)
 
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
@@ -39,8 +50,18 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return values.cast(pa.int64()).cast(target)
     if source == TIMESTAMP_UTC and target in (DATE, TIME):
         values = values.cast(TIMESTAMP)
+    if is_float(source) and target == FLOAT32:
+        return _narrowed(values)
     rounds = (is_integer(source) and is_float(target)) or (is_timestamp(source) and target in (DATE, TIME))
     return values.cast(target, safe=not rounds)
+
+
+def _narrowed(values: pa.Array) -> pa.Array:
+    """Floats in half as many bits; one beyond their range does not fit."""
+    made = values.cast(FLOAT32)
+    if pc.any(pc.and_(pc.is_inf(made), pc.is_finite(values))).as_py():
+        raise pa.ArrowInvalid("overflow")
+    return made
 
 
 def _text_of_moments(values: pa.Array) -> pa.Array:

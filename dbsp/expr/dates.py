@@ -40,6 +40,7 @@ DIFF_UNITS = (*BETWEEN, "month")
 _DIRECTIVE = re.compile(r"%[-_0^#]*[EO]?(.)")
 _READ = frozenset("aAbBcCdDeFhHIjmMnprRStTuUwWxXyYz%")
 _WRITTEN = frozenset("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyY%")
+_PADDED = "dmHIMSjy"
 _REFUSED = {
     "f": 'fractions of a second are read by .cast(dbsp.TIMESTAMP) from ISO texts, "2024-05-31T10:00:00.25"',
     "z": 'a UTC timestamp is written in UTC: append what you want to see, such as .concat(dbsp.lit("Z"))',
@@ -97,10 +98,14 @@ def _fit_bucket(operands: Operands) -> tuple[Expression, ...]:
 
 def _fit_format(operands: Operands) -> tuple[Expression, ...]:
     (format_,) = operands.options
-    if not isinstance(format_, str):
+    if not isinstance(format_, str) or not format_:
         raise CircuitError(f"the format is a constant text: format={format_!r}", 'such as "%Y-%m-%d %H:%M:%S"')
     writes = operands.function == "strftime"
-    for directive in _DIRECTIVE.findall(format_):
+    for found in _DIRECTIVE.finditer(format_):
+        directive, flags = found.group(1), found.group()[1:-1]
+        if writes and flags and not (flags == "-" and directive in _PADDED):
+            hint = "without zeros before them there are " + ", ".join(f"%-{letter}" for letter in _PADDED)
+            raise CircuitError(f"strftime has no {found.group()}: format={format_!r}", hint)
         if directive not in (_WRITTEN if writes else _READ):
             hint = _REFUSED.get(directive, "such as %Y, %m, %d, %H, %M, %S")
             raise CircuitError(f"{operands.function} has no %{directive}: format={format_!r}", hint)
@@ -226,7 +231,26 @@ def _strftime_coded(values: pa.Array, format_: str) -> pa.Array:
 
 def _texts(moments: pa.Array, grain: int, format_: str) -> pa.Array:
     """Moments, counted in so many seconds, as text."""
-    return pc.strftime(pc.multiply(moments, grain).cast(pa.timestamp("s")), format_, locale="C")
+    at = pc.multiply(moments, grain).cast(pa.timestamp("s"))
+    pieces = [_piece(at, piece) for piece in _pieces(format_)]
+    return pc.binary_join_element_wise(*pieces, "") if len(pieces) > 1 else pieces[0]
+
+
+def _pieces(format_: str) -> list[str]:
+    """Every directive without zeros before it (`%-d`) by itself, and what stands between them."""
+    pieces, begin = [], 0
+    for found in _DIRECTIVE.finditer(format_):
+        if found.group().startswith("%-"):
+            pieces += [format_[begin : found.start()], found.group()]
+            begin = found.end()
+    return [piece for piece in (*pieces, format_[begin:]) if piece] or [""]
+
+
+def _piece(at: pa.Array, piece: str) -> pa.Array:
+    """Part of a format; Arrow's kernel knows no directives without zeros."""
+    if not piece.startswith("%-"):
+        return pc.strftime(at, piece, locale="C")
+    return pc.replace_substring_regex(pc.strftime(at, f"%{piece[2:]}", locale="C"), r"^0+(\d)", r"\1")
 
 
 def _strptime(values: pa.Array, format_: str) -> pa.Array:

@@ -84,6 +84,25 @@ def _bits(name: str, compute: Callable[..., Any], text: str) -> Function:
     return Function(name=name, fit=_fit_bits, result=lambda first, *_: first, compute=compute, text=text)
 
 
+def _shifted_left(values: Any, bits: Any) -> Any:
+    """A bit that is shifted out, or into the sign, fails its row."""
+    made = pc.shift_left_checked(values, bits)
+    if pc.any(pc.not_equal(pc.shift_right(made, bits), values)).as_py():
+        raise pa.ArrowInvalid("overflow")
+    return made
+
+
+def _shifted_right(values: Any, bits: Any) -> Any:
+    """0 where there are not so many bits. By all but the sign's Arrow's kernel does not shift: in two parts."""
+    width = values.type.bit_width
+    inside = pc.and_(pc.greater_equal(bits, 0), pc.less(bits, width))
+    last = pc.equal(bits, width - 1)
+    most = pc.if_else(pc.and_(inside, pc.invert(last)), bits, pa.scalar(0, bits.type))
+    shifted = pc.shift_right(values, pc.if_else(last, pa.scalar(width - 2, bits.type), most))
+    shifted = pc.shift_right(shifted, pc.if_else(last, pa.scalar(1, bits.type), pa.scalar(0, bits.type)))
+    return pc.if_else(inside, shifted, pc.bit_wise_xor(values, values))  # 0, and null where there is no value
+
+
 def _sign(values: Any) -> Any:
     signs = pc.sign(values)
     if is_float(values.type):  # a NaN has no sign
@@ -116,8 +135,8 @@ BIT_AND = _bits("bit_and", pc.bit_wise_and, "{0}.bit_and({1})")
 BIT_OR = _bits("bit_or", pc.bit_wise_or, "{0}.bit_or({1})")
 BIT_XOR = _bits("bit_xor", pc.bit_wise_xor, "{0}.bit_xor({1})")
 BIT_NOT = _bits("bit_not", pc.bit_wise_not, "{0}.bit_not()")
-SHIFT_LEFT = _bits("shift_left", pc.shift_left_checked, "{0}.shift_left({1})")
-SHIFT_RIGHT = _bits("shift_right", pc.shift_right_checked, "{0}.shift_right({1})")
+SHIFT_LEFT = _bits("shift_left", _shifted_left, "{0}.shift_left({1})")
+SHIFT_RIGHT = _bits("shift_right", _shifted_right, "{0}.shift_right({1})")
 
 FUNCTIONS = (
     SQRT, EXP, LN, LOG10, LOG2, POWER, SIN, COS, TAN, ASIN, ACOS, ATAN, ATAN2, SIGN, IS_NAN, IS_FINITE,

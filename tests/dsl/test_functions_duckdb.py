@@ -316,6 +316,15 @@ def test_title_and_shift_left() -> None:
     assert ours(resolve(unwrap(col("s").title()), SCHEMA), rows) == ["Ab Cd", None]
     assert ours(resolve(unwrap(dbsp.lit(1).shift_left(col("i"))), SCHEMA), rows) == [8, "failed"]
     assert ours(resolve(unwrap(dbsp.lit(1).shift_left(col("i") - 4)), SCHEMA), rows) == ["failed", 2**59]
+    assert ours(resolve(unwrap(dbsp.lit(-3).shift_left(col("i") - 1)), SCHEMA), rows) == [-12, "failed"]
+    assert ours(resolve(unwrap(dbsp.lit(-3).shift_right(col("i"))), SCHEMA), rows) == [-1, -1]
+
+
+def test_a_format_without_zeros() -> None:
+    rows = [{**dict.fromkeys(TYPES), "t": dt.datetime(2004, 1, 2, 3, 4, 5)}]
+    assert ours(resolve(unwrap(col("t").strftime("%-d.%m. %-H:%%-M")), SCHEMA), rows) == ["2.01. 3:%-M"]
+    with pytest.raises(dbsp.CircuitError, match="strftime has no %_d"):
+        resolve(unwrap(col("t").strftime("%_d")), SCHEMA)
 
 
 @pytest.mark.parametrize(("step", "months"), [("month", 1), ("quarter", 3), ("year", 12)])
