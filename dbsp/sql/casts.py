@@ -9,13 +9,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from dbsp.expr.build import Expr, coalesce, lit, when
-from dbsp.expr.types import is_decimal, is_float, is_integer, is_timestamp
+from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_integer, is_timestamp
 from dbsp.sql.intervals import interval
-from dbsp.zset.schema import DATE, FLOAT64, STRING, TIMESTAMP
+from dbsp.zset.schema import BOOL, DATE, FLOAT64, STRING, TIMESTAMP
 from dbsp.zset.schema import decimal as decimal_of
 
 _EXACT = decimal_of(38, 10)
 _HALF = 0.5
+_TRUE, _FALSE = ["t", "true", "y", "yes", "1"], ["f", "false", "n", "no", "0"]
 
 
 def cast(value: Expr, source: pa.DataType, target: pa.DataType, *, strict: bool) -> Expr:
@@ -25,8 +26,10 @@ def cast(value: Expr, source: pa.DataType, target: pa.DataType, *, strict: bool)
     if is_integer(target) and is_float(source):
         value = _nearest(value)
     elif is_integer(target) and is_decimal(source):
-        value = value.round()
-    elif is_decimal(target) and (is_float(source) or (is_decimal(source) and source.scale > target.scale)):
+        value = _rounded(value, source, 0)
+    elif is_decimal(target) and is_decimal(source) and source.scale > target.scale:
+        value = _rounded(value, source, target.scale)
+    elif is_decimal(target) and is_float(source):
         value = value.round(target.scale)
     elif target == DATE and is_timestamp(source):
         value = value.truncate("day")
@@ -71,6 +74,8 @@ def _text(value: str, target: pa.DataType, strict: bool) -> Expr:
 
 def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
     """What a text says, with spaces around it; a number may have more places than are wanted, a day a time behind it."""
+    if target == BOOL:
+        return coalesce(_truth(value), value.cast(BOOL)) if strict else _truth(value)
     if not (is_integer(target) or is_decimal(target) or is_float(target) or target == DATE):
         return value.cast(target, strict=strict)
     value = value.trim()
@@ -82,6 +87,18 @@ def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
         found = (value.cast(through, strict=False) for through in (_EXACT, FLOAT64))
         said.extend(number.round(digits).cast(target, strict=False) for number in found)
     return coalesce(*said, value.cast(target)) if strict else coalesce(*said)
+
+
+def _rounded(value: Expr, source: pa.DataType, digits: int) -> Expr:
+    """A decimal with fewer places, in a type that has room for the digit more that 9.99 becomes."""
+    room = decimal_of(min(source.precision + 1, DECIMAL_DIGITS), source.scale)
+    return (value if room == source else value.cast(room)).round(digits)
+
+
+def _truth(value: Expr) -> Expr:
+    """What a text says of true and false, null where it says neither."""
+    said = value.lower()
+    return when(said.is_in(_TRUE), lit(True)).when(said.is_in(_FALSE), lit(False)).otherwise(lit(None, BOOL))
 
 
 def _nearest(value: Expr) -> Expr:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, struct, unwrap, when
 from dbsp.expr.expression import Call, ColumnRef, Literal, resolve
 from dbsp.expr.mathematics import POWER
-from dbsp.expr.types import is_integer
+from dbsp.expr.types import adopt, is_integer
 from dbsp.sql.casts import cast, cast_constant
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.functions import FUNCTIONS, Lower, called
@@ -74,22 +74,21 @@ def condition(node: Any, scope: Scope) -> Expr:
 
 def _of_group(node: Any, scope: Scope, before: Scope) -> Expr | None:
     """The column behind a GROUP BY that holds this already: an aggregate, or an expression that rows are grouped by."""
-    text = (
-        node.sql(dialect="duckdb")
-        if isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup | exp.Grouping | exp.IgnoreNulls)
-        else ""
-    )
+    columns = list(node.find_all(exp.Column))
+    called = isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup | exp.Grouping | exp.IgnoreNulls)
+    text = node.sql(dialect="duckdb") if called or not columns else ""
     if text in scope.aggregates:
         return scope.aggregates[text]
-    if isinstance(node, exp.Literal) or node.find(exp.AggFunc, exp.Window, exp.Query) is not None:
+    if not columns or node.find(exp.AggFunc, exp.Window, exp.Query) is not None:
         return None
-    columns = list(node.find_all(exp.Column))
-    if not columns or not all(before.knows(column) for column in columns):
+    if not all(before.knows(column) for column in columns):
         return None
     key = resolve(unwrap(lowered(node, before)), before.schema)
     if key in scope.groups:
         return Expr(ColumnRef(scope.groups[key]))
     if isinstance(node, exp.Column):
+        if scope.names_alias(node) and node.name.casefold() not in scope.expanding:
+            return None
         hint = f"group by it too, or write any_value({node.sql(dialect='duckdb')})"
         refuse(node, f"neither grouped by nor inside an aggregate: column={node.name}", hint)
     return None
@@ -310,26 +309,14 @@ def _null_of(operands: list[Expr], scope: Scope) -> Expr | None:
     return lit(None, known[0] if known else INT64)
 
 
-def _negative(value: Expr) -> Expr:
-    if is_constant(value):
-        return value if constant(value) is None else lit(-constant(value))
-    return -value
-
-
 def _whole_quotient(node: Any, scope: Scope) -> Expr:
     """DuckDB cuts towards zero, `//` of streams rounds down."""
     a, b = _pair(node, scope)
     if (nothing := _null_of([a, b], scope)) is not None:
         return nothing
-    return (
-        when((a < 0) == (b < 0), a // b).otherwise(-(_negative(a) // b))
-        if not is_constant(b)
-        else (
-            when(a >= 0, a // b).otherwise(_negative(_negative(a) // b))
-            if constant(b) > 0
-            else when(a < 0, _negative(a) // _negative(b)).otherwise(_negative(a // _negative(b)))
-        )
-    )
+    if not (_whole(a, scope) and _whole(b, scope)):
+        return when((a < 0) == (b < 0), a // b).otherwise(-(_negative(a) // b))
+    return when(_falls_below(a, b), a // b + 1).otherwise(a // b)
 
 
 def _remainder(node: Any, scope: Scope) -> Expr:
@@ -337,12 +324,28 @@ def _remainder(node: Any, scope: Scope) -> Expr:
     a, b = _pair(node, scope)
     if (nothing := _null_of([a, b], scope)) is not None:
         return nothing
+    if _whole(a, scope) and _whole(b, scope):
+        return when(_falls_below(a, b), a % b - b).otherwise(a % b)
     size = lit(abs(constant(b))) if is_constant(b) else b.abs()
     return when(a < 0, -(_negative(a) % size)).otherwise(a % size)
 
 
+def _falls_below(a: Expr, b: Expr) -> Expr:
+    """Whether a quotient of whole numbers rounded down is one less than the one cut towards zero.
+
+    Told from the signs, without the magnitudes: that of the least whole number does not fit its type.
+    """
+    return (~((a < 0) == (b < 0))) & (a % b != 0)
+
+
 def _minus(node: Any, scope: Scope) -> Expr:
     return _negative(lowered(node.this, scope))
+
+
+def _negative(value: Expr) -> Expr:
+    if is_constant(value):
+        return value if constant(value) is None else lit(-constant(value))
+    return -value
 
 
 def _and(node: Any, scope: Scope) -> Expr:
@@ -385,7 +388,8 @@ def _in(node: Any, scope: Scope) -> Expr:
     value = lowered(node.this, scope)
     values = [lowered(item, scope) for item in node.expressions]
     value, *values = met([value, *values], scope.schema)
-    if all(is_constant(item) for item in values):
+    type_ = type_in(value, scope.schema)
+    if all(is_constant(item) and (type_ is None or adopt(constant(item), type_) is not None) for item in values):
         return value.is_in([constant(item) for item in values])
     found = value == values[0]
     for item in values[1:]:
@@ -465,6 +469,8 @@ def _bracket(node: Any, scope: Scope) -> Expr:
         return value.field(place.this)
     if type_ is not None and pa.types.is_list(type_):
         at = lowered(place, scope)  # the parser counts constant places from 0
+        if is_constant(at) and constant(at) is None:
+            return lit(None, type_.value_type)
         if is_constant(at):
             return value.element(constant(at) + 1)
         return value.element(at)

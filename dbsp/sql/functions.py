@@ -41,7 +41,8 @@ def _argument(value: Expr) -> Any:
 
 
 def _texts(value: Expr, scope: Scope) -> Expr:
-    return value if type_in(value, scope.schema) in (None, STRING) else value.cast(STRING)
+    is_text = isinstance(constant(value), str | None) if is_constant(value) else type_in(value, scope.schema) == STRING
+    return value if is_text else value.cast(STRING)
 
 
 _GIVES = {
@@ -166,6 +167,7 @@ def _log(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _trim(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    """Without spaces at the ends, which tabs and ends of lines are not, as DuckDB has it; `.trim` takes those too."""
     value, side, characters = lower(node.this), (node.args.get("position") or "BOTH").upper(), node.expression
     if characters is not None:
         if side != "BOTH":
@@ -175,7 +177,8 @@ def _trim(node: Any, lower: Lower, _scope: Scope) -> Expr:
                 "write trim(x, 'abc'), or regexp_replace(x, '^[abc]+', '')",
             )
         return value.strip(_argument(lower(characters)))
-    return {"BOTH": value.trim, "LEADING": value.ltrim, "TRAILING": value.rtrim}[side]()
+    started = value if side == "TRAILING" else value.regexp_replace(r"^\p{Zs}+", "")
+    return started if side == "LEADING" else started.regexp_replace(r"\p{Zs}+$", "")
 
 
 def _pad(node: Any, lower: Lower, _scope: Scope) -> Expr:

@@ -227,7 +227,14 @@ def _within(node: Any, scope: Scope) -> Aggregate:
         )
     (by,) = node.expression.expressions
     part = _part(called.this, scope)
-    part = 1 - part if by.args.get("desc") else part
+    if by.args.get("desc"):
+        if isinstance(called, exp.PercentileDisc) and 0 < part < 1:
+            refuse(
+                node,
+                "the discrete quantile of a descending order is not one of the ascending order",
+                "write it of -x in its order, -percentile_disc(p) within group (order by -x)",
+            )
+        part = 1 - part
     function = agg.quantile_cont if isinstance(called, exp.PercentileCont) else agg.quantile_disc
     return function(lowered(by.this, scope), part)
 
@@ -366,6 +373,13 @@ def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], n
         if (key := resolve(unwrap(value), scope.schema)) in keys
     }
     after.aggregates = {text: col(name) for text, (name, _, _) in calls.items()}
+    if len(chosen) > 1:  # null in a set without it, as any key; in one set alone it may stay a constant
+        constants = ((node, lowered(node, scope)) for each in sets for node in map(scope.meant, each))
+        after.aggregates |= {
+            text_of(node): col(keys[resolve(unwrap(value), scope.schema)])
+            for node, value in constants
+            if not any(True for _ in node.find_all(exp.Column))
+        }
     order = list(dict.fromkeys(name for each in chosen for name in each))
     for node in nodes:
         if isinstance(node, exp.Grouping):

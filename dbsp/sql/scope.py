@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlglot import exp
+
 from dbsp.expr.build import Expr, col
 from dbsp.expr.expression import Expression
 from dbsp.expr.names import nearest
@@ -80,6 +82,10 @@ class Scope:
     def names_alias(self, column: Any) -> bool:
         """Whether a column is what SELECT calls an expression, and not one of these relations'."""
         return not column.table and column.name.casefold() in self.aliases and not self.knows(column)
+
+    def meant(self, node: Any) -> Any:
+        """The expression that SELECT calls so, or the node itself."""
+        return self.aliases[node.name.casefold()] if isinstance(node, exp.Column) and self.names_alias(node) else node
 
     def column(self, node: Any) -> Expr:
         """The value of a column of the query, or of a field inside one."""

@@ -16,15 +16,16 @@ from dbsp.aggregates import count
 from dbsp.algebra.filter import Filter
 from dbsp.algebra.table import Table
 from dbsp.expr.build import Expr, coalesce, col, lit, unwrap, when
-from dbsp.expr.expression import ColumnRef, Literal, resolve
+from dbsp.expr.expression import ColumnRef, Literal, natural_type, resolve
+from dbsp.expr.types import adopt
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import is_subquery, lowered
 from dbsp.sql.grouping import aggregates_in, calls_of
 from dbsp.sql.joining import Pair, conjuncts, filtered, has_query, outer, own_columns, partnered
 from dbsp.sql.relations import Query, sources
 from dbsp.sql.scope import Scope, relation
-from dbsp.sql.types import common, type_in
-from dbsp.zset.schema import BOOL
+from dbsp.sql.types import common, constant, is_constant, type_in
+from dbsp.zset.schema import BOOL, Schema
 
 _CLAUSES = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "windows", "qualify", "order", "limit"),
@@ -142,6 +143,7 @@ def _pair(node: Any, scope: Scope, around: Scope) -> tuple[Any, Any] | None:
 
 
 def _alike(one: Expr, other: Expr, left: Scope, right: Scope, node: Any) -> Pair:
+    one, other = _typed(one, type_in(other, right.schema)), _typed(other, type_in(one, left.schema))
     types = type_in(one, left.schema), type_in(other, right.schema)
     if types[0] == types[1] or types[0] is None or types[1] is None:
         return one, other
@@ -151,6 +153,13 @@ def _alike(one: Expr, other: Expr, left: Scope, right: Scope, node: Any) -> Pair
         refuse(node, f"values of these types cannot be equal: {shown}", "cast one of them, such as cast(x as bigint)")
     left_, right_ = (side if of == type_ else side.cast(type_) for side, of in zip((one, other), types, strict=True))
     return left_, right_
+
+
+def _typed(value: Expr, beside: Any) -> Expr:
+    """A constant in the type of what it is compared with, or in its own; anything else as it is."""
+    if not is_constant(value) or beside is None or type_in(value, Schema(())) is not None:
+        return value
+    return Expr(adopt(constant(value), beside) or Literal(constant(value), natural_type(constant(value))))
 
 
 def _joined(scope: Scope, node: Any, query: Query) -> bool:

@@ -6,6 +6,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -79,10 +80,13 @@ TEXTS = [
     "3", "3.5", "2.5", "-2.5", "-0.5", " 3 ", "+3", "3.", ".5", "1e3", "1e-3", "1.5e1", "0x1F", "", "x", None, "12345678901234",
     "9223372036854775807", "9223372036854775808", "-9007199254740993", "1.005", "0.123456789012345", "nan", "2024-02-30",
     "2024-02-03", " 2024-02-03 ", "2024-02-03 10:11", "2024-02-03T23:11:12.5", "1 2",
+    "t", "F", "yes", "No", "TRUE", " true", "on", "1", "0",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("type_", ["bigint", "int", "utinyint", "double", "decimal(9, 2)", "decimal(18, 0)", "date"])
+@pytest.mark.parametrize(
+    "type_", ["bigint", "int", "utinyint", "double", "decimal(9, 2)", "decimal(18, 0)", "date", "boolean"]
+)
 def test_texts_are_cast_as_duckdb_does(type_: str) -> None:
     """What is no such value is null if it is tried; else its row fails."""
     table = dbsp.table("t", {"id": dbsp.INT64, "s": dbsp.STRING})
@@ -136,3 +140,60 @@ def _family(type_: pa.DataType) -> str:
     if pa.types.is_string(type_):
         return "text"
     return "nested" if pa.types.is_nested(type_) else str(type_)
+
+
+EDGES = dbsp.table(
+    "t",
+    {
+        "id": dbsp.INT64, "b": dbsp.INT64, "i": dbsp.INT32, "y": dbsp.INT8, "z": dbsp.UINT8, "d": dbsp.decimal(9, 2),
+        "w": dbsp.STRING, "l": dbsp.list_of(dbsp.INT64), "ts": dbsp.TIMESTAMP,
+    },
+)  # fmt: skip
+AT_THE_EDGE: list[dict[str, Any]] = [
+    {"id": 1, "b": -(2**63), "i": -(2**31), "y": -128, "z": 255, "d": Decimal("9999999.99"), "w": "x\n", "l": [5],
+     "ts": dt.datetime(2024, 1, 2, 3, 4, 5)},
+    {"id": 2, "b": 2**63 - 1, "i": 2**31 - 1, "y": 127, "z": 1, "d": Decimal("-9999999.95"), "w": " \tx\u3000", "l": [],
+     "ts": dt.datetime(1924, 11, 12, 13, 14, 15)},
+    {"id": 3},
+    {"id": 4, "b": -7, "i": 5, "y": -7, "z": 7, "d": Decimal("-0.50"), "w": "x", "l": [None], "ts": dt.datetime(2000, 10, 10)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "b // 2", "b // -2", "b // id", "b // 1", "b % 3", "b % -3", "b % -1", "b % id", "b % i", "i // y", "y // -2", "y % 3",
+        "y % y", "y // y", "z // 2", "z % 4", "b // b", "b % b", "7 // b", "id // b", "id % b",
+        "b >> 63", "b >> 62", "b >> 64", "i >> 31", "y >> 7", "y >> 8", "z >> 7", "z >> 8", "b >> id", "z << 0", "1 << 3",
+        "d::int", "d::bigint", "d::decimal(9, 1)", "d::decimal(8, 0)", "trim(w)", "ltrim(w)", "rtrim(w)", "l[null]",
+        "strftime(ts, '%-d/%-m/%-y %-H:%-I:%-M:%-S %-j')", "strftime(ts, '%%-d %d%-m%%')",
+        "concat('x', 1)", "'t'::boolean", "'No'::boolean",
+        "concat(b, 1.5, true)", "concat_ws('-', 1, 2)", "y in (127, 128)", "y not in (127, 128, null)", "i in (5.0, 5.5)",
+    ],
+)  # fmt: skip
+def test_a_value_at_the_edge_is_duckdbs(value: str) -> None:
+    """The least and the greatest numbers, which have no magnitude or no digit more."""
+    text = f"select id, {value} as v from t"
+    with dbsp.open(dbsp.circuit("v", {"v": dbsp.sql(text, t=EDGES)})) as run, duck.connect() as connection:
+        run.push("t", AT_THE_EDGE)
+        run.step()
+        assert [letter.reason for letter in run.dead_letters()] == []
+        connection.register("t", pa.Table.from_pylist(AT_THE_EDGE, schema=EDGES.schema.to_arrow()))
+        wanted = connection.sql(text).to_arrow_table()
+        assert counted(run.view("v").to_arrow()) == counted(wanted)
+
+
+@pytest.mark.parametrize(
+    "value", ["b << 1", "y << 1", "z << 7", "z << 8", "(y * 1e300)::real", "b // -1", "d::smallint"]
+)
+def test_what_does_not_fit_fails_its_row(value: str) -> None:
+    """Of the four rows the first, for which DuckDB refuses the query."""
+    text = f"select id, {value} as v from t where id in (1, 3)"
+    with dbsp.open(dbsp.circuit("v", {"v": dbsp.sql(text, t=EDGES)})) as run, duck.connect() as connection:
+        run.push("t", AT_THE_EDGE)
+        run.step()
+        assert len(run.dead_letters()) == 1
+        assert run.view("v").to_arrow().to_pylist() == [{"id": 3, "v": None}]
+        connection.register("t", pa.Table.from_pylist(AT_THE_EDGE, schema=EDGES.schema.to_arrow()))
+        with pytest.raises(duckdb.Error):
+            connection.sql(text).fetchall()
