@@ -52,6 +52,8 @@ TIME_UNITS = ("ms", "us", "ns")
 DECIMALS = ("text", "bytes")
 MEBIBYTE = 1 << 20
 A_DAY_S = 86_400.0
+PARTITIONS_MAX = (1 << 16) - 1
+"""The input log keeps the number of a partition in two bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,7 @@ class InputSection:
         if self.timestamps is not None:
             _one_of("input.timestamps", self.timestamps, TIME_UNITS)
         _at_least("input.partitions", self.partitions, 1)
+        _at_most("input.partitions", self.partitions, PARTITIONS_MAX)
         _at_least("input.look_every_s", self.look_every_s, 0)
         if (self.kind == "kafka" or self.topics) and not self.bootstrap:
             raise ConfigError("topics need their brokers", 'set `bootstrap = "host:9092"` in [input]')
@@ -347,8 +350,7 @@ class QuerySection:
         """Refuse bounds under which no query can run."""
         _at_least("query.memory_mb_max", self.memory_mb_max, 16)
         _at_least("query.timeout_s", self.timeout_s, 0.1)
-        if self.timeout_s > A_DAY_S:
-            raise ConfigError(f"too large: query.timeout_s={self.timeout_s} most={A_DAY_S}")
+        _at_most("query.timeout_s", self.timeout_s, A_DAY_S)
         for name in ("threads", "rows_max", "result_mb_max", "at_once_max"):
             _at_least(f"query.{name}", getattr(self, name), 1)
 
@@ -553,3 +555,8 @@ def _at_least(name: str, value: float, least: float) -> None:
         raise ConfigError(f"not a number: {name}={value}")
     if value < least:
         raise ConfigError(f"too small: {name}={value} least={least}")
+
+
+def _at_most(name: str, value: float, most: float) -> None:
+    if value > most:
+        raise ConfigError(f"too large: {name}={value} most={most}")

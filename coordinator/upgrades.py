@@ -148,13 +148,14 @@ class Upgrades:
     def become(self, now: Snapshot) -> None:
         """Leave the note and replace this process, if it ended for that: all else of the service is closed.
 
-        The note is for the version that arrives; it is written whole or not at all.
+        The note is for the version that arrives; it is written whole or not at all, and a disk that takes none stops nobody.
         """
         if self.restart is None or self._leaving is None:
             return
         since = max(self._last_step_us, self._leaving.at_us)
         note = {**asdict(self._departure(now)), "since_us": since, "paused": self._leaving.paused}
-        write_whole(self._config.data_dir / NOTE_FILE, json.dumps(note) + "\n")
+        with suppress(OSError):
+            write_whole(self._config.data_dir / NOTE_FILE, json.dumps(note) + "\n")
         self.restart.become()
 
     # --- the version that arrives -------------------------------------------------------------------------------

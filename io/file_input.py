@@ -8,7 +8,8 @@ read (7, 10); a file that was changed or is gone is an error that names it, neve
 bad row, and a dead letter; names that begin with `.` or `_`, and folders, are left alone.
 
 A file must be whole when it gets its name: write it beside, then rename it. A Parquet or packed file that has no end yet, or one
-that is damaged, is waited for as long as it may still be written (`PATIENCE_S` since its last change); then it cannot be used.
+that is damaged, is waited for as long as it may still be written (`PATIENCE_S` since its last change, as its time
+says or as we saw it); then it cannot be used.
 
 **State** per file its name, rows, size and a checksum, for ever: a folder that seems empty for a while must not make old files
 new ones; where its rows are, until no version needs them. Source: design section 7.
@@ -86,6 +87,7 @@ class FileInputLog(LocalInputLog):
         self._folder, self._given = Path(folder), partitions
         self._look_every_s, self._patience_s = look_every_s, patience_s
         self._readers = {table.name: LandedReader(table) for table in tables}
+        self._unfinished: dict[Path, tuple[tuple[int, int], float]] = {}
         self._looking, self._looked_at = threading.Lock(), -look_every_s
         if create:
             make_folders(self._folder, tables)
@@ -125,6 +127,8 @@ class FileInputLog(LocalInputLog):
             self._env.write(partial(self._note_all, landed=landed))
         for name, files in landed.items():
             self._known[name].update(each for each, _ in files)
+            for each, _ in files:
+                self._unfinished.pop(self._folder / name / each, None)
 
     def _listed(self, table: str) -> Iterator[str]:
         try:
@@ -147,7 +151,7 @@ class FileInputLog(LocalInputLog):
             try:
                 return examine_file(path, table)
             except UnfinishedError as error:
-                if time.time() - path.stat().st_mtime < self._patience_s:
+                if self._may_be_written(path):
                     return None
                 return unusable(path, f"not a whole file of its ending: {error}")
         except FileNotFoundError:
@@ -157,6 +161,16 @@ class FileInputLog(LocalInputLog):
                 f"a file of the input cannot be read: file={shown(path)} error={error.strerror}",
                 "mend it, or take it away",
             ) from None
+
+    def _may_be_written(self, path: Path) -> bool:
+        """Whether a file was changed within `patience_s`: by its time, or, as that may be of a wrong clock, in our sight."""
+        found, now = path.stat(), time.monotonic()
+        seen = (found.st_size, found.st_mtime_ns)
+        before, since = self._unfinished.get(path, (seen, now))
+        if before != seen:
+            since = now
+        self._unfinished[path] = seen, since
+        return time.time() - found.st_mtime < self._patience_s and now - since < self._patience_s
 
     def _note_all(self, txn: Any, landed: Mapping[str, Sequence[tuple[str, Landed]]]) -> None:
         for table, files in landed.items():

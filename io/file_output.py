@@ -22,6 +22,7 @@ from dbsp.io.formats import encode_arrow, encode_json
 from dbsp.io.output_part import Verdict, checksum_of, decide, to_table, with_dead_letters
 from dbsp.io.progress import LocalOutputLog
 from dbsp.logs import DeadLetter
+from dbsp.processes import find_process
 from dbsp.zset.batch import Batch
 
 FORM = "dbsp file output progress 1"
@@ -46,6 +47,7 @@ class FileOutputLog(LocalOutputLog):
         self._ending, self._encode = _ENCODERS[format]
         path = self._directory / ".progress" / str(worker)
         super().__init__(path, form=FORM, first_step=first_step, create=create)
+        self._sweep()
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
         """Write one step's files, then note the step; see `dbsp.logs.OutputLog.write`."""
@@ -68,10 +70,19 @@ class FileOutputLog(LocalOutputLog):
     def _write_file(self, path: Path, batch: Batch) -> None:
         make_folder(path.parent)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(self._encode(batch))
-        sync_path(temporary)
-        temporary.rename(path)
+        try:
+            temporary.write_bytes(self._encode(batch))
+            sync_path(temporary)
+            temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
         sync_path(path.parent)
+
+    def _sweep(self) -> None:
+        """Delete what processes that are no more had begun to write; one of an older epoch may still be at it."""
+        for path in self._directory.glob(f"*/.step-*-worker-{self._worker}.{self._ending}.*"):
+            if find_process(int(path.suffix[1:])) is None:
+                path.unlink(missing_ok=True)
 
     def trim(self, step: int) -> None:
         """Delete this worker's files of steps below `step`; progress and checksums stay."""

@@ -64,6 +64,7 @@ def test_variables_of_others_are_left_alone() -> None:
         ({"query": {"at_once_max": 0}}, "query.at_once_max"),
         ({"spark": {"worker_silence_s": 0}}, "spark.worker_silence_s"),
         ({"http": {"max_body_bytes": 0}}, "http.max_body_bytes"),
+        ({"input": {"partitions": 65536}}, "too large: input.partitions=65536 most=65535"),
         ({"http": 3}, "not a section"),
     ],
 )

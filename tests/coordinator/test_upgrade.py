@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -263,6 +264,25 @@ def test_of_an_upgrade_that_was_given_up_nothing_is_left(shop: Path, monkeypatch
     leaver.become(now)
     monkeypatch.setattr(upgrades, "examine", lambda *_: VERSION)
     assert leaver.leave(lambda: now, lambda: None, give_up).to == VERSION
+
+
+def test_a_note_that_cannot_be_written_keeps_no_version_from_starting(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaver = upgrades.Upgrades(settings(shop), FakeClock(), lambda *_: None)
+    leaver.restart = upgrades.Restart(interpreter=("python",), arguments=())
+    became: list[str] = []
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(upgrades, "examine", lambda *_: "0.9.2")
+    monkeypatch.setattr(upgrades, "write_whole", full)
+    monkeypatch.setattr(upgrades.Restart, "become", lambda _: became.append("0.9.2"))
+    now = Snapshot(state="Running")
+    leaver.leave(lambda: now, lambda: None, lambda _, met: met(running(wants=p.Wants(upgrade=True))))
+    leaver.become(now)
+    assert became == ["0.9.2"]
 
 
 # --- what is compared -----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -281,6 +282,21 @@ def test_a_file_that_is_being_written_is_waited_for(landing: Landing) -> None:
     place.write_bytes(whole)
     assert log.ends() == {("other", 0): 2}
     assert ids(log, 0, 2) == [1, 2]
+
+
+def test_a_file_of_tomorrow_is_not_waited_for_until_then(landing: Landing) -> None:
+    """A clock that was wrong when it was written: what counts is for how long it has not changed."""
+    log = landing.open(patience_s=0.3)
+    place = land(landing.files / "other", "1.parquet", b"PAR1 this is")
+    os.utime(place, (time.time() + 86_400,) * 2)
+    assert log.ends() == {("other", 0): 0}
+    time.sleep(0.4)
+    place.write_bytes(b"PAR1 this is none")
+    os.utime(place, (time.time() + 86_400,) * 2)
+    assert log.ends() == {("other", 0): 0}, "it was changed"
+    time.sleep(0.4)
+    assert log.ends() == {("other", 0): 1}
+    assert dead(log, 1)[0][1].startswith("not a whole file of its ending")
 
 
 def test_a_file_that_was_changed_or_is_gone_is_named(landing: Landing) -> None:

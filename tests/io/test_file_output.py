@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbsp.errors import ConfigError, DataError, FencedError
-from dbsp.io import FileOutputLog
+from dbsp.io import FileOutputLog, file_output
 from dbsp.io.environment import Environment
 from tests.io.log_contracts import OutputLogContract, Rows, by_step
 from tests.io.log_samples import make_part
@@ -99,6 +102,28 @@ def test_a_crash_between_file_and_progress_writes_the_step_again(
     log.write(3, 0, part, [])
     assert list((tmp_path / "v").iterdir()) == []
     log.close()
+
+
+def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor, at the next start, of one whose writer is no more; what others write now is left alone."""
+    log = FileOutputLog(tmp_path, 0, create=True)
+
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_output, "sync_path", full)
+        with pytest.raises(OSError, match="No space left"):
+            log.write(1, 0, {"v": make_part([((1, "a"), 1)])}, [])
+    assert list((tmp_path / "v").iterdir()) == []
+    log.close()
+    dead, alive = subprocess.Popen(["true"]), os.getppid()
+    dead.wait()
+    left = [f".step-{0:012d}-worker-{w}.parquet.{pid}" for w, pid in ((0, dead.pid), (0, alive), (1, dead.pid))]
+    for name in left:
+        (tmp_path / "v" / name).write_bytes(b"PAR1")
+    FileOutputLog(tmp_path, 0).close()
+    assert sorted(path.name for path in (tmp_path / "v").iterdir()) == sorted(left[1:])
 
 
 def test_a_step_is_noted_in_one_synced_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
