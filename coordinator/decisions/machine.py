@@ -478,8 +478,13 @@ def _news(state: p.State, event: p.News) -> Answer:
 
 
 def _end_copy(facts: p.Facts, copying: p.Copy, ahead: StepRecord | None) -> Answer:
-    """Publish what every worker has acknowledged; a copy that failed is a failure like any other."""
+    """Publish what every worker has acknowledged; a copy that failed is a failure like any other.
+
+    But it is in a row with the copy that failed before: the steps that succeed between them say nothing of it.
+    """
     if copying.code is not None:
+        copies = facts.copy_failures
+        facts = replace(facts, copy_failures=copies + 1, failures=max(facts.failures, copies))
         return _failed(p.Running(facts=facts), p.Failed(code=copying.code, message=copying.message))
     command = do.Publish(version=copying.version, checkpoint=copying.checkpoint, ends_rescale=False)
     return _checkpoint_state(facts, copying, "published", ahead), (command,)
@@ -509,8 +514,8 @@ def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answe
 
 def _published(facts: p.Facts, version: int, checkpoint: CheckpointId) -> p.Facts:
     return replace(
-        facts, version=version, published=version, checkpoint_step=checkpoint.step, failures=0, copying=None,
-        version_layout=checkpoint.layout_version,
+        facts, version=version, published=version, checkpoint_step=checkpoint.step, failures=0, copy_failures=0,
+        copying=None, version_layout=checkpoint.layout_version,
     )  # fmt: skip
 
 

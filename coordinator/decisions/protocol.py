@@ -118,6 +118,7 @@ class Facts:
     keys of every owner in each step; `courses` are all that were logged, by the version of the layout their steps run in.
     `version_layout` is the version of the layout of the opened one. `engine` is the version of the engine that runs; of what
     others have logged it replays what is `accepted` in the ledger, and accepts now what those in `accepting` have logged.
+    `failures` are those in a row, up to step `failed_step`; `copy_failures` those of copies since a version was published.
     `upgrade_error` says why the last upgrade was given up. `fill` is the step that comes first after the circuit was changed.
     """
 
@@ -133,6 +134,7 @@ class Facts:
     checkpoint_step: int = 0
     next_step: int = 0
     failures: int = 0
+    copy_failures: int = 0
     failed_step: int = -1
     failures_max: int = 5
     wants: Wants = field(default_factory=Wants)

@@ -119,7 +119,7 @@ def rescaling(state: p.Rescaling, event: p.Event) -> Answer | Anew | None:
         case "published", p.Published(version=version) if version == state.version:
             met = facts.wants.rescale == destined(state.new, facts.courses)
             facts = without_wish(facts) if met else facts
-            return Anew(facts=replace(facts, published=version, failures=0, warming=None))
+            return Anew(facts=replace(facts, published=version, failures=0, copy_failures=0, warming=None))
     return None
 
 

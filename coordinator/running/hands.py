@@ -438,10 +438,9 @@ class Hands:
             return None
         try:
             self._reports(version)
-        except DbspError as error:
-            return p.CopyEnded(version=version, code=error.code, message=str(error))
         except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
-            return p.CopyEnded(version=version, code="internal", message=f"{type(error).__name__}: {error}")
+            failed = self.failed("Copy", error)
+            return p.CopyEnded(version=version, code=failed.code, message=failed.message)
         return p.CopyEnded(version=version)
 
     def _reports(self, version: int) -> Mapping[int, CommitReport]:

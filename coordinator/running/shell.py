@@ -149,12 +149,10 @@ class Shell:
 
     def _next_request(self) -> p.Request | p.News | None:
         """News of what is copied beside the steps; else the next request of a user, or of the checkpoint interval."""
-        copying = self._state.facts.copying
-        if copying is not None and not copying.ended and (news := self.hands.copy_news(copying.version)) is not None:
+        if (news := self._next_news()) is not None:
+            if news.code is not None:
+                self.board.post(replace(self.board.now, last_error=news.message))
             return news
-        warming = self._state.facts.warming
-        if warming is not None and not warming.ended and (told := self.hands.warm_news(warming.round)) is not None:
-            return told
         while self._inbox:
             item = self._inbox.popleft()
             if isinstance(item, _Watch):
@@ -165,6 +163,14 @@ class Shell:
             self._checkpoint_at = self._clock.monotonic_s()
             return p.CheckpointAsked()
         return self._scale() if self._settings.autoscale.enabled and isinstance(self._state, p.Running) else None
+
+    def _next_news(self) -> p.News | None:
+        """How a copy, or a round of a warm-up, has ended, of which the machine does not know yet."""
+        copying = self._state.facts.copying
+        if copying is not None and not copying.ended and (news := self.hands.copy_news(copying.version)) is not None:
+            return news
+        warming = self._state.facts.warming
+        return self.hands.warm_news(warming.round) if warming is not None and not warming.ended else None
 
     def _scale(self) -> p.RescaleAsked | None:
         """What the policy of `[autoscale]` wants: a wish like any other, durable before it is handed in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -180,7 +181,7 @@ def test_a_rescale_waits_for_it(service: Service, gate: Gate) -> None:
     assert totals(service) == {1: 10, 2: 10}
 
 
-def test_a_copy_that_fails_rolls_back_and_the_next_one_succeeds(service: Service, gate: Gate) -> None:
+def test_a_copy_that_fails_rolls_back_and_the_next_one_succeeds(service: Service, gate: Gate, settings: Config) -> None:
     push(service, 1)
     asker, _ = begin(service, gate)
     push(service, 2)
@@ -188,6 +189,9 @@ def test_a_copy_that_fails_rolls_back_and_the_next_one_succeeds(service: Service
     gate.open.set()
     asker.join(60)
     assert service.board.wait_for(lambda now: now.rollbacks == 1 and now.state == "Running", 60)
+    assert "the disk is away" in (service.snapshot.last_error or "")
+    told = [json.loads(line) for line in (settings.data_dir / "coordinator.log").read_text().splitlines()]
+    assert [each["code"] for each in told if each.get("command") == "Copy"] == ["unavailable"]
     assert totals(service) == {1: 10, 2: 10}
     push(service, 3)
     service.checkpoint(60)

@@ -307,6 +307,46 @@ def test_failures_are_forgotten_when_the_failed_step_succeeds() -> None:
     assert isinstance(state, p.Running)
 
 
+def copy_fails(state: p.State, number: int) -> tuple[p.State, list[do.Command]]:
+    """Beside step `number` the copy of what was pinned before it fails; then all that was logged is run again."""
+    again = [record(n) for n in range(3, number + 1)]
+    state, commands = play(
+        state, p.Pinned(version=3), p.Recorded(record=record(number)), p.CopyEnded(version=3, code="unavailable", message="gone"),
+        p.StepDone(step=number),
+    )  # fmt: skip
+    if isinstance(state, p.Broken):
+        return state, commands
+    state, replayed = play(
+        state, p.Woken(), claimed(5), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))),
+        p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT), p.Discarded(), p.StepsRead(records=tuple(again)),
+        *(p.StepDone(step=n) for n in range(3, number + 1)),
+    )  # fmt: skip
+    assert isinstance(replayed[-1], do.PinVersion), "the wish for it stands again"
+    return state, commands
+
+
+def test_a_copy_that_keeps_failing_ends_the_service_though_steps_succeed() -> None:
+    state, _ = play(running(failures_max=3), p.CheckpointAsked())
+    for failures in (1, 2, 3):
+        state, commands = copy_fails(state, 4 + failures)
+        assert commands[-1] == do.BackOff(failures=failures)
+    state, commands = copy_fails(state, 8)
+    assert commands[-1] == do.Finish(code="unavailable", message="gone (failures_in_a_row=4)")
+    assert isinstance(state, p.Broken)
+
+
+def test_copies_that_failed_are_forgotten_when_one_is_published() -> None:
+    state, _ = play(running(), p.CheckpointAsked())
+    for number in (5, 6):
+        state, _ = copy_fails(state, number)
+    state, _ = play(state, p.Pinned(version=3), p.Recorded(record=record(7)), p.StepDone(step=7))
+    assert state.facts.copy_failures == 2
+    state, _ = play(
+        state, p.CopyEnded(version=3), p.Recorded(record=record(8)), p.StepDone(step=8), p.Published(version=3)
+    )
+    assert (state.facts.copy_failures, state.facts.failures) == (0, 0)
+
+
 @pytest.mark.parametrize("code", ["fenced", "config", "circuit"])
 def test_some_errors_end_at_once(code: str) -> None:
     _, commands = play(running(), p.Failed(code=code, message="m"))

@@ -9,7 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field, fields, replace
 from random import Random
 
-KINDS = ("crash", "crash-in-recovery", "error", "pause", "disk-full", "slow", "straggler", "clock", "zombie", "engine")
+KINDS = (
+    "crash", "crash-in-recovery", "error", "pause", "disk-full", "slow", "straggler", "clock", "zombie", "engine", "standby",
+)  # fmt: skip
 WRITES = ("before append", "before copy", "output", "before redistribute", "before decide", "create", "pin", "adopt")
 
 
@@ -18,7 +20,8 @@ class Faults:
     """Chances per point (`crash`, `error`, `pause`, `disk_full`, `straggler`), per command (`slow`, `zombie`) or per turn.
 
     `crash_again` is added to `crash` while a coordinator recovers. `rescale` and `ask` are what users do; `engine` is how often
-    another version of the engine is installed between two starts. Upgrades are asked for in proportion to it.
+    another version of the engine is installed between two starts. Upgrades are asked for in proportion to it. `standby` is how
+    often, per piece, a disk that copies of checkpoints alone go to cannot be written for a while.
     """
 
     crash: float = 0.0
@@ -36,12 +39,13 @@ class Faults:
     copy_speed: float = 0.3
     arrive: float = 0.4
     engine: float = 0.0
+    standby: float = 0.0
 
 
 NONE = Faults(ask=0.1)
 USUAL = Faults(
     crash=0.01, crash_again=0.03, error=0.01, pause=0.001, disk_full=0.0005, straggler=0.3, slow=0.01, zombie=0.01, clock=0.05,
-    engine=0.1,
+    engine=0.1, standby=0.3,
 )  # fmt: skip
 
 
@@ -49,7 +53,7 @@ def drawn(random: Random) -> Faults:
     """The mix of a seed: some kinds off, the others up to three times as frequent as usual; a copy may be slow or fast."""
     changes: dict[str, float] = {}
     for each in fields(USUAL):
-        if each.name in ("workers_max", "copy_speed", "ask", "arrive", "engine"):
+        if each.name in ("workers_max", "copy_speed", "ask", "arrive", "engine", "standby"):
             continue
         rate = getattr(USUAL, each.name)
         changes[each.name] = 0.0 if random.random() < 0.25 else min(1.0, rate * random.choice([0.3, 1.0, 1.0, 3.0]))

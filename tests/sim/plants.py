@@ -245,6 +245,16 @@ def intend_late(patch: Patch) -> None:
     patch.setattr(Hands, "_pin", pin)
 
 
+def forget_failed_copies(patch: Patch) -> None:
+    """A copy that fails is forgotten as soon as a step has succeeded."""
+    original = machine._advanced
+
+    def advanced(facts: p.Facts, done: p.StepDone) -> p.Facts:
+        return replace(original(facts, done), copy_failures=0)
+
+    patch.setattr(machine, "_advanced", advanced)
+
+
 def trim_too_much(patch: Patch) -> None:
     original = Hands._trim
 
@@ -437,6 +447,10 @@ ERRORS = replace(USUAL, crash=0.0, crash_again=0.0, error=0.03, straggler=1.0, r
 BESIDE = replace(
     USUAL, crash=0.005, crash_again=0.0, error=0.01, pause=0.0, zombie=0.0, rescale=0.1, copy_speed=0.9, workers_max=4
 )  # fmt: skip
+COPIES = replace(
+    USUAL, crash=0.0, crash_again=0.0, error=0.0, pause=0.0, disk_full=0.0, zombie=0.0, rescale=0.0, standby=1.0,
+    copy_speed=0.9, ask=0.03,
+)  # fmt: skip
 QUIET = replace(USUAL, crash=0.001, crash_again=0.0, error=0.001, pause=0.0, zombie=0.0, rescale=0.08)
 
 BEHIND = Plant(
@@ -469,6 +483,14 @@ PLANTS = (
     Plant(rule="a decision is logged", breaks=decide_in_memory, design="4", seeds=20, first=3),
     Plant(rule="a checkpoint's positions are those of its steps", breaks=positions_of_the_cut, design="8", seeds=20),
     Plant(rule="positions before the first commit", breaks=intend_late, design="8", seeds=60, first=31),
+    Plant(
+        rule="copies that fail end the service",
+        breaks=forget_failed_copies,
+        design="8",
+        seeds=60,
+        first=29,
+        faults=COPIES,
+    ),
     Plant(rule="logs trimmed below the oldest openable version", breaks=trim_too_much, design="7", seeds=20),
     Plant(rule="a shard moves to one owner", breaks=move_a_shard_twice, design="9", seeds=60),
     Plant(rule="every shard moves", breaks=forget_a_shard, design="9", seeds=20),

@@ -46,6 +46,8 @@ UPGRADES, UPGRADES_RARE = 0.03, 0.3
 """How often an upgrade is asked for, as parts of how often another version is installed; in seldom states more often."""
 PAUSED_TURNS_MAX = 60
 CRASHES_AT_RECOVERY_MAX = 6
+STANDBYS, AWAY_TURNS_MAX = 0.1, 300
+"""In how many seeds copies go to a disk of their own, and for how long at most it cannot be written."""
 CANCELS = 0.2
 """The part of what is asked about rescales that takes one back."""
 
@@ -59,16 +61,28 @@ class Coordinator:
     coverage: Coverage
     command: do.Command | None = None
     finished: do.Finish | None = None
+    copies_failed: int = 0
 
     def decide(self, event: p.Event) -> None:
         """One turn of the machine."""
         before = self.state
         self.state, commands = step(self.state, event)
         self.coverage.note(before, event, self.state)
+        self._count_copies(before, event)
         for command in commands:
             self.command = command
             if isinstance(command, do.Finish):
                 self.finished = command
+
+    def _count_copies(self, before: p.State, event: p.Event) -> None:
+        """Copies that fail, one after the other, end it in the end; whatever steps are done meanwhile."""
+        if isinstance(event, p.Published):
+            self.copies_failed = 0
+        told = event if isinstance(event, p.CopyEnded) else before.facts.copying
+        rolled_back = isinstance(self.state, p.Recovering) and not isinstance(event, p.Failed)
+        if told is not None and told.code is not None and rolled_back:
+            self.copies_failed += 1
+        fakes.must(self.copies_failed <= self.state.facts.failures_max, "e: copies fail for ever, and nobody is told")
 
     @property
     def recovers(self) -> bool:
@@ -102,6 +116,7 @@ class Simulation:
     accepting: tuple[str, ...] = ()
     _depth: int = 0
     _full_until: int = -1
+    _away_until: int = -1
     _crashes_in_recovery: int = 0
 
     def __post_init__(self) -> None:
@@ -114,6 +129,8 @@ class Simulation:
         self.world.bad = self._is_bad
         self.world.straggle = self._straggles
         self.places = random.Random(f"places of {self.seed}")
+        self.standbys = random.Random(f"standbys of {self.seed}")
+        self.has_standby = self.standbys.random() < STANDBYS
         if self.places.random() < APART:
             self.world.offered = HOSTS[:2]
         fakes.begin(self.world, self.random.randint(1, min(4, self.rates.workers_max)))
@@ -148,6 +165,16 @@ class Simulation:
         draw -= self.rates.disk_full
         if 0 <= draw < self.rates.pause and self._depth == 0 and self.zombie is None:
             self._pause()
+        if self.has_standby and name.startswith("before copy"):
+            self._write_standby()
+
+    def _write_standby(self) -> None:
+        """Pieces of a copy go to a second disk, which is away for a while now and then."""
+        if self.turns > self._away_until and self.standbys.random() < self.rates.standby:
+            self._away_until = self.turns + self.standbys.randint(1, AWAY_TURNS_MAX)
+        if self.turns <= self._away_until:
+            self.fired.note("standby")
+            raise UnavailableError("the standby cannot be written")
 
     def _strike(self, kind: str) -> None:
         self.trace.append("CRASH")
