@@ -126,7 +126,7 @@ def _woken(noted: p.State) -> Answer:
         case p.Halted(awaits="decision"):
             return noted, (do.Wait(for_input=False),)
         case p.Recovering(awaits="backoff") if wants.stop:
-            return p.Stopped(facts=noted.facts), (do.Finish(code=None, message="stopped while recovering"),)
+            return _stopped_recovering(noted.facts)
     return noted, ()
 
 
@@ -144,6 +144,8 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
         return _broken(facts, event.code, event.message)
     if event.code == "fenced":
         return _broken(facts, event.code, event.message)
+    if facts.wants.stop and isinstance(state, p.Recovering | p.Replaying):
+        return _stopped_recovering(facts)
     failures = facts.failures + 1
     facts = replace(facts, failures=failures, failed_step=facts.next_step)
     if failures > facts.failures_max:
@@ -152,6 +154,11 @@ def _failed(state: p.State, event: p.Failed) -> Answer:
         facts = replace(rescaling.without_wish(facts), rescale_error=event.message)
         return p.Recovering(facts=facts, awaits="forgotten"), (do.ForgetRescale(),)
     return p.Recovering(facts=facts, awaits="backoff"), (do.BackOff(failures=failures),)
+
+
+def _stopped_recovering(facts: p.Facts) -> Answer:
+    """A stop waits for no try more: the next start recovers from where this one did."""
+    return p.Stopped(facts=facts), (do.Finish(code=None, message="stopped while recovering"),)
 
 
 def _without_copy(facts: p.Facts) -> p.Facts:

@@ -307,6 +307,27 @@ def test_failures_are_forgotten_when_the_failed_step_succeeds() -> None:
     assert isinstance(state, p.Running)
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        p.Recovering(facts=running().facts, awaits="fenced"),
+        p.Recovering(facts=running().facts, awaits="steps"),
+        p.Replaying(facts=running().facts, records=(record(3),)),
+    ],
+)
+def test_a_stop_does_not_wait_for_a_recovery_that_keeps_failing(state: p.State) -> None:
+    state, commands = play(state, p.StopAsked(), p.Failed(code="unavailable", message="gone"))
+    assert commands == [do.Finish(code=None, message="stopped while recovering")]
+    assert isinstance(state, p.Stopped)
+
+
+def test_a_stop_whose_last_checkpoint_fails_is_tried_again() -> None:
+    state, commands = play(running(), p.StopAsked(), p.Failed(code="unavailable", message="gone"))
+    assert names(commands) == ["PinVersion", "BackOff"]
+    _, commands = play(state, p.Woken())
+    assert names(commands) == ["ClaimEpoch"]
+
+
 def copy_fails(state: p.State, number: int) -> tuple[p.State, list[do.Command]]:
     """Beside step `number` the copy of what was pinned before it fails; then all that was logged is run again."""
     again = [record(n) for n in range(3, number + 1)]
