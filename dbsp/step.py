@@ -29,7 +29,7 @@ from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import PendingMerge, SpineState, state_bytes
 from dbsp.trace.spine import Spine
 from dbsp.verdict import FailedRow
-from dbsp.zset.batch import Batch, arrange, consolidate
+from dbsp.zset.batch import Batch, consolidate, no_rows_of
 from dbsp.zset.sorted_keys import remembering
 
 NOTHING_GIVEN: Mapping[int, Batch] = MappingProxyType({})
@@ -115,7 +115,7 @@ class _NodeState:
                 continue
             state, floor = self.spine(index).state, self.floor(index)
             if (floor is not None and state.rows) or any(isinstance(entry, PendingMerge) for entry in state.entries):
-                nothing = arrange(Batch.empty(trace.arrangement.schema, trace.arrangement.weights), trace.arrangement)
+                nothing = no_rows_of(trace.arrangement)
                 self._append(index, nothing, floor)
 
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from dbsp.expr.build import Expr, coalesce, lit, when
-from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_integer, is_timestamp
+from dbsp.expr.types import is_decimal, is_float, is_integer, is_timestamp
 from dbsp.sql.intervals import interval
+from dbsp.sql.types import with_room
 from dbsp.zset.schema import BOOL, DATE, FLOAT64, STRING, TIMESTAMP
 from dbsp.zset.schema import decimal as decimal_of
 
@@ -26,9 +27,9 @@ def cast(value: Expr, source: pa.DataType, target: pa.DataType, *, strict: bool)
     if is_integer(target) and is_float(source):
         value = _nearest(value)
     elif is_integer(target) and is_decimal(source):
-        value = _rounded(value, source, 0)
+        value = with_room(value, source).round()
     elif is_decimal(target) and is_decimal(source) and source.scale > target.scale:
-        value = _rounded(value, source, target.scale)
+        value = with_room(value, source).round(target.scale)
     elif is_decimal(target) and is_float(source):
         value = value.round(target.scale)
     elif target == DATE and is_timestamp(source):
@@ -87,12 +88,6 @@ def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
         found = (value.cast(through, strict=False) for through in (_EXACT, FLOAT64))
         said.extend(number.round(digits).cast(target, strict=False) for number in found)
     return coalesce(*said, value.cast(target)) if strict else coalesce(*said)
-
-
-def _rounded(value: Expr, source: pa.DataType, digits: int) -> Expr:
-    """A decimal with fewer places, in a type that has room for the digit more that 9.99 becomes."""
-    room = decimal_of(min(source.precision + 1, DECIMAL_DIGITS), source.scale)
-    return (value if room == source else value.cast(room)).round(digits)
 
 
 def _truth(value: Expr) -> Expr:

@@ -15,7 +15,7 @@ from dbsp.expr.mathematics import NULLIF
 from dbsp.expr.names import nearest
 from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_timestamp
 from dbsp.sql.errors import refuse
-from dbsp.sql.types import as_float, constant, is_constant, met, resolved, type_in
+from dbsp.sql.types import as_float, constant, is_constant, met, resolved, type_in, with_room
 from dbsp.zset.schema import BOOL, DATE, DURATION, FLOAT64, INT64, STRING, TIMESTAMP, decimal, list_of
 
 if TYPE_CHECKING:
@@ -139,9 +139,8 @@ def _of_decimals(value: Expr, scope: Scope, digits: int, rounded: Callable[[Expr
     type_ = resolved(value, scope.schema).type(scope.schema)
     if type_ is None or not is_decimal(type_) or type_.scale <= digits:
         return rounded(value)
-    precision = min(type_.precision + 1, DECIMAL_DIGITS)
-    kept = max(type_.precision - type_.scale + digits, 1) + (precision > type_.precision)
-    return rounded(value.cast(decimal(precision, type_.scale))).cast(decimal(kept, digits))
+    kept = max(type_.precision - type_.scale + digits, 1) + (type_.precision < DECIMAL_DIGITS)
+    return rounded(with_room(value, type_)).cast(decimal(kept, digits))
 
 
 def _whole(name: str) -> Function:

@@ -378,7 +378,7 @@ def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], n
         after.aggregates |= {
             text_of(node): col(keys[resolve(unwrap(value), scope.schema)])
             for node, value in constants
-            if not any(True for _ in node.find_all(exp.Column))
+            if node.find(exp.Column) is None
         }
     order = list(dict.fromkeys(name for each in chosen for name in each))
     for node in nodes:

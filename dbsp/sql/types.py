@@ -12,7 +12,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, unwrap
 from dbsp.expr.expression import Call, Expression, Literal, resolve
 from dbsp.expr.now import NOW
-from dbsp.expr.types import common_type, is_decimal, is_float
+from dbsp.expr.types import DECIMAL_DIGITS, common_type, is_decimal, is_float
 from dbsp.sql.errors import refuse
 from dbsp.zset import schema as types
 from dbsp.zset.schema import Schema
@@ -104,6 +104,12 @@ def as_float(value: Expr, schema: Schema) -> Expr:
         return Expr(Literal(float(expression.value), types.FLOAT64))
     type_ = type_in(value, schema)
     return value if type_ is None or is_float(type_) else value.cast(types.FLOAT64)
+
+
+def with_room(value: Expr, type_: pa.Decimal128Type) -> Expr:
+    """A decimal of this type in one with a digit more, if there is one: what 9.99 takes when it is rounded."""
+    room = types.decimal(min(type_.precision + 1, DECIMAL_DIGITS), type_.scale)
+    return value if room == type_ else value.cast(room)
 
 
 def met(values: list[Expr], schema: Schema) -> list[Expr]:

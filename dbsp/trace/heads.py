@@ -346,16 +346,8 @@ class _Candidates:
         _, codes, rows = chunk.words
         if codes is None:
             raise InternalError("a trace with an order stores order codes")
-        here = (
-            queries,
-            low,
-            high,
-            codes,
-            codes if rows is None else rows,
-            _first_weight(chunk),
-            len(self.chunks),
-            self.rows_max,
-        )
+        weight = _first_weight(chunk)
+        here = queries, low, high, codes, codes if rows is None else rows, weight, len(self.chunks), self.rows_max
         while True:
             known = taken, last, self.cut, self.limit, self.found, self.words
             count = collect_heads(*here, *known, self.count, self.backwards)

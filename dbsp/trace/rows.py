@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from dbsp.zset.batch import Batch, concat
+from dbsp.zset.batch import Batch, concat, no_rows_of
 from dbsp.zset.schema import Arrangement
 
 
@@ -26,9 +24,4 @@ def end_to_end(batches: Sequence[Batch], arrangement: Arrangement) -> Batch:
 
 def empty(arrangement: Arrangement) -> Batch:
     """No rows, loose, with the word columns that rows of this arrangement have."""
-    nothing = np.empty(0, np.uint64)
-    return Batch.empty(arrangement.schema, arrangement.weights).but(
-        key_hash=nothing,
-        order_code=nothing if arrangement.order else None,
-        row_hash=nothing if arrangement.hashes_rows else None,
-    )
+    return no_rows_of(arrangement).but(arrangement=None)

@@ -419,7 +419,7 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     _check(batch, arrangement)
     n = len(batch)
     if not n:
-        return _nothing(arrangement)
+        return no_rows_of(arrangement)
     key, rest = _split(batch.held, arrangement)
     if arrangement.hashes_rows or (arrangement.key_is_row and not arrangement.order):
         groups = few_rows(key, rest, n) if rest else few_groups(key, n)
@@ -463,7 +463,7 @@ def _codes(columns: Sequence[pa.Array], arrangement: Arrangement) -> Words | Non
     return order_codes(columns[arrangement.schema.index(by.column)], by)
 
 
-def _nothing(arrangement: Arrangement) -> Batch:
+def no_rows_of(arrangement: Arrangement) -> Batch:
     """No rows, arranged."""
     words = np.empty(0, np.uint64)
     return Batch(

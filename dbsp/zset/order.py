@@ -151,7 +151,7 @@ def numbers_of(words: NDArray[np.uint64], type_: pa.DataType) -> NDArray[Any]:
     if dtype == np.uint64:
         return words
     if dtype.kind in "iu":
-        return (words ^ _SIGN).view(np.int64).astype(dtype)
+        return (words ^ _SIGN).view(np.int64).astype(dtype, copy=False)
     return np.where(words >= _SIGN, words ^ _SIGN, ~words).view(np.float64).astype(dtype)
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from dbsp.horizon import Horizon
 from dbsp.operators.groups.leading import leading
 from dbsp.operators.operator import Operator, State, StepContext
-from dbsp.zset.batch import Batch, arrange
+from dbsp.zset.batch import Batch, arrange, no_rows_of
 from dbsp.zset.schema import Arrangement, OrderBy
 
 
@@ -57,6 +57,6 @@ class Combine(Operator):
         """The sums of the changed rows."""
         arrangement = replace(self.form.arrangement(), order=self.order)
         if len(inputs[0]) == 0:
-            return arrange(Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+            return no_rows_of(arrangement)
         rows = self.form.of(inputs[0])
         return arrange(leading(rows, arrangement.key, self.firsts) if self.firsts else rows, arrangement)

@@ -24,10 +24,11 @@ import pyarrow as pa
 
 from dbsp.errors import InternalError
 from dbsp.operators.columns import column_of
+from dbsp.operators.groups.limbs import BITS, split_words
 from dbsp.operators.groups.linear_form import Added, LinearForm, Sums
 from dbsp.operators.groups.part import group_of, key_columns
 from dbsp.zset.arrays import from_values, gather, storage_type, valid_rows, value_view
-from dbsp.zset.batch import Batch, arrange, keys_once, rearrange
+from dbsp.zset.batch import Batch, arrange, keys_once, no_rows_of, rearrange
 from dbsp.zset.hashing import hash_columns
 from dbsp.zset.kernels import least_of_groups, scatter_add
 from dbsp.zset.order import number_words, numbers_of
@@ -35,11 +36,8 @@ from dbsp.zset.schema import INT64, Arrangement, Column, Schema
 from dbsp.zset.sorted_keys import few_groups
 
 Words = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 
 _SIGN, _NONE = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
-_BITS = 32
-_LOW = (1 << _BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +72,12 @@ class Extreme:
 
     def to_numbers(self, words: Words) -> Sums:
         """Words as whole numbers with a sign, small where the values are."""
-        turned: Sums = ((~words if self.greatest else words) ^ _SIGN).view(np.int64)
+        turned: Sums = numbers_of(~words if self.greatest else words, INT64)
         return turned
 
     def to_words(self, numbers: Sums) -> Words:
         """The words again."""
-        words = numbers.view(np.uint64) ^ _SIGN
+        words = _plain_words(numbers)
         return ~words if self.greatest else words
 
 
@@ -143,7 +141,7 @@ class ExtremesForm:
     def arrived(self, batch: Batch) -> Batch:
         """Each group once, as the trace has them, of what came from all workers: its sums, and the step's own extremes."""
         arrangement = self.arrangement()
-        rows = arrange(batch if len(batch) else Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+        rows = arrange(batch, arrangement) if len(batch) else no_rows_of(arrangement)
         groups = keys_once(rows)
         sums, words = self._by_group(rows, groups)
         halves = [half for extreme, each in zip(self.extremes, words, strict=True) for half in _halves(extreme, each)]
@@ -170,9 +168,8 @@ class ExtremesForm:
         """The sums and the least words of each group, of rows on the way."""
         numbers = [value_view(column) for column in rows.held[len(self.keys) :]]
         words = [extreme.to_words(each) for extreme, each in zip(self.extremes, numbers, strict=True)]
-        if len(groups) == len(rows) and all(
-            map(is_, groups.held, rows.held)
-        ):  # keys that share a hash have an order of their own
+        # As many of one as of the other is not enough: keys that share a hash have an order of their own.
+        if len(groups) == len(rows) and all(map(is_, groups.held, rows.held)):
             return rows.weights, words
         group = group_of(groups, rows)
         sums = np.zeros((len(groups), rows.weights.shape[1]), np.int64)
@@ -197,13 +194,17 @@ class ExtremesForm:
 
 def _halves(extreme: Extreme, words: Words) -> list[Sums]:
     """Words as two weights each."""
-    numbers = extreme.to_numbers(words)
-    return [numbers & _LOW, numbers >> _BITS]
+    return split_words(extreme.to_numbers(words), 2)
+
+
+def _plain_words(numbers: Sums) -> Words:
+    """The words of whole numbers, as `number_words` has them."""
+    return numbers.view(np.uint64) ^ _SIGN
 
 
 def _joined(halves: Sums) -> Sums:
     """The numbers that pairs of weights stand for."""
-    return np.asarray((halves[:, 1] << _BITS) | halves[:, 0])
+    return np.asarray((halves[:, 1] << BITS) | halves[:, 0])
 
 
 def _words_of(extreme: Extreme, sums: Sums, slots: tuple[int, int]) -> Words:
@@ -224,4 +225,4 @@ class Ended:
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, None]:
         """Null where there is no value."""
         valid = sums[0][:, 0] != 0
-        return column_of(numbers_of(_joined(sums[1]).view(np.uint64) ^ _SIGN, type_), valid, type_), None
+        return column_of(numbers_of(_plain_words(_joined(sums[1])), type_), valid, type_), None

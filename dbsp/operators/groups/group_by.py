@@ -23,7 +23,7 @@ from dbsp.operators.groups.linear_part import LinearPart
 from dbsp.operators.groups.part import Part, PartState, Values
 from dbsp.operators.operator import Operator, Shows, State, StepContext
 from dbsp.zset.arrays import gather, join
-from dbsp.zset.batch import Batch, arrange, keys_once
+from dbsp.zset.batch import Batch, arrange, keys_once, no_rows_of
 from dbsp.zset.equality import equal_columns, equal_keys
 from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels import interleave
@@ -180,7 +180,7 @@ class GroupBy(Operator):
 def _delta(batch: Batch, part: Part) -> Batch:
     """The change in the part's form, arranged as its first trace is."""
     arrangement = part.arrangements()[0]
-    return arrange(batch if len(batch) else Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+    return arrange(batch, arrangement) if len(batch) else no_rows_of(arrangement)
 
 
 def _united(left: Batch, right: Batch) -> Batch:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dbsp.errors import CapacityError
 from dbsp.operators.groups.measures import Counting
 from dbsp.operators.groups.part import key_columns
-from dbsp.zset.batch import Batch, arrange, of_groups
+from dbsp.zset.batch import Batch, arrange, no_rows_of, of_groups
 from dbsp.zset.kernels import add_marked
 from dbsp.zset.schema import Arrangement, Schema
 from dbsp.zset.sorted_keys import Groups, few_groups
@@ -99,7 +99,7 @@ class LinearForm:
     def arrived(self, batch: Batch) -> Batch:
         """What came from all workers, each group once."""
         arrangement = self.arrangement()
-        return arrange(batch if len(batch) else Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+        return arrange(batch, arrangement) if len(batch) else no_rows_of(arrangement)
 
     def moved(self, old: Sums, change: Sums) -> Sums:  # noqa: ARG002 (protocol)
         """What is to be added to old sums: what came."""

@@ -15,7 +15,7 @@ from dbsp.operators.groups.distinct_part import entered
 from dbsp.operators.groups.part import Part, PartState, Values
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
-from dbsp.zset.batch import Batch, arrange
+from dbsp.zset.batch import Batch, arrange, no_rows_of
 from dbsp.zset.schema import Arrangement
 
 
@@ -56,5 +56,5 @@ class UniquePart:
         """The rows as the other part wants them."""
         arrangement = self.of.arrangements()[0]
         if len(rows) == 0:
-            return arrange(Batch.empty(arrangement.schema, arrangement.weights), arrangement)
+            return no_rows_of(arrangement)
         return arrange(self.of.form().of(rows), arrangement)
