@@ -104,19 +104,20 @@ def test_texts_are_cast_as_duckdb_does(type_: str) -> None:
         assert len(run.dead_letters()) == len(TEXTS) - len(held)
 
 
-def theirs(connection: Any, text: str) -> pa.Table:
-    connection.register("t", pa.Table.from_pylist(ROWS, schema=T.schema.to_arrow()))
-    return connection.sql(text).to_arrow_table()
+def both(value: str, table: dbsp.Stream, rows: list[dict[str, Any]]) -> tuple[pa.Table, pa.Table]:
+    """What a value is for each row, none of which fails, and what DuckDB says."""
+    text = f"select id, {value} as v from t"
+    with dbsp.open(dbsp.circuit("v", {"v": dbsp.sql(text, t=table)})) as run, duck.connect() as connection:
+        run.push("t", rows)
+        run.step()
+        assert [letter.reason for letter in run.dead_letters()] == []
+        connection.register("t", pa.Table.from_pylist(rows, schema=table.schema.to_arrow()))
+        return run.view("v").to_arrow(), connection.sql(text).to_arrow_table()
 
 
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_is_duckdbs(value: str) -> None:
-    text = f"select id, {value} as v from t"
-    with dbsp.open(dbsp.circuit("v", {"v": dbsp.sql(text, t=T)})) as run, duck.connect() as connection:
-        run.push("t", ROWS)
-        run.step()
-        assert [letter.reason for letter in run.dead_letters()] == []
-        ours, wanted = run.view("v").to_arrow(), theirs(connection, text)
+    ours, wanted = both(value, T, ROWS)
     assert counted(_told(ours)) == counted(_told(wanted))
     assert _family(ours.schema.field("v").type) == _family(wanted.schema.field("v").type)
 
@@ -173,14 +174,8 @@ AT_THE_EDGE: list[dict[str, Any]] = [
 )  # fmt: skip
 def test_a_value_at_the_edge_is_duckdbs(value: str) -> None:
     """The least and the greatest numbers, which have no magnitude or no digit more."""
-    text = f"select id, {value} as v from t"
-    with dbsp.open(dbsp.circuit("v", {"v": dbsp.sql(text, t=EDGES)})) as run, duck.connect() as connection:
-        run.push("t", AT_THE_EDGE)
-        run.step()
-        assert [letter.reason for letter in run.dead_letters()] == []
-        connection.register("t", pa.Table.from_pylist(AT_THE_EDGE, schema=EDGES.schema.to_arrow()))
-        wanted = connection.sql(text).to_arrow_table()
-        assert counted(run.view("v").to_arrow()) == counted(wanted)
+    ours, wanted = both(value, EDGES, AT_THE_EDGE)
+    assert counted(ours) == counted(wanted)
 
 
 @pytest.mark.parametrize(
