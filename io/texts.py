@@ -21,7 +21,6 @@ from dbsp.io.formats.csv_rows import (
     decode_records,
     header_of,
     record_starts,
-    starts_behind,
     text_of,
 )
 from dbsp.io.formats.json_rows import decode_json_lines
@@ -126,7 +125,8 @@ def read_text(path: Path) -> Text:
     data = np.fromfile(path, np.uint8) if unpacked is None else np.frombuffer(unpacked, np.uint8)
     if kind in LINES:
         return Text(starts=_line_starts(data), header=None, delimiter="", unpacked=unpacked)
-    starts, delimiter = record_starts(data), DELIMITERS[kind]
+    delimiter = DELIMITERS[kind]
+    starts = record_starts(data, delimiter)
     header = header_of(data[starts[0] : starts[1]].tobytes(), delimiter) if len(starts) > 1 else []
     return Text(starts=starts[1:], header=tuple(header), delimiter=delimiter, unpacked=unpacked)
 
@@ -164,7 +164,8 @@ def _of_text(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _line_starts(data: Bytes) -> Positions:
     """Where the lines that are not blank begin, and the end of the file."""
-    begins = starts_behind(data == ord("\n"))
+    begins = np.concatenate([[0], np.flatnonzero(data == ord("\n")) + 1])
+    begins = begins[begins < len(data)]
     if len(begins):
         begins = begins[np.logical_or.reduceat(~np.isin(data, _BLANKS), begins)]
     return np.append(begins, len(data))

@@ -1,10 +1,11 @@
 """Text files of records, a header first (RFC 4180): where the records are, and their values as text.
 
 A value may stand in quotes, in which a delimiter, a line's end and a doubled quote count as text. An empty value is null, an
-empty one in quotes the empty text. A quote anywhere else makes its record a bad one, and so does another number of values
-than the header has; so every record can be judged by itself, and is the same however a file is cut.
+empty one in quotes the empty text. A quote anywhere else makes its record a bad one, which ends with the line of that quote
+(`csv_scan`), and so does another number of values than the header has; so every record can be judged by itself, and is the same
+however a file is cut.
 
-**Cost** some passes over the bytes, whole arrays at a time; Arrow's reader makes the values.
+**Cost** two passes over the bytes, compiled; Arrow's reader makes the values.
 
 Source: RFC 4180.
 """
@@ -21,12 +22,14 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from dbsp.io.formats.csv_scan import judged, line_ends
 from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow
 
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
 
-_QUOTE, _LF, _CR = ord('"'), ord("\n"), ord("\r")
+_LF, _CR = ord("\n"), ord("\r")
+_MISQUOTED = "a quote inside a value, or one that does not end"
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -39,30 +42,18 @@ class Records:
     bad: tuple[BadRow, ...]
 
 
-def record_starts(data: Bytes) -> Positions:
+def record_starts(data: Bytes, delimiter: str) -> Positions:
     r"""Where the records begin that are not empty lines, the header among them, and the end.
 
-    >>> record_starts(np.frombuffer(b'a,b\n1,"x\ny"\n\n2,z', np.uint8)).tolist()
+    >>> record_starts(np.frombuffer(b'a,b\n1,"x\ny"\n\n2,z', np.uint8), ",").tolist()
     [0, 4, 13, 16]
     """
-    line_ends = data == _LF
-    line_ends[:-1] |= (data[:-1] == _CR) & (data[1:] != _LF)
-    quotes = data == _QUOTE
-    if quotes.any():
-        line_ends &= ~np.logical_xor.accumulate(quotes)
-    begins = starts_behind(line_ends)
+    marked = data[: len(_MARK)].tobytes() == _MARK
+    ends = line_ends(data, len(_MARK) if marked else 0, ord(delimiter))
+    begins = np.concatenate([[0], ends + 1])
+    begins = begins[begins < len(data)]
     empty = (data[begins] == _LF) | (data[begins] == _CR)
     return np.append(begins[~empty], len(data))
-
-
-def starts_behind(line_ends: NDArray[np.bool_]) -> Positions:
-    """Where lines begin, given which bytes end one; nothing begins behind the last byte.
-
-    >>> starts_behind(np.array([False, True, False, True])).tolist()
-    [0, 2]
-    """
-    begins = np.concatenate([[0], np.flatnonzero(line_ends) + 1]).astype(np.int64)
-    return begins[begins < len(line_ends)]
 
 
 def header_of(record: bytes, delimiter: str) -> list[str]:
@@ -83,15 +74,8 @@ def decode_records(
     data: bytes, starts: Positions, header: Sequence[str], wanted: Sequence[str], delimiter: str
 ) -> Records:
     """The wanted columns of some whole records, as bytes or null; `starts` are the records' and the end."""
-    bytes_ = np.frombuffer(data, np.uint8)
-    bad = dict.fromkeys(_misquoted(bytes_, starts, delimiter), "a quote inside a value, or one that does not end")
-    try:
-        found = _parsed(_without(bad, data, starts), header, wanted, delimiter)
-    except (
-        pa.ArrowInvalid
-    ):  # told of the first one alone; pyarrow would hand over all of them, but as UTF-8, or not at all
-        bad = _misshapen(bytes_, starts, len(header), delimiter) | bad
-        found = _parsed(_without(bad, data, starts), header, wanted, delimiter)
+    bad = _bad(np.frombuffer(data, np.uint8), starts, len(header), delimiter)
+    found = _parsed(_without(bad, data, starts), header, wanted, delimiter)
     numbers = np.array([number for number in range(len(starts) - 1) if number not in bad], np.int64)
     letters = (
         BadRow(index=number, reason=reason, payload=text_of(data[starts[number] : starts[number + 1]]))
@@ -106,29 +90,11 @@ def _without(bad: Collection[int], data: bytes, starts: Positions) -> bytes:
     return b"".join(pieces) if bad else data
 
 
-def _misquoted(data: Bytes, starts: Positions, delimiter: str) -> list[int]:
-    """The records with a quote that neither begins nor ends a value, nor stands for one."""
-    quotes = np.flatnonzero(data == _QUOTE)
-    if not len(quotes):
-        return []
-    around = np.concatenate([[_LF], data, [_LF]])
-    outside = (around == _LF) | (around == _CR) | (around == ord(delimiter)) | (around == _QUOTE)
-    opening, closing = quotes[0::2], quotes[1::2]
-    wrong = [opening[~outside[opening]], closing[~outside[closing + 2]], opening[len(closing) :]]
-    numbers: list[int] = np.unique(starts.searchsorted(np.concatenate(wrong), "right") - 1).tolist()
-    return numbers
-
-
-def _misshapen(data: Bytes, starts: Positions, columns: int, delimiter: str) -> dict[int, str]:
-    """Why those records are bad that have another number of values; of such as are misquoted the number may be any."""
-    between = data == ord(delimiter)
-    quotes = data == _QUOTE
-    if quotes.any():
-        between &= ~np.logical_xor.accumulate(quotes)
-    counts = np.diff(np.flatnonzero(between).searchsorted(starts)) + 1
-    return {
-        int(number): f"values: {counts[number]}, columns: {columns}" for number in np.flatnonzero(counts != columns)
-    }
+def _bad(data: Bytes, starts: Positions, columns: int, delimiter: str) -> dict[int, str]:
+    """The records that are broken or have another number of values, each with its reason."""
+    counts = judged(data, starts, ord(delimiter))
+    reasons = ((number, int(counts[number])) for number in np.flatnonzero(counts != columns).tolist())
+    return {number: _MISQUOTED if count < 0 else f"values: {count}, columns: {columns}" for number, count in reasons}
 
 
 def _parsed(data: bytes, header: Sequence[str], wanted: Sequence[str], delimiter: str) -> pa.Table:

@@ -110,9 +110,9 @@ def test_any_bytes_are_the_same_rows_however_they_are_cut(
 @given(ROWS)
 def test_records_that_are_read_are_those_of_pythons_reader(rows: list[tuple[Any, ...]]) -> None:
     data = written(rows, ",", "\r\n")
-    begin = record_starts(np.frombuffer(data, np.uint8))[1]
+    begin = record_starts(np.frombuffer(data, np.uint8), ",")[1]
     header, body = header_of(data[:begin], ","), data[begin:]
-    found = decode_records(body, record_starts(np.frombuffer(body, np.uint8)), header, header, ",")
+    found = decode_records(body, record_starts(np.frombuffer(body, np.uint8), ","), header, header, ",")
     theirs = list(csv.reader(io.StringIO(body.decode(), newline="")))
     assert [[(x or b"").decode() for x in row.values()] for row in found.values.to_pylist()] == theirs
 
@@ -147,7 +147,7 @@ def test_bad_records_are_shown_as_they_came(tmp_path: Path) -> None:
     path = tmp_path / "1.csv"
     path.write_bytes(b'id,name\n1,a\n2\n3,b,c\nfour,d\n,e\n5,\n6,"x"y\n7,\xff\n2,\xe8,c\n"\xff,""\n"\n8,"open\n9,g\n')
     pushes = read(path, table, [])
-    assert good(pushes) == [(1, "a"), (5, "")]
+    assert good(pushes) == [(1, "a"), (5, ""), (9, "g")]
     reasons = [(index, reason.split(":")[0], payload) for index, reason, payload in bad(pushes)]
     assert reasons == [
         (1, "values", "2"),
@@ -158,8 +158,27 @@ def test_bad_records_are_shown_as_they_came(tmp_path: Path) -> None:
         (7, "column name", "7,\ufffd"),
         (8, "values", "2,\ufffd,c"),
         (9, "values", '"\ufffd,""\n"'),
-        (10, "a quote inside a value, or one that does not end", '8,"open\n9,g'),
+        (10, "a quote inside a value, or one that does not end", '8,"open'),
     ]
+
+
+@given(st.lists(st.sampled_from([b"1,a\n", b'2,"b"\n', b'"3","c\nd"\n']), max_size=6), st.data())
+@example([b"1,a\n"] * 3, None)
+def test_a_wrong_quote_costs_its_own_line_alone(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], data: st.DataObject | None
+) -> None:
+    wrong = [b'4,5" pipe\n', b'4,"open\n', b'4,"5" pipe\n', b'"4"x,y\n', b'4,"an ""open"" one\n']
+    broken = wrong[:1] if data is None else data.draw(st.lists(st.sampled_from(wrong), min_size=1, max_size=3))
+    places = [0] if data is None else [data.draw(st.integers(0, len(lines))) for _ in broken]
+    content = list(lines)
+    for place, line in zip(sorted(places, reverse=True), broken, strict=True):
+        content.insert(place, line)
+    path = tmp_path_factory.mktemp("texts") / "1.csv"
+    path.write_bytes(b"id,name\n" + b"".join(content))
+    pushes = read(path, Table(name="t", schema=Schema.of([Column("id", INT64), Column("name", STRING)])), [1, 3])
+    rows = {b"1,a\n": (1, "a"), b'2,"b"\n': (2, "b"), b'"3","c\nd"\n': (3, "c\nd")}
+    assert good(pushes) == [rows[line] for line in lines]
+    assert len(bad(pushes)) == len(broken)
 
 
 @pytest.mark.parametrize("content", [MARK + b"a\nx\n%by\n%b\n", b"a\nx\n%by\n%b", MARK + b'"a"\n"x"\n%by\n%b\r\n'])
@@ -184,7 +203,7 @@ def test_operations_are_a_column(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (b"", "no header: the first record must name the columns"),
-        (b'id,name"x\n1,a\n', "no header: the first record must name the columns"),
+        (b'id,"name\n1,a\n', "no header: the first record must name the columns"),
         (b"id\n1\n", "column name: missing"),
         (b"id,name,id\n1,a,2\n", "column id: repeated"),
     ],
