@@ -250,7 +250,11 @@ class Service:
         if not self.snapshot.has_processed(position):
             self._refuse_ended()
             refuse_halted(self.snapshot.halt)
-            raise UnavailableError(f"not processed in time: {position} timeout_s={waited_s}")
+            raise UnavailableError(
+                f"not processed in time: table={position.table} partition={position.partition} first={position.first}"
+                f" last={position.last} timeout_s={waited_s}",
+                "the rows are on disk and wait: do not send them again, unless as the same push of a producer",
+            )
 
     def completion(self, table: str, partition: int, offset: int) -> Completion:
         """How far one row has come."""

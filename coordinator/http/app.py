@@ -28,7 +28,7 @@ from dbsp.coordinator.http.changes import add_changes
 from dbsp.coordinator.http.docs_page import docs_page
 from dbsp.coordinator.http.rendering import ARROW, ipc, plain, rows_of, view_json
 from dbsp.coordinator.service import Service
-from dbsp.errors import CapacityError, ConfigError, DataError, DbspError
+from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, UnavailableError
 from dbsp.io import Position, Producer
 from dbsp.io.formats import decode_arrow, decode_json, tables_in
 from dbsp.version import VERSION
@@ -275,7 +275,8 @@ def _add_rows(app: FastAPI, service: Service, bell: Bell) -> None:
         one that was never taken is refused when a greater one was. Who counts 0, 1, 2, … is always answered; of one who counts
         in jumps numbers far below the newest are refused as not known any more.
 
-        `wait=true` answers when the rows are processed, or after `timeout_s` with an error: the rows are durable all the same.
+        `wait=true` answers 200 when the rows are processed; else, after `timeout_s` or when no step can take them, 202 with
+        `"processed": false` and the reason as `waiting`: they are durable all the same, and are not to be sent again.
 
         `first` and `last` are offsets, `last` the one behind the last row. A repeat gets those of the first time, or two equal
         ones when they are forgotten. Arrow columns have the table's types, an int8 `__op` says 0 for an insert, 1 for a
@@ -285,9 +286,7 @@ def _add_rows(app: FastAPI, service: Service, bell: Bell) -> None:
         body = await _body(request, service.config.http.max_body_bytes)
         producer = _producer(request)
         position, answer = await run_in_threadpool(_push, service, table, body, kind, producer, partition)
-        if wait:
-            await _processed(service, bell, [position], timeout_s)
-        return JSONResponse(answer)
+        return await _answer(service, bell, answer, [position], timeout_s if wait else None)
 
     @app.post(
         "/v1/transactions",
@@ -306,9 +305,8 @@ def _add_rows(app: FastAPI, service: Service, bell: Bell) -> None:
         producer = _producer(request)
         _kind(request)
         positions = await run_in_threadpool(_push_together, service, body, producer, partition)
-        if wait:
-            await _processed(service, bell, positions, timeout_s)
-        return JSONResponse({"tables": [_position(position) for position in positions]})
+        answer = {"tables": [_position(position) for position in positions]}
+        return await _answer(service, bell, answer, positions, timeout_s if wait else None)
 
 
 def _kind(request: Request) -> str:
@@ -364,11 +362,22 @@ def _push_together(service: Service, body: bytes, producer: Producer | None, par
     return service.push_together(pushes, partition=partition, producer=producer)
 
 
-async def _processed(service: Service, bell: Bell, positions: Sequence[Position], timeout_s: float) -> None:
-    """Return when all these rows are processed; who waits holds no thread, so that any number may."""
+async def _answer(
+    service: Service, bell: Bell, answer: dict[str, Any], positions: Sequence[Position], timeout_s: float | None
+) -> JSONResponse:
+    """The answer to a push that is durable; with a time it waits until the rows are processed, and says whether they are.
+
+    Who waits holds no thread, so that any number may.
+    """
+    if timeout_s is None:
+        return JSONResponse(answer)
     await bell.wait_for(lambda now: now.halt is not None or all(map(now.has_processed, positions)), timeout_s)
-    for position in positions:
-        service.refuse_unprocessed(position, timeout_s)
+    try:
+        for position in positions:
+            service.refuse_unprocessed(position, timeout_s)
+    except UnavailableError as error:  # an error's status would ask the client to send the rows again
+        return JSONResponse({**answer, "processed": False, "waiting": str(error)}, status_code=202)
+    return JSONResponse({**answer, "processed": True})
 
 
 def _position(position: Position) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 
@@ -133,6 +134,15 @@ def test_nothing_to_skip_is_refused(service: Service) -> None:
     halted(service, "orders", orders((2, "b", 0)))
     with pytest.raises(ConfigError, match="step 1 is the one that waits"):
         service.skip(7, 60)
+
+
+def test_http_a_push_while_a_step_waits_is_taken_and_says_so(service: Service, client: httpx.Client) -> None:
+    halted(service, "orders", orders((2, "b", 0)))
+    row = [{"id": 3, "customer": "a", "amount": 10}]
+    answer = client.post("/v1/tables/orders/rows?wait=true", json=row)
+    assert (answer.status_code, answer.json()["processed"], answer.json()["last"]) == (202, False, 2)
+    assert "rows of the next step fail" in answer.json()["waiting"]
+    assert service.lag_rows() == 2, "taken, once"
 
 
 def test_what_cannot_be_done_before_a_decision_is_refused(service: Service) -> None:
