@@ -182,6 +182,7 @@ def surveyed(config: Config, plan: Plan) -> Evolution | None:
         return None
     ledger = read_ledger(config.data_dir)
     _refuse_renamed(config, ledger)
+    _refuse_other_logs(config, ledger)
     return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger, _site(config, plan))
 
 
@@ -296,7 +297,7 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
         return control.begin(
             new_ledger(
                 fingerprint=plan.fingerprint, nodes=node_tokens(plan.circuit), layout=layout, signatures=signatures(plan),
-                name=config.pipeline.name,
+                name=config.pipeline.name, kinds=(config.input.kind, config.output.kind),
             )
         )  # fmt: skip
     try:
@@ -310,6 +311,7 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
 def _refuse_other(config: Config, plan: Plan, found: Ledger) -> None:
     """The stored pipeline must be this one, and its circuit this circuit."""
     _refuse_renamed(config, found)
+    _refuse_other_logs(config, found)
     if found.fingerprint != plan.fingerprint:
         raise CircuitError(
             f"the circuit is not the one this state belongs to: data_dir={config.data_dir}\n"
@@ -326,6 +328,20 @@ def _refuse_renamed(config: Config, found: Ledger) -> None:
             f" wanted={config.pipeline.name}",
             f'give this pipeline a `data_dir` of its own, or write name = "{found.name}" in [pipeline]',
         )
+
+
+def _refuse_other_logs(config: Config, found: Ledger) -> None:
+    """What was read and what was written stays where it is: in logs of another kind a pipeline would find nothing of it."""
+    for section, stored, wanted in (
+        ("input", found.input, config.input.kind),
+        ("output", found.output, config.output.kind),
+    ):
+        if stored and stored != wanted:
+            raise ConfigError(
+                f"the pipeline has its {section} in another kind of log: data_dir={config.data_dir} {section}.kind={stored}"
+                f" wanted={wanted}",
+                f'write kind = "{stored}" in [{section}], or give this pipeline a `data_dir` of its own',
+            )
 
 
 def difference(nodes: Iterable[NodeToken], circuit: Circuit) -> str:

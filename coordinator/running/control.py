@@ -50,7 +50,8 @@ class Saved:
 class Ledger:
     """Everything the ledger holds, as one value.
 
-    `name` is the pipeline's, "" where a version that did not note it made the ledger. `nodes` are the (label, token) pairs the
+    `name` is the pipeline's, `input` and `output` are the kinds of its logs; "" where a version that did not note them made the
+    ledger. `nodes` are the (label, token) pairs the
     fingerprint is made of, so that a refused circuit can name the node that differs; `signatures` tell what of the state another
     circuit can go on with. `members` may have a database, `forming` of them may have none yet. `fill` is the step that comes
     first after the circuit was changed; views `retired` were dropped by that.
@@ -72,6 +73,8 @@ class Ledger:
     fill: Fill | None = None
     retired: frozenset[str] = frozenset()
     name: str = ""
+    input: str = ""
+    output: str = ""
 
     @property
     def published(self) -> int:
@@ -101,12 +104,13 @@ def new_ledger(
     run: str | None = None,
     signatures: Signatures | None = None,
     name: str = "",
+    kinds: tuple[str, str] = ("", ""),
 ) -> Ledger:
-    """The ledger of a pipeline that has not run yet."""
+    """The ledger of a pipeline that has not run yet; `kinds` are those of its input and its output."""
     workers = frozenset(layout.workers)
     return Ledger(
         run=run or uuid.uuid4().hex, fingerprint=fingerprint, nodes=tuple(nodes), layouts={layout.version: layout},
-        members=workers, forming=workers, signatures=signatures, name=name,
+        members=workers, forming=workers, signatures=signatures, name=name, input=kinds[0], output=kinds[1],
     )  # fmt: skip
 
 
@@ -337,6 +341,8 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "fill": None if ledger.fill is None else asdict(ledger.fill),
         "retired": sorted(ledger.retired),
         "name": ledger.name,
+        "input": ledger.input,
+        "output": ledger.output,
     }
 
 
@@ -362,6 +368,8 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         fill=None if found.get("fill") is None else Fill(**found["fill"]),
         retired=frozenset(found.get("retired", ())),
         name=found.get("name", ""),
+        input=found.get("input", ""),
+        output=found.get("output", ""),
     )
 
 

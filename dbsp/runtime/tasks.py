@@ -351,7 +351,9 @@ def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
     first = _first_step(layout, worker)
     joins = step <= first
     wanted = max(step, first)
-    hint = "restore the outputs from a backup, or start over with an empty data_dir"
+    hint = (
+        "put [output] back if it was changed, restore the outputs from a backup, or start over with an empty data_dir"
+    )
     try:
         log = work.site.output_log(worker, first, create=joins)
         found = log.bounds()[1]

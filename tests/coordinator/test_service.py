@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator import build as build_module
+from dbsp.coordinator.build import check_start, load_plan
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.events_log import EventsLog
 from dbsp.coordinator.running.status import Board
@@ -46,6 +47,20 @@ def test_it_goes_on_where_it_was(folder: Path) -> None:
         assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
         assert second.snapshot.checkpoint_step == second.snapshot.step == 1
         assert second.snapshot.epoch == 2
+
+
+@pytest.mark.parametrize("other", ["output.kind=files", "input.kind=files"])
+def test_logs_of_another_kind_are_refused_before_anything_is_done(folder: Path, other: str) -> None:
+    with Service(settings(folder)) as first:
+        first.wait_until_processed(first.push("orders", ORDERS), 60)
+    changed = settings(folder, other, "input.directory=files")
+    kind = other.partition(".")[0]
+    with pytest.raises(ConfigError, match=f"its {kind} in another kind of log: .*{kind}.kind=embedded wanted=files"):
+        check_start(changed, load_plan(changed))
+    with pytest.raises(ConfigError, match=f'write kind = "embedded" in .{kind}.'):
+        Service(changed)
+    with Service(settings(folder)) as second:
+        assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
 
 
 def test_steps_since_the_checkpoint_are_replayed(folder: Path) -> None:
