@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
 
 import dbsp.windows as win
+from dbsp.aggregates.aggregate import Aggregate, order_of
+from dbsp.aggregates.lists import ArrayAgg, StringAgg
 from dbsp.expr.build import Expr, col
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
@@ -65,7 +68,7 @@ def _add(scope: Scope, nodes: Sequence[Any], named: Mapping[str, Any], names: Ma
                 else _fresh(scope, functions)
             )
             with about(node):
-                functions[name] = _function(node, scope, _spec(node, named)[2], ordered=bool(by))
+                functions[name] = _function(node, scope, _spec(node, named)[2], by)
             scope.made[id(node)] = col(name)
         scope.stream = window.with_columns(**functions)
 
@@ -91,7 +94,7 @@ def _spec(node: Any, named: Mapping[str, Any]) -> tuple[list[Any], Any, Any]:
     return partition, order, spec
 
 
-def _function(node: Any, scope: Scope, spec: Any, *, ordered: bool) -> Any:
+def _function(node: Any, scope: Scope, spec: Any, by: Sequence[Any]) -> Any:
     called, ignores, bare = node.this, False, node.this
     while isinstance(bare, exp.IgnoreNulls | exp.RespectNulls):
         ignores = ignores or isinstance(bare, exp.IgnoreNulls)
@@ -107,8 +110,14 @@ def _function(node: Any, scope: Scope, spec: Any, *, ordered: bool) -> Any:
         return _place(bare, scope, spec, ignores)
     if isinstance(bare, exp.AnyValue):
         called = bare
-    rows, range_ = _frame(spec, scope, ordered=ordered)
-    return win.rolling(aggregate(called, scope), rows=rows, range=range_)
+    rows, range_ = _frame(spec, scope, ordered=bool(by))
+    return win.rolling(_in_order(aggregate(called, scope), by), rows=rows, range=range_)
+
+
+def _in_order(made: Aggregate, by: Sequence[Any]) -> Aggregate:
+    """Lists and joined texts without an order of their own are in the window's."""
+    listed = isinstance(made.kind, ArrayAgg | StringAgg) and not made.kind.distinct
+    return replace(made, order=order_of("array_agg", by, needed=False)) if listed and not made.order else made
 
 
 def _neighbour(node: Any, scope: Scope, ignores: bool) -> Any:

@@ -105,6 +105,9 @@ SELECTS = [
     "select id, first_value(b) over (partition by k order by id) as f from t",
     "select id, last_value(b) over (order by id rows between unbounded preceding and unbounded following) as l from t",
     "select id, ntile(2) over (order by id) as n, percent_rank() over (order by a) as p from t",
+    "select id, array_agg(a) over (partition by k order by id desc, a, b rows between unbounded preceding and current row) as l from t",
+    "select id, string_agg(k, '-') over w as s, string_agg(k, '') filter (where a > 0) over w as f, array_agg(distinct b order by b) over w as d"
+    " from t window w as (order by b desc, id, k, a rows between 1 preceding and 2 following)",
     "with g as (select k, sum(b) as s from t group by k), h as (select max(s) as m from g) select k from g, h where s = m",
     "with t as (select k, c as a from u) select * from t",
     "with recursive r as (select a as x from t union select x + 1 from r where x < 4) select x from r",
