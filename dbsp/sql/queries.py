@@ -131,9 +131,9 @@ def _selected(select: Any, tables: Tables) -> Rows:
     items = _items(select, scope)
     nodes = [item.node for item in items if item.node is not None]
     having, qualify, order, distinct = (select.args.get(key) for key in ("having", "qualify", "order", "distinct"))
-    later = [*nodes, *(part.this for part in (having, qualify) if part is not None)]
-    later += [by.this for by in order.expressions] if order is not None else []
-    later += distinct.args["on"].expressions if distinct is not None and distinct.args.get("on") else []
+    shown = [*nodes, *([by.this for by in order.expressions] if order is not None else [])]
+    shown += distinct.args["on"].expressions if distinct is not None and distinct.args.get("on") else []
+    later = [*shown, *(part.this for part in (having, qualify) if part is not None)]
     later += [
         scope.aliases[c.name.casefold()] for part in later for c in part.find_all(exp.Column) if scope.names_alias(c)
     ]
@@ -150,8 +150,8 @@ def _selected(select: Any, tables: Tables) -> Rows:
         if scope.before is None:
             refuse(having, "HAVING without groups", "write where")
         restricted(scope, conjuncts(having.this), rows_of)
-    attached(scope, [*later, *(select.args.get("windows") or [])], rows_of)
     windows = [window for node in later for window in windows_in(node)]
+    attached(scope, [*shown, *windows, *(select.args.get("windows") or [])], rows_of)
     if windows:
         windowed(scope, windows, select, names)
     if qualify is not None:

@@ -22,6 +22,9 @@ SAME = {
     "select k, sum(x) as total from t group by k having total > 3": T.group_by("k")
     .aggregate(total=dbsp.sum("x"))
     .filter(col("total") > 3),
+    "select k, count(*) as n from t group by k having k in (select name from u)": T.group_by("k")
+    .aggregate(n=dbsp.count())
+    .join(U.select("name"), on={"k": "name"}, how="semi"),
     "select t.k, y from t join u on k = name": JOINED.select("k", "y"),
     "select t.k, y from t, u where k = name and y > 2": T.join(U.filter(col("y") > 2), on={"k": "name"}).select(
         "k", "y"

@@ -41,6 +41,7 @@ SELECTS = [
     "select id from t where b > (select avg(b) from t as i where i.k = t.k)",
     "select k from t group by k having count(*) > (select count(*) from u where u.k = t.k)",
     "select k, count(*) from t group by k having k in (select k from u)",
+    "select k, count(*) as n from t group by k having exists (select 1 from u where u.k < t.k) and not exists (select 1 from u where c > 2)",
     "select k, sum(a) as s, s * 2 as d from t group by k having s > 0",
     "select id, a in (select c from u) as m from t where m",
     "select id, a not in (select c from u where c is not null) as m from t where m or b > 0",
