@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from dbsp.expr.build import Expr, concat_ws, date_diff, from_epoch, greatest, least, lit, now, sequence, unwrap, when
-from dbsp.expr.expression import Call
+from dbsp.expr.expression import Call, Literal
 from dbsp.expr.mathematics import NULLIF
 from dbsp.expr.names import nearest
 from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_timestamp
@@ -41,7 +41,9 @@ def _argument(value: Expr) -> Any:
 
 
 def _texts(value: Expr, scope: Scope) -> Expr:
-    is_text = isinstance(constant(value), str | None) if is_constant(value) else type_in(value, scope.schema) == STRING
+    if is_constant(value) and constant(value) is None:
+        return Expr(Literal(None, STRING))
+    is_text = isinstance(constant(value), str) if is_constant(value) else type_in(value, scope.schema) == STRING
     return value if is_text else value.cast(STRING)
 
 

@@ -62,11 +62,11 @@ def interval(node: Any, lower: Callable[[Any], Expr]) -> Interval | None:
         for one, other in ((node.this, node.expression), (node.expression, node.this)):
             inner = interval(one, lower)
             if inner is not None and inner.count is None:
-                return _times(inner, lower(other))
+                return _times(node, inner, lower(other))
     unit = _MADE.get(type(node)) or (_NAMED.get(node.name.casefold()) if isinstance(node, exp.Anonymous) else None)
     if unit is not None:
         argument = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
-        return _times(_of(node, decimal.Decimal(1), unit), lower(argument))
+        return _times(node, _of(node, decimal.Decimal(1), unit), lower(argument))
     return None
 
 
@@ -76,8 +76,17 @@ def _written(node: Any, lower: Callable[[Any], Expr]) -> Interval:
         return _parsed(node, node.this.name)
     value = lower(node.this)
     if not is_constant(value):
-        return _times(_of(node, decimal.Decimal(1), unit.name), value)
-    return _of(node, decimal.Decimal(str(constant(value)).strip()), unit.name)
+        return _times(node, _of(node, decimal.Decimal(1), unit.name), value)
+    return _of(node, _number(node, value), unit.name)
+
+
+def _number(node: Any, value: Expr) -> decimal.Decimal:
+    """A constant that counts units."""
+    written = str(constant(value)).strip()
+    try:
+        return decimal.Decimal(written)
+    except decimal.InvalidOperation:
+        return refuse(node, f"an interval of what is no number: number={written}", "write interval 5 minute")
 
 
 def _parsed(node: Any, text: str) -> Interval:
@@ -105,9 +114,9 @@ def _of(node: Any, number: decimal.Decimal, unit: str) -> Interval:
     return Interval(span=int(number * (_SPANS[unit] // micro)) * micro)
 
 
-def _times(span: Interval, count: Expr) -> Interval:
+def _times(node: Any, span: Interval, count: Expr) -> Interval:
     if is_constant(count):
-        number = constant(count)
+        number = _number(node, count)
         return Interval(
             months=span.months * int(number), span=span.span * float(number) if number % 1 else span.span * int(number)
         )

@@ -125,6 +125,7 @@ SELECTS = [
     "select id, n, x.ordinality from t, unnest(generate_series(0, a)) with ordinality as x(n)",
     "select id from t where k like 'x%' and not (a = 1 and b > 0)",
     "select id from t where (a > 0) is not true",
+    "select concat(k, cast(null as bigint), '-') as c, concat_ws('-', k, null, cast(null as date), a) as w from t",
     "select s.v.x as x from (select {'x': a, 'y': k} as v from t) as s",
     "select T.ID as Id, K from T",
 ]
