@@ -99,7 +99,7 @@ LONGEST = (
     "tests/io/test_debezium.py",
     "tests/coordinator/test_standbys.py",
     "tests/coordinator/test_warmup.py",
-    "tests/sql/test_random_selects.py",
+    "tests/sql/test_random_queries.py",
     "tests/spark/test_class_archive.py",
     "tests/coordinator/test_changes.py",
     "tests/storage/test_worker_faults.py",
