@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 import dbsp.operators
 from dbsp.operators.groups.binned_part import BinnedPart
 from dbsp.operators.groups.part import Part
@@ -78,9 +80,9 @@ def parts() -> dict[str, Any]:
 
 
 def vanished(old: Any, new: Any) -> bool:
-    """Whether some group lost its rows, or a value of some group was there and is not."""
-    if old.alive is not None and bool((old.alive & ~new.alive).any()):
-        return True
+    """Whether a value of some group was there and is not, or a sum of its rows."""
+    if isinstance(old, np.ndarray):
+        return bool(((old != 0) & (new == 0)).any())
     pairs = zip(old.columns, new.columns, strict=True)
     return any(_there(before) - _there(after) for before, after in pairs)
 
@@ -117,14 +119,15 @@ def tallied(of_parts: bool = False) -> Iterator[Tally]:
     for name, kind in kinds.items():
         kind.step = counting(name, originals[name])  # type: ignore[method-assign]
         tally.of[name] = Counts()
-    kept = {name: (kind, kind.step) for name, kind in parts().items() if of_parts}
-    for name, (kind, step) in kept.items():
-        kind.step = counting_part(name, step)
+    kept = {name: (kind, "sums" if hasattr(kind, "sums") else "step") for name, kind in parts().items() if of_parts}
+    steps = {name: getattr(kind, method) for name, (kind, method) in kept.items()}
+    for name, (kind, method) in kept.items():
+        setattr(kind, method, counting_part(name, steps[name]))
         tally.of[name] = Counts()
     try:
         yield tally
     finally:
         for name, kind in kinds.items():
             kind.step = originals[name]  # type: ignore[method-assign]
-        for kind, step in kept.values():
-            kind.step = step
+        for name, (kind, method) in kept.items():
+            setattr(kind, method, steps[name])

@@ -9,14 +9,13 @@ changed, and nothing where old and new are the same row. A group exists exactly 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
 from dbsp.operators.groups.linear_part import LinearPart
@@ -34,6 +33,8 @@ Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Columns = Sequence[pa.Array]
+Side = tuple[Mask, Sequence[Values]]
+"""Which groups have a row, and the parts' values: of these before a step, of all after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +84,19 @@ class GroupBy(Operator):
         groups = self._groups(deltas) if len(self.keys) else self._whole(deltas, inputs[-1])
         if len(groups) == 0:
             return Batch.empty(self.schema)
-        old, new, trace = [], [], 0
-        for part, delta in zip(self.parts, deltas, strict=True):
-            before, after = part.step(PartState(state, trace), groups, delta)
-            trace += len(part.arrangements())
-            old.append(before)
-            new.append(after)
+        old, new = self.linear.sums(PartState(state, 0), groups, deltas[0])
+        lived, lives = old[:, 0] != 0, new[:, 0] != 0
         if not len(self.keys):
-            old[0] = replace(old[0], alive=np.full(1, len(inputs[-1]) == 0))
-            new[0] = replace(new[0], alive=np.ones(1, np.bool_))
-        return self._change(context, groups, old, new)
+            lived, lives = np.full(1, len(inputs[-1]) == 0), np.ones(1, np.bool_)
+        there = np.flatnonzero(lived)
+        before, after = [self.linear.values_of(old[there])], [self.linear.values_of(new)]
+        trace = len(self.linear.arrangements())
+        for part, delta in zip(self.others, deltas[1:], strict=True):
+            was, is_ = part.step(PartState(state, trace), groups, delta)
+            trace += len(part.arrangements())
+            before.append(was.at(there))
+            after.append(is_)
+        return self._change(context, groups, (lived, before), (lives, after))
 
     def shows(self) -> Shows | None:
         """Itself, if all aggregates are linear."""
@@ -101,10 +105,10 @@ class GroupBy(Operator):
     def shown(self, kept: Batch, error_policy: str) -> Batch:
         """One row per group; only where all aggregates are linear does one trace say all."""
         values = self.linear.values_of(kept.weights)
-        rows = np.ones(len(kept), np.bool_) if values.alive is None else values.alive
+        rows = kept.weights[:, 0] != 0
         if values.failed is not None and error_policy != "null":
-            rows = rows & ~values.failed
-        columns = self._rows(kept, [values])
+            rows &= ~values.failed
+        columns = (*kept.columns, *self._aggregates([values]))
         return Batch(schema=self.schema, columns=columns, weights=np.ones((len(kept), 1), np.int64)).filter(rows)
 
     def _groups(self, deltas: Sequence[Batch]) -> Batch:
@@ -121,52 +125,63 @@ class GroupBy(Operator):
         whole = Batch(schema=self.keys, columns=(), weights=np.ones((rows, 1), np.int64))
         return arrange(whole, Arrangement(schema=self.keys, key=()))
 
-    def _change(self, context: StepContext, groups: Batch, old: Sequence[Values], new: Sequence[Values]) -> Batch:
-        """The rows that went and came."""
-        lived, lives = old[0].alive, new[0].alive
-        if lived is None or lives is None:
-            raise InternalError("the linear part knows which groups have rows")
-        before, after = self._rows(groups, old), self._rows(groups, new)
-        changed = (lived != lives) | ~_same(before, after, len(groups), skip=len(self.keys))
-        failed_before, failed_after = _failed(old), _failed(new)
+    def _change(self, context: StepContext, groups: Batch, old: Side, new: Side) -> Batch:
+        """The rows that went and came; old values are of the groups that lived."""
+        (lived, before), (lives, after) = old, new
+        there = np.flatnonzero(lived)
+        was, is_ = self._aggregates(before), self._aggregates(after)
+        changed = lived != lives
+        changed[there] |= ~_same(was, is_, there)
+        failed_before, failed_after = np.zeros(len(groups), np.bool_), _failed(after, len(groups))
+        failed_before[there] = _failed(before, len(there))
         if context.error_policy != "null":  # a failed group shows no row, which is not the same as a row of nulls
             changed |= failed_before != failed_after
         went, came = lived & changed, lives & changed
         if context.error_policy != "null":
-            gone, come = self._reasons(lived & failed_before, old), self._reasons(lives & failed_after, new)
+            gone = self._reasons(failed_before, before, there)
+            come = self._reasons(lives & failed_after, after, np.arange(len(groups)))
             self._report(context, groups, gone, come, -1)
             self._report(context, groups, come, gone, 1)
             went, came = went & ~failed_before, came & ~failed_after
-        return self._batch(groups.words[0], (before, after), went, came)
+        return self._batch(groups, (was, is_), there, went, came)
 
-    def _rows(self, groups: Batch, values: Sequence[Values]) -> tuple[pa.Array, ...]:
-        """The output columns of all groups, in schema order."""
-        named = dict(zip(self.keys.names, groups.columns, strict=True))
-        for part, value in zip(self.parts, values, strict=True):
+    def _aggregates(self, values: Sequence[Values]) -> tuple[pa.Array, ...]:
+        """The output columns behind the keys."""
+        named: dict[str, pa.Array] = {}
+        for part, value in zip(self.parts, values, strict=False):
             named.update(zip(part.names(), value.columns, strict=True))
-        return tuple(named[name] for name in self.schema.names)
+        return tuple(named[name] for name in self.schema.names[len(self.keys) :])
 
-    def _batch(self, key_hash: Words, rows: tuple[Columns, Columns], went: Mask, came: Mask) -> Batch:
+    def _batch(self, groups: Batch, rows: tuple[Columns, Columns], there: Positions, went: Mask, came: Mask) -> Batch:
         """-1 for what went, +1 for what came, arranged by the keys.
 
         **Cost** no sort: groups are in order of their hash, and a group has two rows at most. Only where two keys or two rows
         of a group share a hash are the rows arranged as any others.
         """
         arrangement = Arrangement(schema=self.schema, key=self.keys.names)
-        old, new = (hash_columns(side[len(self.keys) :], len(went)) for side in rows)
-        order, group, weights, row_hash, clear = interleave(old, new, went, came)
-        columns = tuple(gather(a, group) if a is b else gather(join([a, b]), order) for a, b in zip(*rows, strict=True))
+        (key_hash, *_), number = groups.words, len(went)
+        old = np.zeros(number, np.uint64)
+        old[there] = hash_columns(rows[0], len(there))
+        order, group, weights, row_hash, clear = interleave(old, hash_columns(rows[1], number), went, came)
+        place = np.zeros(2 * number, np.int64)
+        place[there], place[number:] = np.arange(len(there)), np.arange(len(there), len(there) + number)
+        order = place[order]
+        columns = (
+            *(gather(key, group) for key in groups.held),
+            *(gather(join([a, b]), order) for a, b in zip(*rows, strict=True)),
+        )
         batch = Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
         if not clear or (key_hash[1:] == key_hash[:-1]).any():
             return arrange(batch, arrangement)
-        there = row_hash if arrangement.hashes_rows else None
-        return batch.but(key_hash=key_hash.take(group), row_hash=there, arrangement=arrangement)
+        there_hash = row_hash if arrangement.hashes_rows else None
+        return batch.but(key_hash=key_hash.take(group), row_hash=there_hash, arrangement=arrangement)
 
-    def _reasons(self, failed: Mask, values: Sequence[Values]) -> dict[int, str]:
-        """The groups that have no value, each with the first part's reason."""
+    def _reasons(self, failed: Mask, values: Sequence[Values], groups: Positions) -> dict[int, str]:
+        """The groups that have no value, each with the first part's reason; `groups` are those that the values are of."""
         reasons = dict.fromkeys(np.flatnonzero(failed).tolist(), "a result does not fit its type")
         for value in reversed(values):
-            reasons |= {row: reason for row, reason in value.reasons.items() if row in reasons}
+            named = {int(groups[place]): reason for place, reason in value.reasons.items()}
+            reasons |= {group: reason for group, reason in named.items() if group in reasons}
         return reasons
 
     def _report(
@@ -192,16 +207,15 @@ def _united(left: Batch, right: Batch) -> Batch:
     return merge(left, right)
 
 
-def _failed(values: Sequence[Values]) -> Mask:
+def _failed(values: Sequence[Values], groups: int) -> Mask:
     """Which groups have a part that failed."""
     masks = [value.failed for value in values if value.failed is not None]
-    return np.logical_or.reduce(masks) if masks else np.zeros(1, np.bool_)
+    return np.logical_or.reduce(masks) if masks else np.zeros(groups, np.bool_)
 
 
-def _same(before: Sequence[pa.Array], after: Sequence[pa.Array], rows: int, skip: int) -> Mask:
-    """Whether old and new row agree in the aggregates; the first `skip` columns are the keys."""
-    same = np.ones(rows, np.bool_)
-    every = np.arange(rows)
-    for a, b in zip(before[skip:], after[skip:], strict=True):
-        same &= equal_keys(a, every, b, every)
+def _same(before: Columns, after: Columns, there: Positions) -> Mask:
+    """Whether the groups that were there agree in all aggregates; `before` is of them alone."""
+    same, every = np.ones(len(there), np.bool_), np.arange(len(there))
+    for a, b in zip(before, after, strict=True):
+        same &= equal_keys(a, every, b, there)
     return same

@@ -81,19 +81,27 @@ class LinearPart:
         return self.rows.arrived(batch)
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """Old sums from the trace, new ones by adding the change."""
+        """The columns of old and new sums."""
+        old, new = self.sums(state, groups, delta)
+        return self.values_of(old), self.values_of(new)
+
+    def sums(self, state: State, groups: Batch, delta: Batch) -> tuple[Sums, Sums]:
+        """Old sums from the trace, new ones by adding the change; the first of a group's is its number of rows."""
         spine = state.spine(0)
         at = None if delta is groups else group_of(groups, delta)
         old = spine.sums(delta if at is None else as_queries(groups, self.rows.kept()))
         came = delta.weights if at is None else _spread(delta.weights, at, len(groups))
         moved = self.rows.moved(old, came)
-        new = checked_sum(old, moved)
         if len(delta):
             state.append(0, delta if moved is came else delta.but(weights=moved if at is None else moved[at]))
-        return self.values_of(old), self.values_of(new)
+        return old, checked_sum(old, moved)
 
     def values_of(self, sums: Sums) -> Values:
-        """The columns that rows of sums stand for."""
+        """The columns that rows of sums stand for.
+
+        **Cost** the sums are laid out anew, each by itself: every result reads one or a few of them.
+        """
+        sums = np.asfortranarray(sums)
         failed: Mask | None = None
         reasons: dict[int, str] = {}
         columns = []
@@ -107,7 +115,7 @@ class LinearPart:
                 wrong = marked
             if wrong is not None and wrong.any():
                 failed = wrong if failed is None else failed | wrong
-        return Values(columns=tuple(columns), failed=failed, alive=sums[:, 0] != 0, reasons=reasons)
+        return Values(columns=tuple(columns), failed=failed, reasons=reasons)
 
 
 def _spread(weights: Sums, group: npt.NDArray[np.int64], groups: int) -> Sums:

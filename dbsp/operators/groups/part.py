@@ -19,6 +19,7 @@ from dbsp.operators.groups.combine import Form
 from dbsp.operators.operator import State
 from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine
+from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch
 from dbsp.zset.equality import equal_columns
 from dbsp.zset.hashing import hash_decides
@@ -33,14 +34,19 @@ Positions = npt.NDArray[np.int64]
 class Values:
     """A part's columns for the groups, in their order; `failed` marks groups without a value, `reasons` may say why.
 
-    A group that failed for no reason given has a result that does not fit its type. `alive` is known to the part that counts
-    rows: whether the group has any.
+    A group that failed for no reason given has a result that does not fit its type.
     """
 
     columns: tuple[pa.Array, ...]
     failed: Mask | None = None
-    alive: Mask | None = None
     reasons: Mapping[int, str] = field(default_factory=dict)
+
+    def at(self, groups: Positions) -> Values:
+        """Those of some of the groups, which are in order."""
+        failed = None if self.failed is None else self.failed[groups]
+        places = {int(group): place for place, group in enumerate(groups)} if self.reasons else {}
+        reasons = {places[group]: reason for group, reason in self.reasons.items() if group in places}
+        return Values(columns=tuple(gather(column, groups) for column in self.columns), failed=failed, reasons=reasons)
 
 
 class Part(Protocol):

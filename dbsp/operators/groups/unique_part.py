@@ -9,7 +9,7 @@ and that part's for the values that entered or left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dbsp.operators.groups.distinct_part import entered
 from dbsp.operators.groups.part import Part, PartState, Values
@@ -49,8 +49,7 @@ class UniquePart:
             change = entered(state.spine(0), delta)
             state.append(0, delta)
             moved = delta.loose().with_weights(change).filter(change[:, 0] != 0)
-        old, new = self.of.step(PartState(state, 1), groups, self._formed(moved))
-        return replace(old, alive=None), replace(new, alive=None)
+        return self.of.step(PartState(state, 1), groups, self._formed(moved))
 
     def _formed(self, rows: Batch) -> Batch:
         """The rows as the other part wants them."""
