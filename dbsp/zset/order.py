@@ -121,7 +121,7 @@ def _word_codes(values: NDArray[Any]) -> NDArray[np.uint64]:
     if values.dtype == np.uint64:
         return values.copy()
     if values.dtype.kind in "iu":
-        return values.astype(np.int64).view(np.uint64) ^ _SIGN
+        return values.astype(np.int64, copy=False).view(np.uint64) ^ _SIGN
     wide = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
     wide[np.isnan(wide)] = NAN[wide.dtype]
     bits = wide.view(np.uint64)

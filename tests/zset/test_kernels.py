@@ -124,6 +124,20 @@ def spread_keys(rng: np.random.Generator, n: int) -> dict[str, Any]:
 
 
 @QUICK
+@given(words=word_arrays(20), most=st.booleans())
+def test_ends_as_halves(words: Any, most: bool) -> None:
+    """Numbers beside weights, and how the ends of old rows move; some rows are not there before, or did not change."""
+    numbers = words.view(np.int64)
+    rows = np.arange(20, dtype=np.int64) % 3
+    agree("with_halves", rows.reshape(-1, 1), [numbers, numbers[::-1].copy()])
+    old, change = (
+        reference.with_halves(there.reshape(-1, 1), [each, each[::-1].copy()])
+        for there, each in ((rows, numbers), (rows[::-1].copy(), np.roll(numbers, 1)))
+    )
+    agree("moves_of_ends", old, change, [1, 3], [most, not most])
+
+
+@QUICK
 @given(words=word_arrays(), times=st.integers(1, 5), swap=st.booleans())
 def test_groups(words: Any, times: int, swap: bool) -> None:
     """Keys that come again, neighbours or not, and keys that do not."""
@@ -131,6 +145,7 @@ def test_groups(words: Any, times: int, swap: bool) -> None:
     agree("number_groups", rows)
     group = np.unique(words, return_inverse=True)[1].astype(np.int64)
     agree("least_of_groups", words[::-1].copy(), group, len(words))
+    agree("most_of_groups", words[::-1].copy(), group, len(words))
     agree("ends_of_groups", words[::-1].copy(), group // 3, len(words))
 
 

@@ -24,16 +24,16 @@ import pyarrow as pa
 
 from dbsp.errors import InternalError
 from dbsp.operators.columns import column_of
-from dbsp.operators.groups.limbs import BITS, split_words
+from dbsp.operators.groups.limbs import BITS
 from dbsp.operators.groups.linear_form import Added, LinearForm, Sums
 from dbsp.operators.groups.part import group_of, key_columns
 from dbsp.zset.arrays import from_values, gather, storage_type, valid_rows, value_view
 from dbsp.zset.batch import Batch, arrange, keys_once, no_rows_of, rearrange
 from dbsp.zset.hashing import hash_columns
-from dbsp.zset.kernels import least_of_groups, scatter_add
+from dbsp.zset.kernels import least_of_groups, most_of_groups, moves_of_ends, scatter_add, with_halves
 from dbsp.zset.order import number_words, numbers_of
 from dbsp.zset.schema import INT64, Arrangement, Column, Schema
-from dbsp.zset.sorted_keys import few_groups
+from dbsp.zset.sorted_keys import Groups, few_groups
 
 Words = npt.NDArray[np.uint64]
 
@@ -59,16 +59,17 @@ class Extreme:
         """Two halves of a word."""
         return 2
 
-    def words(self, batch: Batch) -> Words:
-        """The word of each row."""
-        array = batch.column(self.column)
-        words = number_words(array)
-        if self.greatest:
-            words = ~words
-        valid = valid_rows(array)
-        if valid is not None:
-            words[~valid] = _NONE
-        return words
+    def words(self, batch: Batch, numbers: Words) -> Words:
+        """The word of each row, given those of the column's numbers."""
+        words = ~numbers if self.greatest else numbers
+        valid = valid_rows(batch.column(self.column))
+        return words if valid is None else np.where(valid, words, _NONE)
+
+    def by_group(self, batch: Batch, numbers: Words, groups: Groups) -> Words:
+        """The least word of each group."""
+        if self.greatest and not batch.column(self.column).null_count:
+            return ~most_of_groups(numbers, groups.of, len(groups))
+        return least_of_groups(self.words(batch, numbers), groups.of, len(groups))
 
     def to_numbers(self, words: Words) -> Sums:
         """Words as whole numbers with a sign, small where the values are."""
@@ -123,16 +124,16 @@ class ExtremesForm:
     def of(self, batch: Batch) -> Batch:
         """One row for each group, arranged."""
         keys = key_columns(batch, self.keys.names)
-        words = [extreme.words(batch) for extreme in self.extremes]
+        columns = {extreme.column: number_words(batch.column(extreme.column)) for extreme in self.extremes}
         if len(batch) and batch.weight.min() <= 0:
             raise InternalError(f"a row goes where none ever does: of={self}")
         groups = few_groups(keys, len(batch))
         if groups is not None and (added := self.linear.added_up(batch, groups)) is not None:
-            least = [least_of_groups(each, groups.of, len(groups)) for each in words]
+            least = [extreme.by_group(batch, columns[extreme.column], groups) for extreme in self.extremes]
             firsts = [gather(column, groups.firsts) for column in keys]
             return self._laid(firsts, least, added, groups.key_hash)
         rows = self.linear.of(batch)
-        numbers = self._numbers(words)
+        numbers = self._numbers([extreme.words(batch, columns[extreme.column]) for extreme in self.extremes])
         loose = Batch(schema=self.arrangement().schema, columns=(*rows.held, *numbers), weights=rows.weights)
         arranged = arrange(loose, self.arrangement())
         once = keys_once(arranged)
@@ -144,18 +145,13 @@ class ExtremesForm:
         rows = arrange(batch, arrangement) if len(batch) else no_rows_of(arrangement)
         groups = keys_once(rows)
         sums, words = self._by_group(rows, groups)
-        halves = [half for extreme, each in zip(self.extremes, words, strict=True) for half in _halves(extreme, each)]
-        return groups.but(weights=np.column_stack([sums, *halves]), arrangement=self.kept())
+        numbers = [extreme.to_numbers(each) for extreme, each in zip(self.extremes, words, strict=True)]
+        return groups.but(weights=with_halves(sums, numbers), arrangement=self.kept())
 
     def moved(self, old: Sums, change: Sums) -> Sums:
         """What is to be added to the sums of each group, given those of a step with the step's extremes."""
-        moved = change.copy()
-        for extreme in self.extremes:
-            slots = self.slots(extreme)
-            before, came = (_words_of(extreme, sums, slots) for sums in (old, change))
-            halves = np.column_stack(_halves(extreme, np.minimum(before, came)))
-            moved[:, slice(*slots)] = halves - old[:, slice(*slots)]
-        return moved
+        firsts = [self.slots(extreme)[0] for extreme in self.extremes]
+        return moves_of_ends(old, change, firsts, [extreme.greatest for extreme in self.extremes])
 
     def _reduced(self, rows: Batch, groups: Batch) -> Batch:
         """The rows of each group as one."""
@@ -192,11 +188,6 @@ class ExtremesForm:
         ]
 
 
-def _halves(extreme: Extreme, words: Words) -> list[Sums]:
-    """Words as two weights each."""
-    return split_words(extreme.to_numbers(words), 2)
-
-
 def _plain_words(numbers: Sums) -> Words:
     """The words of whole numbers, as `number_words` has them."""
     return numbers.view(np.uint64) ^ _SIGN
@@ -205,11 +196,6 @@ def _plain_words(numbers: Sums) -> Words:
 def _joined(halves: Sums) -> Sums:
     """The numbers that pairs of weights stand for."""
     return np.asarray((halves[:, 1] << BITS) | halves[:, 0])
-
-
-def _words_of(extreme: Extreme, sums: Sums, slots: tuple[int, int]) -> Words:
-    """The words of an extreme; none of a group that is not there."""
-    return np.where(sums[:, 0] != 0, extreme.to_words(_joined(sums[:, slice(*slots)])), _NONE)
 
 
 @dataclass(frozen=True, slots=True)

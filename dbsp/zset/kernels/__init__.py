@@ -79,8 +79,8 @@ def hash_bytes(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
 
 def combine_hashes(left: Words, right: Words) -> Words:
     """One hash of two per row; the order of the two matters."""
-    out = left.copy()
-    hashes.combine_into(out, right)
+    out = np.empty_like(left)
+    hashes.combine(left, right, out)
     return out
 
 
@@ -222,6 +222,13 @@ def least_of_groups(words: Words, group: Positions, count: int) -> Words:
     """The least word of each of `count` groups; the greatest word there is for one without rows."""
     out = np.full(count, (1 << 64) - 1, np.uint64)
     groups.least_of_groups(words, group, out)
+    return out
+
+
+def most_of_groups(words: Words, group: Positions, count: int) -> Words:
+    """The greatest word of each of `count` groups; 0 for one without rows."""
+    out = np.zeros(count, np.uint64)
+    groups.most_of_groups(words, group, out)
     return out
 
 
@@ -388,6 +395,28 @@ def add_halves(values: Positions, weight: Positions, group: Positions, count: in
     out = np.zeros((2, count), np.int64)
     _exact(sums.add_halves(values, weight, group, out))
     return out
+
+
+def with_halves(weights: Weights, numbers: Sequence[Positions]) -> Weights:
+    """Rows of weights, and behind them the low 32 bits of each number and the others with the sign."""
+    width = weights.shape[1]
+    out = np.empty((len(weights), width + 2 * len(numbers)), np.int64)
+    out[:, :width] = weights
+    for place, each in enumerate(numbers):
+        sums.lay_halves(each, width + 2 * place, out)
+    return out
+
+
+def moves_of_ends(old: Weights, change: Weights, first: Sequence[int], greatest: Sequence[bool]) -> Weights:
+    """What is to be added to old rows: the change, but where weights are halves of an end how far that end moves.
+
+    **Shape** from `first[k]` on the halves of a number: of the least one so far in a row, or of the greatest, as `greatest[k]`
+    says. A row whose first weight is 0, on either side, has none.
+    """
+    moved = change.copy()
+    for at, most in zip(first, greatest, strict=True):
+        sums.move_end(old, change, at, most, moved)
+    return moved
 
 
 def nonzero_rows(weights: Weights) -> Positions:

@@ -120,6 +120,14 @@ def least_of_groups(words, group, out):  # type: ignore[no-untyped-def]
         out[at] = min(out[at], words[i])
 
 
+@kernel(types.void(_U64, _I64, _U64_OUT))
+def most_of_groups(words, group, out):  # type: ignore[no-untyped-def]
+    """Raise `out[g]` to the greatest word of group g."""
+    for i in range(len(words)):
+        at = group[i]
+        out[at] = max(out[at], words[i])
+
+
 @kernel(types.void(_U64, _I64, _U64_OUT, _U64_OUT, writes(types.boolean)))
 def ends_of_groups(words, group, least, most, out):  # type: ignore[no-untyped-def]
     """Whether each row has the least word of its group or the greatest; lower `least[g]` and raise `most[g]` to them."""

@@ -109,8 +109,8 @@ def hash_bytes(offsets, data, out):  # type: ignore[no-untyped-def]
         out[i] = _mix(state ^ np.uint64(length) * MIX_2)
 
 
-@kernel(types.void(_U64_OUT, _U64))
-def combine_into(out, right):  # type: ignore[no-untyped-def]
-    """Combine the hash of one more column into `out`."""
+@kernel(types.void(_U64, _U64, _U64_OUT))
+def combine(left, right, out):  # type: ignore[no-untyped-def]
+    """One hash of two per row."""
     for i in range(len(out)):
-        out[i] = _combine(out[i], right[i])
+        out[i] = _combine(left[i], right[i])

@@ -202,9 +202,14 @@ def least_of_groups(words: Words, group: Positions, count: int) -> Words:
     return least
 
 
+def most_of_groups(words: Words, group: Positions, count: int) -> Words:
+    """The greatest word of each group."""
+    return ~least_of_groups(~words, group, count)
+
+
 def ends_of_groups(words: Words, group: Positions, count: int) -> Mask:
     """Whether each row has the least word or the greatest of its group."""
-    least, most = least_of_groups(words, group, count), ~least_of_groups(~words, group, count)
+    least, most = least_of_groups(words, group, count), most_of_groups(words, group, count)
     return np.asarray((words == least[group]) | (words == most[group]))
 
 
@@ -449,3 +454,19 @@ def settle_heads(  # noqa: PLR0913, PLR0917  as the kernel
     for index, pair in enumerate(pairs):
         same[:, index] = pair
     return len(listed), len(pairs)
+
+
+def with_halves(weights: Weights, numbers: Sequence[Positions]) -> Weights:
+    """Weights and halves side by side."""
+    return np.column_stack([weights, *(half for each in numbers for half in (each & 0xFFFFFFFF, each >> 32))])
+
+
+def moves_of_ends(old: Weights, change: Weights, first: Sequence[int], greatest: Sequence[bool]) -> Weights:
+    """The new ends less the old ones."""
+    moved = change.copy()
+    for at, most in zip(first, greatest, strict=True):
+        before, came = ((rows[:, at + 1] << 32) | rows[:, at] for rows in (old, change))
+        better = came > before if most else came < before
+        end = np.where((change[:, 0] != 0) & ((old[:, 0] == 0) | better), came, before)
+        moved[:, at], moved[:, at + 1] = (end & 0xFFFFFFFF) - old[:, at], (end >> 32) - old[:, at + 1]
+    return moved

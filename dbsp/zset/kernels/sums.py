@@ -14,6 +14,7 @@ _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 _W, _W_OUT = reads(types.int64, 2), writes(types.int64, 2)
 _FLAGS = reads(types.uint8)
 _WEIGHT_END = np.int64(1 << 30)
+_LOW = np.int64((1 << 32) - 1)
 
 
 @helper
@@ -181,3 +182,24 @@ def nonzero_rows(weights, out):  # type: ignore[no-untyped-def]
         out[count] = i
         count += any_set != 0
     return count
+
+
+@kernel(types.void(_I64, types.int64, _W_OUT))
+def lay_halves(numbers, at, out):  # type: ignore[no-untyped-def]
+    """The low halves as weight `at`, the others behind."""
+    for i in range(len(numbers)):
+        out[i, at] = numbers[i] & _LOW
+        out[i, at + 1] = numbers[i] >> 32
+
+
+@kernel(types.void(_W, _W, types.int64, types.boolean, _W_OUT))
+def move_end(old, change, at, most, out):  # type: ignore[no-untyped-def]
+    """How far the end moves whose halves begin at weight `at`."""
+    for i in range(len(out)):
+        before = (old[i, at + 1] << 32) | old[i, at]
+        came = (change[i, at + 1] << 32) | change[i, at]
+        end = before
+        if change[i, 0] != 0 and (old[i, 0] == 0 or (came > before if most else came < before)):
+            end = came
+        out[i, at] = (end & _LOW) - old[i, at]
+        out[i, at + 1] = (end >> 32) - old[i, at + 1]
