@@ -18,7 +18,7 @@ from dbsp.zset.buffers import repeated, width_of
 Weights = NDArray[np.int64]
 Positions = NDArray[np.int64]
 
-_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
+_WIDTHS = [(width, np.iinfo(width).min, np.iinfo(width).max) for width in (np.int8, np.int16, np.int32, np.int64)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,8 +69,7 @@ def _narrowest(column: NDArray[np.int64]) -> NDArray[Any]:
     least, most = int(column.min()), int(column.max())
     if least == most == 1:
         return column[:0]
-    width = next(w for w in _WIDTHS if np.iinfo(w).min <= least and most <= np.iinfo(w).max)
-    return column.astype(width)
+    return column.astype(next(width for width, first, last in _WIDTHS if first <= least and most <= last))
 
 
 def widened(buffers: Sequence[memoryview], rows: int) -> Weights | NarrowWeights:
