@@ -8,6 +8,8 @@ from typing import TypeVar
 
 SHARE = 4
 """`make quick` draws one of so many examples."""
+TIMES = 3
+"""`make soak` draws so many for one."""
 
 Case = TypeVar("Case")
 
@@ -30,8 +32,10 @@ def _chosen() -> str:
 
 
 def examples(number: int) -> int:
-    """The examples of a test: `number`, or a share of it, at least two (Hypothesis draws the simplest one first)."""
-    return max(min(number, 2), number // SHARE) if few() else number
+    """The examples of a test: `number`, or a share, at least two (Hypothesis draws the simplest one first), or `TIMES` as many."""
+    if few():
+        return max(min(number, 2), number // SHARE)
+    return number * TIMES if anew() else number
 
 
 def some(cases: Sequence[Case]) -> Sequence[Case]:

@@ -161,7 +161,7 @@ def change(first: Relation, second: Relation, kept: bool) -> tuple[dict[str, Any
     return {"v": first.stream, **stays}, {"w": second.stream, **stays}
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     relations(), relations().filter(lambda r: not is_timed(r)), st.lists(actions, max_size=25), st.integers(0, 6),
     st.integers(1, 3), st.booleans(),
@@ -177,7 +177,7 @@ def test_a_changed_circuit_goes_on_as_the_new_one(
 def test_every_operator_is_filled(number: int) -> None:
     """Each operator is new on top of what was there, after a storm and before another one."""
 
-    @settings(max_examples=examples(6), deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(3), deadline=None, suppress_health_check=list(HealthCheck))
     @given(each_on_top()[number], st.integers(0, 2**32), st.integers(2, 6),
            st.integers(0, 5), st.integers(1, 3), st.sampled_from([FULL_HASH, FULL_HASH, 2]))  # fmt: skip
     def filled(relation: Relation, seed: int, steps: int, at: int, workers: int, bits: int) -> None:
@@ -189,7 +189,7 @@ def test_every_operator_is_filled(number: int) -> None:
     filled()
 
 
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.tuples(relations(), relations(), relations()), st.sampled_from(["", "u", "tu", "tp"]), st.lists(actions, max_size=25),
     st.integers(0, 6), st.integers(1, 3), st.booleans(), st.booleans(),
@@ -221,7 +221,7 @@ def test_what_is_accepted_without_whole_tables_is_right(
         assert not logged or is_timed(made[2]), "the rows that steps have read can be read again"
 
 
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(relations(), relations(), relations(), st.integers(0, 2**32), st.integers(2, 6), st.integers(1, 3))
 def test_traces_of_one_signature_hold_the_same(
     first: Relation, second: Relation, third: Relation, seed: int, steps: int, workers: int

@@ -56,7 +56,7 @@ def as_dict(row: Row) -> dict[str, Any]:
     return dict(zip(SCHEMA, row, strict=True))
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, len(CASES) - 1), st.lists(actions, max_size=25), st.integers(1, 3))
 @example(5, [("insert", (1, START, None)), ("step", 0), ("step", 7)], 1)
 @example(5, [("insert", (1, START + LONG, None)), ("step", 0), ("step", 7), ("restart",), ("step", 7)], 2)

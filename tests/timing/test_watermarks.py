@@ -96,7 +96,7 @@ def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (row[0], end, *row[2:])
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(actions, max_size=30), st.integers(1, 3))
 @example([*push(5), ("insert", ("a", 0, 0.5)), ("insert", ("a", 0, 0.5))], 1)  # one letter for two equal rows of a step
 @example([*push(14), ("step",), *push(15)], 1)  # a window that begins at the waterline is open
