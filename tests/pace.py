@@ -32,7 +32,7 @@ def _chosen() -> str:
 
 
 def examples(number: int) -> int:
-    """The examples of a test: `number`, or a share, at least two (Hypothesis draws the simplest one first), or `TIMES` as many."""
+    """The examples of a test: `number`, a share of it, two at least (Hypothesis begins with the simplest), or `TIMES` as many."""
     if few():
         return max(min(number, 2), number // SHARE)
     return number * TIMES if anew() else number
