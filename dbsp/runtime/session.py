@@ -10,10 +10,10 @@ import datetime
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,6 @@ from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError, DataError
 from dbsp.expr import other_names
 from dbsp.expr.answering import Answering
-from dbsp.expr.type_names import spelled
-from dbsp.expr.types import is_integer
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord, read_so_far
 from dbsp.plan.changes import Change, change
@@ -37,6 +35,7 @@ from dbsp.plan.planner import plan as make_plan
 from dbsp.plan.signatures import signatures
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
+from dbsp.runtime.pushed import Rows, rows_to_batch
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.runtime.tasks import Work
 from dbsp.runtime.totals import Totals, measured
@@ -47,23 +46,11 @@ from dbsp.trace.memory import MemoryDatabase
 from dbsp.trace.relabel import relabel
 from dbsp.version import VERSION
 from dbsp.zset.batch import Batch, consolidate
-from dbsp.zset.fitting import array_of, cast_to
 from dbsp.zset.hashing import hash_columns
 from dbsp.zset.merge import sum_of
-from dbsp.zset.schema import DATE, TIME, TIMESTAMP, TIMESTAMP_UTC, Column, Schema
 
 RUN = "in-process"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-Rows: TypeAlias = Any  # a pa.Table or pa.RecordBatch, rows as dicts, or columns by name; pyarrow has no type stubs
-
-
-_WRITTEN = {
-    DATE: "2024-05-31",
-    TIME: "10:00:00",
-    TIMESTAMP: "2024-05-31T10:00:00",
-    TIMESTAMP_UTC: "2024-05-31T10:00:00Z",
-}
-"""Types whose values may be given as texts, with an example."""
 
 
 @dataclass(slots=True)
@@ -215,7 +202,7 @@ class Run(Answering):
         table = self._table(name)
         if table.append_only and operation == DELETE:
             raise CircuitError(f"{NO_DELETE}: table={name}", "declare the table without append_only")
-        batch = _rows_to_batch(table, rows, operation)
+        batch = rows_to_batch(table, rows, operation)
         for at, part in self._parts(table, batch, partition):
             self._inputs.append(name, part, np.full(len(part), operation, dtype=np.int8), at)
         self._pushes += 1
@@ -498,103 +485,3 @@ def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1) -> Run:
             hint = 'write dbsp.open(dbsp.circuit("name", {"view": stream}))'
             raise CircuitError(f"not a circuit: got={type(circuit).__name__}", hint)
     return Run(make_plan(circuit), workers, partitions)
-
-
-def _rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
-    """Rows of any accepted kind as the table's columns; absent nullable columns are null."""
-    if isinstance(rows, Mapping):
-        for name, values in rows.items():
-            if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-                hint = "push a list of dicts, a dict of columns, or an Arrow table"
-                raise CircuitError(f"not a column: table={table.name} column={name} got={repr(values)[:100]}", hint)
-        source = pa.table(dict(rows)) if rows else pa.table({})
-    elif isinstance(rows, pa.RecordBatch | pa.Table):
-        source = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-    else:
-        listed = _listed(table, rows)
-        _refuse_unknown(table, {name for row in listed for name in row})
-        source = pa.table({c.name: _fitted(table, c, [row.get(c.name) for row in listed]) for c in table.schema})
-    _refuse_unknown(table, set(source.column_names))
-    needed = set(table.primary_key) if operation == DELETE and table.primary_key else {
-        column.name for column in table.schema if not column.nullable
-    }  # fmt: skip
-    given = dict(zip(source.column_names, source.columns, strict=True))
-    columns = []
-    for column in table.schema:
-        values = given.get(column.name)
-        array = pa.nulls(source.num_rows, column.type) if values is None else _fitted(table, column, values)
-        if isinstance(rows, Mapping):
-            array = pa.concat_arrays([array])  # numpy arrays lie in it, which their owner may write to again
-        if column.name in needed and array.null_count:
-            raise CircuitError(f"a null where none is allowed: table={table.name} column={column.name}")
-        columns.append(array)
-    schema = table.schema
-    if operation == DELETE and table.primary_key:
-        schema = Schema(tuple(Column(c.name, c.type, c.name not in needed) for c in schema))
-    return Batch.of(schema, columns)
-
-
-def _listed(table: Table, rows: object) -> list[Mapping[str, Any]]:
-    """Rows as a list of dicts; `CircuitError` for anything else."""
-    given = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | bytes) else [rows]
-    listed: list[Mapping[str, Any]] = []
-    for row in given:
-        if not isinstance(row, Mapping):
-            hint = "push a list of dicts, a dict of columns, or an Arrow table"
-            raise CircuitError(f"not a row: table={table.name} row={repr(row)[:100]}", hint)
-        listed.append(row)
-    return listed
-
-
-def _fitted(table: Table, column: Column, values: list[Any] | pa.ChunkedArray) -> pa.Array:
-    """The values as the column's type; those that do not fit are an error that names it."""
-    try:
-        if isinstance(values, list):
-            return array_of(_whole(_read(values, column.type), column.type), column.type)
-        cast = cast_to(values, column.type)
-        return cast.chunk(0) if cast.num_chunks == 1 else cast.combine_chunks()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError) as error:
-        place = f"table={table.name} column={column.name} type={spelled(column.type)}"
-        raise CircuitError(f"a value that does not fit its column: {place} error={error}", _hint(column)) from None
-
-
-def _read(values: list[Any], type_: pa.DataType) -> list[Any]:
-    """The values; texts of decimals, dates and times as what they say, in the forms that JSON rows have."""
-    at = [index for index, value in enumerate(values) if isinstance(value, str)]
-    if not at or not (type_ in _WRITTEN or pa.types.is_decimal(type_)):
-        return values
-    texts = pa.array([f"1970-01-01T{values[index]}" if type_ == TIME else values[index] for index in at])
-    read = texts.cast(TIMESTAMP).cast(TIME) if type_ == TIME else cast_to(texts, type_)
-    values = list(values)
-    for index, value in zip(at, read.to_pylist(), strict=True):
-        values[index] = value
-    return values
-
-
-def _whole(values: list[Any], type_: pa.DataType) -> list[Any]:
-    """The values; `ValueError` for one of which Arrow would quietly take a part, or guess what it means."""
-    day, moment, integer = type_ == DATE, type_ in _WRITTEN, is_integer(type_)
-    if not (moment or integer):
-        return values
-    for value in values:
-        cut = integer and isinstance(value, float) and not value.is_integer()
-        cut |= day and isinstance(value, datetime.datetime) and value.time() != datetime.time()
-        if cut or (moment and isinstance(value, int | float)):
-            raise ValueError(f"{value!r} is not a value of this type")
-    return values
-
-
-def _hint(column: Column) -> str:
-    """How to write values of the column."""
-    if pa.types.is_decimal(column.type):
-        return f'write decimal.Decimal("1.5") or "1.5", with at most {column.type.scale} digits after the point'
-    if column.type in _WRITTEN:
-        zoned = "; for times with a zone declare it dbsp.TIMESTAMP_UTC" if column.type == TIMESTAMP else ""
-        return f"write a value of datetime, or a text such as {_WRITTEN[column.type]!r}{zoned}"
-    return "convert the values before they are pushed"
-
-
-def _refuse_unknown(table: Table, names: set[str]) -> None:
-    unknown = sorted(names - set(table.schema.names))
-    if unknown:
-        raise CircuitError(f"no such column: table={table.name} columns={unknown} known={list(table.schema.names)}")

@@ -1,8 +1,11 @@
-"""Values from outside as a column: as Arrow converts them, but no field of a struct is dropped because nobody asked for it."""
+"""Values from outside as a column: as Arrow converts them, where it keeps what they say.
+
+No field of a struct is dropped because nobody asked for it, and of no value is a part taken (`exact.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -10,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.zset.calendar import check_days
-from dbsp.zset.schema import is_list, is_struct
+from dbsp.zset.exact import check_exact, refuse_others
+from dbsp.zset.schema import DATE, FLOAT32, FLOAT64, INT64, TIME, TIMESTAMP, is_list, is_struct
 
 _DIGITS = 38
 """Of a column's decimals; numbers of so many and no more fit 128 bits."""
@@ -19,7 +23,8 @@ _DIGITS = 38
 def array_of(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
     """Python values as a column; a struct is a dict, and a field that it leaves out is null.
 
-    **Errors** those of `pyarrow.array`; `ArrowInvalid` for a field that the type does not have.
+    **Errors** those of `pyarrow.array`; `ArrowInvalid` for a field that the type does not have, and for a value of which the
+    column would hold but a part.
 
     **Example**
 
@@ -28,20 +33,21 @@ def array_of(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
     [{'a': 1}, {'a': None}, None]
     """
     values = list(values)
-    if pa.types.is_nested(type_):
-        for value in values:
-            _check_value(value, type_)
-    return pa.array(values, type_)
+    made = pa.array(values, type_)
+    check_exact(values, made)
+    return made
 
 
 def cast_to(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """The column in another type; fields of structs are found by name, and those that are missing are null.
 
-    **Errors** those of Arrow's cast; `ArrowInvalid` for a field that the type does not have, and for days of no calendar.
+    **Errors** those of Arrow's cast; `ArrowInvalid` for a field that the type does not have, for values of which it
+    would keep a part, and for days of no calendar.
     """
     if array.type != type_:
         _check_type(array.type, type_)
-        array = to_decimal(array, type_) if pa.types.is_decimal128(type_) else array.cast(type_)
+        given, array = array, to_decimal(array, type_) if pa.types.is_decimal128(type_) else array.cast(type_)
+        _check_kept(given, array)
     check_days(array)
     return array
 
@@ -73,31 +79,45 @@ def _decimal_of_text(texts: Any, type_: pa.DataType, wide: pa.DataType) -> Any:
     return values
 
 
-def _check_value(value: Any, type_: pa.DataType) -> None:
-    """Refuse a field that the type does not have."""
-    if is_struct(type_) and isinstance(value, Mapping):
-        types = {field.name: field.type for field in type_}
-        _refuse_others(value, types)
-        for name, field in value.items():
-            if pa.types.is_nested(types[name]):
-                _check_value(field, types[name])
-    elif is_list(type_) and pa.types.is_nested(type_.value_type) and isinstance(value, Iterable):
-        for element in value:
-            _check_value(element, type_.value_type)
+def _check_kept(given: Any, made: Any) -> None:
+    """Refuse what Arrow's cast cuts: a moment in a column of days or of times of day, a number beyond 32-bit floats."""
+    if made.type == FLOAT32:
+        _check_reach(given, made)
+    elif pa.types.is_timestamp(given.type) and made.type in (DATE, TIME):
+        _check_moments(given, made)
+    elif is_struct(made.type) and is_struct(given.type):
+        for field in given.type:
+            _check_kept(pc.struct_field(given, field.name), pc.struct_field(made, field.name))
+    elif is_list(made.type) and hasattr(given.type, "value_type"):
+        _check_kept(pc.list_flatten(given), pc.list_flatten(made))
+
+
+def _check_reach(given: Any, made: Any) -> None:
+    """Refuse numbers that are infinite in 32 bits alone."""
+    infinite = pc.is_inf(made)
+    if pc.any(infinite).as_py():
+        numbers = given if pa.types.is_floating(given.type) else given.cast(FLOAT64)
+        _refuse_any(given.filter(pc.and_(infinite, pc.is_finite(numbers))))
+
+
+def _check_moments(given: Any, made: Any) -> None:
+    """Refuse moments that are more than a day, or more than a time of one."""
+    local = given if given.type.tz is None else pc.local_timestamp(given)
+    held = made.cast(TIMESTAMP) if made.type == DATE else made
+    _refuse_any(given.filter(pc.not_equal(local.cast(TIMESTAMP).cast(INT64), held.cast(INT64))))
+
+
+def _refuse_any(cut: Any) -> None:
+    if len(cut):
+        raise pa.ArrowInvalid(f"{cut[0]} is not a value of this type")
 
 
 def _check_type(found: pa.DataType, wanted: pa.DataType) -> None:
     """Refuse a field that the wanted type does not have."""
     if is_struct(found) and is_struct(wanted):
         types = {field.name: field.type for field in wanted}
-        _refuse_others([field.name for field in found], types)
+        refuse_others([field.name for field in found], types)
         for field in found:
             _check_type(field.type, types[field.name])
     elif hasattr(found, "value_type") and is_list(wanted):
         _check_type(found.value_type, wanted.value_type)
-
-
-def _refuse_others(names: Iterable[Any], known: Iterable[str]) -> None:
-    others = [name for name in names if name not in set(known)]
-    if others:
-        raise pa.ArrowInvalid(f"no such field: field={others[0]} fields={list(known)}")

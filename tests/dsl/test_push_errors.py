@@ -33,6 +33,17 @@ CIRCUIT = dbsp.circuit("c", {"v": TABLE})
         ([{"idd": 1}], "no such column"),
         ([{"id": 1.5}], "column=id type=dbsp.INT32 error=1.5 is not a value of this type"),
         ([{"id": float("inf")}], "column=id"),
+        (
+            [{"id": 1}, {"id": 2}, {"id": Decimal("2.9")}, {"id": 3.5}],
+            "row=2 table=t column=id type=dbsp.INT32 error=Decimal('2.9')",
+        ),
+        ({"id": [1, 2, 2**40]}, "row=2 table=t column=id type=dbsp.INT32"),
+        ({"id": [1, "x"]}, "row=1 table=t column=id type=dbsp.INT32"),
+        (pa.table({"id": [1.0, 1.5]}), "row=1 table=t column=id"),
+        (
+            {"id": [1, 2], "paid": [1]},
+            "columns of different lengths: table=t rows={'id': 2, 'paid': 1}; give every column one value",
+        ),
     ],
 )
 def test_rows_that_do_not_fit(rows: Any, message: str) -> None:
@@ -56,6 +67,32 @@ def test_a_day_of_no_calendar_is_refused() -> None:
         run.push("t", [{"day": dt.date.max, "times": [dt.datetime.max, dt.datetime.min, None]}])
         run.step()
         assert run.view("v").to_pylist() == [{"day": dt.date.max, "times": [dt.datetime.max, dt.datetime.min, None]}]
+
+
+CUT = {"n": dbsp.INT64, "f": dbsp.FLOAT32, "day": dbsp.DATE, "l": dbsp.list_of(dbsp.STRING)}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("n", Decimal("2.9")), ("f", 1e300), ("day", dt.datetime(2024, 1, 1, 23)), ("l", "abc")],
+)
+def test_no_value_is_taken_in_part(column: str, value: Any) -> None:
+    """However it is pushed."""
+    with dbsp.open(dbsp.circuit("c", {"v": dbsp.table("t", CUT)})) as run:
+        for rows in ([{}, {column: value}], {column: [None, value]}, pa.table({column: [None, value]})):
+            with pytest.raises(CircuitError, match=rf"row=\d table=t column={column} "):
+                run.push("t", rows)
+
+
+def test_of_a_mixed_column_no_value_is_taken_in_part() -> None:
+    """What Arrow finds for it holds days alone."""
+    days = [dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 23)]
+    with dbsp.open(dbsp.circuit("c", {"v": dbsp.table("t", CUT)})) as run:
+        with pytest.raises(CircuitError, match="row=1 table=t column=day"):
+            run.push("t", {"day": days})
+        run.push("t", {"day": iter([days[0], dt.datetime(2024, 1, 2)]), "n": (1, 2)})
+        run.step()
+        assert sorted(row["day"].day for row in run.view("v").to_pylist()) == [1, 2]
 
 
 TIMES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import pickle
 import subprocess
@@ -336,3 +337,53 @@ def test_check_agrees_with_a_pure_function(kind):
     assert made[0].tolist() == checked[0].tolist()
     assert [column.to_pylist() for column in made[1]] == [column.to_pylist() for column in checked[1]]
     assert made[2] == checked[2]
+
+
+CUT = {"n": dbsp.INT64, "f": dbsp.FLOAT32, "day": dbsp.DATE, "l": dbsp.list_of(dbsp.INT64)}
+
+
+def cut(row):
+    """Of rows with an odd number one value does not fit, each time another."""
+    whole = {"n": row["x"], "f": 1.5, "day": dt.date(2024, 1, 1), "l": [1]}
+    wrong = {1: {"n": 2.9}, 3: {"f": 1e300}, 5: {"day": dt.datetime(2024, 1, 1, 23)}, 7: {"l": [2.9]}, 9: {"l": b"a"}}
+    return whole | wrong.get(row["x"], {})
+
+
+def cuts(row):
+    """Twice."""
+    return [cut(row | {"x": 0}), cut(row)]
+
+
+def cut_batch(rows):
+    """With a float beyond 32 bits in odd rows."""
+    odd = pc.equal(pc.bit_wise_and(rows["x"], 1), 1)
+    return pa.table({"f": pc.if_else(odd, 1e300, 0.5)}).to_batches()[0]
+
+
+def total(rows):
+    """Half of the sum."""
+    return sum(row["x"] for row in rows) / 2
+
+
+def test_values_that_a_column_would_cut_fail_their_row():
+    t = dbsp.table("t", {"x": dbsp.INT64})
+    views = {
+        "one": t.map(cut, schema=CUT),
+        "two": t.flat_map(cuts, schema=CUT),
+        "batch": t.map_batches(cut_batch, schema={"f": dbsp.FLOAT32}),
+        "fold": t.group_by("x").aggregate(half=dbsp.fold_aggregate("x", function=total, type=dbsp.INT64)),
+    }
+    with dbsp.open(dbsp.circuit("c", views)) as run:
+        run.push("t", {"x": list(range(10))})
+        run.step()
+        assert sorted(row["n"] for row in run.view("one").to_pylist()) == [0, 2, 4, 6, 8]
+        assert sorted(row["n"] for row in run.view("two").to_pylist()) == [0, 0, 0, 0, 0, 0, 2, 4, 6, 8]
+        assert run.view("batch").to_pylist() == [{"f": 0.5}] * 5
+        assert run.view("fold").to_rows() == [((x, x // 2), 1) for x in (0, 2, 4, 6, 8)]
+        letters = run.dead_letters()
+        assert len(letters) == 20
+        assert sum("is not a value of this type" in letter.reason for letter in letters) == 20
+        run.delete("t", {"x": list(range(10))})
+        run.step()
+        assert not any(len(run.view(name)) for name in views)
+        assert {letter.weight for letter in run.dead_letters()} == {1, -1}

@@ -1,0 +1,168 @@
+"""Rows that a Python program pushes, as a batch of their table: dicts, columns by name, or Arrow tables.
+
+What does not fit is one error that names the row (the first is 0, as in a list), the column, and what to write. No value is
+taken in part.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from dbsp.algebra.table import Table
+from dbsp.errors import CircuitError
+from dbsp.expr.type_names import spelled
+from dbsp.logs import DELETE
+from dbsp.zset.batch import Batch
+from dbsp.zset.calendar import counts_days
+from dbsp.zset.exact import check_exact
+from dbsp.zset.fitting import array_of, cast_to
+from dbsp.zset.schema import DATE, DURATION, TIME, TIMESTAMP, TIMESTAMP_UTC, Column, Schema
+
+Rows: TypeAlias = Any  # a pa.Table or pa.RecordBatch, rows as dicts, or columns by name; pyarrow has no type stubs
+
+_WRITTEN = {
+    DATE: "2024-05-31",
+    TIME: "10:00:00",
+    TIMESTAMP: "2024-05-31T10:00:00",
+    TIMESTAMP_UTC: "2024-05-31T10:00:00Z",
+}
+"""Types whose values may be given as texts, with an example."""
+
+_MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)
+"""What a value that does not fit its column ends in."""
+
+
+def rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
+    """Rows of any accepted kind as the table's columns; absent nullable columns are null.
+
+    **Errors** `CircuitError` for rows that do not fit the table.
+    """
+    source = _source(table, rows)
+    needed = set(table.primary_key) if operation == DELETE and table.primary_key else {
+        column.name for column in table.schema if not column.nullable
+    }  # fmt: skip
+    given = dict(zip(source.column_names, source.columns, strict=True))
+    columns = []
+    for column in table.schema:
+        values = given.get(column.name)
+        array = pa.nulls(source.num_rows, column.type) if values is None else _fitted(table, column, values)
+        if isinstance(rows, Mapping):
+            array = pa.concat_arrays([array])  # numpy arrays lie in it, which their owner may write to again
+        if column.name in needed and array.null_count:
+            raise CircuitError(f"a null where none is allowed: table={table.name} column={column.name}")
+        columns.append(array)
+    schema = table.schema
+    if operation == DELETE and table.primary_key:
+        schema = Schema(tuple(Column(c.name, c.type, c.name not in needed) for c in schema))
+    return Batch.of(schema, columns)
+
+
+def _source(table: Table, rows: Rows) -> pa.Table:
+    """The rows as an Arrow table that has no column which the table has not; values may be of other types still."""
+    if isinstance(rows, pa.RecordBatch | pa.Table):
+        source = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        _refuse_unknown(table, set(source.column_names))
+        return source
+    if isinstance(rows, Mapping):
+        _refuse_unknown(table, set(rows))
+        columns = {name: _given(table, table.schema[name], values) for name, values in rows.items()}
+        counts = {name: len(column) for name, column in columns.items()}
+        if len(set(counts.values())) > 1:
+            hint = "give every column one value for each row"
+            raise CircuitError(f"columns of different lengths: table={table.name} rows={counts}", hint)
+        return pa.table(columns)
+    listed = _listed(table, rows)
+    _refuse_unknown(table, {name for row in listed for name in row})
+    return pa.table({c.name: _fitted(table, c, [row.get(c.name) for row in listed]) for c in table.schema})
+
+
+def _given(table: Table, column: Column, values: Any) -> pa.ChunkedArray:
+    """A column of the caller's, in the type that Arrow finds; a list in which it finds none as the table's."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        hint = "push a list of dicts, a dict of columns, or an Arrow table"
+        raise CircuitError(f"not a column: table={table.name} column={column.name} got={repr(values)[:100]}", hint)
+    values = values if hasattr(values, "__len__") else list(values)
+    try:
+        made = pa.table({column.name: values}).column(0)
+        if isinstance(values, list | tuple) and (counts_days(made.type) or made.type == DURATION):
+            check_exact(values, made.combine_chunks())  # of what is mixed here the type found may hold a part
+    except _MISFITS:
+        return pa.chunked_array([_fitted(table, column, list(values))])
+    return made
+
+
+def _listed(table: Table, rows: object) -> list[Mapping[str, Any]]:
+    """Rows as a list of dicts; `CircuitError` for anything else."""
+    given = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | bytes) else [rows]
+    listed: list[Mapping[str, Any]] = []
+    for row in given:
+        if not isinstance(row, Mapping):
+            hint = "push a list of dicts, a dict of columns, or an Arrow table"
+            raise CircuitError(f"not a row: table={table.name} row={repr(row)[:100]}", hint)
+        listed.append(row)
+    return listed
+
+
+def _fitted(table: Table, column: Column, values: list[Any] | pa.ChunkedArray) -> pa.Array:
+    """The values as the column's type; the first that does not fit is an error that names its row."""
+    try:
+        return _converted(values, column.type)
+    except _MISFITS as error:
+        row, reason = _first_misfit(values, column.type, error)
+    place = f"row={row} table={table.name} column={column.name} type={spelled(column.type)}"
+    raise CircuitError(f"a value that does not fit its column: {place} error={reason}", _hint(column))
+
+
+def _converted(values: list[Any] | pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
+    if isinstance(values, list):
+        return array_of(_read(values, type_), type_)
+    cast = cast_to(values, type_)
+    return cast.chunk(0) if cast.num_chunks == 1 else cast.combine_chunks()
+
+
+def _first_misfit(values: list[Any] | pa.ChunkedArray, type_: pa.DataType, error: Exception) -> tuple[int, Exception]:
+    """The row of the first value that does not fit, and why: the shortest beginning with it fails as all of them did."""
+    reasons = {len(values): error}
+
+    def fails(count: int) -> bool:
+        try:
+            _converted(values[:count], type_)
+        except _MISFITS as found:
+            reasons[count] = found
+        return count in reasons
+
+    row = bisect(range(1, len(values)), False, key=fails)
+    return row, reasons.get(row + 1, error)
+
+
+def _read(values: list[Any], type_: pa.DataType) -> list[Any]:
+    """The values; texts of decimals, dates and times as what they say, in the forms that JSON rows have."""
+    at = [index for index, value in enumerate(values) if isinstance(value, str)]
+    if not at or not (type_ in _WRITTEN or pa.types.is_decimal(type_)):
+        return values
+    texts = pa.array([f"1970-01-01T{values[index]}" if type_ == TIME else values[index] for index in at])
+    read = texts.cast(TIMESTAMP).cast(TIME) if type_ == TIME else cast_to(texts, type_)
+    values = list(values)
+    for index, value in zip(at, read.to_pylist(), strict=True):
+        values[index] = value
+    return values
+
+
+def _hint(column: Column) -> str:
+    """How to write values of the column."""
+    if pa.types.is_decimal(column.type):
+        return f'write decimal.Decimal("1.5") or "1.5", with at most {column.type.scale} digits after the point'
+    if column.type in _WRITTEN:
+        zoned = "; for times with a zone declare it dbsp.TIMESTAMP_UTC" if column.type == TIMESTAMP else ""
+        return f"write a value of datetime, or a text such as {_WRITTEN[column.type]!r}{zoned}"
+    return "convert the values before they are pushed"
+
+
+def _refuse_unknown(table: Table, names: set[str]) -> None:
+    unknown = sorted(names - set(table.schema.names))
+    if unknown:
+        raise CircuitError(f"no such column: table={table.name} columns={unknown} known={list(table.schema.names)}")
