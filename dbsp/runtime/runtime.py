@@ -47,7 +47,7 @@ class Site(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What one worker did in one step; `state_bytes` after it; of its `dead` letters `late` are of rows that came too late."""
+    """What one worker did in one step; `state_bytes` after it; of its `dead` rows, equal ones apart, `late` came too late."""
 
     worker: int
     rows_in: int

@@ -20,7 +20,7 @@ from dbsp.distribute.commands import migration_of
 from dbsp.errors import ConfigError, DataError, InternalError
 from dbsp.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
-from dbsp.logs import DELETE, Changes, Range, StepRecord
+from dbsp.logs import DELETE, Changes, DeadLetter, Range, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import Plan, ViewSpec
@@ -230,11 +230,18 @@ def _first_step(layout: Layout, worker: int) -> int:
 
 
 def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
+    dead, late = _counted(carried.dead)
     return WorkerReport(
         worker=worker, rows_in=carried.rows_in, rows_out=sum(map(len, carried.parts.values())),
-        dead=len(carried.dead), seconds=carried.seconds, state_bytes=database.state_bytes(), nodes=carried.nodes,
-        signals=carried.signals, late=sum(letter.reason.startswith(LATE) for letter in carried.dead),
+        dead=dead, seconds=carried.seconds, state_bytes=database.state_bytes(), nodes=carried.nodes,
+        signals=carried.signals, late=late,
     )  # fmt: skip
+
+
+def _counted(letters: Sequence[DeadLetter]) -> tuple[int, int]:
+    """Of how many rows these letters are, and how many came too late: one that is taken back is none, a late delete is one."""
+    late = sum(abs(letter.weight) for letter in letters if letter.reason.startswith(LATE))
+    return late + sum(max(letter.weight, 0) for letter in letters if not letter.reason.startswith(LATE)), late
 
 
 def read_changes(work: Work, order: StepOrder, worker: int, held: ahead.HeldInput | None = None) -> list[Changes]:
