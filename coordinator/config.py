@@ -410,7 +410,7 @@ def load_config(path: Path, *, overrides: Sequence[str] = (), environment: Mappi
     **Errors** `ConfigError` for an unreadable file, an unknown section or key, or a value of another type.
     """
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8").removeprefix("\ufeff"))  # editors' byte order mark
     except FileNotFoundError:
         raise ConfigError(f"no such file: file={path}", "name a pipeline.toml") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:

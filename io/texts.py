@@ -23,7 +23,7 @@ from dbsp.io.formats.csv_rows import (
     record_starts,
     text_of,
 )
-from dbsp.io.formats.json_rows import decode_json_lines
+from dbsp.io.formats.json_rows import MARK, decode_json_lines
 from dbsp.io.pushed import BadRow, Push
 from dbsp.sizes import Sizes
 from dbsp.zset.schema import BINARY, STRING, Column
@@ -163,8 +163,9 @@ def _of_text(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _line_starts(data: Bytes) -> Positions:
-    """Where the lines that are not blank begin, and the end of the file."""
-    begins = np.concatenate([[0], np.flatnonzero(data == ord("\n")) + 1])
+    """Where the lines that are not blank begin, behind a byte order mark, and the end of the file."""
+    first = len(MARK) if data[: len(MARK)].tobytes() == MARK else 0
+    begins = np.concatenate([[first], np.flatnonzero(data[first:] == ord("\n")) + first + 1])
     begins = begins[begins < len(data)]
     if len(begins):
         begins = begins[np.logical_or.reduceat(~np.isin(data, _BLANKS), begins)]

@@ -93,7 +93,7 @@ def sql_circuit(name: str, script: str, file: str | None = None, error_policy: s
 def circuit_of_file(path: Path) -> Circuit:
     """The circuit of a file with a script, named after the file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8").removeprefix("\ufeff")  # editors' byte order mark
     except FileNotFoundError:
         raise ConfigError(
             f"the circuit's file does not exist: file={path}", 'write circuit = "path/to/file.sql"'

@@ -6,6 +6,7 @@ import json
 import re
 
 from dbsp.errors import DataError
+from dbsp.io.formats.json_rows import MARK
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
@@ -24,7 +25,7 @@ def tables_in(data: bytes) -> dict[str, bytes]:
     {'t': b'[{"price": 0.10}]', 'u': b'[]'}
     """
     try:
-        return _members(data.decode())
+        return _members(data.removeprefix(MARK).decode())
     except (ValueError, IndexError, RecursionError) as error:
         raise DataError(f"not rows of several tables: {error}", HINT) from None
 

@@ -20,7 +20,7 @@ import dbsp
 from dbsp.algebra.table import Table
 from dbsp.errors import DataError
 from dbsp.io import Push
-from dbsp.io.formats import decode_arrow, decode_json, encode_arrow, encode_json, json_rows, pieces
+from dbsp.io.formats import decode_arrow, decode_json, encode_arrow, encode_json, json_rows, pieces, tables_in
 from dbsp.io.formats.json_output import upsert_messages
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.formats.json_scan import count_plain_rows
@@ -291,6 +291,21 @@ def test_documents() -> None:
     assert decode_json(b'{\n "id": 1,\n "name": "a"\n}\n', KEYED).batch.to_rows() == [((1, "a"), 1)]
     assert decode_json(b"", KEYED).rows == 0
     assert decode_json(b"[]", KEYED).rows == 0
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"id": 1}\n{"id": 2}', b'[{"id": 1}, {"id": 2}]', b' {"id": 1}\n', b'{\n"id": 1\n}', b""]
+)
+def test_a_byte_order_mark_begins_no_row(body: bytes) -> None:
+    mark = b"\xef\xbb\xbf"
+    assert verdicts(decode_json(mark + body, KEYED)) == verdicts(decode_json(body, KEYED))
+    assert tables_in(mark + b'{"t": [1]}') == {"t": b"[1]"}
+
+
+def test_a_byte_order_mark_further_down_is_told() -> None:
+    push = decode_json(b'{"id": 1, "name": "a"}\n\xef\xbb\xbf{"id": 2}', KEYED)
+    reason = "a byte order mark that does not begin the whole"
+    assert [(row.index, row.reason, row.payload) for row in push.bad] == [(1, reason, '\ufeff{"id": 2}')]
 
 
 def test_deep_nesting_and_noise_do_not_crash() -> None:

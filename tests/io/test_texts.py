@@ -191,6 +191,27 @@ def test_a_mark_is_dropped_at_the_beginning_of_a_file_alone(tmp_path: Path, cont
         assert (good(pushes), bad(pushes)) == ([("x",), ("\ufeffy",), ("\ufeff",)], [])
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_mark_begins_no_row_of_lines(tmp_path: Path, packed: bool) -> None:
+    """But further down it does; rows keep their numbers."""
+    lines = b"""{"a": "x", "n": 1}\n{"n": "one"}\n\n%b{"n": 2}\n{"a": "\xef\xbb\xbf", "n": 3}\n""" % MARK
+    path, marked = tmp_path / "1.jsonl", tmp_path / f"2.jsonl{'.gz' * packed}"
+    path.write_bytes(lines)
+    for mark in MARK, MARK + b" \n":
+        with pa.output_stream(str(marked), compression="gzip" if packed else None) as file:
+            file.write(mark + lines)
+        for cuts in [], [1], [2], [3], [1, 2, 3]:
+            plain, pushes = read(path, TEXTS, cuts), read(marked, TEXTS, cuts)
+            assert good(pushes) == good(plain) == [("x", None, 1), ("\ufeff", None, 3)]
+            assert bad(pushes) == bad(plain)
+            assert [(index, payload) for index, _, payload in bad(pushes)] == [
+                (1, '{"n": "one"}'),
+                (2, '\ufeff{"n": 2}'),
+            ]
+    marked.write_bytes(MARK)
+    assert packed or read(marked, TEXTS, []) == []
+
+
 def test_operations_are_a_column(tmp_path: Path) -> None:
     path = tmp_path / "1.csv"
     path.write_bytes(b"__op,a,b,n\n0,x,y,1\n1,x,y,1\n2,x,y,1\n,x,y,1\n")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dbsp.circuit.load import load_circuit
+from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
 from tests.coordinator.shop import answering, script, settings, settings_text
 
@@ -53,6 +54,13 @@ def test_check_prints_the_plan_and_starts_nothing(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "per_country" in done.stdout
     assert not (folder / "data").exists()
+
+
+def test_a_byte_order_mark_is_no_part_of_script_and_settings(folder: Path) -> None:
+    for name in "shop.sql", "pipeline.toml":
+        (folder / name).write_bytes(b"\xef\xbb\xbf" + (folder / name).read_bytes())
+    assert [name for name, _ in load_circuit("shop.sql", folder).views] == ["per_country", "best", "large"]
+    assert load_config(folder / "pipeline.toml", environment={}).pipeline.circuit == "shop.sql"
 
 
 def test_check_tells_the_line_of_the_script(folder: Path) -> None:
