@@ -320,10 +320,11 @@ def rolling(
     before up to the row's own time, both included, ties too; `range=(before, behind)`, where a negative bound lies on the
     other side too: `range=(dbsp.days(7), -dbsp.days(1))` is the week before the row's day. A range needs one ordering
     column: a timestamp or a duration with spans, a date with spans of whole days or numbers of days, integers with
-    numbers; before and behind follow the order, so in a descending one "before" is greater. Rows whose order is null
-    are a frame of their own. Aggregates: count, sum, avg, min, max, variances and standard deviations, covariances and
-    regression, count_distinct, mode, median and quantiles, arg_min, arg_max, first and last by an order of their own, bool_and,
-    bool_or, bit_and, bit_or, bit_xor, string_agg and array_agg in an order of their own, fold_aggregate; each with
+    numbers; with the bounds None and 0, all rows and those that tie, any order. Before and behind follow the order, so in a
+    descending one "before" is greater. Rows whose order is null are a frame of their own. Aggregates: count, sum, avg, min,
+    max, variances and standard deviations, covariances and regression, count_distinct, mode, median and quantiles, arg_min,
+    arg_max, first and last by an order of their own, bool_and, bool_or, bit_and, bit_or, bit_xor, string_agg and array_agg in
+    an order of their own, fold_aggregate; each with
     `.where(condition)`. `rows=(None, 0)` is a running total, row by row, `range=(None, 0)` one for all that tie, and
     `rows=(None, None)` the total of the partition, which needs no order.
 
@@ -427,15 +428,16 @@ def rolls(value: Any) -> bool:
 def frame_of(function: WindowFunction, unit: str | None) -> Frame | None:
     """The frame with its bounds as whole numbers: of rows, or of the order column's `unit` (us, day, or 1; None: no unit).
 
-    **Errors** `CircuitError` for a range over a column that has no distances, or a bound of another kind.
+    **Errors** `CircuitError` for a distance over an order that has none, or a bound of another kind.
     """
     if function.rows is not None:
         return Frame(kind="rows", preceding=function.rows[0], following=function.rows[1])
     if function.range is None:
         return None
-    if unit is None:
+    if unit is None and any(bound not in (None, 0) for bound in function.range):
         hint = "order by one timestamp, date, duration or integer column, or give rows= instead of range="
         raise CircuitError("a range needs one ordering column whose values have distances", hint)
+    unit = unit or "1"
     preceding, following = (_distance(bound, unit) for bound in function.range)
     if preceding is not None and following is not None and preceding + following < 0:
         hint = "range=(dbsp.days(7), -dbsp.days(1)) is from 7 days before to 1 day before"

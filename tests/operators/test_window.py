@@ -154,6 +154,9 @@ class Expected:
             return (frame.preceding is None or other >= at - frame.preceding) and (
                 frame.following is None or other <= at + frame.following
             )
+        if frame.of_ties:
+            way = self.compare(self.rows[other], self.rows[at], self.order)
+            return (frame.preceding is None or way >= 0) and (frame.following is None or way <= 0)
         name, descending, _ = self.order[0]
         column = COLUMNS.index(name)
         mine, theirs = self.rows[at][column], self.rows[other][column]
@@ -363,6 +366,7 @@ def negative(frame: tuple[int | None, int | None]) -> tuple[int | None, int | No
 
 
 ends = st.one_of(st.tuples(bounds, bounds), st.tuples(bounds, bounds).map(negative))
+of_ties = st.sampled_from([(None, 0), (0, None), (0, 0), (None, None)])
 SEVERAL = {
     "sums and extremes": over, "what sorts its values": sorted_over, "pairs": paired_over, "ends and bits": placed_over
 }  # fmt: skip
@@ -386,6 +390,16 @@ def test_a_frame_of_a_range_holds_what_is_near(
 ) -> None:
     calls = SEVERAL[several](Frame(kind="range", preceding=frame[0], following=frame[1]))
     check(calls, [("t", by[1], by[2])], first, history, bits, size)
+
+
+@pytest.mark.parametrize("several", SEVERAL)
+@pace
+@given(first=many, history=changes, order=orders, bits=hashes, frame=of_ties, size=sizes)
+def test_a_frame_of_ties_needs_no_distances(
+    several: str, first: list[Any], history: list[Any], order: list[Any], bits: int | None, frame: Any, size: int
+) -> None:
+    calls = SEVERAL[several](Frame(kind="range", preceding=frame[0], following=frame[1]))
+    check(calls, order, first, history, bits, size)
 
 
 @pace

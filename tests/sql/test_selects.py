@@ -114,6 +114,10 @@ SELECTS = [
     "select id, avg(b) over (order by id rows between 1 preceding and 1 following) as s from t",
     "select id, first_value(b) over (partition by k order by id) as f from t",
     "select id, last_value(b) over (order by id rows between unbounded preceding and unbounded following) as l from t",
+    "select id, sum(b) over (order by a, k) as s, count(*) over (partition by a order by k desc) as n from t",
+    "select id, sum(b) over (order by a / 2) as s, max(b) over (order by a::decimal(9, 1) desc nulls first, b) as m from t",
+    "select id, count(*) over (order by k, b range between current row and unbounded following) as n,"
+    " avg(b) over (partition by a order by k range between current row and current row) as m from t",
     "select id, ntile(2) over (order by id) as n, percent_rank() over (order by a) as p from t",
     "select id, array_agg(a) over (partition by k order by id desc, a, b rows between unbounded preceding and current row)"
     " as l from t",

@@ -33,7 +33,7 @@ _MOST = (1 << 64) - 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
     """Which rows around a row an aggregate sees: so many `rows` or so much `range` of the order column, both ends
-    included; None has no bound, and a negative number lies on the other side."""
+    included; None has no bound, and a negative number lies on the other side. A range of None and 0 is one of ties."""
 
     kind: str
     preceding: int | None
@@ -43,6 +43,11 @@ class Frame:
         """Much as in SQL."""
         ends = (self.preceding, "preceding"), (self.following, "following")
         return f"{self.kind} " + " ".join(f"{'unbounded' if end is None else end} {side}" for end, side in ends)
+
+    @property
+    def of_ties(self) -> bool:
+        """Whether it starts and ends where ties do, which needs no distances."""
+        return self.kind == "range" and self.preceding in (None, 0) and self.following in (None, 0)
 
     @property
     def bounded(self) -> bool:
@@ -141,6 +146,11 @@ class Places:
 
     def frames(self, frame: Frame) -> tuple[I64, I64]:
         """Where the frame of each place starts and ends; neither ever goes back."""
+        if frame.of_ties:
+            return (
+                self.start if frame.preceding is None else self.peers_start,
+                self.end if frame.following is None else self.peers_end,
+            )
         if frame.kind == "range":
             return self._ranges(frame)
         before, behind = frame.preceding, frame.following

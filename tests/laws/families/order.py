@@ -140,8 +140,8 @@ def edge(r: Relation, last: bool, partition: tuple[str, ...], order: list[Item])
 
 
 def end(bound: int | None, side: str) -> str:
-    if bound is None:
-        return f"unbounded {side}"
+    if not bound:
+        return "current row" if bound == 0 else f"unbounded {side}"
     other = "following" if side == "preceding" else "preceding"
     return f"{bound} {side}" if bound >= 0 else f"{-bound} {other}"
 
@@ -180,8 +180,8 @@ Frame = tuple[int | None, int | None]
 
 
 def framed(kind: str, frame: Frame, partition: tuple[str, ...], order: list[Item]) -> tuple[list[Item], str, Any]:
-    """The order, which a range has one of, the window in SQL, and the frame in Python."""
-    if kind == "range":
+    """The order, which a range with a distance has one of, the window in SQL, and the frame in Python."""
+    if kind == "range" and any(frame):
         order = [("a", order[0][1], order[0][2])]
     text = f"{kind} between {end(frame[0], 'preceding')} and {end(frame[1], 'following')}"
     return order, over(partition, sql(order, total=kind == "rows"), text), {kind: frame}
