@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal, Operands, natural_type
+from dbsp.expr.float_text import text_of_floats
 from dbsp.expr.halving import computed
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_decimal, is_float, is_integer, is_number, is_timestamp, meet, type_of, typed
@@ -41,7 +42,7 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     if is_decimal(target):
         return to_decimal(values, target)
     if is_float(source) and target == STRING:
-        return pc.add(values, 0.0).cast(target)
+        return text_of_floats(values)
     if target == STRING and (is_timestamp(source) or source == TIME):
         return _text_of_moments(values)
     if source == STRING and target == TIME:
@@ -118,9 +119,19 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
     if source is not None and not castable(source, target):
         fields = ': cast fields, dbsp.struct(a=dbsp.col("x.a").cast(…))' if _holds_structs(source) else ""
         raise operands.refuse(f"there is no cast from {source} to {target}{fields}")
+    if source is not None and is_float(source) and target == STRING:
+        return (Call(FLOAT_TEXT, (arg,)),)
     return (arg,)
 
 
+FLOAT_TEXT = Function(
+    name="float_text",
+    fit=lambda operands: operands.args,
+    result=lambda _source: STRING,
+    compute=text_of_floats,
+    text="{0}",
+)
+"""Within the cast, and not the cast itself, so that the form of these texts is part of what a circuit's fingerprint says."""
 CAST = Function(
     name="cast",
     fit=_fit,

@@ -17,7 +17,7 @@ from dbsp.expr.mathematics import POWER
 from dbsp.expr.types import adopt, is_integer
 from dbsp.sql.casts import cast, cast_constant
 from dbsp.sql.errors import about, refuse, understood
-from dbsp.sql.functions import FUNCTIONS, Lower, called
+from dbsp.sql.functions import FUNCTIONS, Lower, as_text, called
 from dbsp.sql.intervals import interval, shifted
 from dbsp.sql.scope import Scope
 from dbsp.sql.types import (
@@ -29,7 +29,7 @@ from dbsp.sql.types import (
     resolved,
     type_in,
 )
-from dbsp.zset.schema import BOOL, DATE, FLOAT64, INT64, STRING
+from dbsp.zset.schema import BOOL, DATE, FLOAT64, INT64
 
 AGGREGATED = (
     "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
@@ -411,8 +411,7 @@ def _text_match(method: str) -> Callable[[Any, Scope], Expr]:
 
 
 def _joined(node: Any, scope: Scope) -> Expr:
-    sides = [lowered(node.this, scope), lowered(node.expression, scope)]
-    left, right = (side if type_in(side, scope.schema) in (None, STRING) else side.cast(STRING) for side in sides)
+    left, right = (as_text(lowered(side, scope), scope) for side in (node.this, node.expression))
     return left + right
 
 

@@ -40,7 +40,8 @@ def _argument(value: Expr) -> Any:
     return constant(value) if is_constant(value) else value
 
 
-def _texts(value: Expr, scope: Scope) -> Expr:
+def as_text(value: Expr, scope: Scope) -> Expr:
+    """A value as a part of a text."""
     if is_constant(value) and constant(value) is None:
         return Expr(Literal(None, STRING))
     is_text = isinstance(constant(value), str) if is_constant(value) else type_in(value, scope.schema) == STRING
@@ -188,12 +189,12 @@ def _pad(node: Any, lower: Lower, _scope: Scope) -> Expr:
 
 
 def _concat(node: Any, lower: Lower, scope: Scope) -> Expr:
-    return concat_ws("", *(_texts(lower(part), scope) for part in node.expressions))
+    return concat_ws("", *(as_text(lower(part), scope) for part in node.expressions))
 
 
 def _concat_ws(node: Any, lower: Lower, scope: Scope) -> Expr:
     separator, *values = (lower(part) for part in node.expressions)
-    return concat_ws(constant(separator), *(_texts(value, scope) for value in values))
+    return concat_ws(constant(separator), *(as_text(value, scope) for value in values))
 
 
 def _several(function: Callable[..., Expr]) -> Function:

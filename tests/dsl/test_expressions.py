@@ -139,7 +139,7 @@ CASTS = [
     ),
     (dbsp.TIMESTAMP, [dt.datetime(1969, 12, 31, 23, 0)], dbsp.DATE, [dt.date(1969, 12, 31)]),
     (dbsp.BOOL, [True, None], dbsp.INT8, [1, None]),
-    (dbsp.FLOAT64, [-0.0, 1.5], dbsp.STRING, ["0", "1.5"]),
+    (dbsp.FLOAT64, [-0.0, 1.5], dbsp.STRING, ["0.0", "1.5"]),
     (dbsp.BINARY, [b"a", b"\xff"], dbsp.STRING, ["a", None]),
 ]
 

@@ -115,6 +115,31 @@ def both(value: str, table: dbsp.Stream, rows: list[dict[str, Any]]) -> tuple[pa
         return run.view("v").to_arrow(), connection.sql(text).to_arrow_table()
 
 
+FLOATS = dbsp.table("t", {"id": dbsp.INT64, "x": dbsp.FLOAT64, "r": dbsp.FLOAT32})
+OF_FLOATS: list[dict[str, Any]] = [
+    {"id": at, "x": x, "r": r}
+    for at, (x, r) in enumerate([
+        (3.0, 0.1), (2.675, 4.425), (4.425, 3.0), (1e15, 1.0), (1e-5, 2.0), (0.285, 2.675), (1.005, 1e-5), (-1234567.891, 1e15),
+        (123456789012.5, -0.25), (24.999999999999996, 0.3), (2.5e-7, 1e16), (1e22, 16777216.0), (float("nan"), float("inf")),
+        (float("-inf"), float("nan")), (None, None),
+    ])
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x::varchar", "r::varchar", "x || ''", "r || 'x'", "'a' || x", "concat(x, '/', r)", "concat_ws('-', x, r)",
+        "(x * 2)::varchar", "cast(x as text)", "length(x::varchar)", "upper(x::varchar)", "2.5::double || ''", "1e15::varchar",
+        "1e-5 || 'x'", "3::double::varchar", "0.1::real::varchar", "(r + r)::varchar", "coalesce(x, 1)::varchar",
+        "case when r > 0 then x::varchar else 'none' end",
+    ],
+)  # fmt: skip
+def test_a_text_of_a_float_is_duckdbs(value: str) -> None:
+    ours, wanted = both(value, FLOATS, OF_FLOATS)
+    assert counted(ours) == counted(wanted)
+
+
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_is_duckdbs(value: str) -> None:
     ours, wanted = both(value, T, ROWS)
