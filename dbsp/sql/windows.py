@@ -111,13 +111,21 @@ def _function(node: Any, scope: Scope, spec: Any, by: Sequence[Any]) -> Any:
     if isinstance(bare, exp.AnyValue):
         called = bare
     rows, range_ = _frame(spec, scope, ordered=bool(by))
-    return win.rolling(_in_order(aggregate(called, scope), by), rows=rows, range=range_)
+    return win.rolling(_in_order(bare, aggregate(called, scope), by), rows=rows, range=range_)
 
 
-def _in_order(made: Aggregate, by: Sequence[Any]) -> Aggregate:
+def _in_order(node: Any, made: Aggregate, by: Sequence[Any]) -> Aggregate:
     """Lists and joined texts without an order of their own are in the window's."""
-    listed = isinstance(made.kind, ArrayAgg | StringAgg) and not made.kind.distinct
-    return replace(made, order=order_of("array_agg", by, needed=False)) if listed and not made.order else made
+    if not isinstance(made.kind, ArrayAgg | StringAgg) or made.order or not by:
+        return made
+    order = order_of(made.kind.sql(("…",)), by, needed=False)
+    if made.kind.distinct and [each.expression for each in order] != list(made.arguments):
+        refuse(
+            node,
+            "different values have no order but their own, and the window has another",
+            "order by the value in the call too, such as array_agg(distinct x order by x) over (…)",
+        )
+    return replace(made, order=order)
 
 
 def _neighbour(node: Any, scope: Scope, ignores: bool) -> Any:

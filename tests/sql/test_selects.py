@@ -118,6 +118,16 @@ SELECTS = [
     "select id, sum(b) over (order by a / 2) as s, max(b) over (order by a::decimal(9, 1) desc nulls first, b) as m from t",
     "select id, count(*) over (order by k, b range between current row and unbounded following) as n,"
     " avg(b) over (partition by a order by k range between current row and current row) as m from t",
+    "select id, string_agg(k, '-') over (partition by a order by id) as g from t where id is not null",
+    "select id, string_agg(k, '-') over (order by id desc rows between 2 preceding and 1 following) as g from t",
+    "select id, group_concat(k) filter (where b > 0) over (order by a nulls first, id desc, k) as g from t",
+    "select id, string_agg(k, '-' order by k desc) over (order by id) as g from t",
+    "select id, listagg(distinct k, '-') over (order by k) as d from t",
+    "select id, string_agg(k, '+') over w as g from t"
+    " window w as (partition by a order by b, id rows between unbounded preceding and unbounded following)",
+    "select id, array_to_string(array_agg(k) over (order by id range 200 preceding), '-') as g from t where k > ''",
+    "select id, array_to_string(list(k) over (partition by a order by b desc, id), '-') as g from t where k is not null",
+    "select k, string_agg(k, '-') over (order by count(*), k desc) as g from t group by k",
     "select id, ntile(2) over (order by id) as n, percent_rank() over (order by a) as p from t",
     "select id, array_agg(a) over (partition by k order by id desc, a, b rows between unbounded preceding and current row)"
     " as l from t",
