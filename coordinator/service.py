@@ -30,7 +30,7 @@ from dbsp.coordinator.http.admission import refuse_overload
 from dbsp.coordinator.http.answers import Completion, Skipped, ViewChanges, ViewRows
 from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale
 from dbsp.coordinator.query.process import Queries
-from dbsp.coordinator.query.statement import QueryLimits
+from dbsp.coordinator.query.statement import QueryLimits, not_readable
 from dbsp.coordinator.rows_in import Rows, as_push, refuse_bad, writer_of
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.copies import TopicCopies
@@ -289,7 +289,7 @@ class Service:
         """Several views as of the same step."""
         for view in views:
             if view not in self.views():
-                raise ConfigError(f"no such view: view={view} views={sorted(self.views())}")
+                raise not_readable(view, self.views(), self._feed.views)
 
         def question(runtime: Any, facts: p.Facts) -> list[ViewRows]:
             return [self._read_now(runtime, facts, view) for view in views]
@@ -331,7 +331,7 @@ class Service:
             steps.extend(rows.step for rows in found)
             return {rows.view: rows.table for rows in found}
 
-        found = self._queries.ask(sql, self.views(), read, limits)
+        found = self._queries.ask(sql, self.views(), read, limits, self._feed.views)
         return steps[0] if steps else self.snapshot.step, found
 
     # --- decisions ----------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
         limits = QueryLimits(**asked["limits"])
         try:
             bound(limits, 0)
-            names = views_of(asked["sql"], asked["views"])
+            names = views_of(asked["sql"], asked["views"], asked["unread"])
         except DbspError as error:
             put(sink, failure(error))
             continue

@@ -42,8 +42,10 @@ class Queries:
         self._idle: _Process | None = None
         self._closed = False
 
-    def ask(self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits) -> pa.Table:
-        """The statement's result; `read(names)` gives the views that it reads.
+    def ask(
+        self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits, unread: Sequence[str] = ()
+    ) -> pa.Table:
+        """The statement's result; `read(names)` gives the views that it reads; those `unread` are there, but cannot be.
 
         **Errors** `ConfigError` for a statement that is refused or wrong; `CapacityError` names the bound that was reached;
         `UnavailableError` while too many run.
@@ -53,7 +55,7 @@ class Queries:
         try:
             process = self._take()
             try:
-                found = process.ask(sql, views, read, limits)
+                found = process.ask(sql, views, read, limits, unread)
             except ConfigError:
                 self._give_back(process)
                 raise
@@ -119,10 +121,11 @@ class _Process(ChildProcess):
         """Whether it can still answer."""
         return self._process.poll() is None
 
-    def ask(self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits) -> pa.Table:
+    def ask(self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits, unread: Sequence[str]) -> pa.Table:
         """One query."""
+        asked = {"sql": sql, "views": list(views), "unread": list(unread), "limits": asdict(limits)}
         with self._bounded(limits):
-            put(self._in, {"sql": sql, "views": list(views), "limits": asdict(limits)})
+            put(self._in, asked)
             names = self._answer()["reads"]
         tables = read(names)
         with self._bounded(limits):

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.errors import CapacityError, ConfigError, InternalError
+from dbsp.io.output_part import DEAD_LETTERS
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
 QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"})
@@ -50,8 +51,18 @@ class QueryLimits:
     result_mb_max: int = 128
 
 
-def views_of(sql: str, views: Sequence[str]) -> tuple[str, ...]:
-    """The views a statement reads, after checking that it is one SELECT over views alone.
+def not_readable(view: str, views: Sequence[str], known: Sequence[str]) -> ConfigError:
+    """Why a view is not among those that can be read: of those known their changes alone are kept."""
+    if view not in known:
+        return ConfigError(f"no such view: view={view} views={sorted(views)}")
+    hint = f"`coordinator changes {view}` tells what every step changed in it"
+    if view != DEAD_LETTERS:
+        hint += "; to read its rows write `create materialized view` (in Python name it in `materialize`)"
+    return ConfigError(f"there is such a view, but it is not materialized: view={view} views={sorted(views)}", hint)
+
+
+def views_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> tuple[str, ...]:
+    """The views a statement reads, after checking that it is one SELECT over views alone; those `unread` cannot be read.
 
     **Errors** `ConfigError` says what is wrong with the statement.
     """
@@ -69,7 +80,7 @@ def views_of(sql: str, views: Sequence[str]) -> tuple[str, ...]:
     if tree.get("error"):
         raise ConfigError(f"not a statement that can be checked: {tree.get('error_message')}", "write one SELECT")
     _check_functions(nodes)
-    return _tables(nodes, views)
+    return _tables(nodes, views, unread)
 
 
 def run_query(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
@@ -178,7 +189,7 @@ def _check_functions(nodes: Sequence[Mapping[str, Any]]) -> None:
             raise ConfigError(f"only SELECT is allowed: part={kind}")
 
 
-def _tables(nodes: Sequence[Mapping[str, Any]], views: Sequence[str]) -> tuple[str, ...]:
+def _tables(nodes: Sequence[Mapping[str, Any]], views: Sequence[str], unread: Sequence[str]) -> tuple[str, ...]:
     """The views among the tables read; every other name must be a common table expression of the statement."""
     defined = {str(entry.get("key")).lower() for node in nodes for entry in (node.get("cte_map") or {}).get("map", [])}
     known = {view.lower(): view for view in views}
@@ -192,7 +203,7 @@ def _tables(nodes: Sequence[Mapping[str, Any]], views: Sequence[str]) -> tuple[s
         if name.lower() in known:
             found[known[name.lower()]] = None
         elif name.lower() not in defined:
-            raise ConfigError(f"no such view: view={name} views={sorted(views)}")
+            raise not_readable({view.lower(): view for view in unread}.get(name.lower(), name), views, unread)
     return tuple(found)
 
 

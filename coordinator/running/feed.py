@@ -73,6 +73,11 @@ class Feed:
                 break
         return ViewChanges(view=view, first=first, next=next_, schema=schema, steps=tuple(found))
 
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Of what there are changes: all views, and dead letters."""
+        return tuple(self._schemas)
+
     def _refuse_unknown(self, view: str) -> None:
         if view not in self._schemas:
             raise ConfigError(f"no such view: view={view} views={sorted(self._schemas)}")

@@ -421,6 +421,9 @@ def view_part(work: Work, worker: int, view: ViewSpec, epoch: int) -> Batch:
 def materialized_view(plan: Plan, name: str) -> ViewSpec:
     """The spec of a view that can be read as a table."""
     found = {view.name: view for view in plan.views if view.trace is not None}
+    if name not in found and name in {view.name for view in plan.views}:
+        hint = "look at what the steps change in it, or name it in `materialize` (in SQL `create materialized view`)"
+        raise ConfigError(f"there is such a view, but it is not materialized: view={name} views={sorted(found)}", hint)
     if name not in found:
         raise ConfigError(f"no such view: view={name} views={sorted(found)}")
     return found[name]

@@ -21,7 +21,7 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from dbsp.layout import initial, rescaled
 from dbsp.runtime.runtime import MoveReport
-from tests.coordinator.shop import ORDERS, answering, settings
+from tests.coordinator.shop import CIRCUIT, ORDERS, answering, settings
 
 WAITING = 60
 
@@ -300,3 +300,31 @@ def test_a_port_in_use_is_one_clear_error() -> None:
         taken.listen()
         with pytest.raises(ConfigError, match="in use"):
             bind(HttpSection(port=taken.getsockname()[1]))
+
+
+def test_http_a_view_that_is_not_materialized_is_told_from_none(folder: Path) -> None:
+    text = CIRCUIT.replace('"large": large}', '"large": large}, materialize=["large"]')
+    (folder / "circuit.py").write_text(text)
+    with Service(settings(folder)) as service, answering(service) as client:
+
+        def told(view: str, status: int = 400) -> tuple[str, str]:
+            answers = (
+                client.get(f"/v1/views/{view}"),
+                client.post("/v1/query", json={"sql": f"select * from {view.upper()}"}),
+            )
+            assert [answer.status_code for answer in answers] == [status, status]
+            here, there = (answer.json()["error"] for answer in answers)
+            assert (here["message"].lower(), here["hint"]) == (there["message"].lower(), there["hint"])
+            return here["message"], str(here["hint"])
+
+        message, hint = told("per_customer")
+        assert message == "there is such a view, but it is not materialized: view=per_customer views=['large']"
+        assert hint.startswith(
+            "`coordinator changes per_customer` tells what every step changed in it; to read its rows"
+        )
+        assert told("dead_letters")[1] == "`coordinator changes dead_letters` tells what every step changed in it"
+        assert told("larg", 404) == ("no such view: view=larg views=['large']", "None")
+        named = client.post(
+            "/v1/query", json={"sql": "with dead_letters as (select 1 as n) select n from dead_letters"}
+        )
+        assert named.json()["rows"] == [[1]]

@@ -130,3 +130,14 @@ def test_a_step_that_failed_leaves_nothing_and_may_be_taken_again_with_more_rows
         assert run.view("sums").to_rows() == expected
         run.restart()
         assert run.view("sums").to_rows() == expected
+
+
+def test_a_view_that_is_not_materialized_is_told_from_none() -> None:
+    told = ITEMS.group_by("name").aggregate(n=dbsp.count())
+    with dbsp.open(dbsp.circuit("c", {"by_name": ITEMS.select("name"), "told": told}, materialize=["by_name"])) as run:
+        with pytest.raises(
+            dbsp.ConfigError, match=r"not materialized: view=told views=\['by_name'\]; look at what the steps"
+        ):
+            run.view("told")
+        with pytest.raises(dbsp.ConfigError, match=r"no such view: view=tell views=\['by_name'\]"):
+            run.view("tell")
