@@ -19,12 +19,14 @@ import pyarrow.compute as pc
 
 from dbsp.expr import decimals
 from dbsp.expr.cast import cast_hint, to_common, to_type
-from dbsp.expr.expression import Expression, Function, Literal, Operands, natural_type
+from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, natural_type
+from dbsp.expr.float_round import rounded_floats
 from dbsp.expr.types import (
     DECIMAL_DIGITS,
     as_decimal,
     common_type,
     is_decimal,
+    is_float,
     is_integer,
     is_number,
     is_timestamp,
@@ -250,7 +252,19 @@ def _rounded(values: pa.Array, digits: int) -> pa.Array:
         return values if digits >= 0 else pc.round(values, digits, round_mode="half_towards_infinity")
     if is_decimal(values.type):
         return decimals.rounded(values, digits)
+    if digits:
+        return values  # they are rounded by then
     return pc.round(values, digits, round_mode="half_towards_infinity")
+
+
+def _fit_round(operands: Operands) -> tuple[Expression, ...]:
+    """Places of floats are a function of their own within this one, so that their rule is part of a circuit's fingerprint."""
+    (arg,) = _fit_number(operands)
+    (digits,) = operands.options
+    rounded = isinstance(arg, Call) and arg.function == ROUND_FLOAT and arg.options == operands.options
+    if digits and not rounded and is_float(type_of(arg, operands.types[0])):
+        return (Call(ROUND_FLOAT, (arg,), (digits,)),)
+    return (arg,)
 
 
 def _whole(of_floats: Callable[..., pa.Array], of_decimals: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
@@ -292,8 +306,9 @@ FLOOR_DIVIDE = _two("floor_divide", _fit_exact, _floor_type, _floor_divide, "//"
 MODULO = _two("modulo", _fit_exact, _same, _modulo, "%", _by_zero)
 NEGATE = _one("negate", pc.negate_checked, "-{0}")
 ABS = _one("abs", pc.abs_checked)
-ROUND = _one("round", _rounded)
+ROUND_FLOAT = _one("round_float", rounded_floats, "{0}")
+ROUND = Function(name="round", fit=_fit_round, result=_same, compute=_rounded)
 FLOOR = _one("floor", _whole(pc.floor, decimals.floor))
 CEIL = _one("ceil", _whole(pc.ceil, decimals.ceil))
 
-FUNCTIONS = (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, NEGATE, ABS, ROUND, FLOOR, CEIL)
+FUNCTIONS = (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, NEGATE, ABS, ROUND_FLOAT, ROUND, FLOOR, CEIL)

@@ -24,6 +24,7 @@ from dbsp.zset.schema import (
     DATE,
     DURATION,
     FLOAT32,
+    FLOAT64,
     STRING,
     TIME,
     TIMESTAMP,
@@ -51,6 +52,8 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return values.cast(pa.int64()).cast(target)
     if source == TIMESTAMP_UTC and target in (DATE, TIME):
         values = values.cast(TIMESTAMP)
+    if is_decimal(source) and target == FLOAT32:  # Arrow scales in as few bits, and misses the nearest
+        values, source = values.cast(FLOAT64), FLOAT64
     if is_float(source) and target == FLOAT32:
         return _narrowed(values)
     rounds = (is_integer(source) and is_float(target)) or (is_timestamp(source) and target in (DATE, TIME))

@@ -11,7 +11,7 @@ from sqlglot import exp
 from dbsp.expr.build import Expr, coalesce, lit, when
 from dbsp.expr.types import is_decimal, is_float, is_integer, is_timestamp
 from dbsp.sql.intervals import interval
-from dbsp.sql.types import with_room
+from dbsp.sql.types import float_constant, with_room
 from dbsp.zset.schema import BOOL, DATE, FLOAT64, STRING, TIMESTAMP
 from dbsp.zset.schema import decimal as decimal_of
 
@@ -31,7 +31,7 @@ def cast(value: Expr, source: pa.DataType, target: pa.DataType, *, strict: bool)
     elif is_decimal(target) and is_decimal(source) and source.scale > target.scale:
         value = with_room(value, source).round(target.scale)
     elif is_decimal(target) and is_float(source):
-        value = value.round(target.scale)
+        value = _to_places(value.cast(FLOAT64), target.scale)
     elif target == DATE and is_timestamp(source):
         value = value.truncate("day")
     return value.cast(target, strict=strict)
@@ -51,7 +51,7 @@ def cast_constant(value: Any, target: pa.DataType, *, strict: bool) -> Expr:
 
 def _number(value: int | float | decimal.Decimal, target: pa.DataType, strict: bool) -> Expr:
     if is_float(target):
-        return lit(float(value), target)
+        return float_constant(value, target)
     if is_integer(target):
         mode = decimal.ROUND_HALF_EVEN if isinstance(value, float) else decimal.ROUND_HALF_UP
         return lit(int(decimal.Decimal(value).to_integral_value(mode)), target)
@@ -85,8 +85,11 @@ def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
         said.append(value.cast(TIMESTAMP, strict=False).truncate("day").cast(DATE))
     elif not is_float(target):
         digits = target.scale if is_decimal(target) else 0
-        found = (value.cast(through, strict=False) for through in (_EXACT, FLOAT64))
-        said.extend(number.round(digits).cast(target, strict=False) for number in found)
+        found = (
+            value.cast(_EXACT, strict=False).round(digits),
+            _to_places(value.cast(FLOAT64, strict=False), digits),
+        )
+        said.extend(number.cast(target, strict=False) for number in found)
     return coalesce(*said, value.cast(target)) if strict else coalesce(*said)
 
 
@@ -100,3 +103,9 @@ def _nearest(value: Expr) -> Expr:
     """A double to the nearest whole number, halves to the even one, as DuckDB casts."""
     rounded = value.round()
     return when((value - rounded).abs() == _HALF, (value / 2.0).round() * 2.0).otherwise(rounded)
+
+
+def _to_places(value: Expr, places: int) -> Expr:
+    """A double to so many places as DuckDB's casts have it, unlike `round`: halves are those of the product."""
+    by = lit(10.0**places)
+    return (value * by).round() / by

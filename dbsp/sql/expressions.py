@@ -24,12 +24,14 @@ from dbsp.sql.types import (
     as_float,
     column_type,
     constant,
+    floats_of,
     is_constant,
+    is_real,
     met,
     resolved,
     type_in,
 )
-from dbsp.zset.schema import BOOL, DATE, FLOAT64, INT64
+from dbsp.zset.schema import BOOL, DATE, FLOAT32, FLOAT64, INT64
 
 AGGREGATED = (
     "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
@@ -298,7 +300,9 @@ def _divided(node: Any, scope: Scope) -> Expr:
         return lit(None, FLOAT64)
     if is_constant(left) and is_constant(right):
         left, right = (lit(float(constant(side)), FLOAT64) for side in (left, right))
-    return as_float(left, scope.schema) / as_float(right, scope.schema)
+    left, right = floats_of([left, right], scope.schema)
+    reals = all(is_real(type_in(side, scope.schema)) for side in (left, right))
+    return (left / right).cast(FLOAT32) if reals else left / right
 
 
 def _null_of(operands: list[Expr], scope: Scope) -> Expr | None:

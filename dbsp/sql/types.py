@@ -12,7 +12,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, unwrap
 from dbsp.expr.expression import Call, Expression, Literal, resolve
 from dbsp.expr.now import NOW
-from dbsp.expr.types import DECIMAL_DIGITS, common_type, is_decimal, is_float
+from dbsp.expr.types import DECIMAL_DIGITS, common_type, is_decimal, is_float, is_integer, is_number
 from dbsp.sql.errors import refuse
 from dbsp.zset import schema as types
 from dbsp.zset.schema import Schema
@@ -97,13 +97,30 @@ def is_constant(value: Expr) -> bool:
     return isinstance(unwrap(value), Literal)
 
 
-def as_float(value: Expr, schema: Schema) -> Expr:
-    """A number as a double."""
+def as_float(value: Expr, schema: Schema, target: pa.DataType = types.FLOAT64) -> Expr:
+    """A number as a double; or, where a real is wanted, as one of these."""
     expression = unwrap(value)
-    if isinstance(expression, Literal) and isinstance(expression.value, int | decimal.Decimal):
-        return Expr(Literal(float(expression.value), types.FLOAT64))
+    if isinstance(expression, Literal) and isinstance(expression.value, int | float | decimal.Decimal):
+        return float_constant(expression.value, expression.dtype if is_real(expression.dtype) else target)
     type_ = type_in(value, schema)
-    return value if type_ is None or is_float(type_) else value.cast(types.FLOAT64)
+    return value if type_ is None or is_float(type_) else value.cast(target)
+
+
+def float_constant(value: int | float | decimal.Decimal, type_: pa.DataType) -> Expr:
+    """A number as a constant of this type; a real has lost what it cannot hold, also where it becomes a double again."""
+    return Expr(Literal(pa.scalar(float(value), type_).as_py(), type_))
+
+
+def is_real(type_: pa.DataType | None) -> bool:
+    """Whether it is a float of 32 bits."""
+    return type_ is not None and type_ == types.FLOAT32
+
+
+def floats_of(values: list[Expr], schema: Schema) -> list[Expr]:
+    """Numbers as floats: of reals beside whole numbers and decimals, constants with a point too, reals; else doubles."""
+    natural = [_natural(value, schema) for value in values]
+    target = types.FLOAT32 if any(map(is_real, natural)) and types.FLOAT64 not in natural else types.FLOAT64
+    return [as_float(value, schema, target) for value in values]
 
 
 def with_room(value: Expr, type_: pa.Decimal128Type) -> Expr:
@@ -113,18 +130,23 @@ def with_room(value: Expr, type_: pa.Decimal128Type) -> Expr:
 
 
 def met(values: list[Expr], schema: Schema) -> list[Expr]:
-    """The values in types that meet, as DuckDB has them: a decimal beside a double is a double."""
-    known = [type_in(value, schema) for value in values]
-    natural = [type_ if type_ is not None else _natural(value) for type_, value in zip(known, values, strict=True)]
-    if any(type_ is not None and is_float(type_) for type_ in natural) and any(
-        type_ is not None and is_decimal(type_) for type_ in natural
-    ):
-        return [as_float(value, schema) for value in values]
-    return values
+    """The values in types that meet, as DuckDB has them: a decimal beside a float is one, a real beside a double a double."""
+    natural = [type_ for value in values if (type_ := _natural(value, schema)) is not None]
+    floats = {str(type_) for type_ in natural if is_float(type_)}
+    exact = any(is_decimal(type_) or (is_integer(type_) and "double" not in floats) for type_ in natural)
+    if not floats or not all(map(is_number, natural)) or not (exact or len(floats) > 1):
+        return values
+    made = floats_of(values, schema)
+    if len(floats) > 1:
+        return [value.cast(types.FLOAT64) if is_real(type_in(value, schema)) else value for value in made]
+    return made
 
 
-def _natural(value: Expr) -> pa.DataType | None:
-    """What a constant is by itself, of those that decide how others are seen."""
+def _natural(value: Expr, schema: Schema) -> pa.DataType | None:
+    """The type of a value, of a constant what it is by itself, of those that decide how others are seen."""
+    known = type_in(value, schema)
+    if known is not None:
+        return known
     held = constant(value)
     if isinstance(held, decimal.Decimal):
         return types.decimal(38, 0)
@@ -133,6 +155,8 @@ def _natural(value: Expr) -> pa.DataType | None:
 
 def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The type in which two columns meet in a set operation or a key."""
+    if is_real(left) != is_real(right) and types.FLOAT64 not in (left, right) and is_number(left) and is_number(right):
+        return types.FLOAT32
     found: pa.DataType | None = common_type(left, right)
     if found is None and (is_float(left) or is_float(right)) and (is_decimal(left) or is_decimal(right)):
         return types.FLOAT64

@@ -304,7 +304,8 @@ def test_every_function_is_compared() -> None:
         "or", "and", "not", "is_null", "is_not_null", "is_in", "case", "coalesce", "cast", "concat",
         "float_text",  # test_float_texts
         "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
-        "add", "subtract", "multiply", "divide", "floor_divide", "modulo", "negate", "abs", "round", "floor", "ceil",
+        "add", "subtract", "multiply", "divide", "floor_divide", "modulo", "negate", "abs", "floor", "ceil",
+        "round", "round_float",  # test_float_rounding
         "lower", "upper", "trim", "length", "starts_with", "ends_with", "contains", "like", "substr", "replace",
         "year", "quarter", "month", "day", "day_of_week", "day_of_year", "hour", "minute", "second", "truncate",
     }  # fmt: skip

@@ -140,6 +140,40 @@ def test_a_text_of_a_float_is_duckdbs(value: str) -> None:
     assert counted(ours) == counted(wanted)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "round(x, 2)", "round(x, 1)", "round(x, -1)", "round(x, -3)", "round(x)", "round(r, 2)", "round(r, 1)", "round(x, 20)",
+        "round(x, 400)", "round(x * 3, 3)", "x::decimal(38, 2)", "x::decimal(38, 0)", "r::decimal(38, 1)",
+        "round(2.675, 2)", "round(2.675::double, 2)", "'2.675e0'::decimal(9, 2)", "'588.805'::decimal(9, 2)",
+    ],
+)  # fmt: skip
+def test_a_float_is_rounded_as_duckdb_does(value: str) -> None:
+    fitting = [row for row in OF_FLOATS if row["x"] is None or abs(row["x"]) < 1e18]
+    ours, wanted = both(value, FLOATS, fitting if "::decimal" in value else OF_FLOATS)
+    assert {str(row) for row in counted(ours)} == {str(row) for row in counted(wanted)}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "r = 0.1", "0.1 = r", "r <> 0.1", "r <= 4.425", "r in (0.1, 2)", "r not in (0.1, 3.0)", "r between 0.1 and 4.425",
+        "r is distinct from 0.1", "r + 0.1", "r - 0.1", "r * 0.1", "r / 3", "r / 0.3", "x + 0.1::real", "0.1::real::double",
+        "1 / (r + 1)", "r + id", "r = id / 10", "r < id",
+        "r = 1e-1", "r in (1e-1, 3)", "r + 1e-1", "r = x", "r + x", "r * x", "r / x", "coalesce(r, 0.1)", "coalesce(r, x, 0.1)",
+        "greatest(r, 0.2)", "least(r, id)", "case when id = 1 then r else 0.3 end", "case r when 0.1 then 1 else 0 end",
+        "if(r > 1, r, 0.7)", "nullif(r, 0.1)", "r = 0.1::decimal(9, 2)", "r + 1", "r = 0.1::real", "sqrt(abs(r))", "power(r, 2)",
+        "x = 2.675", "x + 0.1", "r > 16777217",
+    ],
+)  # fmt: skip
+def test_a_real_beside_others_is_duckdbs(value: str) -> None:
+    """A real beside whole numbers and constants with a point is one, beside a double or an exponent it is a double."""
+    rows = [row for row in OF_FLOATS if row["id"] < 10 or row["r"] is None]
+    ours, wanted = both(value, FLOATS, rows)
+    assert counted(ours) == counted(wanted)
+    assert _family(ours.schema.field("v").type) == _family(wanted.schema.field("v").type)
+
+
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_is_duckdbs(value: str) -> None:
     ours, wanted = both(value, T, ROWS)
