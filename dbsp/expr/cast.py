@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
+from dbsp.expr.decimals import as_floats
 from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal, Operands, natural_type
 from dbsp.expr.float_text import text_of_floats
 from dbsp.expr.halving import computed
@@ -52,8 +53,8 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return values.cast(pa.int64()).cast(target)
     if source == TIMESTAMP_UTC and target in (DATE, TIME):
         values = values.cast(TIMESTAMP)
-    if is_decimal(source) and target == FLOAT32:  # Arrow scales in as few bits, and misses the nearest
-        values, source = values.cast(FLOAT64), FLOAT64
+    if is_decimal(source) and is_float(target):
+        values, source = as_floats(values), FLOAT64
     if is_float(source) and target == FLOAT32:
         return _narrowed(values)
     rounds = (is_integer(source) and is_float(target)) or (is_timestamp(source) and target in (DATE, TIME))
@@ -122,9 +123,7 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
     if source is not None and not castable(source, target):
         fields = ': cast fields, dbsp.struct(a=dbsp.col("x.a").cast(…))' if _holds_structs(source) else ""
         raise operands.refuse(f"there is no cast from {source} to {target}{fields}")
-    if source is not None and is_float(source) and target == STRING:
-        return (Call(FLOAT_TEXT, (arg,)),)
-    return (arg,)
+    return (arg if source is None else _told(arg, source, target),)
 
 
 FLOAT_TEXT = Function(
@@ -134,7 +133,23 @@ FLOAT_TEXT = Function(
     compute=text_of_floats,
     text="{0}",
 )
-"""Within the cast, and not the cast itself, so that the form of these texts is part of what a circuit's fingerprint says."""
+DECIMAL_FLOAT = Function(
+    name="decimal_float",
+    fit=lambda operands: operands.args,
+    result=lambda _source: FLOAT64,
+    compute=as_floats,
+    text="{0}",
+)
+
+
+def _told(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expression:
+    """The argument as the cast takes it: what becomes of floats and decimals is a function of its own within the cast, so that
+    its rule is part of what a circuit's fingerprint says."""
+    if is_float(source) and target == STRING:
+        return Call(FLOAT_TEXT, (arg,))
+    return Call(DECIMAL_FLOAT, (arg,)) if is_decimal(source) and is_float(target) else arg
+
+
 CAST = Function(
     name="cast",
     fit=_fit,
@@ -153,7 +168,7 @@ def to_type(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expres
         adopted = adopt(arg.value, target)
         if adopted is not None:
             return adopted
-    return Call(CAST, (arg,), (target, True))
+    return Call(CAST, (_told(arg, source, target),), (target, True))
 
 
 def to_common(operands: Operands) -> tuple[Expression, ...]:

@@ -20,13 +20,14 @@ from dbsp.expr import (
     temporal,
     zones,
 )
-from dbsp.expr.cast import CAST, FLOAT_TEXT
+from dbsp.expr.cast import CAST, DECIMAL_FLOAT, FLOAT_TEXT
 from dbsp.expr.expression import Function
 
 FUNCTIONS: dict[str, Function] = {
     function.name: function
     for function in (
         CAST,
+        DECIMAL_FLOAT,
         FLOAT_TEXT,
         *arithmetic.FUNCTIONS,
         *mathematics.FUNCTIONS,

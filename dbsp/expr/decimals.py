@@ -14,15 +14,19 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.expression import broadcast
+from dbsp.zset.schema import FLOAT64, STRING
 
 DIGITS = 38
 """Of a column's decimals."""
 WIDE_DIGITS = 76
 """Of Arrow's widest decimals."""
+_EXACT_WHOLE, _EXACT_POWER = 1 << 53, 22
+"""Up to which whole numbers and powers of ten are floats."""
 _ROOM = WIDE_DIGITS - 1
 """Arrow's sums have one digit more than their sides, its products and quotients those of both and one more."""
 
@@ -186,3 +190,18 @@ def _nearest(value: Decimal, places: int) -> Decimal:
 
 def _floor(dividend: Decimal, divisor: Decimal) -> Decimal:
     return (dividend / divisor).to_integral_value(ROUND_FLOOR)
+
+
+def as_floats(values: pa.Array) -> pa.Array:
+    """The nearest floats: quotients of whole numbers and powers of ten that are floats themselves, of others what texts say.
+
+    Arrow multiplies by a part of one instead, which is no float, and is off by a bit for one in ten.
+    """
+    type_ = values.type
+    nulls = np.asarray(values.is_null())
+    words = np.frombuffer(values.buffers()[1] or b"", np.int64).reshape(-1, 2)[values.offset :][: len(values)]
+    whole = words[:, 0]
+    exact = (words[:, 1] == whole >> 63) & (whole >= -_EXACT_WHOLE) & (whole <= _EXACT_WHOLE)
+    if type_.scale > _EXACT_POWER or not (exact | nulls).all():
+        return values.cast(STRING).cast(FLOAT64)
+    return pa.array(whole / 10.0**type_.scale, mask=nulls)

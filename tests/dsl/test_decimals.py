@@ -7,6 +7,7 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from math import floor
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import dbsp
 from dbsp import Expr, col
 from dbsp.errors import CircuitError
 from dbsp.expr.build import unwrap
+from dbsp.expr.decimals import as_floats
 from dbsp.expr.expression import resolve
 from dbsp.expr.outcomes import outcomes
 from dbsp.zset.batch import Batch
@@ -220,3 +222,26 @@ def test_pushed_decimals_of_arrow_keep_their_value() -> None:
         pytest.raises(CircuitError, match="does not fit its column"),
     ):
         run.push("t", pa.table({"x": pa.array([Decimal(7)], pa.decimal128(38, 0))}))
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(9, 2), (18, 6), (18, 18), (38, 0), (38, 10), (38, 30)])
+def test_a_float_is_the_nearest_one(precision: int, scale: int) -> None:
+    chance = Random(precision + scale)
+    lengths = [digits for digits in range(1, precision + 1) for _ in range(40)]
+    values = [EXACT.scaleb(Decimal(chance.randrange(-(10**digits), 10**digits)), -scale) for digits in lengths]
+    for some in ([*values, None], [value for value in values if abs(value) < Decimal(2**52).scaleb(-scale)], []):
+        column = pa.array([None, *some], pa.decimal128(precision, scale)).slice(1)
+        assert as_floats(column).to_pylist() == [None if value is None else float(value) for value in some]
+
+
+def test_comparisons_with_floats_are_of_the_nearest() -> None:
+    t = dbsp.table("t", {"d": dbsp.decimal(9, 2), "f": dbsp.FLOAT64, "r": dbsp.FLOAT32})
+    same = t.select(
+        f=col("d").cast(dbsp.FLOAT64) == col("f"),
+        r=col("d").cast(dbsp.FLOAT32) == col("r"),
+        n=col("d").cast(dbsp.FLOAT64).is_nan(),
+    )
+    rows = [{"d": Decimal(cents).scaleb(-2), "f": cents / 100, "r": cents / 100} for cents in range(2000)]
+    with dbsp.open(dbsp.circuit("c", {"v": same})) as run:
+        run.push("t", rows)
+        assert run.step()["v"].to_rows() == [((True, True, False), len(rows))]
