@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -12,11 +13,13 @@ from dbsp.expr.build import Expr, coalesce, lit, when
 from dbsp.expr.types import is_decimal, is_float, is_integer, is_timestamp
 from dbsp.sql.intervals import interval
 from dbsp.sql.types import float_constant, with_room
-from dbsp.zset.schema import BOOL, DATE, FLOAT64, STRING, TIMESTAMP
+from dbsp.zset.schema import BOOL, DATE, FLOAT64, STRING, TIME, TIMESTAMP
 from dbsp.zset.schema import decimal as decimal_of
 
 _EXACT = decimal_of(38, 10)
 _HALF = 0.5
+_SHORT = ((r"^\s+", ""), (r"^(\d{4}-)(\d-)", r"\10\2"), (r"^(\d{4}-\d\d-)(\d(?:[T ].*)?)$", r"\10\2"))
+"""Spaces in front, months and days of one digit, as they may be in texts of days."""
 _TRUE, _FALSE = ["t", "true", "y", "yes", "1"], ["f", "false", "n", "no", "0"]
 
 
@@ -69,6 +72,8 @@ def _text(value: str, target: pa.DataType, strict: bool) -> Expr:
         if span is not None and not span.months:
             return lit(span.span)
     if target in (DATE, TIMESTAMP, STRING):
+        for pattern, padded in () if target == STRING else _SHORT:
+            value = re.sub(pattern, padded.replace(r"\1", r"\g<1>"), value)
         return lit(value, target)
     return _of_text(lit(value, STRING), target, strict)
 
@@ -77,11 +82,14 @@ def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
     """What a text says, with spaces around it; a number may have more places than are wanted, a day a time behind it."""
     if target == BOOL:
         return coalesce(_truth(value), value.cast(BOOL)) if strict else _truth(value)
+    if target in (TIME, TIMESTAMP):
+        return _moment(value, target, strict)
     if not (is_integer(target) or is_decimal(target) or is_float(target) or target == DATE):
         return value.cast(target, strict=strict)
     value = value.trim()
     said = [value.cast(target, strict=False)]
     if target == DATE:
+        value = _written_out(value)
         said.append(value.cast(TIMESTAMP, strict=False).truncate("day").cast(DATE))
     elif not is_float(target):
         digits = target.scale if is_decimal(target) else 0
@@ -91,6 +99,22 @@ def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
         )
         said.extend(number.cast(target, strict=False) for number in found)
     return coalesce(*said, value.cast(target)) if strict else coalesce(*said)
+
+
+def _moment(value: Expr, target: pa.DataType, strict: bool) -> Expr:
+    """What a text says as a time, of a day or by itself; an hour alone is none."""
+    if target == TIMESTAMP:
+        return _written_out(value).cast(target, strict=strict)
+    value = value.regexp_replace(r"^\s*\d*\s*$", "")
+    said = value.cast(target, strict=False), _written_out(value).cast(TIMESTAMP, strict=False).cast(target)
+    return coalesce(*said, value.cast(target)) if strict else coalesce(*said)
+
+
+def _written_out(value: Expr) -> Expr:
+    """A text of a day with months and days of two digits."""
+    for pattern, padded in _SHORT:
+        value = value.regexp_replace(pattern, padded)
+    return value
 
 
 def _truth(value: Expr) -> Expr:

@@ -53,6 +53,13 @@ class PlacedError(CircuitError):
         self.node = node
 
 
+def name_of(node: Any) -> str:
+    """What DuckDB calls a function, which the parser may have another name for."""
+    text: str = node.sql(dialect="duckdb")
+    name = text.partition("(")[0].strip().casefold()
+    return name if name.isidentifier() else str(node.sql_name()).casefold()
+
+
 def refuse(node: Any, message: str, hint: str) -> NoReturn:
     """The dialect does not have this: what it is, and what to write."""
     raise PlacedError(message, hint, node)

@@ -16,9 +16,9 @@ from dbsp.expr.expression import Call, ColumnRef, Literal, resolve
 from dbsp.expr.mathematics import POWER
 from dbsp.expr.types import adopt, is_integer
 from dbsp.sql.casts import cast, cast_constant
-from dbsp.sql.errors import about, refuse, understood
+from dbsp.sql.errors import about, name_of, refuse, understood
 from dbsp.sql.functions import FUNCTIONS, Lower, as_text, called
-from dbsp.sql.intervals import interval, shifted
+from dbsp.sql.intervals import interval, is_span, shifted
 from dbsp.sql.scope import Scope
 from dbsp.sql.types import (
     as_float,
@@ -115,6 +115,7 @@ _PARTS: dict[type, tuple[str, ...]] = {
     exp.TimestampTrunc: ("unit",),
     exp.DateTrunc: ("unit",),
     exp.DateBin: ("unit", "zone", "origin"),
+    exp.DateFromParts: ("year", "month", "day"),
     exp.DateDiff: ("unit", "date_part_boundary"),
     exp.RegexpExtract: ("group", "null_if_pos_overflow"),
     exp.RegexpReplace: ("replacement", "modifiers", "single_replace"),
@@ -153,9 +154,11 @@ def _lowered(node: Any, scope: Scope) -> Expr:
         if kind in FUNCTIONS:
             return FUNCTIONS[kind](node, _lower_in(scope), scope)
     if isinstance(node, exp.AggFunc):
-        refuse(node, f"an aggregate cannot stand here: aggregate={node.sql_name().lower()}", AGGREGATED)
+        refuse(node, f"an aggregate cannot stand here: aggregate={name_of(node)}", AGGREGATED)
     if isinstance(node, exp.Window):
         refuse(node, "a window function cannot stand here", "write it in SELECT, and filter by QUALIFY")
+    if is_span(node):
+        return _span(node, scope)
     if isinstance(node, exp.Anonymous | exp.Func):
         return called(node, _lower_in(scope), scope)
     name = type(node).__name__
@@ -494,9 +497,9 @@ def _dot(node: Any, scope: Scope) -> Expr:
 
 def _span(node: Any, scope: Scope) -> Expr:
     found = interval(node, _lower_in(scope))
-    if found is None or found.months or found.count is not None:
+    if found is None or found.months:
         refuse(node, "an interval of months has no length by itself", "add it to a time, t + interval 1 month")
-    return lit(found.span)
+    return lit(found.span) if found.count is None else found.count * lit(found.span)
 
 
 def _paren(node: Any, scope: Scope) -> Expr:

@@ -14,7 +14,7 @@ from dbsp.expr.expression import Call, Literal
 from dbsp.expr.mathematics import NULLIF
 from dbsp.expr.names import nearest
 from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_timestamp
-from dbsp.sql.errors import refuse
+from dbsp.sql.errors import name_of, refuse
 from dbsp.sql.types import as_float, constant, is_constant, met, resolved, type_in, with_room
 from dbsp.zset.schema import BOOL, DATE, DURATION, FLOAT64, INT64, STRING, TIMESTAMP, decimal, list_of
 
@@ -122,13 +122,15 @@ def _difference(node: Any, lower: Lower, _scope: Scope) -> Expr:
 
 def _bucket(node: Any, lower: Lower, scope: Scope) -> Expr:
     width, value = constant(lower(node.this)), lower(node.expression)
-    if type_in(value, scope.schema) == DATE:
+    is_date = type_in(value, scope.schema) == DATE
+    if is_date:
         value = value.cast(TIMESTAMP)
     origin = node.args.get("unit") or node.args.get("zone") or node.args.get("origin")
     begin = MONDAY if origin is None else constant(lower(origin))
     if isinstance(begin, datetime.datetime):
         begin -= datetime.datetime(1970, 1, 1)
-    return value.bucket(width, begin % width)
+    found = value.bucket(width, begin % width)
+    return found.truncate("day").cast(DATE) if is_date else found
 
 
 def _round(node: Any, lower: Lower, scope: Scope) -> Expr:
@@ -195,6 +197,32 @@ def _concat(node: Any, lower: Lower, scope: Scope) -> Expr:
 def _concat_ws(node: Any, lower: Lower, scope: Scope) -> Expr:
     separator, *values = (lower(part) for part in node.expressions)
     return concat_ws(constant(separator), *(as_text(value, scope) for value in values))
+
+
+def _repeated(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    """Nothing, less often than once."""
+    value, times = lower(node.this), lower(node.args["times"])
+    if not is_constant(times):
+        return value.repeat(greatest(times, 0))
+    return lit(None, STRING) if constant(times) is None else value.repeat(max(constant(times), 0))
+
+
+def _made_date(node: Any, lower: Lower, scope: Scope) -> Expr:
+    """Of year, month and day; one that does not exist fails its row."""
+    parts = [as_text(lower(node.args[key]), scope) for key in ("year", "month", "day")]
+    year, month, day = (
+        part.lpad(greatest(part.length(), width), "0") for part, width in zip(parts, (4, 2, 2), strict=True)
+    )
+    return (year + "-" + month + "-" + day).cast(DATE)
+
+
+def _joined_list(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    """Null of nulls alone, as DuckDB's."""
+    value, separator = lower(node.this), _argument(lower(node.expression))
+    if separator is None:
+        return lit(None, STRING)
+    nulls = (value.list_length() > 0) & value.list_sort().element(1).is_null()
+    return when(nulls, lit(None, STRING)).otherwise(value.list_join(separator))
 
 
 def _several(function: Callable[..., Expr]) -> Function:
@@ -317,7 +345,7 @@ FUNCTIONS: dict[type, Function] = {
     exp.Upper: _method("upper"),
     exp.Initcap: _method("title"),
     exp.Reverse: _method("reverse"),
-    exp.Repeat: _method("repeat", "times"),
+    exp.Repeat: _repeated,
     exp.Trim: _trim,
     exp.Length: _length,
     exp.Substring: _method("substr", "start", "length"),
@@ -352,12 +380,13 @@ FUNCTIONS: dict[type, Function] = {
     exp.AtTimeZone: _zone,
     exp.UnixToTime: _from_unix,
     exp.TimeToUnix: _to_unix,
+    exp.DateFromParts: _made_date,
     exp.LastDay: _method("last_day"),
     exp.Date: _date,
     exp.GenerateSeries: _series,
     exp.ArrayContains: lambda node, lower, _scope: lower(node.this).list_contains(constant(lower(node.expression))),
     exp.ArraySort: _method("list_sort"),
-    exp.ArrayToString: _method("list_join", "expression"),
+    exp.ArrayToString: _joined_list,
     exp.ArrayDistinct: _method("list_distinct"),
     exp.Year: _part("year"),
     exp.Quarter: _part("quarter"),
@@ -394,14 +423,16 @@ _TYPED: dict[str, Function] = {
     "epoch_us": _epoch(datetime.timedelta(microseconds=1), "microsecond"),
 }
 _REFUSED = {
-    "rand": "a replay gives the same rows: push such values as a column",
+    "make_timestamp": "write make_date(y, m, d) + to_hours(h) + to_minutes(m) + to_seconds(s)",
+    "make_time": "write cast(s as time) of a text such as '12:30:00'",
+    "random": "a replay gives the same rows: push such values as a column",
     "uuid": "a replay gives the same rows: push such values as a column",
 }
 
 
 def called(node: Any, lower: Lower, scope: Scope) -> Expr:
     """A function that the parser has no node of its own for."""
-    name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).casefold()
+    name = node.name.casefold() if isinstance(node, exp.Anonymous) else name_of(node)
     if name in _TYPED:
         return _TYPED[name](node, lower, scope)
     if name in _BY_NAME:

@@ -13,7 +13,7 @@ from dbsp.aggregates import Aggregate
 from dbsp.aggregates.ordering import asc, desc
 from dbsp.expr.build import Expr, col, lit, struct, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, resolve
-from dbsp.sql.errors import about, refuse, understood
+from dbsp.sql.errors import about, name_of, refuse, understood
 from dbsp.sql.expressions import condition, lowered
 from dbsp.sql.scope import Scope
 from dbsp.sql.types import constant
@@ -107,7 +107,7 @@ def aggregate(node: Any, scope: Scope) -> Aggregate:
             return _AGGREGATES[kind](node, scope)
     if isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED:
         return _NAMED[node.name.casefold()](node, scope)
-    name = node.sql_name().lower()
+    name = name_of(node)
     return refuse(node, f"no such aggregate: aggregate={name}", _INSTEAD.get(name, "docs/sql.md lists them"))
 
 
@@ -289,7 +289,7 @@ _INSTEAD = {
     "regr_sxx": "write regr_count(y, x) * var_pop(x) of the rows where both are there",
     "regr_syy": "write regr_count(y, x) * var_pop(y) of the rows where both are there",
     "regr_sxy": "write regr_count(y, x) * covar_pop(y, x)",
-    "approx_distinct": "write count(distinct x), which is exact",
+    "approx_count_distinct": "write count(distinct x), which is exact",
     "approx_quantile": "write quantile_cont(x, 0.5), which is exact",
 }
 

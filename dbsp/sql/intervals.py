@@ -49,6 +49,11 @@ class Interval:
         return replace(self, months=self.months * sign, span=self.span * sign)
 
 
+def is_span(node: Any) -> bool:
+    """Whether it is a call that makes an interval, such as `to_days(n)`."""
+    return type(node) in _MADE or (isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED)
+
+
 def interval(node: Any, lower: Callable[[Any], Expr]) -> Interval | None:
     """The interval that a part of the query is, if it is one."""
     while isinstance(node, exp.Paren):

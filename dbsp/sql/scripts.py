@@ -104,7 +104,7 @@ class Made:
 def _table(node: Any) -> Stream:
     """The table of a CREATE TABLE."""
     columns: list[Column] = []
-    key: list[str] = []
+    keys: list[list[str]] = []
     for part in node.this.expressions:
         if isinstance(part, exp.ColumnDef):
             kinds = {type(constraint.kind).__name__ for constraint in part.constraints}
@@ -112,14 +112,17 @@ def _table(node: Any) -> Stream:
             if others:
                 refuse(part, "a column has NOT NULL and PRIMARY KEY alone", "leave the other constraints out")
             columns.append(Column(part.name, column_type(part.args["kind"]), "NotNullColumnConstraint" not in kinds))
-            key += [part.name] if "PrimaryKeyColumnConstraint" in kinds else []
+            keys += [[part.name]] if "PrimaryKeyColumnConstraint" in kinds else []
         elif isinstance(part, exp.PrimaryKey):
-            key += [_column_name(each) for each in part.expressions]
+            keys.append([_column_name(each) for each in part.expressions])
         else:
             refuse(part, "a table has columns and a primary key alone", "leave the other constraints out")
+        if len(keys) > 1:
+            refuse(part, "a table has one primary key", "name its columns together, primary key (a, b)")
     options = _options(node)
+    key = keys[0] if keys else None
     with about(node):
-        return table(node.this.this.name, columns, key or None, options["watermark"], bool(options["append_only"]))
+        return table(node.this.this.name, columns, key, options["watermark"], bool(options["append_only"]))
 
 
 def _column_name(node: Any) -> str:

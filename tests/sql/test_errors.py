@@ -34,6 +34,8 @@ def test_a_wrong_query_is_told(query: str, message: str) -> None:
     [
         ("create table t (a bigint);", "a script without a view"),
         ("create table t (a bigint, primary key (b)); create view v as select a from t", 'no such column: column="b"'),
+        ("create table t (a bigint primary key, b bigint primary key)", "a table has one primary key"),
+        ("create table t (a bigint primary key, b bigint, primary key (b))", "a table has one primary key"),
         ("create table t (a bigint); create table T (a bigint)", "the name is taken: name=T"),
         ("create table t (a bigint default 3)", "a column has NOT NULL and PRIMARY KEY alone"),
         ("create table t (a bigint) with (appendonly = true)", "a table has no such option: option=appendonly"),

@@ -72,6 +72,12 @@ VALUES = [
     "'a\\b' like 'a\\b'", "'A\\%' ilike s || 'a\\%'",
     "epoch_ms(ts - interval 30 year + interval 500 microsecond)", "epoch_ms(ts + interval 600 microsecond)",
     "epoch_ms(timestamp '1969-12-31 23:59:59.9995')", "epoch_ms(timestamp '1969-12-31 23:59:59.999600')",
+    "epoch(to_days(i))", "epoch(to_hours(b))", "to_minutes(id) > to_seconds(100)", "epoch(interval (i) days)", "day + to_days(i)",
+    "ts - interval (b) hours", "to_weeks(2) > to_days(id)",
+    "to_seconds(i) > to_minutes(1)", "time_bucket(interval 7 day, day)", "time_bucket(interval 12 hour, day)",
+    "make_date(2024, id + 8, 3)",
+    "make_date(year(day), month(day), 1)", "repeat(s, i)", "repeat('ab', -1)", "array_to_string(l[3:3], '+')",
+    "cast('2024-1-2' as date)", "'2024-1-2 03:04:05'::timestamp", "day > '2000-1-2'::date", "make_date(2024, 2, id + 3)",
     "{'a': i, 'b': s}", "extract(microseconds from ts)", "isnan(f)", "radians(f)", "1 + 1 > i", "i = 1.0", "'7' = s",
 ]  # fmt: skip
 
@@ -80,12 +86,14 @@ TEXTS = [
     "3", "3.5", "2.5", "-2.5", "-0.5", " 3 ", "+3", "3.", ".5", "1e3", "1e-3", "1.5e1", "0x1F", "", "x", None, "12345678901234",
     "9223372036854775807", "9223372036854775808", "-9007199254740993", "1.005", "0.123456789012345", "nan", "2024-02-30",
     "2024-02-03", " 2024-02-03 ", "2024-02-03 10:11", "2024-02-03T23:11:12.5", "1 2",
+    "2024-1-2", "2024-1-12", "2024-11-2", "2024-1-2 10:11:12", " 2024-1-2", "12", "12:30:15", "07:30:00.25",
     "t", "F", "yes", "No", "TRUE", " true", "on", "1", "0",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "type_", ["bigint", "int", "utinyint", "double", "decimal(9, 2)", "decimal(18, 0)", "date", "boolean"]
+    "type_",
+    ["bigint", "int", "utinyint", "double", "decimal(9, 2)", "decimal(18, 0)", "date", "boolean", "time", "timestamp"],
 )
 def test_texts_are_cast_as_duckdb_does(type_: str) -> None:
     """What is no such value is null if it is tried; else its row fails."""
