@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbsp.coordinator.service import Service
-from dbsp.errors import ConfigError, DataError
+from dbsp.errors import ConfigError
 from tests import duck
 from tests.coordinator.shop import ORDERS, serving, settings, settings_text
 
@@ -108,7 +108,7 @@ def test_what_a_pipeline_of_files_refuses(folder: Path) -> None:
     ):
         service.push("orders", ORDERS)
     assert "put a file into the table's folder" in str(caught.value)
-    with pytest.raises(DataError, match="another kind"):
+    with pytest.raises(ConfigError, match="another kind"):
         Service(settings(folder, "input.kind=embedded")).close()
     with pytest.raises(ConfigError, match="needs their folder"):
         settings(folder, "input.directory=")
