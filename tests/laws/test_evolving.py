@@ -217,8 +217,9 @@ def test_what_is_accepted_without_whole_tables_is_right(
     try:
         follow(old, new, history, at, workers, {}, logged=logged)
     except CircuitError:
-        assert added, "nothing new was asked for"
-        assert not logged or is_timed(made[2]), "the rows that steps have read can be read again"
+        # What a view over `now()` keeps depends on who shares it: a filter moves below it when another view is dropped.
+        assert added or is_timed(made[0]), "nothing new was asked for"
+        assert not logged or is_timed(made[0]) or is_timed(made[2]), "the rows that steps have read can be read again"
 
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
