@@ -43,7 +43,7 @@ PLACES = {
     "decode": (
         "dbsp.zset.encoding:decode",
         "dbsp.zset.batch:Batch.from_arrow",
-        "dbsp.runtime.session:_rows_to_batch",
+        "dbsp.runtime.session:rows_to_batch",
         "dbsp.runtime.tasks:read_changes",
         "dbsp.runtime.tasks:table_batches",
     ),
