@@ -181,8 +181,7 @@ def surveyed(config: Config, plan: Plan) -> Evolution | None:
     if not (config.data_dir / "control").exists():
         return None
     ledger = read_ledger(config.data_dir)
-    _refuse_renamed(config, ledger)
-    _refuse_other_logs(config, ledger)
+    _refuse_other_pipeline(config, ledger)
     return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger, _site(config, plan))
 
 
@@ -310,8 +309,7 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
 
 def _refuse_other(config: Config, plan: Plan, found: Ledger) -> None:
     """The stored pipeline must be this one, and its circuit this circuit."""
-    _refuse_renamed(config, found)
-    _refuse_other_logs(config, found)
+    _refuse_other_pipeline(config, found)
     if found.fingerprint != plan.fingerprint:
         raise CircuitError(
             f"the circuit is not the one this state belongs to: data_dir={config.data_dir}\n"
@@ -320,18 +318,15 @@ def _refuse_other(config: Config, plan: Plan, found: Ledger) -> None:
         )
 
 
-def _refuse_renamed(config: Config, found: Ledger) -> None:
-    """Topics, standbys and backups go by a pipeline's name: under another one its state would meet none of them."""
+def _refuse_other_pipeline(config: Config, found: Ledger) -> None:
+    """Topics, standbys and backups go by a pipeline's name, and what was read and written stays in logs of its kinds: with others
+    its state would meet none of them."""
     if found.name and found.name != config.pipeline.name:
         raise ConfigError(
             f"the data folder belongs to another pipeline: data_dir={config.data_dir} pipeline={found.name}"
             f" wanted={config.pipeline.name}",
             f'give this pipeline a `data_dir` of its own, or write name = "{found.name}" in [pipeline]',
         )
-
-
-def _refuse_other_logs(config: Config, found: Ledger) -> None:
-    """What was read and what was written stays where it is: in logs of another kind a pipeline would find nothing of it."""
     for section, stored, wanted in (
         ("input", found.input, config.input.kind),
         ("output", found.output, config.output.kind),

@@ -16,14 +16,13 @@ from dbsp.expr.cast import castable, convert
 from dbsp.io.fitted import converted, fitted
 from dbsp.io.formats.arrow_rows import OPERATION
 from dbsp.io.formats.csv_rows import (
-    Bytes,
-    Positions,
     decode_records,
     header_of,
     record_starts,
     text_of,
 )
-from dbsp.io.formats.json_rows import MARK, decode_json_lines
+from dbsp.io.formats.json_rows import decode_json_lines
+from dbsp.io.formats.lines import Bytes, Positions, behind_mark, starts_behind
 from dbsp.io.pushed import BadRow, Push
 from dbsp.sizes import Sizes
 from dbsp.zset.schema import BINARY, STRING, Column
@@ -164,9 +163,7 @@ def _of_text(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _line_starts(data: Bytes) -> Positions:
     """Where the lines that are not blank begin, behind a byte order mark, and the end of the file."""
-    first = len(MARK) if data[: len(MARK)].tobytes() == MARK else 0
-    begins = np.concatenate([[first], np.flatnonzero(data[first:] == ord("\n")) + first + 1])
-    begins = begins[begins < len(data)]
+    begins = starts_behind(behind_mark(data), np.flatnonzero(data == ord("\n")), len(data))
     if len(begins):
         begins = begins[np.logical_or.reduceat(~np.isin(data, _BLANKS), begins)]
     return np.append(begins, len(data))

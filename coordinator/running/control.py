@@ -51,10 +51,9 @@ class Ledger:
     """Everything the ledger holds, as one value.
 
     `name` is the pipeline's, `input` and `output` are the kinds of its logs; "" where a version that did not note them made the
-    ledger. `nodes` are the (label, token) pairs the
-    fingerprint is made of, so that a refused circuit can name the node that differs; `signatures` tell what of the state another
-    circuit can go on with. `members` may have a database, `forming` of them may have none yet. `fill` is the step that comes
-    first after the circuit was changed; views `retired` were dropped by that.
+    ledger. `nodes` are the (label, token) pairs the fingerprint is made of, so that a refused circuit can name the node that
+    differs; `signatures` tell what of the state another circuit can go on with. `members` may have a database, `forming` of them
+    may have none yet. `fill` is the step that comes first after the circuit was changed; views `retired` were dropped by that.
     """
 
     run: str

@@ -8,6 +8,7 @@ Rounding is asked for with `round`, not done by a cast. Integers become floats b
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
@@ -126,20 +127,15 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
     return (arg if source is None else _told(arg, source, target),)
 
 
-FLOAT_TEXT = Function(
-    name="float_text",
-    fit=lambda operands: operands.args,
-    result=lambda _source: STRING,
-    compute=text_of_floats,
-    text="{0}",
-)
-DECIMAL_FLOAT = Function(
-    name="decimal_float",
-    fit=lambda operands: operands.args,
-    result=lambda _source: FLOAT64,
-    compute=as_floats,
-    text="{0}",
-)
+def _within(name: str, result: pa.DataType, compute: Callable[[pa.Array], pa.Array]) -> Function:
+    """A part of a cast that is a function of its own; it is not seen where the cast is shown."""
+    return Function(
+        name=name, fit=lambda operands: operands.args, result=lambda _source: result, compute=compute, text="{0}"
+    )
+
+
+FLOAT_TEXT = _within("float_text", STRING, text_of_floats)
+DECIMAL_FLOAT = _within("decimal_float", FLOAT64, as_floats)
 
 
 def _told(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expression:

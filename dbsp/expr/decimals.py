@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.expression import broadcast
+from dbsp.zset.arrays import pair_view
 from dbsp.zset.schema import FLOAT64, STRING
 
 DIGITS = 38
@@ -199,7 +200,7 @@ def as_floats(values: pa.Array) -> pa.Array:
     """
     type_ = values.type
     nulls = np.asarray(values.is_null())
-    words = np.frombuffer(values.buffers()[1] or b"", np.int64).reshape(-1, 2)[values.offset :][: len(values)]
+    words = pair_view(values).view(np.int64)
     whole = words[:, 0]
     exact = (words[:, 1] == whole >> 63) & (whole >= -_EXACT_WHOLE) & (whole <= _EXACT_WHOLE)
     if type_.scale > _EXACT_POWER or not (exact | nulls).all():

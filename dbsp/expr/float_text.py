@@ -32,7 +32,7 @@ def text_of_floats(values: pa.Array) -> pa.Array:
     small = pc.fill_null(pc.and_(pc.less(size, _SMALL), pc.greater(size, 0.0)), False)
     if pc.any(small).as_py():
         texts = pc.replace_with_mask(texts, small, _small(texts.filter(small)))
-    for places in _PLACES:
+    for places in _PLACES if pc.any(pc.greater_equal(size, _LARGE)).as_py() else ():
         large = pc.and_(pc.greater_equal(size, 10.0**places), pc.less(size, 10.0 ** (places + 1)))
         large = pc.fill_null(large, False)
         if pc.any(large).as_py():

@@ -7,6 +7,7 @@ json_rows, json_tables, json_scan, wire, json_output, arrow_rows, csv_rows    th
 pieces       batches in runs of rows, each small enough to become texts
 runs         messages together, where all are good; else each half of them
 debezium     changes of a database in JSON, in two shapes; envelopes: what a change does to its table
+lines        where the lines of a file begin
 avro         rows and changes in Avro, with a schema registry
 meaning      what numbers and bytes stand for in these two; byte_spans: texts gathered from a larger buffer
 """

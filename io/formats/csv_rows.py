@@ -20,17 +20,13 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-from numpy.typing import NDArray
 
 from dbsp.io.formats.csv_scan import judged, line_ends
+from dbsp.io.formats.lines import MARK, Bytes, Positions, behind_mark, starts_behind
 from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow
-
-Bytes = NDArray[np.uint8]
-Positions = NDArray[np.int64]
 
 _LF, _CR = ord("\n"), ord("\r")
 _MISQUOTED = "a quote inside a value, or one that does not end"
-_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +44,14 @@ def record_starts(data: Bytes, delimiter: str) -> Positions:
     >>> record_starts(np.frombuffer(b'a,b\n1,"x\ny"\n\n2,z', np.uint8), ",").tolist()
     [0, 4, 13, 16]
     """
-    marked = data[: len(_MARK)].tobytes() == _MARK
-    ends = line_ends(data, len(_MARK) if marked else 0, ord(delimiter))
-    begins = np.concatenate([[0], ends + 1])
-    begins = begins[begins < len(data)]
+    begins = starts_behind(0, line_ends(data, behind_mark(data), ord(delimiter)), len(data))
     empty = (data[begins] == _LF) | (data[begins] == _CR)
     return np.append(begins[~empty], len(data))
 
 
 def header_of(record: bytes, delimiter: str) -> list[str]:
     """The names of the columns, as the first record has them; none of a record that is broken."""
-    text = record.removeprefix(_MARK).decode("utf-8", "replace")
+    text = record.removeprefix(MARK).decode("utf-8", "replace")
     try:
         return [name.strip() for name in next(csv.reader([text], delimiter=delimiter, strict=True), [])]
     except csv.Error:
@@ -76,7 +69,7 @@ def decode_records(
     """The wanted columns of some whole records, as bytes or null; `starts` are the records' and the end."""
     bad = _bad(np.frombuffer(data, np.uint8), starts, len(header), delimiter)
     found = _parsed(_without(bad, data, starts), header, wanted, delimiter)
-    numbers = np.array([number for number in range(len(starts) - 1) if number not in bad], np.int64)
+    numbers = np.delete(np.arange(len(starts) - 1), list(bad))
     letters = (
         BadRow(index=number, reason=reason, payload=text_of(data[starts[number] : starts[number + 1]]))
         for number, reason in sorted(bad.items())

@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
-Positions = NDArray[np.int64]
+from dbsp.io.formats.lines import Bytes, Positions
 
 _QUOTE, _LF, _CR = 34, 10, 13
 _WRONG = -1

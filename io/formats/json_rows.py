@@ -27,13 +27,12 @@ import pyarrow.json as pj
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.io.chunk import join_pushes
 from dbsp.io.formats.json_scan import count_plain_rows
+from dbsp.io.formats.lines import MARK
 from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.schema import BOOL, TIMESTAMP, TIMESTAMP_UTC, Column, Schema, is_list, is_struct
 
-MARK = b"\xef\xbb\xbf"
-"""Some programs begin a text with it, to say that it is UTF-8; it is part of no row."""
 BLOCK_BYTES = 4 << 20
 BLOCK_BYTES_SMALL = 1 << 15
 REASON_CHARS_MAX = 300

@@ -6,7 +6,7 @@ import json
 import re
 
 from dbsp.errors import DataError
-from dbsp.io.formats.json_rows import MARK
+from dbsp.io.formats.lines import MARK
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)

@@ -33,8 +33,31 @@ Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Columns = Sequence[pa.Array]
-Side = tuple[Mask, Sequence[Values]]
-"""Which groups have a row, and the parts' values: of these before a step, of all after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What groups had before a step, or have after it: which of them show a row, and the parts' values, of some of them."""
+
+    shows: Mask
+    of: Positions
+    values: Sequence[Values]
+
+    def failed(self) -> Mask:
+        """Which groups have a part that failed."""
+        failed = np.zeros(len(self.shows), np.bool_)
+        for value in self.values:
+            if value.failed is not None:
+                failed[self.of] |= value.failed
+        return failed
+
+    def reasons(self, failed: Mask) -> dict[int, str]:
+        """Those of these groups that have no value, each with the first part's reason."""
+        reasons = dict.fromkeys(np.flatnonzero(failed).tolist(), "a result does not fit its type")
+        for value in reversed(self.values):
+            named = {int(self.of[place]): reason for place, reason in value.reasons.items()}
+            reasons |= {group: reason for group, reason in named.items() if group in reasons}
+        return reasons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +119,7 @@ class GroupBy(Operator):
             trace += len(part.arrangements())
             before.append(was.at(there))
             after.append(is_)
-        return self._change(context, groups, (lived, before), (lives, after))
+        return self._change(context, groups, _Side(lived, there, before), _Side(lives, np.arange(len(groups)), after))
 
     def shows(self) -> Shows | None:
         """Itself, if all aggregates are linear."""
@@ -125,25 +148,21 @@ class GroupBy(Operator):
         whole = Batch(schema=self.keys, columns=(), weights=np.ones((rows, 1), np.int64))
         return arrange(whole, Arrangement(schema=self.keys, key=()))
 
-    def _change(self, context: StepContext, groups: Batch, old: Side, new: Side) -> Batch:
-        """The rows that went and came; old values are of the groups that lived."""
-        (lived, before), (lives, after) = old, new
-        there = np.flatnonzero(lived)
-        was, is_ = self._aggregates(before), self._aggregates(after)
-        changed = lived != lives
-        changed[there] |= ~_same(was, is_, there)
-        failed_before, failed_after = np.zeros(len(groups), np.bool_), _failed(after, len(groups))
-        failed_before[there] = _failed(before, len(there))
+    def _change(self, context: StepContext, groups: Batch, old: _Side, new: _Side) -> Batch:
+        """The rows that went and came; old values are of the groups that showed a row, new ones of all."""
+        was, is_ = self._aggregates(old.values), self._aggregates(new.values)
+        changed = old.shows != new.shows
+        changed[old.of] |= ~_same(was, is_, old.of)
+        failed_before, failed_after = old.failed(), new.failed()
         if context.error_policy != "null":  # a failed group shows no row, which is not the same as a row of nulls
             changed |= failed_before != failed_after
-        went, came = lived & changed, lives & changed
+        went, came = old.shows & changed, new.shows & changed
         if context.error_policy != "null":
-            gone = self._reasons(failed_before, before, there)
-            come = self._reasons(lives & failed_after, after, np.arange(len(groups)))
+            gone, come = old.reasons(failed_before), new.reasons(new.shows & failed_after)
             self._report(context, groups, gone, come, -1)
             self._report(context, groups, come, gone, 1)
             went, came = went & ~failed_before, came & ~failed_after
-        return self._batch(groups, (was, is_), there, went, came)
+        return self._batch(groups, (was, is_), old.of, went, came)
 
     def _aggregates(self, values: Sequence[Values]) -> tuple[pa.Array, ...]:
         """The output columns behind the keys."""
@@ -173,16 +192,8 @@ class GroupBy(Operator):
         batch = Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
         if not clear or (key_hash[1:] == key_hash[:-1]).any():
             return arrange(batch, arrangement)
-        there_hash = row_hash if arrangement.hashes_rows else None
-        return batch.but(key_hash=key_hash.take(group), row_hash=there_hash, arrangement=arrangement)
-
-    def _reasons(self, failed: Mask, values: Sequence[Values], groups: Positions) -> dict[int, str]:
-        """The groups that have no value, each with the first part's reason; `groups` are those that the values are of."""
-        reasons = dict.fromkeys(np.flatnonzero(failed).tolist(), "a result does not fit its type")
-        for value in reversed(values):
-            named = {int(groups[place]): reason for place, reason in value.reasons.items()}
-            reasons |= {group: reason for group, reason in named.items() if group in reasons}
-        return reasons
+        kept_hash = row_hash if arrangement.hashes_rows else None
+        return batch.but(key_hash=key_hash.take(group), row_hash=kept_hash, arrangement=arrangement)
 
     def _report(
         self, context: StepContext, groups: Batch, some: Mapping[int, str], others: Mapping[int, str], weight: int
@@ -205,12 +216,6 @@ def _united(left: Batch, right: Batch) -> Batch:
         if hash_decides(left.columns) or equal_columns(left.columns, every, right.columns, every).all():
             return left
     return merge(left, right)
-
-
-def _failed(values: Sequence[Values], groups: int) -> Mask:
-    """Which groups have a part that failed."""
-    masks = [value.failed for value in values if value.failed is not None]
-    return np.logical_or.reduce(masks) if masks else np.zeros(groups, np.bool_)
 
 
 def _same(before: Columns, after: Columns, there: Positions) -> Mask:

@@ -37,15 +37,14 @@ def split(array: pa.Array) -> list[Integers]:
     count = limbs_of(array.type)
     if pa.types.is_decimal(array.type):
         pairs = pair_view(array)
-        limbs = _split_pairs(pairs) if count > 2 else split_words(pairs[:, 0].view(np.int64), count)  # noqa: PLR2004
+        limbs = _split_pairs(pairs) if count > 2 else _split_words(pairs[:, 0].view(np.int64), count)  # noqa: PLR2004
     else:
-        limbs = split_words(value_view(array), count)
+        limbs = _split_words(value_view(array), count)
     valid = valid_rows(array)
     return limbs if valid is None else [np.where(valid, limb, 0) for limb in limbs]
 
 
-def split_words(values: npt.NDArray[np.integer], count: int) -> list[Integers]:
-    """The limbs of whole numbers without nulls, one or two."""
+def _split_words(values: npt.NDArray[np.integer], count: int) -> list[Integers]:
     if count == 1:
         return [values.astype(np.int64)]
     if values.dtype == np.uint64:
@@ -55,7 +54,7 @@ def split_words(values: npt.NDArray[np.integer], count: int) -> list[Integers]:
 
 def _split_pairs(pairs: Words) -> list[Integers]:
     low, high = pairs[:, 0], pairs[:, 1].view(np.int64)
-    return [*split_words(np.ascontiguousarray(low), 2), *split_words(high, 2)]
+    return [*_split_words(np.ascontiguousarray(low), 2), *_split_words(high, 2)]
 
 
 def joined(limbs: Integers) -> tuple[Words, Integers, npt.NDArray[np.bool_]]:
