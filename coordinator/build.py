@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 from dbsp.algebra.key_by import keyed_views
 from dbsp.circuit.fingerprint import NodeToken, explain_difference, node_tokens
 from dbsp.circuit.load import load_circuit
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator.config import Config, InputSection, OutputSection
 from dbsp.coordinator.decisions import protocol as p
@@ -32,7 +33,7 @@ from dbsp.coordinator.running.hands import Parts, ShellSettings
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.disk import make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
-from dbsp.io.output_part import DEAD_LETTERS, refuse_taken
+from dbsp.io.output_part import refuse_taken
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
 from dbsp.plan.plan import Plan

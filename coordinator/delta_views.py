@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dbsp.algebra.key_by import refuse_shared
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.http.answers import step_schema
 from dbsp.errors import ConfigError
-from dbsp.io.output_part import DEAD_LETTER_SCHEMA, DEAD_LETTERS, to_table
+from dbsp.io.output_part import DEAD_LETTER_SCHEMA, to_table
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
 

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.errors import CircuitError, DataError, FencedError
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
 from dbsp.zset.hashing import hash_columns
 from dbsp.zset.schema import INT32, INT64, STRING, Column, Schema
 
-DEAD_LETTERS = "dead_letters"
 DEAD_LETTER_SCHEMA = Schema(
     (
         Column("step", INT64, nullable=False),

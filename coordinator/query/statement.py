@@ -20,8 +20,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.errors import CapacityError, ConfigError, InternalError
-from dbsp.io.output_part import DEAD_LETTERS
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
 QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"})

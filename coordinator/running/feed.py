@@ -17,12 +17,13 @@ from operator import itemgetter
 
 import pyarrow as pa
 
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.http.answers import StepChanges, ViewChanges
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import ConfigError, PositionError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog, by_step, output_workers
-from dbsp.io.output_part import DEAD_LETTER_SCHEMA, DEAD_LETTERS, to_table
+from dbsp.io.output_part import DEAD_LETTER_SCHEMA, to_table
 from dbsp.plan.plan import Plan
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.merge import sum_of

@@ -7,6 +7,8 @@ import re
 from dbsp.errors import CircuitError
 
 NAME_LENGTH_MAX = 63
+DEAD_LETTERS = "dead_letters"
+"""The output that every pipeline has beside its views: rows that could not be read, and why."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _CIRCUIT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 

@@ -18,13 +18,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.formats import encode_arrow, json_lines
 from dbsp.io.formats.json_output import key_texts, upsert_messages
 from dbsp.io.formats.pieces import for_texts, in_pieces
 from dbsp.io.kafka.client import KafkaSettings, Reader, Trimmer, ensure_topic
 from dbsp.io.kafka.transaction import Records, TransactionalWriter
-from dbsp.io.output_part import DEAD_LETTERS, Progress, Verdict, checksum_of, decide, with_dead_letters
+from dbsp.io.output_part import Progress, Verdict, checksum_of, decide, with_dead_letters
 from dbsp.io.step_codec import seal, unseal
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch

@@ -15,13 +15,13 @@ import pytest
 
 import dbsp
 from dbsp import col
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.build import build
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DataError, RowsError, UnavailableError
 from dbsp.io import EmbeddedStepLog, read_outputs
-from dbsp.io.output_part import DEAD_LETTERS
 from tests.coordinator.shop import script, serving, settings_text
 
 CIRCUIT = """

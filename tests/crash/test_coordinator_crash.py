@@ -23,13 +23,14 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, read_outputs
-from dbsp.io.output_part import DEAD_LETTERS, with_dead_letters
+from dbsp.io.output_part import with_dead_letters
 from dbsp.layout import initial
 from dbsp.plan.plan import Plan
 from dbsp.runtime.inprocess import InProcessRuntime

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.algebra.table import Table
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.errors import DbspError
 from dbsp.io import FileInputLog
-from dbsp.io.output_part import DEAD_LETTERS
 from dbsp.io.parquet import few_texts
 from dbsp.layout import initial
 from dbsp.logs import Range, StepRecord

@@ -28,12 +28,13 @@ import duckdb
 import httpx
 import pyarrow as pa
 
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.http.address import read_address
 from dbsp.io.formats import json_lines
 from dbsp.io.kafka import KafkaInputLog, KafkaSettings, KafkaSource, KafkaStepLog
-from dbsp.io.output_part import DEAD_LETTERS, with_dead_letters
+from dbsp.io.output_part import with_dead_letters
 from dbsp.layout import initial
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.session import MemorySite

@@ -34,12 +34,12 @@ from typing import Any
 import pytest
 
 import dbsp.io.environment as log_files
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.running.control import LmdbControl
 from dbsp.coordinator.site import database_home
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.io import EmbeddedOutputLog, EmbeddedStepLog
 from dbsp.io.embedded_output import read_outputs
-from dbsp.io.output_part import DEAD_LETTERS
 from dbsp.logs import DeadLetter, StepRecord
 from dbsp.plan.plan import ViewSpec
 from dbsp.runtime import tasks
