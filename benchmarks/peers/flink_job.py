@@ -8,6 +8,7 @@ changes.
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -66,17 +67,29 @@ def environment(box, kind, tables, streaming):
     return made
 
 
-def cpu_s():
-    """Processor seconds of the JVM, the only child."""
-    total = 0
+def jvm():
+    """The JVM, the only child: its id, and what `/proc` says of it."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended
         if int(fields[1]) == os.getpid():
-            total += int(fields[11]) + int(fields[12])
-    return total / os.sysconf("SC_CLK_TCK")
+            return int(folder.name), fields
+    raise RuntimeError("Flink's JVM is gone")
+
+
+def cpu_s():
+    """Processor seconds of the JVM."""
+    _, fields = jvm()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def end_jvm():
+    """End the JVM and wait for it: so its processor time counts as this process's, not as that of others on the machine."""
+    pid, _ = jvm()
+    os.kill(pid, signal.SIGTERM)
+    os.waitpid(pid, 0)
 
 
 def run(box, kind, tables, query):
@@ -116,6 +129,7 @@ def main():
         start = run(box, "one", tables, query)
         whole = run(box, "whole", tables, query)
         answer(box, tables, query).tofile(out)
+    end_jvm()
     print(json.dumps({"seconds": whole[0] - start[0], "cpu_seconds": whole[1] - start[1]}))
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from flink_job import cpu_s  # beside this file, whose folder Python searches first
+from flink_job import cpu_s, end_jvm  # beside this file, whose folder Python searches first
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 SETTINGS = {
@@ -81,6 +81,7 @@ def main():
     request = json.loads(Path(sys.argv[1]).read_text())
     starts = [run(request, request["first"], f"{request['box']}/first-{turn}") for turn in range(3)][1:]
     whole = run(request, request["whole"], request["out"])
+    end_jvm()
     seconds, cpu_seconds = (
         all_ - statistics.mean(start) for all_, start in zip(whole, zip(*starts, strict=True), strict=True)
     )
