@@ -81,6 +81,14 @@ def test_variances_of_decimals_are_rounded_once(cents: list[int]) -> None:
     assert driver.answer == {("a", variance_of(found, 0), variance_of(found, 1)): 1}
 
 
+@quick
+@given(st.lists(st.integers(-(10**25) + 1, 10**25 - 1), min_size=1, max_size=30, unique=True))
+def test_the_median_of_one_decimal_is_its_nearest_float(cents: list[int]) -> None:
+    driver = Grouped(("k",), "median m")
+    driver.feed([((str(c), *row(m=Decimal(c).scaleb(-2))[1:]), 1) for c in cents])
+    assert driver.answer == {(str(c), float(Decimal(c).scaleb(-2))): 1 for c in cents}
+
+
 def test_a_long_number_is_rounded_to_the_nearest() -> None:
     half = (1 << 53) + 1  # just between two floats
     cases = ((half, False, 0), (half, True, 0), (half << 40, True, 9), (3, False, -1076), (1, True, -1075))

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CapacityError
+from dbsp.expr.decimals import as_floats
 from dbsp.operators.columns import column_of
 from dbsp.operators.fronts import sorted_within
 from dbsp.operators.groups.first_part import first_values, front, in_code_order
@@ -141,9 +142,8 @@ def value_between(lower: pa.Array, upper: pa.Array, beyond: npt.NDArray[np.float
 
 def _floats(array: pa.Array) -> npt.NDArray[np.float64]:
     """Numbers as float64, anything where null."""
-    if is_decimal(array):
-        array = array.cast(FLOAT64)
-    values: npt.NDArray[np.float64] = array.fill_null(0).cast(FLOAT64, safe=False).to_numpy(zero_copy_only=False)
+    array = as_floats(array) if is_decimal(array) else array.cast(FLOAT64, safe=False)
+    values: npt.NDArray[np.float64] = array.fill_null(0).to_numpy(zero_copy_only=False)
     return values
 
 
