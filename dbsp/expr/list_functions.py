@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
-from dbsp.expr.expression import Expression, Function, Literal, Operands
+from dbsp.expr.expression import Expression, Function, Operands
 from dbsp.expr.strings import fit_text
 from dbsp.expr.types import adopt
 from dbsp.zset.arrays import Positions
@@ -25,7 +25,7 @@ def is_list(type_: pa.DataType | None) -> bool:
 
 def _fit_list(operands: Operands) -> tuple[Expression, ...]:
     (arg,), (type_,) = operands.args, operands.types
-    if isinstance(arg, Literal) or not is_list(type_):
+    if not is_list(type_):
         raise operands.refuse("it is for lists: a column of type dbsp.list_of(…), or text after .split(…)")
     return (arg,)
 

@@ -2,7 +2,7 @@
 
 One step without input does it, the *filling step*. Every node of the plan is in one of three modes in it:
 
-- *still*: nobody asks for its past; it gives nothing.
+- *still*: nobody asks for its past, or there is none; it gives nothing.
 - *told*: its past is asked for, and a kept trace is exactly the sum of its rows, or shows its answer: these rows are its change.
 - *runs*: it takes the step as the first of all, from empty traces, with the past of its inputs as their change; of what it
   adds to traces only what was not kept is written. A table of which nothing tells, and whose input log still has all rows that
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbsp.logs import Range
+from dbsp.operators.apply import Apply
 from dbsp.operators.groups.once import Once
 from dbsp.operators.joins.lookup_join import LookupJoin
 from dbsp.operators.operator import OUTPUT, AsKept, Operator, Shows
@@ -197,6 +198,8 @@ class _Asking:
         lacks = any(trace.id not in self.filling.kept for trace in node.own)
         match node.operator:
             case Source(table=table) if table in self.filling.fresh:
+                return True
+            case Apply() as apply if apply.gives_nothing:
                 return True
             case Once():
                 self.once.add(node.id)

@@ -17,6 +17,7 @@ from dbsp.expr.mathematics import POWER
 from dbsp.expr.types import adopt, is_integer
 from dbsp.sql.casts import cast, cast_constant
 from dbsp.sql.errors import about, name_of, refuse, understood
+from dbsp.sql.folding import folded, reads_nothing
 from dbsp.sql.functions import FUNCTIONS, Lower, as_text, called
 from dbsp.sql.intervals import interval, is_span, shifted
 from dbsp.sql.scope import Scope
@@ -31,7 +32,7 @@ from dbsp.sql.types import (
     resolved,
     type_in,
 )
-from dbsp.zset.schema import BOOL, DATE, FLOAT32, FLOAT64, INT64
+from dbsp.zset.schema import BOOL, DATE, FLOAT32, FLOAT64, INT64, list_of
 
 AGGREGATED = (
     "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
@@ -135,7 +136,7 @@ _PARTS: dict[type, tuple[str, ...]] = {
     exp.Replace: ("replacement",),
     exp.Round: ("decimals",),
     exp.AtTimeZone: ("zone",),
-    exp.GenerateSeries: ("start", "end", "step"),
+    exp.GenerateSeries: ("start", "end", "step", "is_end_exclusive"),
     exp.ArraySort: ("nulls_first",),
     exp.Array: ("bracket_notation", "struct_name_inheritance"),
     exp.Bracket: ("offset", "safe", "returns_list_for_maps"),
@@ -491,6 +492,14 @@ def _struct(node: Any, scope: Scope) -> Expr:
     return struct(**{part.this.name: lowered(part.expression, scope) for part in node.expressions})
 
 
+def _array(node: Any, scope: Scope) -> Expr:
+    parts = [lowered(part, scope) for part in node.expressions]
+    if not parts or not all(map(reads_nothing, parts)):
+        refuse(node, "a list is written of constants, one at least", "in Python a user function makes lists of columns")
+    type_, held = folded(parts, node.expressions)
+    return Expr(Literal(held, list_of(type_)))
+
+
 def _dot(node: Any, scope: Scope) -> Expr:
     return lowered(node.this, scope).field(node.expression.name)
 
@@ -556,6 +565,7 @@ _OPERATORS: dict[type, Callable[[Any, Scope], Expr]] = {
     exp.Bracket: _bracket,
     exp.Struct: _struct,
     exp.Dot: _dot,
+    exp.Array: _array,
     exp.Interval: _span,
     exp.CurrentTimestamp: _now,
     exp.BitwiseAnd: _bitwise("bit_and", operator.and_),

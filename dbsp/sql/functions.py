@@ -305,8 +305,14 @@ def _epoch(unit: datetime.timedelta, name: str) -> Function:
 
 
 def _series(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    start, end, step = (node.args.get(key) for key in ("start", "end", "step"))
-    return sequence(lower(start), lower(end), 1 if step is None else constant(lower(step)))
+    start, end, by = (node.args.get(key) for key in ("start", "end", "step"))
+    step = 1 if by is None else constant(lower(by))
+    last = lower(end)
+    if node.args.get("is_end_exclusive"):
+        if not isinstance(step, int):
+            refuse(node, "range is of whole numbers", "write generate_series, which has its end, too")
+        last = last - 1 if step > 0 else last + 1
+    return sequence(lower(start), last, step)
 
 
 def _length(node: Any, lower: Lower, scope: Scope) -> Expr:

@@ -10,6 +10,9 @@ from dbsp.errors import CircuitError, ConfigError
 from dbsp.source_lines import SourceLine
 from dbsp.sql.errors import Script
 
+ELEMENT = "element"
+"""Where a list that is unnested keeps what its elements are called if the query does not say it."""
+
 
 def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
     """The statements of a script, without empty ones."""
@@ -17,7 +20,23 @@ def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
     for statement in found:
         if type(statement).__name__ == "Command":
             _refuse_command(script, statement, source)
-    return [statement for statement in found if type(statement).__name__ != "Semicolon"]
+    return [_in_one_form(statement) for statement in found if type(statement).__name__ != "Semicolon"]
+
+
+def _in_one_form(statement: Any) -> Any:
+    """The statement with `x in (values …)` as a look among the rows of a query, and `range(…)` in FROM as a list unnested."""
+    exp = parser().exp
+    for node in statement.find_all(exp.In, exp.Table):
+        if isinstance(node, exp.In):
+            found = node.expressions
+            if len(found) == 1 and isinstance(found[0], exp.Values):
+                node.set("expressions", None)
+                node.set("query", exp.Subquery(this=found[0]))
+        elif isinstance(node.this, exp.GenerateSeries):
+            list_ = exp.Unnest(expressions=[node.this], alias=node.args.get("alias"))
+            list_.meta[ELEMENT] = "range" if node.this.args.get("is_end_exclusive") else "generate_series"
+            node.replace(list_)
+    return statement
 
 
 def _parsed(script: Script, text: str, source: SourceLine | None) -> list[Any]:

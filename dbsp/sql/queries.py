@@ -12,6 +12,7 @@ from dbsp.aggregates.ordering import asc, desc
 from dbsp.expr.build import Expr, col, lit, unwrap
 from dbsp.expr.expression import ColumnRef, Literal, resolve
 from dbsp.expr.names import nearest
+from dbsp.sql.constant_rows import rows_of_values
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.grouping import aggregates_in, grouped, key_sets, text_of
@@ -46,6 +47,8 @@ def rows_of(node: Any, tables: Tables) -> Rows:
         return _cut(node, _combined(node, tables))
     if isinstance(node, exp.Select):
         return _selected(node, tables)
+    if isinstance(node, exp.Values):
+        return _cut(node, rows_of_values(node, tables))
     what = type(node).__name__.lower()
     return refuse(node, f"not a query: what={what}", "write select … from …")
 
@@ -63,9 +66,13 @@ def _with(node: Any, tables: Tables) -> Tables:
             made = _recursive(query, known, names)
         else:
             made = with_names(query, rows_of(query.this, known), names)
-        known = {name: rows for name, rows in known.items() if name.casefold() != query.alias.casefold()}
-        known[query.alias] = made
+        known = _naming(known, query.alias, made)
     return known
+
+
+def _naming(tables: Tables, name: str, rows: Rows) -> dict[str, Rows]:
+    """The tables with one more, which hides another one of its name."""
+    return {**{other: each for other, each in tables.items() if other.casefold() != name.casefold()}, name: rows}
 
 
 def _calls(node: Any, name: str) -> bool:
@@ -82,7 +89,7 @@ def _recursive(query: Any, tables: Tables, names: Sequence[Any]) -> Rows:
     start = with_names(query, rows_of(whole.this, tables), names)
 
     def further(stream: Stream) -> Stream:
-        found = rows_of(whole.expression, {**tables, query.alias: Rows(stream)})
+        found = rows_of(whole.expression, _naming(tables, query.alias, Rows(stream)))
         return _alike(whole, start.stream, found.stream)[1]
 
     with about(query):
@@ -140,7 +147,7 @@ def _selected(select: Any, tables: Tables) -> Rows:
     aggregates = [found for node in later for found in aggregates_in(node)]
     sets = key_sets(select, [item.node if item.node is not None else exp.column(item.column) for item in items])
     names = {text_of(node): item.name for item in items if (node := item.node) is not None}
-    one = False
+    one = select.args.get("from_") is None and select.args.get("where") is None
     if sets is not None or aggregates:
         attached(scope, [*aggregates, *(key for keys in sets or [] for key in keys)], rows_of)
         scope = grouped(scope, sets or [[]], aggregates, names)

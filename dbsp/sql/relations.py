@@ -10,9 +10,11 @@ from sqlglot import exp
 
 from dbsp.expr.build import Expr, coalesce, col, unwrap
 from dbsp.expr.names import nearest
+from dbsp.sql.constant_rows import one_row, rows_of_values
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.joining import conjuncts, connected, filtered, inner, outer, own_columns, pair_of, partnered
+from dbsp.sql.parsing import ELEMENT
 from dbsp.sql.scope import Field, Rows, Scope, relation
 
 Tables = Mapping[str, Rows]
@@ -24,10 +26,10 @@ def sources(select: Any, tables: Tables, query: Query, where: Sequence[Any]) -> 
     """The rows of FROM, joined, with the conditions of WHERE that are used there; the others are returned."""
     begin = select.args.get("from_")
     if begin is None:
-        refuse(select, "a query without FROM is a constant", "select it beside columns, or put the row into a table")
+        return one_row(select, tables), list(where)
     groups: list[list[Any]] = [[begin.this]]
     for join in select.args.get("joins") or []:
-        if _is_comma(join) and not isinstance(join.this, exp.Unnest):
+        if _is_comma(join) and not _is_of_rows_before(join.this):
             groups.append([join.this])
         else:
             groups[-1].append(join)
@@ -49,12 +51,17 @@ def _is_comma(join: Any) -> bool:
     return not any(join.args.get(key) for key in ("on", "using", "side", "kind", "method"))
 
 
+def _is_of_rows_before(node: Any) -> bool:
+    """Whether it is a list that is computed from the columns of a relation before it."""
+    return isinstance(node, exp.Unnest) and any(own_columns(list_) for list_ in node.expressions)
+
+
 def _group(group: Sequence[Any], tables: Tables, query: Query) -> tuple[list[Scope], list[Any]]:
     """What stands between two commas: relations that may meet in any order, and the conditions between them."""
     parts, conditions = [_source(group[0], tables, query)], list[Any]()
     for join in group[1:]:
         _check(join)
-        if isinstance(join.this, exp.Unnest):
+        if _is_of_rows_before(join.this):
             _unnested(join, parts)
             continue
         right = _source(join.this, tables, query)
@@ -92,9 +99,14 @@ def _source(node: Any, tables: Tables, query: Query) -> Scope:
         return _bracketed(node.this, tables, query)
     if isinstance(node, exp.Subquery):
         return _aliased(node, query(node.this, tables), node.alias, tables)
+    if isinstance(node, exp.Values):
+        return _aliased(node, rows_of_values(node, tables), node.alias, tables)
+    if isinstance(node, exp.Unnest):
+        scope = one_row(node, tables)
+        _unnest(node, scope, outer=False)
+        return scope
     what = type(node).__name__.lower()
-    hint = "put the rows into a table" if isinstance(node, exp.Values) else "name a table, or a query in brackets"
-    return refuse(node, f"this is not there in FROM: what={what}", hint)
+    return refuse(node, f"this is not there in FROM: what={what}", "name a table, or a query in brackets")
 
 
 def _bracketed(node: Any, tables: Tables, query: Query) -> Scope:
@@ -108,9 +120,8 @@ def _bracketed(node: Any, tables: Tables, query: Query) -> Scope:
 
 def _named(node: Any, tables: Tables) -> Scope:
     if not isinstance(node.this, exp.Identifier):
-        refuse(
-            node, f"functions of FROM are not there: what={node.this.sql(dialect='duckdb')}", "unnest a list of a table"
-        )
+        what = node.this.sql(dialect="duckdb")
+        refuse(node, f"this function is not there in FROM: what={what}", "there are range, generate_series and unnest")
     if node.args.get("db") is not None:
         refuse(node, "tables have no schema here", f"write {node.name}")
     known = {name.casefold(): rows for name, rows in tables.items()}
@@ -213,25 +224,34 @@ def _merged(scope: Scope, using: Sequence[str], right: Scope) -> Scope:
 
 def _unnested(join: Any, parts: list[Scope]) -> None:
     """One row per element of a list of a relation that stands before."""
-    node = join.this
+    columns = own_columns(_list_in(join.this))
+    owners = [part for part in parts if all(part.knows(column) for column in columns)]
+    if not owners:
+        refuse(join.this, "UNNEST takes a list of a relation before it", "write from t, unnest(t.tags) as u(tag)")
+    _unnest(join.this, owners[0], outer=join.side == "LEFT")
+
+
+def _list_in(node: Any) -> Any:
     if len(node.expressions) != 1:
         refuse(node, "UNNEST takes one list", "unnest lists one after the other")
-    columns = own_columns(node.expressions[0])
-    owners = [part for part in parts if columns and all(part.knows(column) for column in columns)]
-    if not owners:
-        refuse(node, "UNNEST takes a list of a relation before it", "write from t, unnest(t.tags) as u(tag)")
-    scope = owners[0]
+    return node.expressions[0]
+
+
+def _unnest(node: Any, scope: Scope, *, outer: bool) -> None:
+    """The rows of a scope once for each element of a list; one that has only its relation's name is called so, too."""
+    understood(node, ("expressions", "alias", "offset"))
     alias = node.args.get("alias")
     names = [name.name for name in alias.columns] if alias is not None else []
-    of = alias.name if alias is not None else ""
+    of, default = (alias.name if alias is not None else ""), node.meta.get(ELEMENT, "unnest")
     with about(node):
-        list_ = scope.holding(lowered(node.expressions[0], scope), "list")
+        list_ = scope.holding(lowered(_list_in(node), scope), "list")
         element, position = scope.fresh("element"), scope.fresh("position")
         offset = node.args.get("offset")  # True, or what the parser takes for it: the last of the aliases
-        scope.stream = scope.stream.explode(
-            list_, element, position=position if offset else None, outer=join.side == "LEFT"
-        )
-    fields = [Field(names[0] if names else "unnest", of, element)]
+        scope.stream = scope.stream.explode(list_, element, position=position if offset else None, outer=outer)
+    if names or offset or not of:
+        fields = [Field(names[0] if names else default, of, element)]
+    else:
+        fields = [Field(of, of, element), Field(default, of, element, hidden=True)]
     if offset:
         fields.append(Field(getattr(offset, "name", "ordinality"), of, position))
     scope.fields = (*scope.fields, *fields)

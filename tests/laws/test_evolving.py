@@ -264,6 +264,22 @@ def test_only_what_is_refused_by_name_is_refused() -> None:
         assert run.step()["n"].to_rows() == [(("x", 1), -1), (("x", 2), 1)]
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_constants_ask_for_no_past(workers: int) -> None:
+    """They hang on a table of which no row is kept, and which they do not read."""
+    counted = t.group_by("b").aggregate(n=dbsp.count())
+    names = dbsp.sql("select * from (values ('x', 1), ('y', 2)) as v(b, m)", t=t)
+    with dbsp.open(circuit({"n": counted}), workers=workers) as run:
+        run.push("t", [{"b": "x", "a": 1}])
+        run.step()
+        run.forget_outputs()
+        run.evolve(circuit({"n": counted, "names": names, "both": counted.join(names, on="b")}))
+        assert sorted(run.view("names").to_rows()) == [(("x", 1), 1), (("y", 2), 1)]
+        run.push("t", [{"b": "y", "a": 2}])
+        assert run.step()["both"].to_rows() == [(("y", 1, 2), 1)]
+        assert sorted(run.view("both").to_rows()) == [(("x", 1, 1), 1), (("y", 1, 2), 1)]
+
+
 KEYED = {"k": dbsp.INT64, "b": dbsp.STRING, "at": dbsp.TIMESTAMP}
 events = dbsp.table("events", KEYED)
 firsts = dbsp.table("firsts", {"k": dbsp.INT64, "name": dbsp.STRING}, primary_key="k", append_only=True)

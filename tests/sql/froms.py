@@ -36,6 +36,8 @@ TOGETHER = (
     "full join",
 )
 
+_LETTERS = ("'x'", "'y'", "null", "'w'")
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -75,12 +77,24 @@ def source(draw: Draw, depth: int, query: Queries, *, ordered: bool = False) -> 
     if not ordered and draw.named and draw.now_and_then(0.5):
         name = draw.of(sorted(draw.named))
         return From(f"{name} as {alias}", _of(alias, draw.named[name]))
+    if draw.now_and_then(0.06):
+        return constants(draw, alias)
     table = draw.pick("t", "u", "p", "e", "q", "t", "u")
     draw.tables.add(table)
     if ordered or draw.now_and_then(0.3):
         columns = tuple(column for column in COLUMNS[table] if column.name in NARROW[table])
         return From(f"(select {', '.join(NARROW[table])} from {table}) as {alias}", _of(alias, columns))
     return From(f"{table} as {alias}", _of(alias, COLUMNS[table]))
+
+
+def constants(draw: Draw, alias: str) -> From:
+    """Rows that no table has; there is a table beside them, as a circuit takes no steps without one."""
+    draw.tables.add("t")
+    if draw.now_and_then(0.3):
+        return From(f"range({draw.pick(3, 1, 0)}) as {alias}(a)", _of(alias, (Column("a", INT),)))
+    rows = ", ".join(f"({draw.pick(1, 0, 2, 'null')}, {draw.of(_LETTERS)})" for _ in range(draw.pick(2, 1, 4)))
+    columns = (Column("a", INT), Column("k", TEXT))
+    return From(f"(values (1, 'x'), {rows}) as {alias}(a, k)", _of(alias, columns))
 
 
 def _of(alias: str, columns: Scope) -> Scope:

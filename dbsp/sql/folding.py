@@ -1,0 +1,80 @@
+"""What expressions without columns are: computed once, while the query is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dbsp.expr.build import Expr, unwrap
+from dbsp.expr.expression import Literal, resolve
+from dbsp.expr.now import has_now
+from dbsp.expr.outcomes import outcomes
+from dbsp.sql.errors import refuse
+from dbsp.sql.types import common
+from dbsp.zset.schema import Schema
+
+_NO_COLUMNS = Schema(())
+_NO_TYPE = "cast one of them, such as cast(null as bigint)"
+
+
+@dataclass(frozen=True, slots=True)
+class _OneRow:
+    """One row of no columns."""
+
+    def column(self, name: str) -> pa.Array:
+        """There is none."""
+        raise KeyError(name)
+
+    def __len__(self) -> int:
+        """One."""
+        return 1
+
+
+def reads_nothing(value: Expr) -> bool:
+    """Whether it is the same for every row, and at all times."""
+    expression = unwrap(value)
+    return not expression.columns() and not has_now(expression)
+
+
+def folded(values: Sequence[Expr], nodes: Sequence[Any]) -> tuple[pa.DataType, tuple[Any, ...]]:
+    """Values that read nothing, as Python has them, and the type in which all of them meet; `nodes` say where they stand."""
+    found: pa.DataType | None = None
+    for value, node in zip(values, nodes, strict=True):
+        type_ = _type_of(value)
+        meet = type_ if found is None else found if type_ is None else common(found, type_)
+        if meet is None and type_ is not None:
+            refuse(node, f"values of these types do not meet: {found} and {type_}", "cast one of them")
+        found = meet
+    if found is None:
+        refuse(nodes[0], "a null has no type here", _NO_TYPE)
+    return found, tuple(_computed(value, found, node) for value, node in zip(values, nodes, strict=True))
+
+
+def _type_of(value: Expr) -> pa.DataType | None:
+    """Its type; none of a null alone."""
+    expression = unwrap(value)
+    if isinstance(expression, Literal) and expression.value is None and expression.dtype is None:
+        return None
+    found: pa.DataType = resolve(expression, _NO_COLUMNS).type(_NO_COLUMNS)
+    return found
+
+
+def _computed(value: Expr, type_: pa.DataType, node: Any) -> Any:
+    own = _type_of(value)
+    if own is None:
+        return None
+    wanted = value if own == type_ else value.cast(type_)
+    made, reasons = outcomes(resolve(unwrap(wanted), _NO_COLUMNS), _OneRow())
+    if reasons:
+        refuse(node, f"this constant has no value: {reasons[0]}", "write another one")
+    return as_constant(made.to_pylist()[0])
+
+
+def as_constant(value: Any) -> Any:
+    """A value as constants hold it: lists and structs are tuples."""
+    if isinstance(value, dict):
+        return tuple(map(as_constant, value.values()))
+    return tuple(map(as_constant, value)) if isinstance(value, list) else value
