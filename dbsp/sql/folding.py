@@ -70,11 +70,11 @@ def _computed(value: Expr, type_: pa.DataType, node: Any) -> Any:
     made, reasons = outcomes(resolve(unwrap(wanted), _NO_COLUMNS), _OneRow())
     if reasons:
         refuse(node, f"this constant has no value: {reasons[0]}", "write another one")
-    return as_constant(made.to_pylist()[0])
+    return _as_constant(made.to_pylist()[0])
 
 
-def as_constant(value: Any) -> Any:
+def _as_constant(value: Any) -> Any:
     """A value as constants hold it: lists and structs are tuples."""
     if isinstance(value, dict):
-        return tuple(map(as_constant, value.values()))
-    return tuple(map(as_constant, value)) if isinstance(value, list) else value
+        return tuple(map(_as_constant, value.values()))
+    return tuple(map(_as_constant, value)) if isinstance(value, list) else value
