@@ -30,7 +30,7 @@ from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.running.hands import Parts, ShellSettings
-from dbsp.coordinator.site import ConfiguredSite, close_site
+from dbsp.coordinator.site import ConfiguredSite, close_site, files_folder
 from dbsp.disk import make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io.output_part import refuse_taken
@@ -109,6 +109,17 @@ def check_names(config: Config, circuit: Circuit) -> None:
                 )
 
 
+def _make_folder(what: str, folder: Path, where: str) -> None:
+    """Make a folder of the settings; `ConfigError` says where another one is named."""
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"a folder cannot be made: {what}={folder} error={error.strerror}",
+            f"name another {where}, or mend what is there",
+        ) from None
+
+
 def build(
     config: Config,
     *,
@@ -135,13 +146,9 @@ def build(
     evolution = surveyed(config, plan) if evolve else None
     if evolution is not None:
         told(evolution.as_text(config.pipeline.name))
-    try:
-        make_folder(config.data_dir)
-    except OSError as error:
-        raise ConfigError(
-            f"the data folder cannot be made: data_dir={config.data_dir} error={error.strerror}",
-            "name another `data_dir` in [pipeline], or mend what is there",
-        ) from None
+    _make_folder("data_dir", config.data_dir, "`data_dir` in [pipeline]")
+    if config.output.kind == "files":
+        _make_folder("output.directory", files_folder(config), "`directory` in [output]")
     clock = clock or SystemClock()
     control = wrap("control", LmdbControl(config.data_dir))
     if evolution is not None:
@@ -170,11 +177,15 @@ def _check_settings(config: Config) -> None:
     """What the settings ask for goes together, and with what is stored."""
     check_places(config)
     check_named(config)
-    if config.data_dir.exists() and not config.data_dir.is_dir():
-        raise ConfigError(
-            f"the data folder is a file: data_dir={config.data_dir}", "name another `data_dir` in [pipeline]"
-        )
+    _refuse_file("data_dir", config.data_dir, "`data_dir` in [pipeline]")
+    if config.output.kind == "files":
+        _refuse_file("output.directory", files_folder(config), "`directory` in [output]")
     check_stored(config)
+
+
+def _refuse_file(what: str, folder: Path, where: str) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"a folder of the settings is a file: {what}={folder}", f"name another {where}")
 
 
 def surveyed(config: Config, plan: Plan) -> Evolution | None:

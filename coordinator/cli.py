@@ -31,6 +31,8 @@ from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION
 
+UNKNOWING = ("Starting", "Recovering")
+"""States before which nothing of what is stored was looked at."""
 EPILOG = """\b
 Examples:
   coordinator status
@@ -119,7 +121,16 @@ def _error_of(answer: httpx.Response) -> DbspError:
         return kind(f"the service refused: status={answer.status_code} answer={answer.text[:500]}")
 
 
-@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands; `--json` may stand behind one, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As ever, with `--json` in front."""
+        front = ["--json"] if "--json" in args else []
+        return super().parse_args(ctx, [*front, *(each for each in args if each != "--json")])
+
+
+@click.group(cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--pipeline", type=click.Path(path_type=Path), default=Path("pipeline.toml"), show_default=True,
     help="The settings of the service to talk to.",
@@ -134,6 +145,17 @@ def command(context: click.Context, pipeline: Path, url: str | None, token: str 
     context.obj = Client(pipeline=pipeline, url=url, token=token, as_json=as_json)
 
 
+def _where(found: dict[str, Any]) -> list[str]:
+    """Step and checkpoint, once they are known."""
+    if found["state"] in UNKNOWING and not found["step"]:
+        return [f"dbsp {found['engine']}; step and checkpoint are known when recovery ends"]
+    return [
+        f"step {found['step']:,}, epoch {found['epoch']}, {found['workers']} workers (layout {found['layout_version']}),"
+        f" dbsp {found['engine']}",
+        f"checkpoint {found['version']} at step {found['checkpoint_step']:,}",
+    ]
+
+
 @command.command()
 @click.pass_obj
 def status(client: Client) -> None:
@@ -141,9 +163,7 @@ def status(client: Client) -> None:
     found = client.ask("GET", "/v1/status")
     lines = [
         f"{found['name']}: {found['state']}" + (" (replaying)" if found["replaying"] else ""),
-        f"step {found['step']:,}, epoch {found['epoch']}, {found['workers']} workers (layout {found['layout_version']}),"
-        f" dbsp {found['engine']}",
-        f"checkpoint {found['version']} at step {found['checkpoint_step']:,}",
+        *_where(found),
         f"since this start: {found['rows_in']:,} rows in, {found['rows_out']:,} rows out, {found['dead_letters']:,} dead letters,"
         f" {found['lag_rows']:,} waiting",
         f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",

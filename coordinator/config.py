@@ -28,6 +28,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -46,6 +47,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 RUNTIMES = ("spark", "local")
 INPUT_KINDS = ("embedded", "files", "kafka")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 FORMATS = ("json", "arrow")
 MESSAGE_FORMATS = ("json", "upsert", "arrow", "debezium", "debezium-flat", "avro", "debezium-avro")
 TIME_UNITS = ("ms", "us", "ns")
@@ -67,7 +69,12 @@ class PipelineSection:
     runtime: str = "spark"
 
     def __post_init__(self) -> None:
-        """Refuse a runtime or a count that does not exist."""
+        """Refuse a runtime or a count that does not exist, and a name that no topic or folder can have."""
+        if not NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"not a name of a pipeline: pipeline.name={self.name!r}",
+                "use letters, digits, `.`, `_` and `-`, a letter or digit first, 100 at most: topics and folders are called so",
+            )
         _one_of("pipeline.runtime", self.runtime, RUNTIMES)
         _at_least("pipeline.workers", self.workers, 1)
 
@@ -297,7 +304,10 @@ class LayoutSection:
         if self.shards is not None and (self.shards < 1 or self.shards.bit_count() != 1):
             raise ConfigError(f"not a power of two: layout.shards={self.shards}")
         for host in self.weights:
-            _known("host in layout.weights", host, dict.fromkeys(self.hosts), "settings")
+            if host not in self.hosts:
+                raise ConfigError(
+                    f"a weight of a host that is not named: layout.weights={host}", "name it in `hosts`, too"
+                )
         check_hosts(self.offered())
         _at_least("layout.acceptable_recovery_lag", self.acceptable_recovery_lag, 0)
         _at_least("layout.max_warmup_replicas", self.max_warmup_replicas, 1)

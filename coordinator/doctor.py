@@ -26,7 +26,7 @@ from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.decisions.recovery import Choice, choose, story
 from dbsp.coordinator.layouts import shares_disk
 from dbsp.coordinator.running.control import FORM, Ledger, decode_ledger
-from dbsp.coordinator.site import database_home, home_in
+from dbsp.coordinator.site import database_home, files_folder, home_in, progress_folder, writers
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.findings import Examined, Finding
 from dbsp.hosts import is_here
@@ -128,6 +128,8 @@ def diagnose(config: Config) -> Diagnosis:
         far = {} if shares_disk(config) else _far(ledger)
         for worker in sorted(ledger.members - far.keys()):
             sound &= _database(config, ledger, worker, found)
+            sound &= _output(config, ledger, worker, found)
+        for worker in sorted(set(writers(config)) - ledger.members):
             sound &= _output(config, ledger, worker, found)
         found.left_out += [f"worker {worker} lives on {host}: run this there" for worker, host in sorted(far.items())]
         sound &= not far
@@ -255,8 +257,8 @@ def _output(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
 def _output_place(config: Config, worker: int) -> tuple[Path, Callable[[], tuple[Examined, Progress | None]]]:
     if config.output.kind == "embedded":
         return config.data_dir / "outputs" / str(worker), lambda: logs.examine_output(config.data_dir, worker)
-    files = config.folder / config.output.directory if config.output.directory else config.data_dir / "files"
-    return files / ".progress" / str(worker), lambda: logs.examine_file_progress(files, worker)
+    files = files_folder(config)
+    return progress_folder(config) / str(worker), lambda: logs.examine_file_progress(files, worker)
 
 
 def _logs(config: Config, ledger: Ledger | None, found: _Found) -> bool:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dbsp.algebra.table import Table
-from dbsp.coordinator.config import InputSection, OutputSection
+from dbsp.coordinator.config import Config, InputSection, OutputSection
 from dbsp.errors import ConfigError, DataError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog
 from dbsp.logs import InputLog, OutputLog, StepLog
@@ -211,6 +211,22 @@ class ConfiguredSite:
 
     def _home(self, worker: int) -> Path:
         return database_home(self.data_dir, worker)
+
+
+def files_folder(config: Config) -> Path:
+    """The folder of an output of files."""
+    return config.folder / config.output.directory if config.output.directory else config.data_dir / "files"
+
+
+def progress_folder(config: Config) -> Path:
+    """Where workers keep their outputs, or what they have written to files."""
+    return config.data_dir / "outputs" if config.output.kind == "embedded" else files_folder(config) / ".progress"
+
+
+def writers(config: Config) -> tuple[int, ...]:
+    """The workers that have put out anything here: also those that have left, whose rows are still part of all changes."""
+    folder = progress_folder(config)
+    return tuple(sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())) if folder.is_dir() else ()
 
 
 def database_home(data_dir: Path, worker: int) -> Path:

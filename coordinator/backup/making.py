@@ -32,7 +32,7 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.recovery import choose
 from dbsp.coordinator.doctor import diagnose, ledger_of
 from dbsp.coordinator.running.control import Ledger
-from dbsp.coordinator.site import database_home
+from dbsp.coordinator.site import database_home, files_folder, progress_folder, writers
 from dbsp.disk import make_folder, sync_path
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.io.environment import LMDB_ENGINE, check_data_file
@@ -148,25 +148,15 @@ def _sources(config: Config, ledger: Ledger) -> Iterator[Source]:
     there = [worker for worker in members if worker not in joining]
     for worker in there:
         yield Source(folder=database_home(data_dir, worker) / "durable", place=f"workers/{worker:04d}/durable")
-    outputs = progress_folder(config)
+    there += [
+        worker for worker in writers(config) if worker not in members
+    ]  # those that have left have put out rows, too
     for worker in there:
-        folder = outputs / str(worker)
+        folder = progress_folder(config) / str(worker)
         if folder.exists() or worker not in ledger.forming:
             yield Source(folder=folder, place=f"{_outputs_place(config)}/{worker}")
     yield Source(folder=data_dir / "steps", place="steps")
     yield Source(folder=data_dir / "input", place="input")
-
-
-def progress_folder(config: Config) -> Path:
-    """Where workers keep their outputs, or what they have written to files."""
-    if config.output.kind == "embedded":
-        return config.data_dir / "outputs"
-    return files_folder(config) / ".progress"
-
-
-def files_folder(config: Config) -> Path:
-    """The folder of an output of files."""
-    return config.folder / config.output.directory if config.output.directory else config.data_dir / "files"
 
 
 def _outputs_place(config: Config) -> str:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from dbsp.coordinator.backup.making import files_folder, progress_folder
 from dbsp.coordinator.backup.manifests import READ_BYTES, REMEDY, BackupFile, Manifest, damage, read_manifest
 from dbsp.coordinator.build import difference, load_plan
 from dbsp.coordinator.config import Config
+from dbsp.coordinator.site import files_folder, progress_folder
 from dbsp.disk import make_folder, sync_path
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.plan.plan import Plan

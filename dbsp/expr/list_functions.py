@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,11 @@ def _element(values: pa.Array, position: int) -> pa.Array:
 
 def _contains(values: pa.Array, value: Any) -> pa.Array:
     """Whether an element equals the constant; null elements do not."""
-    member = adopt(value, values.type.value_type)
-    found = pc.fill_null(pc.equal(values.flatten(), pa.scalar(member.value if member else None, member.dtype)), False)  # type: ignore[union-attr]
+    elements, member = values.flatten(), adopt(value, values.type.value_type)
+    if isinstance(value, float) and math.isnan(value):  # equal to itself, as everywhere
+        found = pc.fill_null(pc.is_nan(elements), False)
+    else:
+        found = pc.fill_null(pc.equal(elements, pa.scalar(member.value if member else None, member.dtype)), False)  # type: ignore[union-attr]
     owners = pc.list_parent_indices(values).filter(found)
     mask = np.zeros(len(values), np.bool_)
     mask[np.asarray(owners)] = True

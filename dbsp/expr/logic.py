@@ -19,6 +19,7 @@ from dbsp.expr.cast import to_common
 from dbsp.expr.expression import Call, Expression, Function, Operands, Rows, Subset, broadcast
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_float, type_of, typed
+from dbsp.zset.arrays import canonical_floats
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.schema import BOOL, is_scalar
 
@@ -159,7 +160,8 @@ def _fit_is_in(operands: Operands) -> tuple[Expression, ...]:
 
 def _is_in(values: pa.Array, options: tuple[Any, ...]) -> pa.Array:
     members = [adopt(value, values.type) for value in options if value is not None]
-    found = pc.is_in(values, value_set=pa.array([member.value for member in members if member], values.type))
+    wanted = canonical_floats(pa.array([member.value for member in members if member], values.type))
+    found = pc.is_in(values, value_set=wanted)
     found = pc.if_else(pc.is_valid(values), found, pa.scalar(None, BOOL))
     if None in options:
         found = pc.if_else(found, found, pa.scalar(None, BOOL))

@@ -83,7 +83,8 @@ def next_place(plan: Plan, place: LoopPlace, least: int | None, step: int) -> Lo
             f"a recursion did not come to rest: views={views} max_rounds={loop.max_rounds} step={step}"
             + (f" line={source}" if source is not None else ""),
             "raise max_rounds= of dbsp.recursive if chains this long are meant; if rows grow without end (a counter, a sum"
-            " along a cycle), bound them with a filter inside the recursion",
+            " along a cycle), bound them with a filter inside the recursion; if rows were deleted that were not there, what"
+            " follows from them may have no answer: push those rows, or give the table a primary key",
         )
     return replace(place, turn=turn, iteration=place.iteration + 1, segment=0, round=least)
 

@@ -12,14 +12,15 @@ import pyarrow as pa
 from dbsp.algebra.side_join import SEMI, AsofJoin, LookupJoin, SideJoin
 from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, col, when
+from dbsp.expr.build import Expr, col, unwrap, when
+from dbsp.expr.expression import resolve
 from dbsp.expr.types import is_integer
 from dbsp.operators.joins.conditional_join import Interval
 from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import only, with_fields, with_hidden, with_hidden_fields
 from dbsp.stream.handle import Handle, check_streams
 from dbsp.stream.join_keys import HOWS, Pairs, Sides, condition_of, keys_of, output, reads_of, sides_of
-from dbsp.zset.schema import DATE, TIMES
+from dbsp.zset.schema import DATE, INT64, TIMES, Schema, decimal
 
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
@@ -255,6 +256,10 @@ class TimeJoins(Handle):
             return self._made(node)
 
 
+WHOLE = decimal(20, 0)
+"""Holds every whole number of 64 bits."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fields:
     """Two sides with the fields of structs that they are joined by as columns; the times among these, `hidden`, are not shown."""
@@ -303,14 +308,24 @@ def _by_fields(
 
 def _nearer(ways: Stream, columns: Pairs, times: tuple[str, str], how: str) -> Stream:
     """Of the rows before and behind, the nearer one's columns."""
-    at, before, behind = col(times[0]), col(BEFORE + times[1]), col(BEHIND + times[1])
-    later = before.is_null() | (behind.is_not_null() & (behind - at < at - before))
+    before, behind = col(BEFORE + times[1]), col(BEHIND + times[1])
+    at, one, other = _with_room([col(times[0]), before, behind], ways.schema)
+    later = before.is_null() | (behind.is_not_null() & (other - at < at - one))
     chosen = {
         out: when(later, col(BEHIND + name)).otherwise(col(BEFORE + name)) if side else col(name)
         for side, name, out in columns
     }
     found = ways.filter(before.is_not_null() | behind.is_not_null()) if how == "inner" else ways
     return found.select(**chosen)
+
+
+def _with_room(values: list[Expr], schema: Schema) -> list[Expr]:
+    """Times as they are; whole numbers in a type that holds the distance of any two of them."""
+    types = [resolve(unwrap(value), schema).type(schema) for value in values]
+    if not any(pa.types.is_signed_integer(type_) for type_ in types):
+        return values
+    room = INT64 if all(type_.bit_width < INT64.bit_width for type_ in types) else WHOLE
+    return [value.cast(room) for value in values]
 
 
 def _one_of(what: str, value: Any, known: Sequence[str]) -> None:

@@ -70,6 +70,10 @@ def translate(error: Any, doing: str) -> DbspError:
         return DataError(f"Kafka does not have what was asked for: {text}")
     if code in (codes.TOPIC_AUTHORIZATION_FAILED, codes._UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_OR_PART):
         return ConfigError(f"no such topic, or no right to it: {text}")
+    if code in (codes._INVALID_ARG, codes.TOPIC_EXCEPTION):
+        return ConfigError(
+            f"Kafka refuses the settings: {text}", "look at `properties`, topics and the pipeline's name"
+        )
     return UnavailableError(f"Kafka does not answer: {text}")
 
 

@@ -173,16 +173,19 @@ def test_a_push_that_is_repeated_says_so(client: httpx.Client, service: Service)
 
 
 @pytest.mark.parametrize(
-    ("place", "more", "story"),
+    ("setting", "more", "story"),
     [
-        ("taken", (), "the data folder is a file: data_dir="),
-        ("taken", ("--check",), "the data folder is a file: data_dir="),
-        ("taken/data", (), "the data folder cannot be made: data_dir="),
+        ("pipeline.data_dir=taken", (), "a folder of the settings is a file: data_dir="),
+        ("pipeline.data_dir=taken", ("--check",), "a folder of the settings is a file: data_dir="),
+        ("pipeline.data_dir=taken/data", (), "a folder cannot be made: data_dir="),
+        ("output.directory=taken", (), "a folder of the settings is a file: output.directory="),
+        ("output.directory=taken", ("--check",), "a folder of the settings is a file: output.directory="),
+        ("output.directory=taken/out", (), "a folder cannot be made: output.directory="),
     ],
 )
-def test_a_data_folder_that_cannot_be_is_one_error(folder: Path, place: str, more: tuple[str, ...], story: str) -> None:
+def test_a_folder_that_cannot_be_is_one_error(folder: Path, setting: str, more: tuple[str, ...], story: str) -> None:
     (folder / "taken").write_text("")
-    done = command_line(folder, "--set", f"pipeline.data_dir={place}", "--set", "http.port=0", *more)
+    done = command_line(folder, "--set", "output.kind=files", "--set", setting, "--set", "http.port=0", *more)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {story}")
     assert "Traceback" not in done.stderr

@@ -103,6 +103,15 @@ def test_a_worker_that_left_and_joined_again_is_sound(folder: Path) -> None:
     assert look(folder).findings == ()
 
 
+def test_what_a_worker_has_put_out_that_left_is_read_too(folder: Path) -> None:
+    with Service(load_config(folder / "pipeline.toml", environment={})) as service:
+        service.rescale(1, 60)
+    assert look(folder).findings == ()
+    left = folder / "data" / "outputs" / "1" / "data.mdb"
+    garbage(left)
+    assert [finding.file for finding in look(folder).findings] == [left]
+
+
 def missing(file: Path) -> None:
     file.unlink()
 

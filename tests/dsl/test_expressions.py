@@ -115,6 +115,15 @@ def test_the_widest_decimals_add_and_multiply_or_fail():
         run(col("x") * col("x"), **columns)
 
 
+@pytest.mark.parametrize("type_", [dbsp.FLOAT32, dbsp.FLOAT64])
+def test_constants_beside_floats_are_told_like_them(type_):
+    values, lists = [0.0, -0.0, 1.5, math.nan], [[0.0], [-0.0], [1.5], [math.nan]]
+    for constant, equal in ((-0.0, [True, True, False, False]), (math.nan, [False, False, False, True])):
+        assert run(col("x").is_in([constant, 7.0]), x=(type_, values)) == equal
+        assert run(col("x") == constant, x=(type_, values)) == equal
+        assert run(col("x").list_contains(constant), x=(dbsp.list_of(type_), lists)) == equal
+
+
 def test_nan_equals_itself_and_is_greatest():
     f = (dbsp.FLOAT64, [math.nan, 1.0, math.inf, None])
     assert run(col("f") == lit(math.nan), f=f) == [True, False, False, None]

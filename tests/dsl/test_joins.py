@@ -144,6 +144,24 @@ def test_the_nearest_row_for_every_type_of_time(type_: pa.DataType) -> None:
         assert sorted(run.step()["near"].to_rows()) == [(("a", 4), -1), (("a", 6), 1)]
 
 
+@pytest.mark.parametrize(
+    ("type_", "before", "at", "behind"),
+    [
+        (dbsp.INT8, -100, 50, 90),
+        (dbsp.INT32, -(2**31), 0, 2**31 - 1),
+        (dbsp.INT64, -(2**63), 0, 2**63 - 1),
+        (dbsp.UINT64, 0, 2**63 + 5, 2**64 - 1),
+    ],
+)
+def test_the_nearest_row_where_no_distance_fits_the_type(type_: pa.DataType, before: int, at: int, behind: int) -> None:
+    left, right = dbsp.table("left", {"at": type_}), dbsp.table("right", {"at": type_})
+    with dbsp.open(dbsp.circuit("c", {"near": left.asof_join(right, on="at", direction="nearest")})) as run:
+        run.push("right", [{"at": before}, {"at": behind}])
+        run.push("left", [{"at": at}])
+        assert run.step()["near"].to_rows() == [((at, behind), 1)]
+        assert run.dead_letters() == []
+
+
 @pytest.mark.parametrize("by", ["k", None])
 @pytest.mark.parametrize("how", ["left", "full", "semi", "anti"])
 def test_a_row_leaves_a_key_of_many_thousand_rows(how: str, by: str | None) -> None:

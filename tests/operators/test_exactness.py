@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -37,15 +38,32 @@ def bins(values: list[float], weights: list[int]) -> tuple[np.ndarray, np.ndarra
     return of[:count].copy(), sums[:count, 0].copy()
 
 
-def rounded(of: np.ndarray, sums: np.ndarray) -> tuple[float, int]:
+def rounded(of: np.ndarray, sums: np.ndarray, *, mean: bool = False) -> tuple[float, int]:
     total, count = np.empty(1), np.empty(1, np.int64)
-    assert floats.round_bins(np.arange(len(of)), np.array([0, len(of)]), of, sums, total, count)
+    assert floats.round_bins(np.arange(len(of)), np.array([0, len(of)]), of, sums, mean, total, count)
     return float(total[0]), int(count[0])
 
 
 any_float = (
     st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("d", struct.pack("Q", bits))[0]).filter(math.isfinite)
 )
+
+
+some_floats = st.one_of(any_float, st.floats(-1, 1), st.sampled_from([5e-324, 1.5e-323, 2.0**53, -1.0, 1e308]))
+
+
+@quick
+@given(st.lists(st.tuples(some_floats, st.sampled_from([1, 2, 3, 1000, 10**8, -1])), min_size=1, max_size=8))
+def test_means_are_rounded_once(values: list[tuple[float, int]]) -> None:
+    found, count = rounded(*bins([value for value, _ in values], [weight for _, weight in values]), mean=True)
+    assert count == sum(weight for _, weight in values)
+    if count:
+        exact = sum(Fraction(value) * weight for value, weight in values) / count
+        try:
+            expected = float(exact)
+        except OverflowError:
+            expected = math.copysign(math.inf, exact)
+        assert found == expected
 
 
 @quick

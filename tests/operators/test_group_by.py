@@ -147,12 +147,15 @@ def wanted(key: tuple[Any, ...], group: list[tuple[Any, ...]]) -> tuple[Any, ...
     x, f, m, s, g = (values(group, at) for at in (1, 2, 3, 4, 5))
 
     def mean(found: list[Any]) -> float | None:
-        return float(Fraction(sum(map(Fraction, found))) / len(found)) if found else None
+        whole = math.fsum(found) if found else 0.0
+        if not math.isfinite(whole):
+            return whole
+        return float(sum(map(Fraction, found)) / len(found)) if found else None
 
     total_f, total_g = (math.fsum(v) if v else None for v in (f, g))
     return (
         *key, len(group), len(x), mean(x), sum(m) if m else None, mean(m), total_f,
-        total_f / len(f) if total_f is not None else None, total_g, least(f), least(f, True), least(s), least(s, True),
+        mean(f), total_g, least(f), least(f, True), least(s), least(s, True),
         least(m, True), distinct(f), distinct(s), least(x),
     )  # fmt: skip
 

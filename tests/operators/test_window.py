@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import cmp_to_key, lru_cache, reduce
 from typing import Any
 from unittest.mock import patch
@@ -223,7 +224,7 @@ def aggregate(call: WindowCall, values: list[Any]) -> Any:
         return extreme(some, key=lambda v: (isinstance(v, float) and math.isnan(v), v))
     if math.inf in some or any(math.isnan(v) for v in some):
         return math.nan if any(math.isnan(v) for v in some) else math.inf
-    return math.fsum(some) / (len(some) if call.function == "avg" else 1)
+    return float(sum(map(Fraction, some)) / len(some)) if call.function == "avg" else math.fsum(some)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -100,26 +100,11 @@ class FloatPart(BinnedPart):
     def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
         """The columns, out of (group, bin) rows in any order."""
         order, offsets = partition_by(group, groups)
-        rounded: dict[int, tuple[Floats, Sums]] = {}
         columns = []
         for call in self.calls:
-            if call.column not in rounded:
-                rounded[call.column] = _rounded(
-                    groups, order, offsets, bins, np.ascontiguousarray(sums[:, call.column])
-                )
-            total, count = rounded[call.column]
-            valid = count != 0
-            if call.function == "avg":
-                total = total / np.where(valid, count, 1)
-            columns.append(canonical_floats(column_of(total, valid, pa.float64())))
+            total, count = np.empty(groups, np.float64), np.empty(groups, np.int64)
+            own, mean = np.ascontiguousarray(sums[:, call.column]), call.function == "avg"
+            if not floats.round_bins(order, offsets, np.ascontiguousarray(bins), own, mean, total, count):
+                raise CapacityError("a sum of floats overflows its bins: rows_max=268435456", OVERFLOW_HINT)
+            columns.append(canonical_floats(column_of(total, count != 0, pa.float64())))
         return Values(columns=tuple(columns))
-
-
-def _rounded(
-    groups: int, order: Positions, offsets: Positions, bins: npt.NDArray[Any], sums: Sums
-) -> tuple[Floats, Sums]:
-    """Per group the sum as the nearest float, and the number of values."""
-    total, count = np.empty(groups, np.float64), np.empty(groups, np.int64)
-    if not floats.round_bins(order, offsets, np.ascontiguousarray(bins), sums, total, count):
-        raise CapacityError("a sum of floats overflows its bins: rows_max=268435456", OVERFLOW_HINT)
-    return total, count

@@ -117,13 +117,10 @@ def _sum(
         sums = _sums(places, summary.measures, held)
         scale = array.type.scale if pa.types.is_decimal(array.type) else 0
         return (Summed() if call.function == "sum" else Averaged(scale)).column(sums, type_)
-    total, count = np.empty(len(valid), np.float64), np.empty(len(valid), np.int64)
-    if not floats.slide_bins(float_bits(array), valid, *held.rows, held.which, held.sums, total, count):
+    total, count, mean = np.empty(len(valid), np.float64), np.empty(len(valid), np.int64), call.function == "avg"
+    if not floats.slide_bins(float_bits(array), valid, *held.rows, held.which, held.sums, mean, total, count):
         raise CapacityError("a sum of floats overflows its bins: rows_max=268435456", OVERFLOW_HINT)
-    some = count != 0
-    if call.function == "avg":
-        total = total / np.where(some, count, 1)
-    return canonical_floats(column_of(total, some, FLOAT64)), None
+    return canonical_floats(column_of(total, count != 0, FLOAT64)), None
 
 
 def _variance(call: WindowCall, places: Places, valid: Mask, held: Held, summary: Summary | None) -> pa.Array:

@@ -22,6 +22,8 @@ SPECIALS = 4
 BINS = 66
 SLOTS = SPECIALS + BINS
 _LIMBS = BINS + 3
+_ENOUGH_LIMBS = 4
+"""Of 32 bits, the first perhaps of one: more than the 53 of a float, and one for its half."""
 
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 _W, _W_OUT = reads(types.int64, 2), writes(types.int64, 2)
@@ -150,16 +152,50 @@ def _carried(sums, limbs):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _rounded(limbs):  # type: ignore[no-untyped-def]
-    """The magnitude as the nearest float, ties to even."""
+def _top(limbs):  # type: ignore[no-untyped-def]
+    """The highest limb that is not zero, or -1."""
     top = _LIMBS - 1
     while top >= 0 and limbs[top] == 0:
         top -= 1
-    if top < 0:
-        return 0.0
-    dropped = 32 * top + _length(limbs[top]) - 53
+    return top
+
+
+@helper
+def _divided(limbs, divisor):  # type: ignore[no-untyped-def]
+    """Divide the magnitude in place, by less than 2**47; the rest.
+
+    After more limbs than a float needs the quotient is cut: its last bit then says whether there was more.
+    """
+    at, made, rest = _top(limbs), 0, np.int64(0)
+    while at >= 0 and made < _ENOUGH_LIMBS:
+        high = (rest << 16) | (limbs[at] >> 16)
+        low = ((high % divisor) << 16) | (limbs[at] & 0xFFFF)
+        limbs[at] = ((high // divisor) << 16) | (low // divisor)
+        rest = low % divisor
+        made += 1 if made or limbs[at] else 0
+        at -= 1
+    if at < 0:
+        return rest
+    more = rest
+    while at >= 0:
+        more |= limbs[at]
+        limbs[at] = 0
+        at -= 1
+    if more:
+        limbs[0] = 1
+    return np.int64(0)
+
+
+@helper
+def _rounded(limbs, rest, divisor):  # type: ignore[no-untyped-def]
+    """The magnitude and `rest / divisor` of its last unit as the nearest float, ties to even."""
+    top = _top(limbs)
+    dropped = 32 * top + _length(limbs[top]) - 53 if top >= 0 else 0
     if dropped <= 0:
-        return math.ldexp(np.float64(limbs[0] | (limbs[1] << 32)), -1074)
+        units = limbs[0] | (limbs[1] << 32)
+        if 2 * rest > divisor or (2 * rest == divisor and units & 1):
+            units += 1
+        return math.ldexp(np.float64(units), -1074)
     word, shift = dropped >> 5, dropped & 31
     mantissa = (limbs[word] >> shift) | (limbs[word + 1] << (32 - shift))
     if shift:
@@ -167,7 +203,7 @@ def _rounded(limbs):  # type: ignore[no-untyped-def]
     mantissa &= (1 << 53) - 1
     word, shift = (dropped - 1) >> 5, (dropped - 1) & 31
     if (limbs[word] >> shift) & 1:
-        rest = limbs[word] & ((1 << shift) - 1)
+        rest |= limbs[word] & ((1 << shift) - 1)
         for b in range(word):
             rest |= limbs[b]
         if rest != 0 or mantissa & 1:
@@ -176,21 +212,29 @@ def _rounded(limbs):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _total(sums, limbs):  # type: ignore[no-untyped-def]
-    """The float that the bins stand for."""
+def _total(sums, limbs, mean):  # type: ignore[no-untyped-def]
+    """The float that the bins stand for, or the `mean` of what is in them; rounded once."""
+    count = sums[SPECIALS + COUNT]
+    divisor = np.int64(1)
+    if mean and count != 0:
+        divisor = abs(count)
     plus, minus = sums[SPECIALS + PLUS_INFINITIES] != 0, sums[SPECIALS + MINUS_INFINITIES] != 0
     if sums[SPECIALS + NANS] != 0 or (plus and minus):
         return np.nan
+    turned = mean and count < 0
     if plus or minus:
-        return np.inf if plus else -np.inf
-    negative = _carried(sums, limbs)
-    magnitude = _rounded(limbs)
+        return np.inf if plus != turned else -np.inf
+    negative = _carried(sums, limbs) != turned
+    rest = np.int64(0)
+    if divisor > 1:
+        rest = _divided(limbs, divisor)
+    magnitude = _rounded(limbs, rest, divisor)
     return -magnitude if negative else magnitude
 
 
-@kernel(types.boolean(_I64, _I64, _I16, _I64, _F64_OUT, _I64_OUT))
-def round_bins(order, offsets, bin_, sums, total, count):  # type: ignore[no-untyped-def]
-    """Per group sum and number of values out of its (bin, sum) rows `order[offsets[g]:offsets[g + 1]]`; False on overflow."""
+@kernel(types.boolean(_I64, _I64, _I16, _I64, types.boolean, _F64_OUT, _I64_OUT))
+def round_bins(order, offsets, bin_, sums, mean, total, count):  # type: ignore[no-untyped-def]
+    """Per group sum, or `mean`, and number of values out of its rows `order[offsets[g]:offsets[g + 1]]`; False on overflow."""
     work = np.zeros(SLOTS, np.int64)
     limbs = np.zeros(_LIMBS + 3, np.int64)
     for g in range(len(total)):
@@ -199,7 +243,7 @@ def round_bins(order, offsets, bin_, sums, total, count):  # type: ignore[no-unt
             row = order[i]
             if not _add(work, SPECIALS + bin_[row], sums[row]):
                 return False
-        total[g] = _total(work, limbs)
+        total[g] = _total(work, limbs, mean)
         count[g] = work[SPECIALS + COUNT]
     return True
 
@@ -213,9 +257,9 @@ def _exchange(work, beyond, which, i):  # type: ignore[no-untyped-def]
         work[slot] += beyond[which[i], slot] - (beyond[which[i - 1], slot] if i > 0 else 0)
 
 
-@kernel(types.boolean(_I64, _FLAG, _I64, _I64, _I64, _W, _F64_OUT, _I64_OUT))
-def slide_bins(values, valid, starts, ends, which, beyond, total, count):  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    """Sum and number of values of each frame [start, end), neither of which ever goes back; False on overflow.
+@kernel(types.boolean(_I64, _FLAG, _I64, _I64, _I64, _W, types.boolean, _F64_OUT, _I64_OUT))
+def slide_bins(values, valid, starts, ends, which, beyond, mean, total, count):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
+    """Sum, or `mean`, and number of values of each frame [start, end), neither of which ever goes back; False on overflow.
 
     Row `which[i]` of `beyond` holds the bins of more values that are in frame i.
     """
@@ -233,6 +277,6 @@ def slide_bins(values, valid, starts, ends, which, beyond, total, count):  # typ
             if valid[high] and _add_value(work, values[high], 1) == -2:  # noqa: PLR2004 (overflow)
                 return False
             high += 1
-        total[i] = _total(work, limbs)
+        total[i] = _total(work, limbs, mean)
         count[i] = work[SPECIALS + COUNT]
     return True
