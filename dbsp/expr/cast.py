@@ -174,6 +174,10 @@ def to_common(operands: Operands) -> tuple[Expression, ...]:
     return tuple(to_type(arg, source, target) for arg, source in zip(args, sources, strict=True))
 
 
+WIDEST = "dbsp.decimal(20, 0)"
+"""Holds every whole number of 64 bits, with a sign and without."""
+
+
 def cast_hint(operands: Operands) -> str:
     """The cast to write: of a column to the type of another operand, or what to write instead of a constant."""
     types = [_alone(arg, own) for arg, own in zip(operands.args, operands.types, strict=True)]
@@ -191,6 +195,8 @@ def cast_hint(operands: Operands) -> str:
         for other, target in zip(operands.args, types, strict=True):
             if source is None or target is None or source == target or isinstance(arg, Literal):
                 continue
+            if is_integer(source) and is_integer(target) and not isinstance(other, Literal):
+                return f"write {arg}.cast({WIDEST}) and {other}.cast({WIDEST}), which holds both"
             if is_decimal(source) and isinstance(other, Literal) and is_float(target):
                 return f'write Decimal("{other}") for the constant, or {arg}.cast({spelled(target)})'
             if castable(source, target):

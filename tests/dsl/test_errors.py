@@ -98,7 +98,7 @@ MISTAKES = {
     ),
     't.filter(col("size") > col("id"))': (
         "greater does not work on these types: operands=size (uint64) and id (int64) at=circuit.py:LINE; "
-        "write size.cast(dbsp.INT64)"
+        "write size.cast(dbsp.decimal(20, 0)) and id.cast(dbsp.decimal(20, 0)), which holds both"
     ),
     't.filter(col("price") > 1.5)': (
         "greater does not work on these types: operands=price (decimal128(8, 2)) and 1.5 (constant) "
