@@ -145,6 +145,23 @@ def test_what_is_restored_goes_on_as_if_nothing_had_happened(
             run.service.stop()
 
 
+def test_what_workers_have_put_out_that_left_is_backed_up(folder: Path) -> None:
+    """Their changes are part of all changes of a view."""
+    plan = make_plan(dbsp.circuit("left", {"v": t, "t": t, "u": u}))
+    run = Run(pipeline(folder / "one", 3), plan)
+    run.push([[("u", False, (number, "x", 1, 0.25)) for number in range(30)]], 0)
+    run.service.rescale(1, 60)
+    made = backed_up(run, folder / "backups", running=True)
+    outputs = run.outputs()
+    assert {worker for _, worker, rows in outputs if rows} == {0, 1, 2}
+    run.service.stop()
+    again = pipeline(folder / "other", 3)
+    restore(made, again, plan=plan)
+    run = Run(again, plan)
+    assert run.outputs() == outputs
+    run.service.stop()
+
+
 def workers_of(now: Snapshot) -> int:
     return 0 if now.layout is None else len(now.layout.workers)
 
