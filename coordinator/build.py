@@ -184,6 +184,7 @@ def _check_settings(config: Config) -> None:
 
 
 def _refuse_file(what: str, folder: Path, where: str) -> None:
+    """Refuse a folder whose place a file has."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"a folder of the settings is a file: {what}={folder}", f"name another {where}")
 

@@ -31,8 +31,8 @@ from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION
 
-UNKNOWING = ("Starting", "Recovering")
-"""States before which nothing of what is stored was looked at."""
+UNREAD = ("Starting", "Recovering")
+"""States in which step and checkpoint may not be read yet."""
 EPILOG = """\b
 Examples:
   coordinator status
@@ -126,8 +126,9 @@ class _Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As ever, with `--json` in front."""
-        front = ["--json"] if "--json" in args else []
-        return super().parse_args(ctx, [*front, *(each for each in args if each != "--json")])
+        end = args.index("--") if "--" in args else len(args)
+        front = ["--json"] if "--json" in args[:end] else []
+        return super().parse_args(ctx, [*front, *(each for each in args[:end] if each != "--json"), *args[end:]])
 
 
 @click.group(cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -147,7 +148,7 @@ def command(context: click.Context, pipeline: Path, url: str | None, token: str 
 
 def _where(found: dict[str, Any]) -> list[str]:
     """Step and checkpoint, once they are known."""
-    if found["state"] in UNKNOWING and not found["step"]:
+    if found["state"] in UNREAD and not found["step"]:
         return [f"dbsp {found['engine']}; step and checkpoint are known when recovery ends"]
     return [
         f"step {found['step']:,}, epoch {found['epoch']}, {found['workers']} workers (layout {found['layout_version']}),"

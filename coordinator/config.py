@@ -47,7 +47,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 RUNTIMES = ("spark", "local")
 INPUT_KINDS = ("embedded", "files", "kafka")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 FORMATS = ("json", "arrow")
 MESSAGE_FORMATS = ("json", "upsert", "arrow", "debezium", "debezium-flat", "avro", "debezium-avro")
 TIME_UNITS = ("ms", "us", "ns")
@@ -70,10 +70,10 @@ class PipelineSection:
 
     def __post_init__(self) -> None:
         """Refuse a runtime or a count that does not exist, and a name that no topic or folder can have."""
-        if not NAME.fullmatch(self.name):
+        if not PIPELINE_NAME.fullmatch(self.name):
             raise ConfigError(
                 f"not a name of a pipeline: pipeline.name={self.name!r}",
-                "use letters, digits, `.`, `_` and `-`, a letter or digit first, 100 at most: topics and folders are called so",
+                "use letters, digits, `.`, `_` and `-`, neither `.` nor `-` first, 100 at most: topics and folders are called so",
             )
         _one_of("pipeline.runtime", self.runtime, RUNTIMES)
         _at_least("pipeline.workers", self.workers, 1)
@@ -305,9 +305,8 @@ class LayoutSection:
             raise ConfigError(f"not a power of two: layout.shards={self.shards}")
         for host in self.weights:
             if host not in self.hosts:
-                raise ConfigError(
-                    f"a weight of a host that is not named: layout.weights={host}", "name it in `hosts`, too"
-                )
+                story, hint = f"layout.weights={host}", f"name it in `hosts`, too; {_near(host, self.hosts)}"
+                raise ConfigError(f"a weight of a host that is not named: {story}", hint)
         check_hosts(self.offered())
         _at_least("layout.acceptable_recovery_lag", self.acceptable_recovery_lag, 0)
         _at_least("layout.max_warmup_replicas", self.max_warmup_replicas, 1)

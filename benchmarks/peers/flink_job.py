@@ -88,7 +88,7 @@ def cpu_s():
 def end_jvm():
     """End the JVM and wait for it: so its processor time counts as this process's, not as that of others on the machine."""
     pid, _ = jvm()
-    os.kill(pid, signal.SIGTERM)
+    os.kill(pid, signal.SIGKILL)  # all is written; a shutdown may take for ever
     os.waitpid(pid, 0)
 
 

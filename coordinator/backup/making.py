@@ -148,8 +148,7 @@ def _sources(config: Config, ledger: Ledger) -> Iterator[Source]:
     there = [worker for worker in members if worker not in joining]
     for worker in there:
         yield Source(folder=database_home(data_dir, worker) / "durable", place=f"workers/{worker:04d}/durable")
-    left = [worker for worker in writers(config) if worker not in members]
-    for worker in (*there, *left):  # who has left has put out rows, too
+    for worker in sorted({*members, *writers(config)}):  # who has left has put out rows, too
         folder = progress_folder(config) / str(worker)
         if folder.exists() or worker not in ledger.forming:
             yield Source(folder=folder, place=f"{_outputs_place(config)}/{worker}")

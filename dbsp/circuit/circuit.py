@@ -54,10 +54,13 @@ def circuit(
             )
         nodes = shared(roots.values())
         _refuse_half_loops(roots, nodes)
+        tables = _tables(nodes)
+        if not tables:
+            raise CircuitError("a circuit that reads no table takes no steps", "let one of its views read a table")
         return Circuit(
             name=name,
             views=tuple(zip(roots, nodes, strict=True)),
-            tables=_tables(nodes),
+            tables=tables,
             materialized=_materialized(materialize, roots),
             error_policy=error_policy,
         )

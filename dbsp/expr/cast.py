@@ -31,6 +31,7 @@ from dbsp.zset.schema import (
     TIME,
     TIMESTAMP,
     TIMESTAMP_UTC,
+    WHOLE,
     is_list,
     is_struct,
     is_supported,
@@ -174,8 +175,8 @@ def to_common(operands: Operands) -> tuple[Expression, ...]:
     return tuple(to_type(arg, source, target) for arg, source in zip(args, sources, strict=True))
 
 
-WIDEST = "dbsp.decimal(20, 0)"
-"""Holds every whole number of 64 bits, with a sign and without."""
+_WIDENED = frozenset({*_COMPARISONS, "add", "subtract", "multiply", "greatest", "least", "coalesce"})
+"""Functions of whole numbers that take decimals as well."""
 
 
 def cast_hint(operands: Operands) -> str:
@@ -191,12 +192,18 @@ def cast_hint(operands: Operands) -> str:
             return meant
     if DURATION in types and operands.function in _COMPARISONS:
         return 'compare a span with a span, dbsp.days(3), or a number with dbsp.date_diff("day", a, b) or span / dbsp.days(1)'
+    wide = spelled(WHOLE)
     for arg, source in zip(operands.args, types, strict=True):
         for other, target in zip(operands.args, types, strict=True):
             if source is None or target is None or source == target or isinstance(arg, Literal):
                 continue
-            if is_integer(source) and is_integer(target) and not isinstance(other, Literal):
-                return f"write {arg}.cast({WIDEST}) and {other}.cast({WIDEST}), which holds both"
+            if (
+                is_integer(source)
+                and is_integer(target)
+                and not isinstance(other, Literal)
+                and operands.function in _WIDENED
+            ):
+                return f"write {arg}.cast({wide}) and {other}.cast({wide}), which holds both"
             if is_decimal(source) and isinstance(other, Literal) and is_float(target):
                 return f'write Decimal("{other}") for the constant, or {arg}.cast({spelled(target)})'
             if castable(source, target):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.expr.expression import ROW_ERRORS, Call, ColumnRef, Expression, Literal, Rows, Subset
+from dbsp.expr.expression import ROW_ERRORS, Call, ColumnRef, Expression, Rows, Subset
 from dbsp.expr.outcomes import outcomes
 from dbsp.horizon import Horizon, bound_of
 from dbsp.operators.failures import report
@@ -23,10 +23,9 @@ from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.arrays import canonical_floats
 from dbsp.zset.batch import Batch
 from dbsp.zset.coded import plain
-from dbsp.zset.schema import BOOL, Schema
+from dbsp.zset.schema import Schema
 
 Weights = npt.NDArray[np.int64]
-NEVER = Literal(False, BOOL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +130,6 @@ class Apply(Operator):
     def __str__(self) -> str:
         """The stages."""
         return "; ".join(map(str, self.stages))
-
-    @property
-    def gives_nothing(self) -> bool:
-        """Whether no row ever comes through."""
-        return any(isinstance(stage, Keep) and stage.predicate == NEVER for stage in self.stages)
 
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """What the stages make of the input's bounds."""

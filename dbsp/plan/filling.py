@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbsp.logs import Range
-from dbsp.operators.apply import Apply
 from dbsp.operators.groups.once import Once
 from dbsp.operators.joins.lookup_join import LookupJoin
+from dbsp.operators.nothing import Nothing
 from dbsp.operators.operator import OUTPUT, AsKept, Operator, Shows
 from dbsp.operators.receive import Receive
 from dbsp.operators.source import Source
@@ -199,7 +199,7 @@ class _Asking:
         match node.operator:
             case Source(table=table) if table in self.filling.fresh:
                 return True
-            case Apply() as apply if apply.gives_nothing:
+            case Nothing():
                 return True
             case Once():
                 self.once.add(node.id)

@@ -15,9 +15,10 @@ from dbsp.operators.groups import group_by as physical
 from dbsp.operators.groups.combine import Combine, Form
 from dbsp.operators.groups.ends_part import EndsPart
 from dbsp.operators.groups.first_part import FirstPart
-from dbsp.operators.groups.once import NOTHING, Once
+from dbsp.operators.groups.once import Once
 from dbsp.operators.groups.part import Part
 from dbsp.operators.groups.vectors import Vectors
+from dbsp.operators.nothing import NO_COLUMNS
 from dbsp.plan.builder import Builder, Flow, Key
 from dbsp.zset.schema import OrderBy, Schema
 
@@ -74,8 +75,8 @@ def _with_vectors(builder: Builder, flow: Flow, call: VectorCall, node: GroupBy)
 
 def _once(builder: Builder, flow: Flow, node: GroupBy) -> Flow:
     """A row for the one group, from every worker, brought to the segment of the rows."""
-    made = builder.add("once", Once(), (), NOTHING, node.source)
-    once = Flow(node=made, schema=NOTHING, distribution=None)
+    made = builder.add("once", Once(), (), NO_COLUMNS, node.source)
+    once = Flow(node=made, schema=NO_COLUMNS, distribution=None)
     return builder.distribute(once, (), node.source, builder.segment(flow))
 
 

@@ -11,9 +11,8 @@ from typing import Any
 from sqlglot import exp
 
 from dbsp.aggregates import count
-from dbsp.algebra.table import Table
-from dbsp.circuit.nodes import Node
-from dbsp.expr.build import Expr, lit
+from dbsp.algebra.nothing import Nothing
+from dbsp.expr.build import Expr
 from dbsp.expr.expression import Literal
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
@@ -22,28 +21,16 @@ from dbsp.sql.scope import Rows, Scope
 from dbsp.stream.stream import Stream
 from dbsp.zset.schema import list_of, struct_of
 
-_LATERAL = "join the tables, and compute from the columns of both"
-
 
 def one_row(node: Any, tables: Mapping[str, Rows]) -> Scope:
-    """One row, without columns: what a query without FROM selects from."""
-    table = next((found for rows in tables.values() if (found := _table_of(rows.stream.node)) is not None), None)
-    if table is None:
-        refuse(node, "a query that reads no table takes no steps", "give a table of the circuit beside it")
+    """One row, without columns that a query sees: what a query without FROM selects from."""
     with about(node):
-        return Scope(tables, Stream(table).filter(lit(False)).aggregate(__one=count()), ())
-
-
-def _table_of(node: Node) -> Table | None:
-    """A table that the node reads."""
-    if isinstance(node, Table):
-        return node
-    return next((found for child in node.children() if (found := _table_of(child)) is not None), None)
+        return Scope(tables, Stream(Nothing()).aggregate(__one=count()), ())
 
 
 def rows_of_values(node: Any, tables: Mapping[str, Rows]) -> Rows:
     """VALUES: columns called `col0`, `col1`, …, each of a type in which all rows meet."""
-    understood(node, ("expressions", "alias", "order", "limit", "offset", "with_"))
+    understood(node, ("expressions", "alias", "order", "limit", "offset"))
     scope = one_row(node, tables)
     rows = [_cells(row) for row in node.expressions]
     for row, cells in zip(node.expressions, rows, strict=True):
@@ -65,5 +52,5 @@ def _value(node: Any, scope: Scope) -> Expr:
     with about(node):
         value = lowered(node, scope)
     if not reads_nothing(value):
-        refuse(node, "VALUES takes constants", _LATERAL)
+        refuse(node, "VALUES takes constants", "compute from columns and now() in a query that reads a table")
     return value

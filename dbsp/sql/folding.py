@@ -17,7 +17,7 @@ from dbsp.sql.types import common
 from dbsp.zset.schema import Schema
 
 _NO_COLUMNS = Schema(())
-_NO_TYPE = "cast one of them, such as cast(null as bigint)"
+_NO_TYPE = "write cast(null as bigint)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from dbsp.expr.build import Expr, concat_ws, date_diff, from_epoch, greatest, le
 from dbsp.expr.expression import Call, Literal
 from dbsp.expr.mathematics import NULLIF
 from dbsp.expr.names import nearest
-from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_timestamp
+from dbsp.expr.sequences import ELEMENTS_MAX
+from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_integer, is_timestamp
 from dbsp.sql.errors import name_of, refuse
 from dbsp.sql.types import as_float, constant, is_constant, met, resolved, type_in, with_room
 from dbsp.zset.schema import BOOL, DATE, DURATION, FLOAT64, INT64, STRING, TIMESTAMP, decimal, list_of
@@ -304,15 +305,34 @@ def _epoch(unit: datetime.timedelta, name: str) -> Function:
     return made
 
 
-def _series(node: Any, lower: Lower, _scope: Scope) -> Expr:
+def _series(node: Any, lower: Lower, scope: Scope) -> Expr:
     start, end, by = (node.args.get(key) for key in ("start", "end", "step"))
     step = 1 if by is None else constant(lower(by))
-    last = lower(end)
+    first, last = lower(start), lower(end)
     if node.args.get("is_end_exclusive"):
-        if not isinstance(step, int):
-            refuse(node, "range is of whole numbers", "write generate_series, which has its end, too")
-        last = last - 1 if step > 0 else last + 1
-    return sequence(lower(start), last, step)
+        last = _before(last, step, node, scope)
+    _refuse_long(first, last, step, node)
+    return sequence(first, last, step)
+
+
+def _before(end: Expr, step: Any, node: Any, scope: Scope) -> Expr:
+    """The last number of a `range`, which leaves its end out."""
+    type_ = INT64 if is_constant(end) and isinstance(constant(end), int) else type_in(end, scope.schema)
+    if type_ is None or not is_integer(type_) or not isinstance(step, int) or isinstance(step, bool):
+        refuse(node, "range is of whole numbers", "write generate_series, which has its end, too")
+    by = 1 if step > 0 else -1
+    if is_constant(end) and constant(end) is not None:
+        return lit(constant(end) - by)
+    return (end if type_ == INT64 else end.cast(INT64)) - by
+
+
+def _refuse_long(first: Expr, last: Expr, step: Any, node: Any) -> None:
+    """Refuse a list of constants that is too long for a row, before a row fails for it."""
+    if not (is_constant(first) and is_constant(last)):
+        return
+    known = [constant(first), constant(last), step]
+    if all(isinstance(each, int) for each in known) and step and (known[1] - known[0]) // step >= ELEMENTS_MAX:
+        refuse(node, f"a list has {ELEMENTS_MAX:,} elements at most", "push the rows into a table")
 
 
 def _length(node: Any, lower: Lower, scope: Scope) -> Expr:

@@ -10,9 +10,6 @@ from dbsp.errors import CircuitError, ConfigError
 from dbsp.source_lines import SourceLine
 from dbsp.sql.errors import Script
 
-ELEMENT = "element"
-"""Where a list that is unnested keeps what its elements are called if the query does not say it."""
-
 
 def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
     """The statements of a script, without empty ones."""
@@ -24,18 +21,13 @@ def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
 
 
 def _in_one_form(statement: Any) -> Any:
-    """The statement with `x in (values …)` as a look among the rows of a query, and `range(…)` in FROM as a list unnested."""
+    """The statement with `x in (values …)` as a look among the rows of a query."""
     exp = parser().exp
-    for node in statement.find_all(exp.In, exp.Table):
-        if isinstance(node, exp.In):
-            found = node.expressions
-            if len(found) == 1 and isinstance(found[0], exp.Values):
-                node.set("expressions", None)
-                node.set("query", exp.Subquery(this=found[0]))
-        elif isinstance(node.this, exp.GenerateSeries):
-            list_ = exp.Unnest(expressions=[node.this], alias=node.args.get("alias"))
-            list_.meta[ELEMENT] = "range" if node.this.args.get("is_end_exclusive") else "generate_series"
-            node.replace(list_)
+    for node in statement.find_all(exp.In):
+        found = node.expressions
+        if len(found) == 1 and isinstance(found[0], exp.Values):
+            node.set("expressions", None)
+            node.set("query", exp.Subquery(this=found[0]))
     return statement
 
 

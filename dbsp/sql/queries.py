@@ -147,7 +147,9 @@ def _selected(select: Any, tables: Tables) -> Rows:
     aggregates = [found for node in later for found in aggregates_in(node)]
     sets = key_sets(select, [item.node if item.node is not None else exp.column(item.column) for item in items])
     names = {text_of(node): item.name for item in items if (node := item.node) is not None}
-    one = select.args.get("from_") is None and select.args.get("where") is None
+    one = (
+        select.args.get("from_") is None and select.args.get("where") is None
+    )  # HAVING and QUALIFY are looked at below
     if sets is not None or aggregates:
         attached(scope, [*aggregates, *(key for keys in sets or [] for key in keys)], rows_of)
         scope = grouped(scope, sets or [[]], aggregates, names)
@@ -239,7 +241,9 @@ def _star(node: Any, of: str | None, scope: Scope) -> list[Item]:
     if of is None:  # both keys of a join, though they are one column
         fields = [f for f in scope.fields if not f.hidden]
     else:  # a key of USING once, which is hidden under its own name
-        chosen = [f for f in scope.fields if f.of.casefold() == of.casefold()]
+        own = [f for f in scope.fields if f.of.casefold() == of.casefold()]
+        seen = {f.column for f in own if not f.hidden}
+        chosen = [f for f in own if not f.hidden or f.column not in seen]
         fields = list({(f.name, f.column): f for f in chosen}.values())
     if not fields:
         refuse(node, f"no such table here: table={of}", nearest(of, dict.fromkeys(f.of for f in scope.fields)))

@@ -14,11 +14,13 @@ from dbsp.sql.constant_rows import one_row, rows_of_values
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.joining import conjuncts, connected, filtered, inner, outer, own_columns, pair_of, partnered
-from dbsp.sql.parsing import ELEMENT
 from dbsp.sql.scope import Field, Rows, Scope, relation
 
 Tables = Mapping[str, Rows]
 Query = Callable[[Any, Tables], Rows]
+_LISTS = "write the condition in WHERE, or in a query around it"
+_ELEMENT = "element"
+"""Where a list that is unnested keeps what its elements are called if the query does not say it."""
 _NATURAL = "name the columns, join t using (k), so that a new column does not change the answer"
 
 
@@ -29,14 +31,14 @@ def sources(select: Any, tables: Tables, query: Query, where: Sequence[Any]) -> 
         return one_row(select, tables), list(where)
     groups: list[list[Any]] = [[begin.this]]
     for join in select.args.get("joins") or []:
-        if _is_comma(join) and not _is_of_rows_before(join.this):
+        if _is_comma(join) and not _is_of_rows_before(_as_list(join.this)):
             groups.append([join.this])
         else:
             groups[-1].append(join)
     parts: list[Scope] = []
     conditions: list[Any] = []
     for group in groups:
-        found, said = _group(group, tables, query)
+        found, said = _group(group, tables, query, parts)
         parts += found
         conditions += said
     scope, left = connected(parts, [*conditions, *where])
@@ -51,18 +53,35 @@ def _is_comma(join: Any) -> bool:
     return not any(join.args.get(key) for key in ("on", "using", "side", "kind", "method"))
 
 
+def _as_list(node: Any) -> Any:
+    """`range(…)` and `generate_series(…)` in FROM as the list that is unnested."""
+    if not (isinstance(node, exp.Table) and isinstance(node.this, exp.GenerateSeries)):
+        return node
+    understood(node, ("this", "alias", "ordinality"))
+    alias = node.args["alias"].copy() if node.args.get("alias") is not None else None
+    offset = node.args.get("ordinality") or None
+    if offset and alias is not None and len(alias.columns) > 1:
+        offset = alias.columns.pop()
+    made = exp.Unnest(expressions=[node.this.copy()], alias=alias, offset=offset)
+    made.meta[_ELEMENT] = "range" if node.this.args.get("is_end_exclusive") else "generate_series"
+    made.parent = node.parent
+    return made
+
+
 def _is_of_rows_before(node: Any) -> bool:
     """Whether it is a list that is computed from the columns of a relation before it."""
     return isinstance(node, exp.Unnest) and any(own_columns(list_) for list_ in node.expressions)
 
 
-def _group(group: Sequence[Any], tables: Tables, query: Query) -> tuple[list[Scope], list[Any]]:
+def _group(
+    group: Sequence[Any], tables: Tables, query: Query, before: Sequence[Scope] = ()
+) -> tuple[list[Scope], list[Any]]:
     """What stands between two commas: relations that may meet in any order, and the conditions between them."""
     parts, conditions = [_source(group[0], tables, query)], list[Any]()
     for join in group[1:]:
         _check(join)
-        if _is_of_rows_before(join.this):
-            _unnested(join, parts)
+        if _is_of_rows_before(_as_list(join.this)):
+            conditions += _unnested(join, [*parts, *before])
             continue
         right = _source(join.this, tables, query)
         if join.side or join.kind in ("SEMI", "ANTI") or join.args.get("using"):
@@ -91,6 +110,7 @@ def _check(join: Any) -> None:
 
 def _source(node: Any, tables: Tables, query: Query) -> Scope:
     """One relation of FROM under its name."""
+    node = _as_list(node)
     if isinstance(node, exp.Table | exp.Subquery):
         understood(node, ("this", "alias", "db", "with_"))
     if isinstance(node, exp.Table):
@@ -222,16 +242,24 @@ def _merged(scope: Scope, using: Sequence[str], right: Scope) -> Scope:
     return scope
 
 
-def _unnested(join: Any, parts: list[Scope]) -> None:
-    """One row per element of a list of a relation that stands before."""
-    columns = own_columns(_list_in(join.this))
+def _unnested(join: Any, parts: Sequence[Scope]) -> list[Any]:
+    """One row per element of a list of a relation that stands before; the conditions on both that are left."""
+    node, on = _as_list(join.this), join.args.get("on")
+    if join.side in ("RIGHT", "FULL") or join.kind in ("SEMI", "ANTI") or join.args.get("using"):
+        refuse(join, "a list of the rows before it is joined by a comma, JOIN or LEFT JOIN alone", _LISTS)
+    is_true = isinstance(on, exp.Boolean) and bool(on.this)
+    if join.side == "LEFT" and on is not None and not is_true:
+        refuse(on, "a list behind LEFT JOIN has no condition but TRUE", _LISTS)
+    columns = own_columns(_list_in(node))
     owners = [part for part in parts if all(part.knows(column) for column in columns)]
     if not owners:
-        refuse(join.this, "UNNEST takes a list of a relation before it", "write from t, unnest(t.tags) as u(tag)")
-    _unnest(join.this, owners[0], outer=join.side == "LEFT")
+        refuse(node, "UNNEST takes a list of one relation before it", "write from t, unnest(t.tags) as u(tag)")
+    _unnest(node, owners[0], outer=join.side == "LEFT")
+    return [] if is_true else conjuncts(on)
 
 
 def _list_in(node: Any) -> Any:
+    """The one list of an UNNEST."""
     if len(node.expressions) != 1:
         refuse(node, "UNNEST takes one list", "unnest lists one after the other")
     return node.expressions[0]
@@ -242,13 +270,14 @@ def _unnest(node: Any, scope: Scope, *, outer: bool) -> None:
     understood(node, ("expressions", "alias", "offset"))
     alias = node.args.get("alias")
     names = [name.name for name in alias.columns] if alias is not None else []
-    of, default = (alias.name if alias is not None else ""), node.meta.get(ELEMENT, "unnest")
+    default = node.meta.get(_ELEMENT, "unnest")
+    of = alias.name if alias is not None else default
     with about(node):
         list_ = scope.holding(lowered(_list_in(node), scope), "list")
         element, position = scope.fresh("element"), scope.fresh("position")
         offset = node.args.get("offset")  # True, or what the parser takes for it: the last of the aliases
         scope.stream = scope.stream.explode(list_, element, position=position if offset else None, outer=outer)
-    if names or offset or not of:
+    if names or offset or of == default:
         fields = [Field(names[0] if names else default, of, element)]
     else:
         fields = [Field(of, of, element), Field(default, of, element, hidden=True)]

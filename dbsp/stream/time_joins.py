@@ -20,7 +20,7 @@ from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import only, with_fields, with_hidden, with_hidden_fields
 from dbsp.stream.handle import Handle, check_streams
 from dbsp.stream.join_keys import HOWS, Pairs, Sides, condition_of, keys_of, output, reads_of, sides_of
-from dbsp.zset.schema import DATE, INT64, TIMES, Schema, decimal
+from dbsp.zset.schema import DATE, INT64, TIMES, WHOLE, Schema
 
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
@@ -254,10 +254,6 @@ class TimeJoins(Handle):
                 outer=how == "left", columns=columns, schema=schema, null_safe=null_safe, source=source,
             )  # fmt: skip
             return self._made(node)
-
-
-WHOLE = decimal(20, 0)
-"""Holds every whole number of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,10 @@ def decimal(precision: int, scale: int) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
+WHOLE = decimal(20, 0)
+"""Holds every whole number of 64 bits, with a sign and without."""
+
+
 INTEGERS = (INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64)
 TIMES = (DATE, TIME, TIMESTAMP, TIMESTAMP_UTC, DURATION)
 SCALARS = frozenset([BOOL, *INTEGERS, FLOAT32, FLOAT64, STRING, BINARY, *TIMES])

@@ -17,7 +17,7 @@ import dbsp
 from dbsp.errors import CircuitError
 from tests.sql.drawing import Draw
 from tests.sql.kinds import BOOL, DAY, DEC, FLOAT, INT, LIST, STRUCT, TEXT, TIME, Column, Scope
-from tests.sql.playing import FULL_HASH, Life, Row, Step
+from tests.sql.playing import FULL_HASH, Life, Row, Step, circuit_with
 
 _STRUCT = dbsp.struct_of({"x": dbsp.INT64, "y": dbsp.STRING})
 TABLES = {
@@ -140,6 +140,7 @@ def circuit_of(text: str, views: Mapping[str, str]) -> Any:
     try:
         for name, query in views.items():
             streams[name] = dbsp.sql(query, **streams)
-        return dbsp.circuit("v", {"v": dbsp.sql(text, **streams), **{name: streams[name] for name in [*views][:1]}})
+        shown = {"v": dbsp.sql(text, **streams), **{name: streams[name] for name in [*views][:1]}}
+        return circuit_with(shown, TABLES["t"])
     except CircuitError:
         return None

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 import dbsp
+from dbsp.errors import CircuitError
 from dbsp.zset.hashing import narrow_hash
 from tests.as_if_large import as_if_large
 
@@ -49,6 +50,16 @@ def _lived(life: Life) -> Iterator[None]:
         if life.large:
             stack.enter_context(as_if_large())
         yield
+
+
+def circuit_with(views: Mapping[str, Any], table: Any) -> Any:
+    """The circuit of views; with this table where all they say is constant, for a circuit reads something."""
+    try:
+        return dbsp.circuit("v", views)
+    except CircuitError as error:
+        if "reads no table" not in error.message:
+            raise
+        return dbsp.circuit("v", {**views, "rest": table})
 
 
 def differences(

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dbsp
-from tests.sql.playing import Life, Row, Step, differences
+from tests.sql.playing import Life, Row, Step, circuit_with, differences
 
 TABLES = {
     "t": dbsp.table("t", {"id": dbsp.INT64, "k": dbsp.STRING, "a": dbsp.INT64, "b": dbsp.INT64}),
@@ -150,6 +150,13 @@ SELECTS = [
     "select id, n, x.ordinality from t, unnest(generate_series(0, a)) with ordinality as x(n)",
     "select id, x.range, y.y from t, range(a) as x, unnest([1, null]) as y where x.range < 2",
     "select id, n from t left join unnest(range(a, 0, -1)) as x(n) on true",
+    "select * from t, range(2) with ordinality as x(n, o)",
+    "select t.id, x.n from t join range(a) as x(n) on x.n > 0 and x.n < t.b",
+    "select a.id, b.id, x.n from t as a, t as b, range(a.a) as x(n) where a.id = b.id",
+    "select r.*, range.range from range(2) as r, range(3)",
+    "select * from (range(3) as a(n) join range(2) as b(m) on a.n = b.m)",
+    "with recursive t(a) as (select 1 union select t.a + v.x from t join (values (1)) as v(x) on t.a < 3) select a from t",
+    "select n from range(3, 0) as x(n) union all select n from range(3, 0, -1) as x(n) union all select * from range(0)",
     "select 1 as one, 'x' as k, date '2024-01-31' + interval 1 month as d",
     "select count(*) as n, sum(1) as s, (select max(a) from t) as m where 1 < 2",
     "select 2 as a where false union all select 1.5 union all (values (3), (3))",
@@ -176,7 +183,7 @@ SELECTS = [
 
 @pytest.mark.parametrize("text", SELECTS)
 def test_a_select_equals_duckdb_at_every_step(text: str, oracle: duckdb.DuckDBPyConnection) -> None:
-    circuit = dbsp.circuit("v", {"v": dbsp.sql(text, **TABLES)})
+    circuit = circuit_with({"v": dbsp.sql(text, **TABLES)}, TABLES["t"])
     for seed in (1, 2, 3):
         for ours, theirs in differences(circuit, text, Life(life(Random(seed)), workers=seed), oracle):
             assert ours == theirs

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dbsp.operators.nothing import NO_COLUMNS
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import Schema
-
-NOTHING = Schema(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,4 +26,4 @@ class Once(Operator):
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The row."""
         rows = 1 if context.step == 0 else 0
-        return Batch(schema=NOTHING, columns=(), weights=np.ones((rows, 1), np.int64))
+        return Batch(schema=NO_COLUMNS, columns=(), weights=np.ones((rows, 1), np.int64))

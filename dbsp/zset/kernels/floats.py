@@ -22,6 +22,8 @@ SPECIALS = 4
 BINS = 66
 SLOTS = SPECIALS + BINS
 _LIMBS = BINS + 3
+_DIVISOR_MAX = 1 << 47
+"""What is left of it still has 16 bits beside it in 64."""
 _ENOUGH_LIMBS = 4
 """Of 32 bits, the first perhaps of one: more than the 53 of a float, and one for its half."""
 
@@ -162,7 +164,7 @@ def _top(limbs):  # type: ignore[no-untyped-def]
 
 @helper
 def _divided(limbs, divisor):  # type: ignore[no-untyped-def]
-    """Divide the magnitude in place, by less than 2**47; the rest.
+    """Divide the magnitude in place, by less than `_DIVISOR_MAX`; the rest.
 
     After more limbs than a float needs the quotient is cut: its last bit then says whether there was more.
     """
@@ -243,6 +245,8 @@ def round_bins(order, offsets, bin_, sums, mean, total, count):  # type: ignore[
             row = order[i]
             if not _add(work, SPECIALS + bin_[row], sums[row]):
                 return False
+        if mean and abs(work[SPECIALS + COUNT]) >= _DIVISOR_MAX:
+            return False
         total[g] = _total(work, limbs, mean)
         count[g] = work[SPECIALS + COUNT]
     return True
@@ -277,6 +281,8 @@ def slide_bins(values, valid, starts, ends, which, beyond, mean, total, count): 
             if valid[high] and _add_value(work, values[high], 1) == -2:  # noqa: PLR2004 (overflow)
                 return False
             high += 1
+        if mean and abs(work[SPECIALS + COUNT]) >= _DIVISOR_MAX:
+            return False
         total[i] = _total(work, limbs, mean)
         count[i] = work[SPECIALS + COUNT]
     return True

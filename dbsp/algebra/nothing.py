@@ -1,0 +1,48 @@
+"""Nothing: the Z-set of no rows and no columns, which reads no table.
+
+What hangs on it is constant: an aggregate over it has its one row, always.
+
+**Law** D(0) = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from dbsp.circuit.nodes import Need, Node
+from dbsp.operators.nothing import NO_COLUMNS
+from dbsp.operators.nothing import Nothing as Operator
+from dbsp.plan.builder import Flow
+from dbsp.source_lines import SourceLine
+from dbsp.zset.schema import Schema
+
+if TYPE_CHECKING:
+    from dbsp.plan.planning import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing(Node):
+    """No rows."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ()
+    schema: Schema = NO_COLUMNS
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """As it is."""
+        return "nothing"
+
+    def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (there are none)
+        """No row ever goes."""
+        return True
+
+    def unique(self, names: Need) -> bool:  # noqa: ARG002 (there are no rows)
+        """No two rows are alike."""
+        return True
+
+    def plan(self, planning: Planning) -> Flow:
+        """An operator without inputs."""
+        made = planning.builder.add("nothing", Operator(), (), self.schema, self.source)
+        return Flow(node=made, schema=self.schema, distribution=())
