@@ -3,12 +3,12 @@
 The rows are those that the tables hold in the end: every flight of the files but the cancelled ones, once the year is
 over. Nothing of the engine is used.
 Means of whole numbers are one division of exact sums in both, so they must be equal to the bit. DuckDB's own sum of
-floats depends on the order of the rows; there it only collects the values, and `math.fsum` adds them exactly.
+floats depends on the order of the rows; there it only collects the values, and `statistics.mean` divides their exact sum.
 """
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections import Counter
 from typing import Any
 
@@ -64,7 +64,7 @@ def _with_exact_means(name: str, view: pa.Table) -> pa.Table:
     column = MEANS_OF_FLOATS.get(name)
     if column is None:
         return view
-    means = [math.fsum(values) / len(values) if values else None for values in view[column].to_pylist()]
+    means = [statistics.mean(values) if values else None for values in view[column].to_pylist()]
     return view.set_column(view.schema.get_field_index(column), column, pa.array(means, pa.float64()))
 
 
