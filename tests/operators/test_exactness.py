@@ -66,6 +66,13 @@ def test_means_are_rounded_once(values: list[tuple[float, int]]) -> None:
         assert found == expected
 
 
+@pytest.mark.parametrize(("count", "fits"), [((1 << 47) - 1, True), (1 << 47, False), (-(1 << 47), False)])
+def test_a_mean_of_more_values_than_can_be_divided_by_is_refused(count: int, fits: bool) -> None:
+    of, sums, total, found = np.array([-1], np.int16), np.array([count]), np.empty(1), np.empty(1, np.int64)
+    assert floats.round_bins(np.arange(1), np.array([0, 1]), of, sums, True, total, found) is fits
+    assert floats.round_bins(np.arange(1), np.array([0, 1]), of, sums, False, total, found)
+
+
 @quick
 @given(
     st.lists(st.one_of(any_float, st.floats(-1, 1), st.sampled_from([5e-324, 2.0**53, -1.0])), min_size=1, max_size=20)
