@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -109,6 +109,13 @@ def check_names(config: Config, circuit: Circuit) -> None:
                 )
 
 
+def _folders(config: Config) -> Iterator[tuple[str, Path, str]]:
+    """The folders that a start makes: what each is, and where another one is named."""
+    yield "data_dir", config.data_dir, "`data_dir` in [pipeline]"
+    if config.output.kind == "files":
+        yield "output.directory", files_folder(config), "`directory` in [output]"
+
+
 def _make_folder(what: str, folder: Path, where: str) -> None:
     """Make a folder of the settings; `ConfigError` says where another one is named."""
     try:
@@ -146,9 +153,8 @@ def build(
     evolution = surveyed(config, plan) if evolve else None
     if evolution is not None:
         told(evolution.as_text(config.pipeline.name))
-    _make_folder("data_dir", config.data_dir, "`data_dir` in [pipeline]")
-    if config.output.kind == "files":
-        _make_folder("output.directory", files_folder(config), "`directory` in [output]")
+    for folder in _folders(config):
+        _make_folder(*folder)
     clock = clock or SystemClock()
     control = wrap("control", LmdbControl(config.data_dir))
     if evolution is not None:
@@ -177,9 +183,8 @@ def _check_settings(config: Config) -> None:
     """What the settings ask for goes together, and with what is stored."""
     check_places(config)
     check_named(config)
-    _refuse_file("data_dir", config.data_dir, "`data_dir` in [pipeline]")
-    if config.output.kind == "files":
-        _refuse_file("output.directory", files_folder(config), "`directory` in [output]")
+    for folder in _folders(config):
+        _refuse_file(*folder)
     check_stored(config)
 
 

@@ -22,6 +22,7 @@ from typing import Any, cast
 
 from dbsp.algebra.table import Table
 from dbsp.coordinator.config import Config, InputSection, OutputSection
+from dbsp.disk import numbered
 from dbsp.errors import ConfigError, DataError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog
 from dbsp.logs import InputLog, OutputLog, StepLog
@@ -225,8 +226,7 @@ def progress_folder(config: Config) -> Path:
 
 def writers(config: Config) -> tuple[int, ...]:
     """The workers that have put out anything here: also those that have left, whose rows are still part of all changes."""
-    folder = progress_folder(config)
-    return tuple(sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())) if folder.is_dir() else ()
+    return numbered(progress_folder(config))
 
 
 def database_home(data_dir: Path, worker: int) -> Path:

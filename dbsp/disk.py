@@ -25,6 +25,11 @@ def make_folder(path: Path) -> None:
     sync_path(path.parent)
 
 
+def numbered(folder: Path) -> tuple[int, ...]:
+    """The numbers by which what is in a folder is called, in order; none if it is not there."""
+    return tuple(sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())) if folder.is_dir() else ()
+
+
 def sync_path(path: Path) -> None:
     """Force a file's content, or the names in a folder, to disk; `OSError` where that fails."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dbsp.disk import numbered
 from dbsp.errors import ConfigError, DataError
 from dbsp.io.environment import MAP_BYTES_START
 from dbsp.io.output_part import Verdict, checksum_of, encode_part, with_dead_letters
@@ -136,8 +137,7 @@ class EmbeddedOutputLog(LocalOutputLog):
 
 def output_workers(directory: Path | str) -> tuple[int, ...]:
     """The workers that have an embedded output log in this pipeline's folder."""
-    folder = Path(directory) / "outputs"
-    return tuple(sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())) if folder.is_dir() else ()
+    return numbered(Path(directory) / "outputs")
 
 
 def read_outputs(

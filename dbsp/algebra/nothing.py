@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from dbsp.circuit.nodes import Need, Node
-from dbsp.operators.nothing import NO_COLUMNS
 from dbsp.operators.nothing import Nothing as Operator
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
-from dbsp.zset.schema import Schema
+from dbsp.zset.schema import NO_COLUMNS, Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning

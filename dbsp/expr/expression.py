@@ -30,7 +30,7 @@ from dbsp.errors import CircuitError, InternalError
 from dbsp.expr.names import missing_column
 from dbsp.expr.type_names import type_name
 from dbsp.zset.calendar import check_days
-from dbsp.zset.schema import DATE, DURATION, TIME, TIMESTAMP, TIMESTAMP_UTC, Schema
+from dbsp.zset.schema import DATE, DURATION, NO_COLUMNS, TIME, TIMESTAMP, TIMESTAMP_UTC, Schema
 
 Datum = Any  # pa.Array | pa.Scalar; pyarrow has no type stubs
 ROW_ERRORS = (pa.ArrowInvalid, ArithmeticError, UnicodeError)
@@ -138,7 +138,7 @@ class Literal:
 
     def datum(self, rows: Rows) -> Datum:  # noqa: ARG002 (one signature for all expressions)
         """The constant as an Arrow scalar."""
-        return pa.scalar(self.value, self.type(Schema(())))
+        return pa.scalar(self.value, self.type(NO_COLUMNS))
 
     def evaluate(self, rows: Rows) -> pa.Array:
         """The constant, once per row."""

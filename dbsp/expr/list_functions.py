@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.expression import Expression, Function, Operands
+from dbsp.expr.logic import ordered
 from dbsp.expr.strings import fit_text
 from dbsp.expr.types import adopt
 from dbsp.zset.arrays import Positions
@@ -79,10 +79,8 @@ def _element(values: pa.Array, position: int) -> pa.Array:
 def _contains(values: pa.Array, value: Any) -> pa.Array:
     """Whether an element equals the constant; null elements do not."""
     elements, member = values.flatten(), adopt(value, values.type.value_type)
-    if isinstance(value, float) and math.isnan(value):  # equal to itself, as everywhere
-        found = pc.fill_null(pc.is_nan(elements), False)
-    else:
-        found = pc.fill_null(pc.equal(elements, pa.scalar(member.value if member else None, member.dtype)), False)  # type: ignore[union-attr]
+    wanted = pa.scalar(member.value if member else None, member.dtype)  # type: ignore[union-attr]  # it fits: `_fit_member`
+    found = pc.fill_null(ordered(pc.equal, elements, wanted), False)
     owners = pc.list_parent_indices(values).filter(found)
     mask = np.zeros(len(values), np.bool_)
     mask[np.asarray(owners)] = True

@@ -37,7 +37,7 @@ def _nan(values: Any) -> Any | None:
     return found if some else None
 
 
-def _ordered(compare: Callable[..., pa.Array], left: Any, right: Any) -> pa.Array:
+def ordered(compare: Callable[..., pa.Array], left: Any, right: Any) -> pa.Array:
     """Compare by (is NaN, value): two NaNs are equal, one is above every number."""
     nan_left, nan_right = _nan(left), _nan(right)
     if nan_left is None and nan_right is None:
@@ -64,7 +64,7 @@ def _fit_equality(operands: Operands) -> tuple[Expression, ...]:
 def _same(left: Any, right: Any, compare: Callable[..., pa.Array]) -> Any:
     """Whether structs or lists are equal, nulls inside them too; null where one side is."""
     if is_scalar(left.type):
-        return _ordered(compare, left, right)
+        return ordered(compare, left, right)
     rows = max((len(side) for side in (left, right) if not isinstance(side, pa.Scalar)), default=-1)
     if rows < 0:
         return _same(broadcast(left, 1), right, compare)[0]

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import Schema
-
-NO_COLUMNS = Schema(())
+from dbsp.zset.schema import NO_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,8 @@ from dbsp.operators.groups.first_part import FirstPart
 from dbsp.operators.groups.once import Once
 from dbsp.operators.groups.part import Part
 from dbsp.operators.groups.vectors import Vectors
-from dbsp.operators.nothing import NO_COLUMNS
 from dbsp.plan.builder import Builder, Flow, Key
-from dbsp.zset.schema import OrderBy, Schema
+from dbsp.zset.schema import NO_COLUMNS, OrderBy, Schema
 
 if TYPE_CHECKING:
     from dbsp.algebra.group_by import GroupBy

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dbsp.expr.build import Expr, unwrap
@@ -14,23 +14,11 @@ from dbsp.expr.now import has_now
 from dbsp.expr.outcomes import outcomes
 from dbsp.sql.errors import refuse
 from dbsp.sql.types import common
-from dbsp.zset.schema import Schema
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import NO_COLUMNS
 
-_NO_COLUMNS = Schema(())
 _NO_TYPE = "write cast(null as bigint)"
-
-
-@dataclass(frozen=True, slots=True)
-class _OneRow:
-    """One row of no columns."""
-
-    def column(self, name: str) -> pa.Array:
-        """There is none."""
-        raise KeyError(name)
-
-    def __len__(self) -> int:
-        """One."""
-        return 1
+_ONE_ROW = Batch(schema=NO_COLUMNS, columns=(), weights=np.ones((1, 1), np.int64))
 
 
 def reads_nothing(value: Expr) -> bool:
@@ -58,7 +46,7 @@ def _type_of(value: Expr) -> pa.DataType | None:
     expression = unwrap(value)
     if isinstance(expression, Literal) and expression.value is None and expression.dtype is None:
         return None
-    found: pa.DataType = resolve(expression, _NO_COLUMNS).type(_NO_COLUMNS)
+    found: pa.DataType = resolve(expression, NO_COLUMNS).type(NO_COLUMNS)
     return found
 
 
@@ -67,7 +55,7 @@ def _computed(value: Expr, type_: pa.DataType, node: Any) -> Any:
     if own is None:
         return None
     wanted = value if own == type_ else value.cast(type_)
-    made, reasons = outcomes(resolve(unwrap(wanted), _NO_COLUMNS), _OneRow())
+    made, reasons = outcomes(resolve(unwrap(wanted), NO_COLUMNS), _ONE_ROW)
     if reasons:
         refuse(node, f"this constant has no value: {reasons[0]}", "write another one")
     return _as_constant(made.to_pylist()[0])

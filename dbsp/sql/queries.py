@@ -147,9 +147,8 @@ def _selected(select: Any, tables: Tables) -> Rows:
     aggregates = [found for node in later for found in aggregates_in(node)]
     sets = key_sets(select, [item.node if item.node is not None else exp.column(item.column) for item in items])
     names = {text_of(node): item.name for item in items if (node := item.node) is not None}
-    one = (
-        select.args.get("from_") is None and select.args.get("where") is None
-    )  # HAVING and QUALIFY are looked at below
+    # what HAVING and QUALIFY leave of it is looked at below
+    one = select.args.get("from_") is None and select.args.get("where") is None
     if sets is not None or aggregates:
         attached(scope, [*aggregates, *(key for keys in sets or [] for key in keys)], rows_of)
         scope = grouped(scope, sets or [[]], aggregates, names)

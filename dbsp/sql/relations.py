@@ -31,7 +31,7 @@ def sources(select: Any, tables: Tables, query: Query, where: Sequence[Any]) -> 
         return one_row(select, tables), list(where)
     groups: list[list[Any]] = [[begin.this]]
     for join in select.args.get("joins") or []:
-        if _is_comma(join) and not _is_of_rows_before(_as_list(join.this)):
+        if _is_comma(join) and not _is_of_rows_before(join.this):
             groups.append([join.this])
         else:
             groups[-1].append(join)
@@ -70,6 +70,7 @@ def _as_list(node: Any) -> Any:
 
 def _is_of_rows_before(node: Any) -> bool:
     """Whether it is a list that is computed from the columns of a relation before it."""
+    node = _as_list(node)
     return isinstance(node, exp.Unnest) and any(own_columns(list_) for list_ in node.expressions)
 
 
@@ -80,7 +81,7 @@ def _group(
     parts, conditions = [_source(group[0], tables, query)], list[Any]()
     for join in group[1:]:
         _check(join)
-        if _is_of_rows_before(_as_list(join.this)):
+        if _is_of_rows_before(join.this):
             conditions += _unnested(join, [*parts, *before])
             continue
         right = _source(join.this, tables, query)

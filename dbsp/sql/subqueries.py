@@ -25,7 +25,7 @@ from dbsp.sql.joining import Pair, conjuncts, filtered, has_query, outer, own_co
 from dbsp.sql.relations import Query, sources
 from dbsp.sql.scope import Scope, relation
 from dbsp.sql.types import common, constant, is_constant, type_in
-from dbsp.zset.schema import BOOL, Schema
+from dbsp.zset.schema import BOOL, NO_COLUMNS
 
 _CLAUSES = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "windows", "qualify", "order", "limit"),
@@ -157,7 +157,7 @@ def _alike(one: Expr, other: Expr, left: Scope, right: Scope, node: Any) -> Pair
 
 def _typed(value: Expr, beside: Any) -> Expr:
     """A constant in the type of what it is compared with, or in its own; anything else as it is."""
-    if not is_constant(value) or beside is None or type_in(value, Schema(())) is not None:
+    if not is_constant(value) or beside is None or type_in(value, NO_COLUMNS) is not None:
         return value
     return Expr(adopt(constant(value), beside) or Literal(constant(value), natural_type(constant(value))))
 

@@ -28,7 +28,7 @@ from dbsp.stream.distinct_counts import first_of_values
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed, placed_in_aggregate
 from dbsp.windows import FOLDED, WindowFunction, aggregate_name, frame_of, rolls
-from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, Column, OrderBy, Schema
+from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, NO_COLUMNS, Column, OrderBy, Schema
 
 if TYPE_CHECKING:
     from dbsp.stream.stream import Stream
@@ -205,7 +205,7 @@ def _fold(
         return None
     kind = function.aggregate.kind
     added = (Column(fresh, value.type(schema), value.nullable(schema)) for value, fresh in computed.items())
-    asked = Asked(keys=Schema(()), rows=Schema((*schema.columns, *added)), result=Schema(()))
+    asked = Asked(keys=NO_COLUMNS, rows=Schema((*schema.columns, *added)), result=NO_COLUMNS)
     kind.add(AggregateCall(name=name, kind=kind, columns=tuple(columns), order=by, where=where), asked)
     _, (part,) = asked.parts()
     return part if isinstance(part, FoldPart) else None

@@ -179,6 +179,9 @@ class Schema:
         return "(" + ", ".join(map(str, self.columns)) + ")"
 
 
+NO_COLUMNS = Schema(())
+
+
 def schema_of(schema: pa.Schema) -> Schema:
     """The schema that an Arrow schema stands for: wide strings narrow, dictionaries decode, times become microseconds.
 

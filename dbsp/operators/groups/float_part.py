@@ -28,8 +28,6 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import OVERFLOW_HINT, floats, partition_by
 from dbsp.zset.schema import INT16, Arrangement, Schema
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloatForm:
@@ -100,11 +98,11 @@ class FloatPart(BinnedPart):
     def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
         """The columns, out of (group, bin) rows in any order."""
         order, offsets = partition_by(group, groups)
-        columns = []
+        bins, columns = np.ascontiguousarray(bins), []
         for call in self.calls:
             total, count = np.empty(groups, np.float64), np.empty(groups, np.int64)
             own, mean = np.ascontiguousarray(sums[:, call.column]), call.function == "avg"
-            if not floats.round_bins(order, offsets, np.ascontiguousarray(bins), own, mean, total, count):
+            if not floats.round_bins(order, offsets, bins, own, mean, total, count):
                 raise CapacityError("a sum of floats overflows its bins: rows_max=268435456", OVERFLOW_HINT)
             columns.append(canonical_floats(column_of(total, count != 0, pa.float64())))
         return Values(columns=tuple(columns))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbsp.operators.nothing import NO_COLUMNS
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.zset.batch import Batch
+from dbsp.zset.schema import NO_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat
-from dbsp.zset.schema import Arrangement, Column, Schema
+from dbsp.zset.schema import NO_COLUMNS, Arrangement, Column, Schema
 
 
 def count_arrangement(shape: JoinShape, sides: int) -> Arrangement:
@@ -140,6 +140,6 @@ def rows_of_keys(shape: JoinShape, spine: Spine, keys: Batch, side: int) -> tupl
     """(number of the key, row) of the stored rows of a side; the keys are arranged under the left names."""
     renamed = JoinShape(
         left=keys.schema, right=shape.side(side), left_on=shape.left_on, right_on=shape.on(side), columns=(),
-        schema=Schema(()),
+        schema=NO_COLUMNS,
     )  # fmt: skip
     return renamed.same_key(keys, *spine.matches(keys.words[0]), 0)
