@@ -39,7 +39,7 @@ from dbsp.operators.time.final import Final
 from dbsp.operators.time.in_time import InTime
 from dbsp.operators.time.watermark import Watermark
 from dbsp.plan.plan import Plan, PlanNode
-from dbsp.plan.signatures import meanings
+from dbsp.plan.signatures import roots
 from dbsp.skips import FILL
 from dbsp.store import TraceSpec
 
@@ -133,7 +133,7 @@ class _Asking:
 
     def __init__(self, plan: Plan, filling: Filling) -> None:
         self.plan, self.filling = plan, filling
-        self.roots = meanings(plan).roots
+        self.roots = roots(plan)
         self.sums = dict(self._sums())
         self.senders = {spec.receiver: spec.sender for spec in plan.exchanges}
         self._sent_on()

@@ -79,11 +79,10 @@ class Signatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meanings:
-    """The signatures of a plan by its own numbers: every node, every trace; `roots` are where lifted streams come from."""
+    """The signatures of a plan by its own numbers: every node, every trace."""
 
     nodes: tuple[str, ...]
     traces: Mapping[int, str]
-    roots: tuple[int, ...]
 
 
 def signatures(plan: Plan) -> Signatures:
@@ -138,7 +137,16 @@ def _hash(*parts: str) -> str:
 
 def meanings(plan: Plan) -> Meanings:
     """The signatures of a plan's nodes and traces."""
-    return _Reading(plan).meanings()
+    return _Reading(plan, roots(plan)).meanings()
+
+
+def roots(plan: Plan) -> tuple[int, ...]:
+    """The node that each node's stream comes from: another one where an exchange brings what is there, else itself."""
+    lifted = {spec.receiver: spec.sender for spec in plan.exchanges if spec.receiver >= 0 and spec.lifted}
+    found: list[int] = []
+    for node in plan.nodes:
+        found.append(found[lifted[node.id]] if node.id in lifted else node.id)
+    return tuple(found)
 
 
 @dataclass(slots=True)
@@ -170,8 +178,8 @@ class _Reading:
     """A plan while its signatures are made, from the tables up."""
 
     plan: Plan
+    roots: tuple[int, ...]
     nodes: dict[int, str] = field(default_factory=dict)
-    roots: dict[int, int] = field(default_factory=dict)
     traces: dict[int, str] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
     loops: dict[int, str] = field(default_factory=dict)
@@ -182,7 +190,6 @@ class _Reading:
         left = {outer: (loop, index) for loop in self.plan.loops for index, (_, outer) in enumerate(loop.leaves)}
         for node in self.plan.nodes:
             spec = arrivals.get(node.id)
-            self.roots[node.id] = self.roots[spec.sender] if spec is not None and spec.lifted else node.id
             if spec is not None and spec.id in left:
                 loop, index = left[spec.id]
                 self.nodes[node.id] = _hash("out of a loop", self._loop(loop), str(index))
@@ -195,12 +202,7 @@ class _Reading:
                 self._note(view.trace, self._sum(view.node, view.trace.arrangement, frozenset(), None))
         for loop in self.plan.loops:
             self._loop_traces(loop)
-        order = range(len(self.plan.nodes))
-        return Meanings(
-            nodes=tuple(map(self.nodes.__getitem__, order)),
-            traces=self.traces,
-            roots=tuple(map(self.roots.__getitem__, order)),
-        )
+        return Meanings(nodes=tuple(self.nodes[node.id] for node in self.plan.nodes), traces=self.traces)
 
     def _node(self, node: PlanNode, spec: ExchangeSpec | None) -> str:
         tokens = _Tokens(self.nodes)

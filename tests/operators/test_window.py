@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cmp_to_key, lru_cache, reduce
+from itertools import accumulate, pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -100,6 +102,9 @@ class Expected:
         self.order = order
         ties = [(name, False, False) for name in COLUMNS if name not in {name for name, _, _ in order}]
         self.rows = sorted(places, key=cmp_to_key(lambda a, b: self.compare(a, b, [*order, *ties])))
+        steps = [self.compare(left, right, order) != 0 for left, right in pairwise(self.rows)]
+        self.ties = [0, *accumulate(steps)]
+        """Which run of rows that tie each place is in, counted from the first."""
 
     def compare(self, left: Any, right: Any, order: list[tuple[str, bool, bool]]) -> int:
         for name, descending, nulls_first in order:
@@ -111,18 +116,17 @@ class Expected:
 
     def value(self, call: WindowCall, at: int) -> Any:
         rows, n = self.rows, len(self.rows)
-        row = rows[at]
-        tied = [i for i, other in enumerate(rows) if self.compare(row, other, self.order) == 0]
         column = COLUMNS.index(call.column) if call.column else 0
         match call.function:
             case "row_number":
                 return at + 1
             case "rank" | "percent_rank":
-                return tied[0] + 1 if call.function == "rank" else tied[0] / max(n - 1, 1)
+                smaller = self.ties.index(self.ties[at])
+                return smaller + 1 if call.function == "rank" else smaller / max(n - 1, 1)
             case "dense_rank":
-                return 1 + sum(self.compare(rows[i], rows[i + 1], self.order) != 0 for i in range(at))
+                return self.ties[at] + 1
             case "cume_dist":
-                return (tied[-1] + 1) / n
+                return bisect_right(self.ties, self.ties[at]) / n
             case "ntile":
                 parts = [n // call.offset + (part < n % call.offset) for part in range(call.offset)]
                 return next(part + 1 for part in range(call.offset) if at < sum(parts[: part + 1]))
@@ -156,7 +160,7 @@ class Expected:
                 frame.following is None or other <= at + frame.following
             )
         if frame.of_ties:
-            way = self.compare(self.rows[other], self.rows[at], self.order)
+            way = self.ties[other] - self.ties[at]
             return (frame.preceding is None or way >= 0) and (frame.following is None or way <= 0)
         name, descending, _ = self.order[0]
         column = COLUMNS.index(name)
