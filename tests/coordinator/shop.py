@@ -16,6 +16,7 @@ from dbsp.coordinator.config import Config, HttpSection, load_config
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.service import Service
+from tests import plain_http
 
 CIRCUIT = """
 import dbsp
@@ -57,7 +58,7 @@ def answering(service: Service) -> Iterator[httpx.Client]:
     """The service behind a real socket."""
     server = Server(make_app(service), bind(HttpSection(port=0)), service.config.data_dir)
     server.start()
-    with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client:
+    with plain_http.client(server.url) as client:
         yield client
     server.stop()
 

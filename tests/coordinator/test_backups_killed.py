@@ -27,6 +27,7 @@ from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import DbspError, UnavailableError
+from tests import plain_http
 from tests.coordinator.copies import pipeline, prints
 from tests.coordinator.shop import ORDERS, rows, script, serving, settings
 
@@ -232,7 +233,7 @@ def _kill_amid(folder: Path, backups: str, moment: str) -> list[httpx.Response]:
 
         def ask() -> None:
             with suppress(httpx.HTTPError):
-                answered.append(httpx.post(f"{url}/v1/backup", json={"folder": str(folder / backups)}, timeout=60))
+                answered.append(plain_http.post(f"{url}/v1/backup", json={"folder": str(folder / backups)}))
 
         asked = threading.Thread(target=ask)
         asked.start()
@@ -262,7 +263,7 @@ def test_the_service_is_killed_amid_a_backup(folder: Path, moment: str) -> None:
         url = read_address(folder / "data")["url"]
         for push in pushes:
             body = b"".join(json.dumps(row).encode() + b"\n" for row in push.to_pylist())
-            assert httpx.post(f"{url}/v1/tables/orders/rows?wait=true", content=body, timeout=60).is_success
+            assert plain_http.post(f"{url}/v1/tables/orders/rows?wait=true", content=body).is_success
     for number in range(10):
         backups = f"backups{number}"
         answered = _kill_amid(folder, backups, moment)

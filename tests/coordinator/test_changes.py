@@ -32,6 +32,7 @@ from dbsp.coordinator.http.rendering import ARROW
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, PositionError, UnavailableError
+from tests import plain_http
 from tests.coordinator.shop import CIRCUIT, SETTINGS, answering, script, serving, settings
 
 Order = tuple[int, str, int]
@@ -282,7 +283,7 @@ def test_a_stream_ends_with_the_service_and_is_forgotten_when_its_reader_leaves(
         app = make_app(service)
         server = Server(app, bind(service.config.http), folder)
         server.start()
-        with httpx.Client(base_url=server.url, trust_env=False) as client:
+        with plain_http.client(server.url) as client:
             with stream(client, "large") as lines:
                 push(service, [(1, "a", 700)])
                 event(lines)
@@ -328,7 +329,7 @@ def test_who_follows_through_a_kill_sees_what_nobody_killed_would_show(folder: P
             url = read_address(folder / "data")["url"]
             for number in range(3):
                 body = json.dumps({"id": number, "customer": "a", "amount": 600 + 10 * part})
-                httpx.post(f"{url}/v1/tables/orders/rows?wait=true", content=body, trust_env=False).raise_for_status()
+                plain_http.post(f"{url}/v1/tables/orders/rows?wait=true", content=body).raise_for_status()
             command = [sys.executable, "-m", "dbsp.coordinator.cli", "--json", "changes", "large", "--follow"]
             with subprocess.Popen(
                 [*command, "--first", str(first)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -19,6 +19,7 @@ from dbsp.coordinator import cli, serve
 from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
+from tests import plain_http
 from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, script, serving, settings
 
 Said = Callable[..., tuple[int, str]]
@@ -78,7 +79,7 @@ def test_the_client_steers_a_service(folder: Path) -> None:
         pushed = script("cli", "push", "orders", "rows.json", folder=folder)
         assert "rows 0 to 2 of orders are durable" in pushed.stdout, pushed.stderr
         url = read_address(folder / "data")["url"]
-        httpx.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=b"", timeout=60).raise_for_status()
+        plain_http.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=b"").raise_for_status()
         asked = script("cli", "query", "SELECT sum(amount) AS s FROM per_customer", folder=folder)
         assert "611" in asked.stdout, asked.stderr
         odd = script("cli", "query", "SELECT NULL AS nothing, '' AS empty, '[red]x' AS marked", folder=folder)
@@ -98,7 +99,7 @@ def test_a_signal_stops_after_a_checkpoint(folder: Path, number: signal.Signals)
     with serving(folder) as process:
         url = read_address(folder / "data")["url"]
         rows = json.dumps(ORDERS.to_pylist())
-        httpx.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=rows, timeout=60).raise_for_status()
+        plain_http.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=rows).raise_for_status()
         os.kill(process.pid, number)
         assert process.wait(60) == 0
     with Service(settings(folder)) as service:
@@ -110,7 +111,7 @@ def test_who_reads_what_it_says_may_be_gone(folder: Path) -> None:
     with serving(folder) as process:
         url = read_address(folder / "data")["url"]
         rows = json.dumps(ORDERS.to_pylist())
-        httpx.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=rows, timeout=60).raise_for_status()
+        plain_http.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=rows).raise_for_status()
         assert process.stderr is not None
         process.stderr.close()
         os.kill(process.pid, signal.SIGINT)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from dbsp.coordinator import upgrades
@@ -23,6 +22,7 @@ from dbsp.coordinator.service import Service
 from dbsp.coordinator.upgrades import own_interpreter, unread, used
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.version import VERSION
+from tests import plain_http
 from tests.coordinator.fakes import FakeClock
 from tests.coordinator.shop import ORDERS, settings, settings_text
 from tests.coordinator.test_machine import running
@@ -49,7 +49,7 @@ def shop(folder: Path) -> Path:
 
 def ask(folder: Path, method: str, path: str, **options: Any) -> Any:
     url = read_address(folder / "data")["url"]
-    answer = httpx.request(method, url + path, timeout=120, trust_env=False, **options)
+    answer = plain_http.ask(method, url + path, timeout_s=120, **options)
     return answer.raise_for_status().json()
 
 
@@ -167,7 +167,7 @@ def test_a_running_service_goes_on_as_the_version_that_is_installed(shop: Path, 
         push(shop, {"id": 9, "customer": "c", "amount": 1})
         assert per_customer(shop) == [["a", 1, 10], ["b", 2, 601], ["c", 1, 1]]
         url = read_address(shop / "data")["url"]
-        metrics = httpx.get(f"{url}/metrics", trust_env=False).text
+        metrics = plain_http.ask("GET", f"{url}/metrics").text
         assert f"dbsp_upgrade_pause_seconds {found['upgrade']['pause_seconds']}" in metrics
         assert not (shop / "data" / NOTE_FILE).exists()
     (told,) = events(shop, "upgraded")

@@ -15,6 +15,7 @@ from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
+from tests import plain_http
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
 
 
@@ -83,7 +84,7 @@ def test_a_warm_up_can_be_taken_back(folder: Path, tmp_path: Path) -> None:
     with Service(settings(folder, "layout.acceptable_recovery_lag=0")) as service:
         server = Server(make_app(service), bind(HttpSection(port=0)), service.config.data_dir)
         server.start()
-        with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client, traffic(service, 1):
+        with plain_http.client(server.url) as client, traffic(service, 1):
             assert client.delete("/v1/rescale").status_code == 400
             done: list[httpx.Response] = []
             body = {"workers": 3, "strategy": "warmup"}

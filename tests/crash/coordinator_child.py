@@ -3,8 +3,9 @@
 `Child(pipeline.toml, "part.method:before|after:n", out)` kills itself with SIGKILL at the n-th call of a method of the runtime,
 the logs or the ledger. The product knows nothing of this: the parts are wrapped on their way in.
 
-A child is forked from a server that has imported the service and done nothing else, since the tests start some eighty of them and
-imports would take most of a start. The command itself is started by `tests.coordinator.shop` and `tests.kafka.shop`.
+A child is forked from a server that has loaded the service and its kernels (`tests.crash.preloads`) and done nothing else, since
+the tests start some eighty of them and that would take most of a start. The command itself is started by
+`tests.coordinator.shop` and `tests.kafka.shop`.
 """
 
 from __future__ import annotations
@@ -113,4 +114,4 @@ def changed_by_who_dies(folder: Path, point: str) -> None:
 
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload([__name__])
+_SERVER.set_forkserver_preload([__name__, "tests.crash.preloads"])

@@ -37,6 +37,7 @@ from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.session import MemorySite
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
+from tests import plain_http
 from tests.coordinator.shop import settings_text
 from tests.coordinator.under_traffic import without_moves
 from tests.crash.coordinator_child import Child
@@ -151,7 +152,7 @@ class Pipeline:
         found = read_address(self.data)
         if self.process is None or found.get("pid") != self.process.pid:
             raise httpx.ConnectError("not yet")
-        answer = httpx.request(method, found["url"] + path, timeout=60, **options)
+        answer = plain_http.ask(method, found["url"] + path, **options)
         if answer.status_code == 503:
             raise httpx.ConnectError(answer.text)
         assert answer.is_success, answer.text
@@ -406,7 +407,7 @@ def _keep_asking(run: Pipeline, workers: int, strategy: str) -> None:
     url = read_address(run.data)["url"]
     with suppress(httpx.HTTPError):
         for count in itertools.cycle((workers, workers % 4 + 1)):
-            httpx.post(f"{url}/v1/rescale", json={"workers": count, "strategy": strategy}, timeout=60)
+            plain_http.post(f"{url}/v1/rescale", json={"workers": count, "strategy": strategy})
 
 
 @pytest.mark.parametrize("seed", [11, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(12, 32))])
@@ -429,7 +430,7 @@ def _ask_in_vain(run: Pipeline, workers: int, strategy: str) -> None:
     """Ask for a rescale and do not wait for the answer."""
     found, body = read_address(run.data), {"workers": workers, "strategy": strategy}
     try:
-        httpx.post(f"{found['url']}/v1/rescale", json=body, timeout=run.random.random() * 0.3)
+        plain_http.post(f"{found['url']}/v1/rescale", json=body, timeout_s=run.random.random() * 0.3)
     except (httpx.HTTPError, KeyError):
         return
 

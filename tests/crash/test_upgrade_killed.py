@@ -20,6 +20,7 @@ from dbsp.coordinator.service import Service
 from dbsp.coordinator.upgrades import Restart
 from dbsp.io import EmbeddedStepLog
 from dbsp.version import VERSION
+from tests import plain_http
 from tests.coordinator.shop import CIRCUIT, ORDERS, rows, settings_text
 from tests.coordinator.versions import Installations
 from tests.crash.coordinator_child import Child
@@ -73,7 +74,7 @@ def upgraded(folder: Path, point: str, restart: Restart) -> None:
     try:
         while "url" not in read_address(folder / "data") and child.poll() is None:
             threading.Event().wait(0.05)
-        with httpx.Client(base_url=read_address(folder / "data")["url"], timeout=120, trust_env=False) as client:
+        with plain_http.client(read_address(folder / "data")["url"], timeout_s=120) as client:
             lines = "".join(json.dumps(row) + "\n" for row in ORDERS.to_pylist())
             client.post("/v1/tables/orders/rows", params={"wait": "true"}, content=lines).raise_for_status()
             with suppress(httpx.HTTPError):
@@ -94,7 +95,7 @@ def test_either_version_goes_on(folder: Path, installed: Installations, point: s
         with installed.serving(folder):
             url = read_address(folder / "data")["url"]
             asked = {"sql": "SELECT sum(amount) FROM per_customer"}
-            found = httpx.post(f"{url}/v1/query", json=asked, timeout=120, trust_env=False)
+            found = plain_http.post(f"{url}/v1/query", json=asked, timeout_s=120)
             assert found.json()["rows"] == [[611]]
             installed.run("cli", "stop", "--now", folder=folder)
     else:

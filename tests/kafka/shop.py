@@ -40,6 +40,7 @@ from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.session import MemorySite
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
+from tests import plain_http
 from tests.kafka.topics import messages
 
 ROOT = Path(__file__).parents[2]
@@ -150,7 +151,7 @@ class Shop:
         if self.process is None or found.get("pid") != self.process.pid:
             return None
         try:
-            answer = httpx.get(found["url"] + "/v1/status", timeout=60)
+            answer = plain_http.ask("GET", found["url"] + "/v1/status")
         except httpx.HTTPError:
             return None
         return answer.json() if answer.is_success else None
@@ -196,7 +197,7 @@ class Shop:
         def ask() -> None:
             with suppress(httpx.HTTPError, OSError, KeyError):
                 url = read_address(self.folder / "data")["url"]
-                httpx.post(url + "/v1/rescale", json={"workers": workers, "strategy": strategy}, timeout=None)
+                plain_http.post(url + "/v1/rescale", json={"workers": workers, "strategy": strategy}, timeout_s=None)
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()

@@ -21,6 +21,7 @@ import pytest
 
 from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.strategies import STRATEGIES
+from tests import plain_http
 from tests.kafka.broker import Broker
 from tests.kafka.shop import Shop, by_step, summed
 from tests.spark.standalone import Cluster, standalone
@@ -67,7 +68,9 @@ def rescaled(shop: Shop, workers: int, strategy: str) -> None:
     url, answers = read_address(shop.folder / "data")["url"], list[httpx.Response]()
 
     def ask() -> None:
-        answers.append(httpx.post(url + "/v1/rescale", json={"workers": workers, "strategy": strategy}, timeout=None))
+        answers.append(
+            plain_http.post(url + "/v1/rescale", json={"workers": workers, "strategy": strategy}, timeout_s=None)
+        )
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()

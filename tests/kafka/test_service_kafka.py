@@ -21,6 +21,7 @@ from dbsp.errors import ConfigError
 from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import Trimmer, ensure_topic
+from tests import plain_http
 from tests.crash.coordinator_child import Child
 from tests.kafka.topics import messages, send, weighted
 
@@ -66,7 +67,7 @@ def ask(folder: Path, process: Child, method: str, path: str) -> Any:
     if found.get("pid") != process.pid:
         return None
     try:
-        answer = httpx.request(method, found["url"] + path, timeout=60)
+        answer = plain_http.ask(method, found["url"] + path)
     except httpx.HTTPError:
         return None
     return answer.json() if answer.is_success else None

@@ -19,6 +19,8 @@ import pyspark
 from tests.spark.waiting import until
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Daemons that live for a minute and pass messages on."""
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 
 
@@ -73,7 +75,11 @@ def _daemon(
     environment: Mapping[str, str] = NOTHING,
 ) -> subprocess.Popen[bytes]:
     log = stack.enter_context((folder / f"{name}.log").open("wb"))
-    own = {"SPARK_LOCAL_DIRS": str(folder / f"{name}-local"), "SPARK_DAEMON_MEMORY": "256m"}
+    own = {
+        "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK,
+    }
     command = [SPARK_CLASS, kind, *options] if disk is None else _seeing(*disk, [SPARK_CLASS, kind, *options])
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **own, **environment})
     stack.callback(process.wait, 20)

@@ -1,0 +1,11 @@
+"""What the server of `tests.crash.coordinator_child` has loaded when it forks: all that a start of the service would load."""
+
+from __future__ import annotations
+
+import pydantic.v1  # noqa: F401  (FastAPI looks for it when the first route is made)
+
+import dbsp.coordinator.http.app
+import dbsp.surface  # noqa: F401
+from dbsp.runtime.spark.control_job import load_kernels
+
+load_kernels()
