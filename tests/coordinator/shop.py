@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +14,13 @@ import httpx
 import pyarrow as pa
 
 from dbsp.coordinator.config import Config, HttpSection, load_config
+from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.serve import guarded, run
 from dbsp.coordinator.service import Service
 from tests import plain_http
+from tests.forked import Forked
 
 CIRCUIT = """
 import dbsp
@@ -77,6 +81,25 @@ def serving(folder: Path) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def killable(folder: Path) -> Iterator[Forked]:
+    """The service in a process that is forked, not started by its command: for tests that start many and kill them."""
+    process = Forked(folder / "said.txt", serve, folder / "pipeline.toml")
+    try:
+        while read_address(folder / "data").get("pid") != process.pid:
+            assert process.poll() is None, (folder / "said.txt").read_text()
+            time.sleep(0.02)  # it has no other way to say that it listens
+        yield process
+    finally:
+        process.kill()
+        process.wait(60)
+
+
+def serve(pipeline: Path) -> None:
+    """In the child: the service of these settings, until it ends."""
+    sys.exit(guarded(lambda: sys.exit(run(load_config(pipeline), progress=False))))
 
 
 def script(

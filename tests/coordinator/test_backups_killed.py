@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import os
 import re
 import shutil
 import signal
@@ -29,7 +30,8 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import DbspError, UnavailableError
 from tests import plain_http
 from tests.coordinator.copies import pipeline, prints
-from tests.coordinator.shop import ORDERS, rows, script, serving, settings
+from tests.coordinator.shop import ORDERS, killable, rows, script, settings
+from tests.forked import Forked
 
 # --- processes that end ---------------------------------------------------------------------------------------------
 
@@ -106,29 +108,29 @@ def test_killed_anywhere_it_leaves_the_pipeline_as_it_was(
     assert diagnose(config).findings == ()
 
 
-RESTORER = """
-import os, shutil, signal, sys
-from pathlib import Path
-from dbsp.coordinator.backup import restoring
-from tests.coordinator.shop import settings
-calls, count = [], int(sys.argv[3])
-def ending(owner, name):
-    real = getattr(owner, name)
-    def call(*args, **kwargs):
-        point()
-        found = real(*args, **kwargs)
-        point()
-        return found
-    setattr(owner, name, call)
-def point():
-    calls.append(1)
-    if len(calls) == count:
-        os.kill(os.getpid(), signal.SIGKILL)
-ending(Path, "rename")
-ending(shutil, "rmtree")
-ending(shutil, "copytree")
-restoring.restore(Path(sys.argv[1]), settings(Path(sys.argv[2])))
-"""
+def restored_until(point: int, made: Path, folder: Path) -> None:
+    """In a child: a restore that is killed before or behind the change of files of this number."""
+    calls = itertools.count(1)
+
+    def reached() -> None:
+        if next(calls) == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def ending(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            reached()
+            found = real(*args, **kwargs)
+            reached()
+            return found
+
+        setattr(owner, name, call)
+
+    ending(Path, "rename")
+    ending(shutil, "rmtree")
+    ending(shutil, "copytree")
+    restoring.restore(made, settings(folder))
 
 
 @pytest.fixture
@@ -151,21 +153,20 @@ def start_anew(config: Config) -> None:
 
 
 @pytest.mark.crash
-def test_a_restore_killed_anywhere_is_given_again(with_files: tuple[Path, Config]) -> None:
+def test_a_restore_killed_anywhere_is_given_again(with_files: tuple[Path, Config], tmp_path: Path) -> None:
     made, config = with_files
     for point in itertools.count(1):
-        command = [sys.executable, "-c", RESTORER, str(made), str(config.folder), str(point)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
-        if ended.returncode and not config.data_dir.exists():
+        ended = Forked(tmp_path / "said.txt", restored_until, point, made, config.folder).wait(120)
+        assert ended in (0, -signal.SIGKILL), (tmp_path / "said.txt").read_text()
+        if ended and not config.data_dir.exists():
             restore(made, config)
         assert config.data_dir.exists()
-        if ended.returncode == 0 or point % 3 == 0:
+        if ended == 0 or point % 3 == 0:
             start_anew(config)
         else:
             shutil.rmtree(config.data_dir)
             shutil.rmtree(config.folder / "results")
-        if ended.returncode == 0:
+        if ended == 0:
             break
     assert point > 10
 
@@ -228,7 +229,7 @@ def test_one_at_a_time_and_a_stop_breaks_it_off(folder: Path) -> None:
 def _kill_amid(folder: Path, backups: str, moment: str) -> list[httpx.Response]:
     """Kill the service when it has come so far with a backup; what it had answered."""
     answered: list[httpx.Response] = []
-    with serving(folder) as process:
+    with killable(folder) as process:
         url = read_address(folder / "data")["url"]
 
         def ask() -> None:
@@ -239,7 +240,7 @@ def _kill_amid(folder: Path, backups: str, moment: str) -> list[httpx.Response]:
         asked.start()
         while not any((folder / backups).glob(moment)) and asked.is_alive():
             pass
-        process.kill()
+        os.kill(process.pid, signal.SIGKILL)  # alone: whether its child ends with it is what is tested
         asked.join()
     return answered
 
@@ -259,7 +260,7 @@ def test_the_service_is_killed_amid_a_backup(folder: Path, moment: str) -> None:
         )
         for n in range(0, 250_000, 50_000)
     ]
-    with serving(folder):
+    with killable(folder):
         url = read_address(folder / "data")["url"]
         for push in pushes:
             body = b"".join(json.dumps(row).encode() + b"\n" for row in push.to_pylist())
@@ -267,7 +268,7 @@ def test_the_service_is_killed_amid_a_backup(folder: Path, moment: str) -> None:
     for number in range(10):
         backups = f"backups{number}"
         answered = _kill_amid(folder, backups, moment)
-        with serving(folder):
+        with killable(folder):
             if _states(folder, backups) == ["whole"]:
                 continue  # it came to its end before the kill: another one is begun
             assert answered == [], "the fault struck before the answer"

@@ -33,7 +33,7 @@ from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, PositionError, UnavailableError
 from tests import plain_http
-from tests.coordinator.shop import CIRCUIT, SETTINGS, answering, script, serving, settings
+from tests.coordinator.shop import CIRCUIT, SETTINGS, answering, killable, script, settings
 
 Order = tuple[int, str, int]
 ORDERS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, 900)), max_size=5)
@@ -325,7 +325,7 @@ def test_who_follows_through_a_kill_sees_what_nobody_killed_would_show(folder: P
     seen: list[dict[str, Any]] = []
     first = 0
     for part in range(3):
-        with serving(folder) as process:
+        with killable(folder) as process:
             url = read_address(folder / "data")["url"]
             for number in range(3):
                 body = json.dumps({"id": number, "customer": "a", "amount": 600 + 10 * part})

@@ -17,6 +17,7 @@ import pytest
 
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import Config
+from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.http.answers import StepChanges, ViewChanges, ViewRows
 from dbsp.coordinator.running.delta_tables import MARK_FILE, DeltaTables
 from dbsp.coordinator.running.status import Snapshot
@@ -24,7 +25,8 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, PositionError
 from dbsp.io.delta_table import DeltaTable
 from dbsp.zset.schema import INT64, STRING
-from tests.coordinator.shop import CIRCUIT, script, serving, settings, settings_text
+from tests import plain_http
+from tests.coordinator.shop import CIRCUIT, killable, settings, settings_text
 
 Row = tuple[Any, ...]
 VIEWS = CIRCUIT.replace(
@@ -133,13 +135,11 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     config, traffic = written(tmp_path, DELTA + "\n[checkpoint]\ninterval_s = 0.2\n"), Traffic(2)
     chance = random.Random(3)
     for _ in range(5):
-        with serving(tmp_path) as process:
-            url = script("cli", "--json", "status", folder=tmp_path)
-            assert url.returncode == 0, url.stderr
+        with killable(tmp_path) as process:
+            url = read_address(tmp_path / "data")["url"]
             for number in range(chance.randrange(4, 12)):
-                rows = f'[{{"id": {number}, "customer": "{number % 3}", "amount": {chance.randrange(900)}}}]'
-                (tmp_path / "rows.json").write_text(rows)
-                assert script("cli", "push", "orders", "rows.json", folder=tmp_path).returncode == 0
+                row = {"id": number, "customer": str(number % 3), "amount": chance.randrange(900)}
+                plain_http.post(f"{url}/v1/tables/orders/rows?wait=true", json=[row]).raise_for_status()
             process.kill()
             process.wait(60)
     with Service(config) as service:

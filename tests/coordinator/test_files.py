@@ -16,7 +16,7 @@ import pytest
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from tests import duck
-from tests.coordinator.shop import ORDERS, serving, settings, settings_text
+from tests.coordinator.shop import ORDERS, killable, settings, settings_text
 
 FILES = """
 [input]
@@ -75,7 +75,7 @@ def test_kills_while_files_come_lose_and_double_nothing(folder: Path) -> None:
     (folder / "pipeline.toml").write_text(settings_text(FILES, step="max_rows_per_step = 700"))
     chance, orders = random.Random(7), []
     for round_ in range(4):
-        with serving(folder):  # killed at its end, wherever it is
+        with killable(folder):  # killed at its end, wherever it is
             for number in range(5):
                 orders.append(some_orders(chance, chance.randrange(1, 900)))
                 land(folder, f"{round_}-{number}.parquet", orders[-1])

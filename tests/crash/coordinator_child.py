@@ -2,15 +2,10 @@
 
 `Child(pipeline.toml, "part.method:before|after:n", out)` kills itself with SIGKILL at the n-th call of a method of the runtime,
 the logs or the ledger. The product knows nothing of this: the parts are wrapped on their way in.
-
-A child is forked from a server that has loaded the service and its kernels (`tests.crash.preloads`) and done nothing else, since
-the tests start some eighty of them and that would take most of a start. The command itself is started by
-`tests.coordinator.shop` and `tests.kafka.shop`.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -23,6 +18,7 @@ from typing import Any
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.serve import guarded, run
 from dbsp.coordinator.upgrades import Restart
+from tests.forked import Forked
 
 
 class Deadly:
@@ -57,50 +53,25 @@ class Deadly:
             return self._calls[method]
 
 
-def _serve(pipeline: Path, point: str, out: Path, restart: Restart | None, evolve: bool) -> None:
-    """In the child: lead a session of its own, as a command does, and run the service until it ends."""
-    os.setsid()
-    with out.open("ab") as stream:
-        os.dup2(stream.fileno(), 1)
-        os.dup2(stream.fileno(), 2)
+def serve(pipeline: Path, point: str = "", restart: Restart | None = None, evolve: bool = False) -> None:
+    """In the child: run the service until it ends, or is killed at the point."""
 
-    def serve() -> None:
+    def served() -> None:
         config = load_config(pipeline)
         deadly = partial(run, config, progress=False, wrap=lambda name, part: Deadly(name, part, point))
         sys.exit(deadly(restart=restart, evolve=evolve))
 
-    sys.exit(guarded(serve))
+    sys.exit(guarded(served))
 
 
-class Child:
-    """One such process; as much of `subprocess.Popen` as the tests need."""
+class Child(Forked):
+    """One such process; by `restart` it becomes another version in an upgrade, with `evolve` it changes the circuit."""
 
     def __init__(
         self, pipeline: Path, point: str, out: Path, restart: Restart | None = None, *, evolve: bool = False
     ) -> None:
-        """Start it; what it says is added to `out`; by `restart` it becomes another version in an upgrade."""
-        self._process = _SERVER.Process(target=_serve, args=(pipeline, point, out, restart, evolve), daemon=True)
-        self._process.start()
-        assert self._process.pid is not None
-        self.pid: int = self._process.pid
-
-    def poll(self) -> int | None:
-        """Its exit code once it has ended, negative for a signal."""
-        return self._process.exitcode
-
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Its exit code, when it has ended."""
-        self._process.join(timeout_s)
-        code = self.poll()
-        assert code is not None, f"it did not end: pid={self.pid} timeout_s={timeout_s}"
-        return code
-
-    def kill(self) -> None:
-        """End its whole session."""
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:  # it has ended, or has not come so far as to lead a session
-            self._process.kill()
+        """Start it; what it says is added to `out`."""
+        super().__init__(out, serve, pipeline, point, restart, evolve)
 
 
 def changed_by_who_dies(folder: Path, point: str) -> None:
@@ -111,7 +82,3 @@ def changed_by_who_dies(folder: Path, point: str) -> None:
     finally:
         child.kill()
     (folder / "data" / "coordinator.json").unlink(missing_ok=True)
-
-
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload([__name__, "tests.crash.preloads"])

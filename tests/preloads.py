@@ -1,4 +1,4 @@
-"""What the server of `tests.crash.coordinator_child` has loaded when it forks: all that a start of the service would load."""
+"""What the server of `tests.forked` has loaded when it forks: all that a start of the service would load."""
 
 from __future__ import annotations
 
