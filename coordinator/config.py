@@ -217,12 +217,12 @@ class DeltaSection:
     views: list[str] = field(default_factory=list)
     keys: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
-    keep_hours: float = 168.0
+    keep_hours: int = 168
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         _at_least("delta.interval_s", self.interval_s, 0.001)
-        _at_least("delta.keep_hours", self.keep_hours, 0)
+        _at_least("delta.keep_hours", self.keep_hours, 1)
         for name in self.keys:
             if self.views and name not in self.views:
                 raise ConfigError(
@@ -560,8 +560,8 @@ def _one_of(name: str, value: str, known: Sequence[str]) -> None:
 
 
 def _at_least(name: str, value: float, least: float) -> None:
-    if math.isnan(value):
-        raise ConfigError(f"not a number: {name}={value}")
+    if not math.isfinite(value):
+        raise ConfigError(f"not a finite number: {name}={value}")
     if value < least:
         raise ConfigError(f"too small: {name}={value} least={least}")
 

@@ -84,7 +84,7 @@ class Service:
         self._queries = Queries(at_once_max=config.query.at_once_max)
         self._backups = Backups(config, self._observers.noted)
         self.copies = TopicCopies(config, self.built.plan, self, self._observers.noted)
-        self.delta = DeltaTables(config, self.built.plan, self, self._feed.read, self._observers.noted)
+        self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
 
     def __enter__(self) -> Self:
         """Start; a service that does not is closed before the error goes on."""

@@ -28,7 +28,7 @@ APP_PREFIX = "dbsp-"
 STORY_CHARS_MAX = 600
 _ADORNED = re.compile(r"\x1b\[[0-9;]*m|↳")
 """The library draws its causes as a tree, in colours."""
-_NEVER_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
+_NEVER_IN_NAMES = re.compile(r"[ ,;{}()\n\t=`]")
 _SIGNED = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
 }  # fmt: skip
@@ -40,19 +40,32 @@ def delta_schema(schema: pa.Schema, view: str) -> pa.Schema:
 
     **Errors** `ConfigError` for a type or a name that Delta does not have.
     """
-    for field in schema:
-        if _NEVER_IN_NAMES.search(field.name):
-            raise ConfigError(
-                f"Delta tables have no such name of a column: view={view} column={field.name!r}",
-                "give the column another name in the view, without spaces and none of ,;{}()=",
-            )
+    _refuse_names([field.name for field in schema], view)
     return pa.schema([pa.field(field.name, _delta_type(field.type, view, field.name)) for field in schema])
+
+
+def _refuse_names(names: Sequence[str], view: str) -> None:
+    """Those of columns, or of the fields of a struct: they must differ in more than their case."""
+    there: dict[str, str] = {}
+    for name in names:
+        if _NEVER_IN_NAMES.search(name):
+            raise ConfigError(
+                f"Delta tables have no such name of a column: view={view} column={name!r}",
+                "give the column another name in the view, without spaces and none of ,;{}()=`",
+            )
+        other = there.setdefault(name.lower(), name)
+        if other != name:
+            raise ConfigError(
+                f"in a Delta table two columns have one name, whatever their case: view={view} columns={other!r} {name!r}",
+                "give one of them another name in the view (`weight` and `step` are the table's own if the view has no key)",
+            )
 
 
 def _delta_type(type_: pa.DataType, view: str, column: str) -> pa.DataType:
     if is_list(type_):
         return pa.list_(_delta_type(type_.value_type, view, column))
     if is_struct(type_):
+        _refuse_names([field.name for field in type_], view)
         return pa.struct([pa.field(field.name, _delta_type(field.type, view, column)) for field in type_])
     if pa.types.is_duration(type_) or pa.types.is_time(type_):
         raise ConfigError(
@@ -102,12 +115,12 @@ class DeltaTable:
             names = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
             raise ConfigError(f"the table has other columns: uri={self.uri} columns={', '.join(names)}", _ANEW)
 
-    def create(self) -> None:
-        """Make the table, empty, at step 0."""
+    def create(self, next_: int) -> None:
+        """Make the table, empty, and say how far it is."""
         with self._reaching():
             self._table = deltalake.DeltaTable.create(
                 self.uri, deltalake.Schema.from_arrow(self._schema), name=self._view, storage_options=self._options,
-                commit_properties=self._commit(0),
+                commit_properties=self._commit(next_),
             )  # fmt: skip
 
     def add(self, rows: pa.Table, next_: int) -> None:
@@ -143,12 +156,12 @@ class DeltaTable:
                 except_cols=[gone]
             ).when_not_matched_insert_all(f"not s.{gone}", except_cols=[gone]).execute()
 
-    def tidy(self, keep_hours: float) -> None:
+    def tidy(self, keep_hours: int) -> None:
         """Join small files, and delete those that no version of the last `keep_hours` has."""
         with self._reaching():
             if not self.keys:
                 self._table.optimize.compact()
-            self._table.vacuum(retention_hours=int(keep_hours), enforce_retention_duration=False, dry_run=False)
+            self._table.vacuum(retention_hours=keep_hours, enforce_retention_duration=False, dry_run=False)
 
     def empty(self) -> pa.Table:
         """No rows."""

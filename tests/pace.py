@@ -8,7 +8,7 @@ from typing import TypeVar
 
 SHARE = 4
 """`make quick` draws one of so many examples."""
-TIMES = 3
+TIMES = 5
 """`make soak` draws so many for one."""
 
 Case = TypeVar("Case")

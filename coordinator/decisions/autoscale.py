@@ -1,11 +1,17 @@
 """When to go on with more or fewer workers: a pure policy of figures and time; off unless `[autoscale] enabled = true`.
 
 It looks at a window of samples, each a step's latency and the rows that waited after it. More workers (twice as many) when
-most samples of the window are above a bound; fewer (one less) when all are far below both. Between two changes lies a cool-down
-during which nothing is decided, and every change empties the window: what was measured with other workers does not count.
+most samples of the window are above a bound; fewer (one less) when all are far below both. After every change of the layout,
+whoever asked for it, comes a cool-down during which nothing is decided, and every change empties the window: what was measured
+with other workers does not count. A change is over when nothing moves any more: the cool-down begins there, however long a
+warm-up or a migration took, and the window stays empty meanwhile.
 
-Invariants: the count stays between `workers_min` and `workers_max`; no two decisions are closer than `cooldown_s`; with a
-constant load it does not swing: it shrinks only when the load that is left would still be below the bounds with a margin
+When the last change was is kept in memory alone. A start is no change, so behind one the window is waited for and no cool-down,
+unless recovery ends in another layout than the one the ledger had last published, or a rescale is carried out after it.
+
+Invariants: the count stays between `workers_min` and `workers_max`; no two decisions are closer than `cooldown_s`, and none
+is closer to a change of the layout, except that a count outside the bounds is corrected at once when a change has led there; with
+a constant load it does not swing: it shrinks only when the load that is left would still be below the bounds with a margin
 (`SHRINK_SHARE`), so the count it shrinks to does not ask to grow. The shell posts its decisions as ordinary wishes to rescale.
 No clock and no I/O here.
 """
@@ -57,11 +63,36 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """What the policy remembers: samples of the window, in order of time, and when it last changed something."""
+    """What the policy remembers: samples of the window, in order of time, and since when it is being filled.
+
+    `layout` is the version of the one last seen in use, `moved_s` when it was first seen, unless the start found it. `asked_s` is
+    when the policy last asked for a count, unless the layout has changed since.
+    """
 
     since_s: float
     samples: tuple[Sample, ...] = ()
-    changed_s: float | None = None
+    layout: int = 0
+    moved_s: float | None = None
+    asked_s: float | None = None
+
+
+def looked(watching: Watching, layout: int, now_s: float, *, moving: bool) -> Watching:
+    """Having looked at the layout in use; `moving`: a rescale is wished for or under way, or a migration leaves things behind.
+
+    **Law** the same object if nothing moves and the layout is the one last seen; else its window is empty.
+
+    **Example**
+
+    >>> section = AutoscaleSection(enabled=True, window_s=10, cooldown_s=60)
+    >>> after = looked(Watching(since_s=0, layout=1), 2, 100, moving=False)
+    >>> decide(after, 4, 159, section)[0], decide(after, 4, 160, section)[0]
+    (None, 3)
+    """
+    if moving:
+        return replace(watching, since_s=now_s, samples=())
+    if layout == watching.layout:
+        return watching
+    return Watching(since_s=now_s, layout=layout, moved_s=now_s)
 
 
 def seen(watching: Watching, sample: Sample, section: AutoscaleSection) -> Watching:
@@ -73,7 +104,8 @@ def seen(watching: Watching, sample: Sample, section: AutoscaleSection) -> Watch
 def decide(watching: Watching, workers: int, now_s: float, section: AutoscaleSection) -> tuple[int | None, Watching]:
     """(the count to go on with, or None; what to remember).
 
-    **Law** pure; the count differs from `workers` and lies within the bounds. A count outside of them is corrected at once.
+    **Law** pure; the count differs from `workers` and lies within the bounds. A count outside of them is corrected at once, even
+    in the cool-down after the change that led there; where that was asked for and came to nothing, once more after a cool-down.
 
     **Example**
 
@@ -90,7 +122,7 @@ def decide(watching: Watching, workers: int, now_s: float, section: AutoscaleSec
     wanted = _wanted(watching, workers, now_s, section)
     if wanted == workers:
         return None, watching
-    return wanted, Watching(since_s=now_s, changed_s=now_s)
+    return wanted, Watching(since_s=now_s, layout=watching.layout, asked_s=now_s)
 
 
 def may_do_with(fewer: int, workers: int, backlog_rows: int, section: AutoscaleSection) -> bool:
@@ -105,11 +137,13 @@ def may_do_with(fewer: int, workers: int, backlog_rows: int, section: AutoscaleS
 
 def _wanted(watching: Watching, workers: int, now_s: float, section: AutoscaleSection) -> int:
     bounded = min(max(workers, section.workers_min), section.workers_max)
-    resting = watching.changed_s is not None and now_s - watching.changed_s < section.cooldown_s
-    if resting or now_s - watching.since_s < section.window_s:
-        return workers if resting else bounded
     if bounded != workers:
-        return bounded
+        # what cannot be done must not be asked for again at every look
+        return workers if _rests(watching.asked_s, now_s, section) else bounded
+    if _rests(watching.asked_s, now_s, section) or _rests(watching.moved_s, now_s, section):
+        return workers
+    if now_s - watching.since_s < section.window_s:
+        return workers
     recent = [each for each in watching.samples if each.at_s > now_s - section.window_s]
     above = [each for each in recent if _is_above(each, section)]
     if recent and len(above) > GROW_SHARE * len(recent):
@@ -118,6 +152,11 @@ def _wanted(watching: Watching, workers: int, now_s: float, section: AutoscaleSe
     if fewer < workers and all(_fits(each, workers, fewer, section) for each in recent):
         return fewer
     return workers
+
+
+def _rests(since_s: float | None, now_s: float, section: AutoscaleSection) -> bool:
+    """Whether a cool-down that began then is not over."""
+    return since_s is not None and now_s - since_s < section.cooldown_s
 
 
 def _is_above(sample: Sample, section: AutoscaleSection) -> bool:

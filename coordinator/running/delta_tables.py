@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -23,9 +21,9 @@ import pyarrow as pa
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.delta_views import DeltaView, delta_views
 from dbsp.coordinator.http.answers import ViewChanges, ViewRows
+from dbsp.coordinator.running.delta_notes import DeltaNotes
 from dbsp.coordinator.running.feed import added_up
 from dbsp.coordinator.running.status import Snapshot
-from dbsp.disk import sync_path
 from dbsp.errors import ConfigError, DbspError, PositionError, UnavailableError
 from dbsp.io.formats.json_output import newest_rows
 from dbsp.plan.plan import Plan
@@ -33,14 +31,12 @@ from dbsp.plan.plan import Plan
 if TYPE_CHECKING:
     from dbsp.io.delta_table import DeltaTable
 
-MARK_FILE = "delta-tables"
 ROWS_A_COMMIT = 1_000_000
 COMMITS_A_TIDYING = 100
 QUIET_STEPS_MAX = 1_000
 """A table that nothing changes says after so many steps how far it is, so that dropped steps are not missed."""
 
 
-Changes: TypeAlias = Callable[[str, int, Snapshot, int], ViewChanges]
 Note: TypeAlias = Callable[[str, dict[str, Any]], None]
 
 
@@ -57,14 +53,25 @@ class Pipeline(Protocol):
         ...
 
 
+class Followed(Protocol):
+    """Where the changes of its views are read: see `Feed`."""
+
+    def read(self, view: str, first: int, now: Snapshot, rows_max: int) -> ViewChanges:
+        """What finished steps from `first` on changed."""
+        ...
+
+    def kept_from(self) -> int:
+        """The first step whose changes are there."""
+        ...
+
+
 class DeltaTables:
     """Writes the tables of one pipeline, in a thread of its own."""
 
-    def __init__(self, config: Config, plan: Plan, pipeline: Pipeline, changes: Changes, note: Note) -> None:
-        """Nothing is opened; `changes` is `Feed.read`, `note` hears when a table fails, and when it does not any more."""
+    def __init__(self, config: Config, plan: Plan, pipeline: Pipeline, feed: Followed, note: Note) -> None:
+        """Nothing is opened; `note` hears when a table fails, and when it does not any more."""
         self._section, self._pipeline = config.delta, pipeline
-        self._mark = config.data_dir / MARK_FILE
-        quiet = QUIET_STEPS_MAX if config.output.retention_steps is None else config.output.retention_steps // 2
+        self._notes = DeltaNotes(config.data_dir)
         self._ending = threading.Event()
         held = {view.name for view in plan.views if view.trace is not None}
         self._writers = [
@@ -72,11 +79,11 @@ class DeltaTables:
                 view,
                 config,
                 pipeline,
-                changes,
+                feed,
                 note,
+                notes=self._notes,
                 ending=self._ending,
                 held=view.name in held,
-                quiet=max(1, min(QUIET_STEPS_MAX, quiet)),
             )
             for view in delta_views(config, plan.circuit)
         ]
@@ -92,7 +99,7 @@ class DeltaTables:
 
     def open(self) -> None:
         """Look at the tables that are there; writes the mark of this pipeline, if it has none."""
-        app = own_mark(self._mark)
+        app = self._notes.mark()
         for writer in self._writers:
             writer.open(app)
 
@@ -130,17 +137,17 @@ class _Writer:
         view: DeltaView,
         config: Config,
         pipeline: Pipeline,
-        changes: Changes,
+        feed: Followed,
         note: Note,
         *,
+        notes: DeltaNotes,
         ending: threading.Event,
         held: bool,
-        quiet: int,
     ) -> None:
-        self._view, self._pipeline, self._changes = view, pipeline, changes
-        self._note, self._ending = note, ending
+        self._view, self._pipeline, self._feed = view, pipeline, feed
+        self._note, self._notes, self._ending = note, notes, ending
         self._uri, self._options = config.delta_uri(view.name), config.delta.options
-        self._keep_hours, self._held, self._quiet = config.delta.keep_hours, held, quiet
+        self._keep_hours, self._held, self._quiet = config.delta.keep_hours, held, _quiet(config)
         self._table: DeltaTable | None = None
         self._next = 0
         self._told = 0
@@ -164,7 +171,7 @@ class _Writer:
             options=self._options,
         )  # fmt: skip
         try:
-            self._next = self._table.position() or 0
+            self._next = self._position(self._table) or 0
         except UnavailableError as error:
             self._failed(error)
 
@@ -182,48 +189,89 @@ class _Writer:
                 self._error = None
                 self._note("delta-written", {"view": self._view.name, "uri": self._uri})
 
+    def _position(self, table: DeltaTable) -> int | None:
+        """How far the table is; None if there is none. **Errors** `ConfigError` where another past has taken it further."""
+        found, noted = table.position(), self._notes.reached(self._view.name)
+        if found is not None and noted is not None and found > noted:
+            raise ConfigError(
+                "the table has steps of which this data folder knows nothing, as when the folder is put back from a copy:"
+                f" uri={self._uri} step={noted} table_step={found}",
+                "delete the table, and it is made anew; or name another `directory` in [delta]",
+            )
+        return found
+
     def _bring(self, now: Snapshot, final: bool) -> None:
         assert self._table is not None  # noqa: S101 - `open` comes first
         anew = bool(self._view.keys) and self._held and not final  # at the end nobody reads a view any more
-        found = self._table.position()
+        found = self._position(self._table)
         if found is None:
-            self._begin(self._table, anew and now.step > 0)
-        elif found > now.step:
-            raise ConfigError(
-                f"the table is ahead of the pipeline: uri={self._uri} step={now.step} table_step={found}",
-                "delete the table, and it is made anew",
-            )
+            self._begin(self._table, now, anew and now.step > 0)
         else:
             self._told, self._next = found, max(found, self._next)
         while self._next < now.step and (final or not self._ending.is_set()):
             self._write(self._table, now, anew)
         if self._next - self._told >= (1 if final else self._quiet):
+            self._notes.reach(self._view.name, self._next)
             self._table.add(self._table.empty(), self._next)
             self._told = self._next
 
-    def _begin(self, table: DeltaTable, anew: bool) -> None:
-        """A table that is not there: made from the view's rows where it has a key, else from the first change on."""
-        table.create()
-        self._told = self._next = 0
+    def _begin(self, table: DeltaTable, now: Snapshot, anew: bool) -> None:
+        """A table that is not there: made from the view's rows where it has a key, else from the oldest change that is left."""
         if anew:
+            self._create(table, 0)
             self._from_content(table)
+            return
+        first, found = self._oldest(now)
+        if first and self._view.keys:
+            raise PositionError(
+                f"the table cannot be made of what is left: view={self._view.name} first={first}",
+                "name the view in `materialize` of the circuit, leave out its key, or keep all steps (`retention_steps`)",
+            )
+        self._create(table, first)
+        self._take(table, found)
+
+    def _oldest(self, now: Snapshot) -> tuple[int, ViewChanges]:
+        """The oldest step that is left, with changes from there on: read before the table is made, as steps are dropped on."""
+        while True:
+            first = self._feed.kept_from()
+            try:
+                return first, self._feed.read(self._view.name, first, now, ROWS_A_COMMIT)
+            except PositionError:
+                if self._feed.kept_from() == first:
+                    raise
+
+    def _create(self, table: DeltaTable, next_: int) -> None:
+        """The empty table, as of this step."""
+        self._notes.reach(self._view.name, next_)
+        table.create(next_)
+        self._told = self._next = next_
 
     def _from_content(self, table: DeltaTable) -> None:
         """All rows of the view as of now."""
         rows = self._pipeline.read_view(self._view.name)
+        self._notes.reach(self._view.name, rows.step)
         table.replace(rows.table.drop_columns(rows.table.column_names[-1:]), rows.step)
         self._told = self._next = rows.step
 
     def _write(self, table: DeltaTable, now: Snapshot, anew: bool) -> None:
         """One commit at most, of steps that follow each other."""
         try:
-            found = self._changes(self._view.name, self._next, now, ROWS_A_COMMIT)
-        except PositionError:
+            found = self._feed.read(self._view.name, self._next, now, ROWS_A_COMMIT)
+        except PositionError as error:
             if not anew:
-                raise
+                raise PositionError(
+                    error.message,
+                    "delete the table, and it is made anew of what is left; and write it more often (`interval_s` in [delta])"
+                    " or keep more (`retention_steps` in [output])",
+                ) from None
             self._from_content(table)
             return
+        self._take(table, found)
+
+    def _take(self, table: DeltaTable, found: ViewChanges) -> None:
+        """Commit what was read."""
         if found.steps:
+            self._notes.reach(self._view.name, found.next)
             self._commit(table, found)
             self._told = found.next
             self._commits += 1
@@ -251,16 +299,7 @@ class _Writer:
             self._note("delta-failed", {"view": self._view.name, "uri": self._uri, "error": story})
 
 
-def own_mark(file: Path) -> str:
-    """What tells this pipeline's tables from others: in the data folder, and in no backup of it, so that a restored pipeline,
-    which goes another way from some step on, does not go on with tables that have gone the first one.
-    """
-    if file.exists():
-        return file.read_text()
-    mark = uuid.uuid4().hex
-    aside = file.with_name(f".{file.name}")
-    aside.write_text(mark)
-    sync_path(aside)
-    aside.rename(file)
-    sync_path(file.parent)
-    return mark
+def _quiet(config: Config) -> int:
+    """After how many steps a table that nothing changes says how far it is: before they are dropped."""
+    kept = config.output.retention_steps
+    return QUIET_STEPS_MAX if kept is None else max(1, min(QUIET_STEPS_MAX, kept // 2))

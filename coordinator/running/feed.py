@@ -11,7 +11,7 @@ Left out: waiting for further steps (the board's business), and other outputs: t
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -51,14 +51,17 @@ class Feed:
         _refuse_beyond(first, now)
         logs = self._open()
         found = self._read(logs, view, first, now.step, rows_max)
-        # asked behind the reading: rows may be dropped meanwhile
-        kept_from = max((log.kept_from() for log in logs.values()), default=0)
+        kept_from = _kept_from(logs)  # asked behind the reading: rows may be dropped meanwhile
         if first < kept_from:
             raise PositionError(
                 f"the changes of these steps were dropped: view={view} first={first} kept_from={kept_from}",
                 "read the view anew and go on from its step; or raise `retention_steps` in [output]",
             )
         return found
+
+    def kept_from(self) -> int:
+        """The first step whose changes were never dropped."""
+        return _kept_from(self._open())
 
     def _read(self, logs: dict[int, EmbeddedOutputLog], view: str, first: int, last: int, rows_max: int) -> ViewChanges:
         """What is there."""
@@ -103,6 +106,10 @@ class Feed:
             logs, self._logs = self._logs, {}
         for log in logs.values():
             log.close()
+
+
+def _kept_from(logs: Mapping[int, EmbeddedOutputLog]) -> int:
+    return max((log.kept_from() for log in logs.values()), default=0)
 
 
 def added_up(schema: Schema, parts: Sequence[pa.Table]) -> Batch:

@@ -16,7 +16,7 @@ from typing import Any
 from dbsp.coordinator.decisions import fills
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
-from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, may_do_with, seen
+from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, looked, may_do_with, seen
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.running.control import wish_rescale
@@ -66,7 +66,9 @@ class Shell:
         self._checkpoint_at = parts.clock.monotonic_s()
         self._owned_at = parts.clock.monotonic_s()
         self._control = parts.control
-        self._watching, self._sampled = Watching(since_s=parts.clock.monotonic_s()), -1
+        # the layout as it was before recovery, so that one in which a rescale is completed there is another
+        self._watching = Watching(since_s=parts.clock.monotonic_s(), layout=facts.layout.version)
+        self._sampled = -1
         self.hands.woken = self._wake.set
 
     def begin_with_rescale(self, workers: int, strategy: str = COLD) -> None:
@@ -175,9 +177,13 @@ class Shell:
     def _scale(self) -> p.RescaleAsked | None:
         """What the policy of `[autoscale]` wants: a wish like any other, durable before it is handed in."""
         section, facts, now = self._settings.autoscale, self._state.facts, self._clock.monotonic_s()
-        if facts.wants.rescale is not None or is_moving(facts):
-            return None
         report, lag = self.board.now.last_report, self.board.now.lag_rows
+        moving = facts.wants.rescale is not None or is_moving(facts)
+        before, self._watching = self._watching, looked(self._watching, facts.layout.version, now, moving=moving)
+        if self._watching is not before and report is not None:
+            self._sampled = report.step  # it was done before: no sample of what is now
+        if moving:
+            return None
         if report is not None and report.step != self._sampled:
             sample = Sample(at_s=now, latency_ms=report.seconds * 1000, backlog_rows=lag)
             self._watching, self._sampled = seen(self._watching, sample, section), report.step

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.coordinator.build import build
-from dbsp.coordinator.config import load_config
-from dbsp.coordinator.decisions.autoscale import AutoscaleSection, Sample, Watching, decide, may_do_with, seen
+from dbsp.coordinator.config import Config, load_config
+from dbsp.coordinator.decisions.autoscale import AutoscaleSection, Sample, Watching, decide, looked, may_do_with, seen
 from dbsp.coordinator.running.clock import SystemClock
+from dbsp.coordinator.running.control import Ledger, wish_rescale
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 
@@ -54,6 +55,7 @@ def run(section: AutoscaleSection, workers: int, load: list[tuple[float, int]]) 
     watching, changes = Watching(since_s=0.0), []
     for second, (work, waiting) in enumerate(load):
         now = float(second)
+        watching = looked(watching, len(changes), now, moving=False)
         sample = Sample(at_s=now, latency_ms=work / workers, backlog_rows=waiting // workers)
         watching = seen(watching, sample, section)
         wanted, watching = decide(watching, workers, now, section)
@@ -96,11 +98,52 @@ def test_it_grows_when_steps_are_slow_or_rows_wait() -> None:
 
 
 def test_it_shrinks_one_by_one_when_there_is_little_to_do() -> None:
-    assert run(SECTION, 3, [(10.0, 0)] * 100) == [(10.0, 2), (70.0, 1)]
+    assert run(SECTION, 3, [(10.0, 0)] * 100) == [(10.0, 2), (71.0, 1)]
 
 
 def test_idle_is_little_to_do() -> None:
     assert decide(Watching(since_s=0.0), 3, 100.0, SECTION)[0] == 2
+
+
+BUSY = Sample(at_s=99.0, latency_ms=5000, backlog_rows=0)
+
+
+def test_a_change_of_the_layout_begins_the_cool_down_whoever_asked_for_it() -> None:
+    before = seen(Watching(since_s=0.0, layout=1), BUSY, SECTION)
+    assert decide(before, 4, 100.0, SECTION)[0] == 8
+    after = looked(before, 2, 100.0, moving=False)
+    assert after.samples == ()
+    assert decide(seen(after, replace(BUSY, at_s=159.0), SECTION), 4, 159.0, SECTION)[0] is None
+    assert decide(seen(after, replace(BUSY, at_s=160.0), SECTION), 4, 160.0, SECTION)[0] == 8
+    assert looked(after, 2, 120.0, moving=False) is after
+
+
+def test_the_cool_down_begins_when_a_long_rescale_is_over() -> None:
+    wanted, asked = decide(seen(Watching(since_s=0.0, layout=1), BUSY, SECTION), 2, 100.0, SECTION)
+    assert wanted == 4
+    moving = looked(asked, 1, 500.0, moving=True)
+    over = looked(moving, 2, 501.0, moving=False)
+    assert decide(over, 4, 560.0, SECTION)[0] is None, "the decision was long ago, the change was not"
+    assert decide(over, 4, 561.0, SECTION)[0] == 3
+
+
+def test_the_window_begins_anew_behind_a_rescale_that_came_to_nothing() -> None:
+    """No step is measured meanwhile; an empty window would say that there is nothing to do."""
+    moving = looked(seen(Watching(since_s=0.0, layout=1), BUSY, SECTION), 1, 200.0, moving=True)
+    over = looked(moving, 1, 201.0, moving=False)
+    assert decide(over, 2, 209.0, SECTION)[0] is None
+    assert decide(over, 2, 210.0, SECTION)[0] == 1
+
+
+def test_a_count_outside_the_bounds_is_corrected_at_once() -> None:
+    after = looked(Watching(since_s=0.0, layout=1), 2, 100.0, moving=False)
+    assert decide(after, 4, 100.0, replace(SECTION, workers_max=3))[0] == 3
+    wanted, asked = decide(after, 4, 100.0, replace(SECTION, workers_min=5))
+    assert wanted == 5
+    assert decide(asked, 4, 101.0, replace(SECTION, workers_min=5))[0] is None, "it was asked for, and could not be"
+    assert decide(asked, 4, 160.0, replace(SECTION, workers_min=5))[0] == 5
+    again = looked(asked, 3, 101.0, moving=False)
+    assert decide(again, 9, 101.0, SECTION)[0] == 8, "another change, by hand"
 
 
 def test_what_waits_now_speaks_against_fewer_workers() -> None:
@@ -165,6 +208,87 @@ def test_no_worker_is_taken_away_while_a_pause_has_left_much_to_do(tmp_path: Pat
     story = [json.loads(line) for line in (tmp_path / "data" / "coordinator.log").read_text().splitlines()]
     events = [event["event"] for event in story if event["event"] != "step" or event["rows_in"]]
     assert events.index("step") < events.index("autoscale")
+
+
+def with_autoscale(folder: Path, workers: int, bounds: str) -> Config:
+    (folder / "circuit.py").write_text(CIRCUIT)
+    text = SETTINGS.replace("workers = 1", f"workers = {workers}")
+    (folder / "pipeline.toml").write_text(text + f"[autoscale]\nenabled = true\n{bounds}\n")
+    return load_config(folder / "pipeline.toml", environment={})
+
+
+def rest_and_go_on(service: Service, clock: LaterClock, *, workers: int) -> None:
+    """Behind a window with nothing to do the policy would take a worker away; it does when the cool-down is over."""
+    for _ in range(5):  # behind each step the policy is asked
+        service.wait_until_processed(service.push("t", pa.table({"x": [1]})), 60)
+    clock.ahead_s += 601.0
+    for _ in range(5):
+        service.wait_until_processed(service.push("t", pa.table({"x": [1]})), 60)
+    assert len(service.layout().workers) == workers
+    assert service.snapshot.rescale is service.snapshot.waiting is None
+    clock.ahead_s += 3000.0
+    assert service.board.wait_for(lambda now: len(now.layout.workers) == workers - 1, 60)
+
+
+def counts_asked_for(folder: Path) -> list[int]:
+    story = [json.loads(line) for line in (folder / "data" / "coordinator.log").read_text().splitlines()]
+    return [event["workers"] for event in story if event["event"] == "autoscale"]
+
+
+@pytest.mark.parametrize("strategy", ["cold", "warmup", "icadd"])
+def test_behind_a_rescale_by_hand_the_cool_down_is_kept(tmp_path: Path, strategy: str) -> None:
+    config, clock = with_autoscale(tmp_path, 1, "window_s = 600\ncooldown_s = 3600"), LaterClock()
+    with Service(config, build(config, clock=clock)) as service:
+        service.wait_until_processed(service.push("t", pa.table({"x": range(100)})), 60)
+        service.rescale(3, 60, strategy=strategy)
+        rest_and_go_on(service, clock, workers=3)
+    assert counts_asked_for(tmp_path) == [2]
+
+
+@pytest.mark.parametrize("sliced", [False, True])
+def test_behind_a_rescale_that_a_start_carries_out_the_cool_down_is_kept(tmp_path: Path, sliced: bool) -> None:
+    """As a kill leaves it: there is the wish alone, or all workers hold a version that nobody has published."""
+    config, clock = with_autoscale(tmp_path, 1, "window_s = 600\ncooldown_s = 3600"), LaterClock()
+    service = Service(config, build(config, clock=clock))
+    service.start()
+    service.wait_until_processed(service.push("t", pa.table({"x": range(100)})), 60)
+    if sliced:
+        service.rescale(3, 60)
+        service.built.parts.control.change(None, unpublished)
+    else:
+        service.wish_rescale(3)
+    service.stop(now=True)
+    built = build(config, clock=clock)
+    assert len(built.facts.layout.workers) == 1
+    with Service(config, built) as service:
+        assert service.board.wait_for(lambda now: now.settled and len(now.layout.workers) == 3, 60)
+        rest_and_go_on(service, clock, workers=3)
+    assert counts_asked_for(tmp_path) == [2]
+
+
+def unpublished(ledger: Ledger) -> Ledger:
+    """The newest version is one that was about to be published, for a rescale to its workers."""
+    newest = ledger.saved[ledger.published]
+    workers = len(ledger.layouts[newest.checkpoint.layout_version].workers)
+    saved = {**ledger.saved, newest.version: replace(newest, published=False)}
+    return wish_rescale(replace(ledger, saved=saved), workers)
+
+
+def test_a_start_alone_begins_no_cool_down(tmp_path: Path) -> None:
+    config, clock = with_autoscale(tmp_path, 2, "window_s = 600\ncooldown_s = 3600"), LaterClock()
+    with Service(config, build(config, clock=clock)) as service:
+        clock.ahead_s = 601.0
+        assert service.board.wait_for(lambda now: len(now.layout.workers) == 1, 60)
+
+
+def test_a_count_by_hand_outside_the_bounds_is_corrected_at_once_and_then_the_cool_down_is_kept(tmp_path: Path) -> None:
+    bounds = "workers_min = 1\nworkers_max = 3\nwindow_s = 600\ncooldown_s = 3600"
+    config, clock = with_autoscale(tmp_path, 2, bounds), LaterClock()
+    with Service(config, build(config, clock=clock)) as service:
+        service.rescale(5, 60)
+        assert service.board.wait_for(lambda now: len(now.layout.workers) == 3, 60)
+        rest_and_go_on(service, clock, workers=3)
+    assert counts_asked_for(tmp_path) == [3, 2]
 
 
 def test_it_needs_a_place_for_the_workers(tmp_path: Path) -> None:

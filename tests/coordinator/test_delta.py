@@ -19,7 +19,8 @@ from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.http.answers import StepChanges, ViewChanges, ViewRows
-from dbsp.coordinator.running.delta_tables import MARK_FILE, DeltaTables
+from dbsp.coordinator.running.delta_notes import MARK_FILE
+from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, PositionError
@@ -164,10 +165,10 @@ t = dbsp.table("t", {"k": dbsp.INT64, "x": dbsp.STRING})
 pipeline = dbsp.circuit("told", {"v": t.group_by("k").aggregate(x=dbsp.max("x"))})
 """
 
-    def __init__(self, folder: Path, keys: str, more: str = "") -> None:
+    def __init__(self, folder: Path, keys: str, more: str = "", circuit: str = CIRCUIT) -> None:
         self.folder = folder
         keyed = f'keys = {{ v = "{keys}" }}' if keys else ""
-        self.config = written(folder, f'[delta]\ndirectory = "lake"\n{keyed}\n{more}', self.CIRCUIT)
+        self.config = written(folder, f'[delta]\ndirectory = "lake"\n{keyed}\n{more}', circuit)
         folder.joinpath("data").mkdir(exist_ok=True)
         self.plan = load_plan(self.config)
         self.steps: list[list[tuple[tuple[int | None, str], int]]] = []
@@ -196,7 +197,10 @@ pipeline = dbsp.circuit("told", {"v": t.group_by("k").aggregate(x=dbsp.max("x"))
     def snapshot(self) -> Snapshot:
         return Snapshot(state="Running", step=len(self.steps))
 
-    def changes(self, view: str, first: int, now: Snapshot, rows_max: int) -> ViewChanges:
+    def kept_from(self) -> int:
+        return self.dropped
+
+    def read(self, view: str, first: int, now: Snapshot, rows_max: int) -> ViewChanges:
         assert rows_max > 0
         if first < self.dropped:
             raise PositionError("dropped")
@@ -224,7 +228,7 @@ pipeline = dbsp.circuit("told", {"v": t.group_by("k").aggregate(x=dbsp.max("x"))
             self.config,
             self.plan,
             self,
-            self.changes,
+            self,
             lambda kind, fields: self.heard.append(f"{kind} {fields.get('error')}"),
         )
 
@@ -329,7 +333,67 @@ def test_steps_that_were_dropped(tmp_path: Path) -> None:
             assert told.newest() == len(told.steps)
         else:
             assert "dropped" in told.heard[0]
+            assert "delete the table, and it is made anew of what is left" in told.heard[0]
             assert told.newest() == 1
+
+
+@pytest.mark.parametrize("keys", ["k", ""])
+def test_a_table_that_another_past_has_written_is_refused(tmp_path: Path, keys: str) -> None:
+    """The data folder is put back from a copy: also when the pipeline has come as far as the table, and after a restart."""
+    told = Told(tmp_path, keys)
+    told.steps.append([((1, "a"), 1)])
+    told.round()
+    shutil.copytree(told.config.data_dir, tmp_path / "copy")
+    running = told.tables()
+    running.open()
+    told.steps += [[((2, "b"), 1)], [((3, "c"), 1)]]
+    told.round(running)
+    assert told.newest() == 3
+    shutil.rmtree(told.config.data_dir)
+    (tmp_path / "copy").rename(told.config.data_dir)
+    told.steps[1:] = [[((4, "d"), 1)], [((5, "e"), 1)], [((6, "f"), 1)]]
+    with pytest.raises(ConfigError, match=r"put back from a copy: .* step=1 table_step=3"):
+        told.round()
+    told.round(running)
+    assert "put back from a copy" in told.heard[-1]
+    shutil.rmtree(tmp_path / "lake")
+    told.round()
+    told.check(bool(keys))
+    assert told.newest() == len(told.steps)
+
+
+def test_a_new_table_of_changes_begins_with_the_oldest_that_are_left(tmp_path: Path) -> None:
+    """Steps are dropped on while it is made; and the next start goes on there."""
+    told = Told(tmp_path, "")
+    told.steps += [[((number, "a"), 1)] for number in range(6)]
+    told.dropped = 2
+    read = told.read
+
+    def dropping(*given: Any) -> ViewChanges:
+        told.dropped += told.dropped < 4
+        return read(*given)
+
+    told.read = dropping  # type: ignore[method-assign]
+    told.round()
+    assert told.heard == []
+    (last,) = [table for step, table in versions(tmp_path, "v") if step == 6]
+    assert net(last, 2) == {(4, "a"): 1, (5, "a"): 1}
+    told.steps.append([((7, "a"), 1)])
+    told.round()
+    assert (told.heard, told.newest()) == ([], 7)
+
+
+def test_a_table_of_rows_that_are_not_kept_cannot_be_made_of_the_rest(tmp_path: Path) -> None:
+    told = Told(tmp_path, "k", circuit=Told.CIRCUIT.replace(")})\n", ")}, materialize=False)\n"))
+    told.steps += [[((number, "a"), 1)] for number in range(6)]
+    told.dropped = 2
+    told.round()
+    assert "cannot be made of what is left: view=v first=2" in told.heard[0]
+    assert not (tmp_path / "lake" / "v").exists()
+    told.dropped = 0
+    told.round()
+    told.check(keyed=True)
+    assert told.newest() == 6
 
 
 @pytest.mark.parametrize("keys", ["k", ""])
@@ -447,6 +511,9 @@ def test_a_table_with_other_columns_is_refused_at_the_start(tmp_path: Path) -> N
         ('[delta]\ndirectory = "l"\n[output]\nkind = "files"', ConfigError, "output.kind=files"),
         ('[delta]\ndirectory = "l"\nviews = ["large"]\nkeys = { largest = "customer" }', ConfigError, "names largest"),
         ('[delta]\ndirectory = "l"\ninterval_s = 0', ConfigError, "delta.interval_s"),
+        ('[delta]\ndirectory = "l"\nkeep_hours = 0', ConfigError, "too small: delta.keep_hours=0 least=1"),
+        ('[delta]\ndirectory = "l"\nkeep_hours = 0.9', ConfigError, "keep_hours"),
+        ('[delta]\ndirectory = "l"\ninterval_s = inf', ConfigError, "not a finite number: delta.interval_s=inf"),
         ('[delta]\ndirectory = "l"\nkeys = { dead_letters = "reason" }', ConfigError, "delta names dead_letters"),
     ],
 )
@@ -460,6 +527,12 @@ def test_settings_that_cannot_be(tmp_path: Path, more: str, error: type[Exceptio
     [
         ('"d": dbsp.DURATION', "no such type: view=v column=d type=duration"),
         ('"a b": dbsp.INT64', "no such name of a column: view=v column='a b'"),
+        ('"a`b": dbsp.INT64', "no such name of a column: view=v column='a`b'"),
+        ('"A": dbsp.INT64, "a": dbsp.INT64', "whatever their case: view=v columns='A' 'a'"),
+        (
+            '"k": dbsp.INT64, "s": dbsp.struct_of({"x": dbsp.INT64, "X": dbsp.INT64})',
+            "whatever their case: view=v columns='x' 'X'",
+        ),
         ('"f": dbsp.FLOAT64', "not a key of a Delta table: view=v column=f"),
     ],
 )
@@ -471,6 +544,12 @@ def test_columns_that_delta_has_not(tmp_path: Path, column: str, message: str) -
     )
     with pytest.raises(ConfigError, match=message):
         load_plan(written(tmp_path, f'[delta]\ndirectory = "l"\nkeys = {{ v = "{name}" }}', circuit))
+
+
+def test_a_column_that_is_the_tables_own_in_another_case(tmp_path: Path) -> None:
+    circuit = 'import dbsp\npipeline = dbsp.circuit("x", {"v": dbsp.table("t", {"Weight": dbsp.INT64})})\n'
+    with pytest.raises(ConfigError, match="whatever their case: view=v columns='Weight' 'weight'"):
+        load_plan(written(tmp_path, '[delta]\ndirectory = "l"', circuit))
 
 
 def test_dead_letters_are_a_table_if_they_are_named(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ READ: dict[str, tuple[Any, Any, st.SearchStrategy[Any]]] = {
     "moment": (logical("long", "timestamp-micros"), types.TIMESTAMP_UTC, MOMENT_UTC),
     "millis": (logical("long", "timestamp-millis"), types.TIMESTAMP_UTC, MOMENT_UTC.map(in_ms)),
     "local": (logical("long", "local-timestamp-micros"), types.TIMESTAMP, MOMENT),
+    "misplaced_date": (logical("string", "date"), types.STRING, TEXT),
+    "misplaced_moment": (logical("int", "timestamp-millis"), types.INT32, INT),
 }
 """By kind: the Avro type, the column's, the values."""
 

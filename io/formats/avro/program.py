@@ -33,6 +33,8 @@ _LOGICAL = {
     "local-timestamp-micros": Meaning(Kind.TIMESTAMP, "us"),
     "local-timestamp-nanos": Meaning(Kind.TIMESTAMP, "ns"),
 }
+_BASES = {"date": ("int",), "time-millis": ("int",), "decimal": ("bytes", "fixed")}
+"""What a logical type stands on; all others on `long`."""
 _PRIMITIVE = {
     "int": Code.NUMBER, "long": Code.NUMBER, "boolean": Code.BOOLEAN, "float": Code.FLOAT, "double": Code.DOUBLE,
     "bytes": Code.BYTES, "string": Code.BYTES,
@@ -241,9 +243,12 @@ def _meaning(schema: Mapping[str, Any]) -> Meaning:
     found = named(schema.get("connect.name"), schema.get("connect.parameters") or {})
     if found is not PLAIN:
         return found
-    if schema.get("logicalType") == "decimal":
+    logical = schema.get("logicalType", "")
+    if schema.get("type") not in _BASES.get(logical, ("long",)):
+        return PLAIN  # the specification has a logical type passed over that does not fit
+    if logical == "decimal":
         return Meaning(Kind.DECIMAL, scale=int(schema.get("scale", 0)))
-    return _LOGICAL.get(schema.get("logicalType", ""), PLAIN)
+    return _LOGICAL.get(logical, PLAIN)
 
 
 def _refused(what: str) -> Made:

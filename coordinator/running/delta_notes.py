@@ -1,0 +1,71 @@
+"""Whose Delta tables are whose, and how far this data folder has taken each: kept in the folder, and in no backup of it.
+
+**Law** no table of this pipeline holds a step that is not noted here: a commit is noted, durably, before it begins. So a table
+that is further than its note was taken there by another past, which the folder knows nothing of: it was put back from a copy.
+Source: docs/design/0028.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dbsp.disk import sync_path
+
+MARK_FILE = "delta-tables"
+REACHED_FILE = "delta-tables.reached"
+
+
+class DeltaNotes:
+    """The notes of one data folder. Two coordinators may have it open, of which one does not know yet that it was replaced."""
+
+    def __init__(self, data_dir: Path) -> None:
+        """Nothing is read or written."""
+        self._mark, self._reached = data_dir / MARK_FILE, data_dir / REACHED_FILE
+
+    def mark(self) -> str:
+        """What tells this pipeline's tables from others, made at the first call.
+
+        A restored pipeline goes another way from some step on, and must not go on with tables that have gone the first one.
+        """
+        if not self._mark.exists():
+            _replace(self._mark, uuid.uuid4().hex)
+        return self._mark.read_text()
+
+    def reached(self, view: str) -> int | None:
+        """How far the table of a view may be at most; None if nothing was ever written to one."""
+        return self._read().get(view)
+
+    def reach(self, view: str, next_: int) -> None:
+        """A commit follows that takes the table so far."""
+        with self._alone():
+            found = self._read()
+            if next_ > found.get(view, -1):
+                _replace(self._reached, json.dumps({**found, view: next_}))
+
+    def _read(self) -> dict[str, int]:
+        try:
+            found: dict[str, int] = json.loads(self._reached.read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else notes meanwhile."""
+        with self._mark.open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+
+
+def _replace(file: Path, text: str) -> None:
+    """Another content, durable, of which a reader sees all or nothing."""
+    aside = file.with_name(f".{file.name}")
+    aside.write_text(text)
+    sync_path(aside)
+    aside.rename(file)
+    sync_path(file.parent)
