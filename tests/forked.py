@@ -39,10 +39,10 @@ class Forked:
         return code
 
     def kill(self) -> None:
-        """End its whole session."""
+        """End it, and what is left in its process group."""
         try:
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:  # it has ended, or has not come so far as to lead a session
+        except ProcessLookupError:  # it has ended, or has not come so far as to lead a group
             self._process.kill()
 
 

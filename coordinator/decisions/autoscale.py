@@ -6,8 +6,9 @@ whoever asked for it, comes a cool-down during which nothing is decided, and eve
 with other workers does not count. A change is over when nothing moves any more: the cool-down begins there, however long a
 warm-up or a migration took, and the window stays empty meanwhile.
 
-When the last change was is kept in memory alone. A start is no change, so behind one the window is waited for and no cool-down,
-unless recovery ends in another layout than the one the ledger had last published, or a rescale is carried out after it.
+When the last change was is kept in memory alone. A start is no change, nor is a replay or a pause: behind one the window is
+waited for and no cool-down, unless recovery ends in another layout than the one the ledger had last published, or a rescale is
+carried out after it.
 
 Invariants: the count stays between `workers_min` and `workers_max`; no two decisions are closer than `cooldown_s`, and none
 is closer to a change of the layout, except that a count outside the bounds is corrected at once when a change has led there; with
@@ -89,10 +90,15 @@ def looked(watching: Watching, layout: int, now_s: float, *, moving: bool) -> Wa
     (None, 3)
     """
     if moving:
-        return replace(watching, since_s=now_s, samples=())
+        return emptied(watching, now_s)
     if layout == watching.layout:
         return watching
     return Watching(since_s=now_s, layout=layout, moved_s=now_s)
+
+
+def emptied(watching: Watching, now_s: float) -> Watching:
+    """Its window begins anew: steps begin, or go on, and what was measured before does not count."""
+    return replace(watching, since_s=now_s, samples=())
 
 
 def seen(watching: Watching, sample: Sample, section: AutoscaleSection) -> Watching:

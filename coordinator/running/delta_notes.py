@@ -1,7 +1,8 @@
 """Whose Delta tables are whose, and how far this data folder has taken each: kept in the folder, and in no backup of it.
 
 **Law** no table of this pipeline holds a step that is not noted here: a commit is noted, durably, before it begins. So a table
-that is further than its note was taken there by another past, which the folder knows nothing of: it was put back from a copy.
+that is further than its note, or has none, was taken there by another past, of which the folder knows nothing: it was put back
+from a copy.
 Source: docs/design/0028.
 """
 
@@ -36,16 +37,16 @@ class DeltaNotes:
             _replace(self._mark, uuid.uuid4().hex)
         return self._mark.read_text()
 
-    def reached(self, view: str) -> int | None:
-        """How far the table of a view may be at most; None if nothing was ever written to one."""
-        return self._read().get(view)
+    def reached(self, table: str) -> int | None:
+        """How far a table may be at most, by its place in the settings; None if this folder has never written it."""
+        return self._read().get(table)
 
-    def reach(self, view: str, next_: int) -> None:
+    def reach(self, table: str, next_: int) -> None:
         """A commit follows that takes the table so far."""
         with self._alone():
             found = self._read()
-            if next_ > found.get(view, -1):
-                _replace(self._reached, json.dumps({**found, view: next_}))
+            if next_ > found.get(table, -1):
+                _replace(self._reached, json.dumps({**found, table: next_}))
 
     def _read(self) -> dict[str, int]:
         try:

@@ -147,6 +147,7 @@ class _Writer:
         self._view, self._pipeline, self._feed = view, pipeline, feed
         self._note, self._notes, self._ending = note, notes, ending
         self._uri, self._options = config.delta_uri(view.name), config.delta.options
+        self._place = f"{config.delta.directory}/{view.name}"
         self._keep_hours, self._held, self._quiet = config.delta.keep_hours, held, _quiet(config)
         self._table: DeltaTable | None = None
         self._next = 0
@@ -191,11 +192,11 @@ class _Writer:
 
     def _position(self, table: DeltaTable) -> int | None:
         """How far the table is; None if there is none. **Errors** `ConfigError` where another past has taken it further."""
-        found, noted = table.position(), self._notes.reached(self._view.name)
-        if found is not None and noted is not None and found > noted:
+        found, noted = table.position(), self._notes.reached(self._place)
+        if found is not None and (noted is None or found > noted):
             raise ConfigError(
                 "the table has steps of which this data folder knows nothing, as when the folder is put back from a copy:"
-                f" uri={self._uri} step={noted} table_step={found}",
+                f" uri={self._uri} step={noted or 0} table_step={found}",
                 "delete the table, and it is made anew; or name another `directory` in [delta]",
             )
         return found
@@ -205,51 +206,62 @@ class _Writer:
         anew = bool(self._view.keys) and self._held and not final  # at the end nobody reads a view any more
         found = self._position(self._table)
         if found is None:
-            self._begin(self._table, now, anew and now.step > 0)
+            self._begin(self._table, anew and now.step > 0)
         else:
             self._told, self._next = found, max(found, self._next)
         while self._next < now.step and (final or not self._ending.is_set()):
             self._write(self._table, now, anew)
         if self._next - self._told >= (1 if final else self._quiet):
-            self._notes.reach(self._view.name, self._next)
+            self._notes.reach(self._place, self._next)
             self._table.add(self._table.empty(), self._next)
             self._told = self._next
 
-    def _begin(self, table: DeltaTable, now: Snapshot, anew: bool) -> None:
+    def _begin(self, table: DeltaTable, anew: bool) -> None:
         """A table that is not there: made from the view's rows where it has a key, else from the oldest change that is left."""
         if anew:
             self._create(table, 0)
             self._from_content(table)
             return
-        first, found = self._oldest(now)
+        first, found = self._oldest()
         if first and self._view.keys:
             raise PositionError(
-                f"the table cannot be made of what is left: view={self._view.name} first={first}",
-                "name the view in `materialize` of the circuit, leave out its key, or keep all steps (`retention_steps`)",
+                f"the table cannot be made of what is left: view={self._view.name} first={first}", self._way_out
             )
         self._create(table, first)
         self._take(table, found)
 
-    def _oldest(self, now: Snapshot) -> tuple[int, ViewChanges]:
+    def _oldest(self) -> tuple[int, ViewChanges]:
         """The oldest step that is left, with changes from there on: read before the table is made, as steps are dropped on."""
         while True:
             first = self._feed.kept_from()
             try:
-                return first, self._feed.read(self._view.name, first, now, ROWS_A_COMMIT)
+                return first, self._feed.read(self._view.name, first, self._pipeline.snapshot, ROWS_A_COMMIT)
             except PositionError:
-                if self._feed.kept_from() == first:
+                if self._feed.kept_from() == first or self._ending.is_set():
                     raise
+
+    @property
+    def _way_out(self) -> str:
+        """Where steps were dropped that the table lacks."""
+        if not self._view.keys:
+            return (
+                "delete the table, and it is made anew of what is left; and write it more often (`interval_s` in [delta])"
+                " or keep more (`retention_steps` in [output])"
+            )
+        if self._held:  # only when the service ends: nobody reads a view any more
+            return "start again, and the table is made of the view's rows"
+        return "name the view in `materialize` of the circuit, leave out its key, or keep all steps (`retention_steps`)"
 
     def _create(self, table: DeltaTable, next_: int) -> None:
         """The empty table, as of this step."""
-        self._notes.reach(self._view.name, next_)
+        self._notes.reach(self._place, next_)
         table.create(next_)
         self._told = self._next = next_
 
     def _from_content(self, table: DeltaTable) -> None:
         """All rows of the view as of now."""
         rows = self._pipeline.read_view(self._view.name)
-        self._notes.reach(self._view.name, rows.step)
+        self._notes.reach(self._place, rows.step)
         table.replace(rows.table.drop_columns(rows.table.column_names[-1:]), rows.step)
         self._told = self._next = rows.step
 
@@ -259,11 +271,7 @@ class _Writer:
             found = self._feed.read(self._view.name, self._next, now, ROWS_A_COMMIT)
         except PositionError as error:
             if not anew:
-                raise PositionError(
-                    error.message,
-                    "delete the table, and it is made anew of what is left; and write it more often (`interval_s` in [delta])"
-                    " or keep more (`retention_steps` in [output])",
-                ) from None
+                raise PositionError(error.message, self._way_out) from None
             self._from_content(table)
             return
         self._take(table, found)
@@ -271,7 +279,7 @@ class _Writer:
     def _take(self, table: DeltaTable, found: ViewChanges) -> None:
         """Commit what was read."""
         if found.steps:
-            self._notes.reach(self._view.name, found.next)
+            self._notes.reach(self._place, found.next)
             self._commit(table, found)
             self._told = found.next
             self._commits += 1

@@ -34,7 +34,7 @@ class Feed:
     """Reads a pipeline's embedded outputs; the files stay open until `close`. May be used from any thread."""
 
     def __init__(self, config: Config, plan: Plan) -> None:
-        """Nothing is opened before the first `read`."""
+        """Nothing is opened before something is asked."""
         self._data_dir, self._kind = config.data_dir, config.output.kind
         self._schemas = {**{view.name: view.schema for view in plan.views}, DEAD_LETTERS: DEAD_LETTER_SCHEMA}
         self._logs: dict[int, EmbeddedOutputLog] = {}

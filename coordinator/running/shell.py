@@ -16,7 +16,7 @@ from typing import Any
 from dbsp.coordinator.decisions import fills
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
-from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, looked, may_do_with, seen
+from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, emptied, looked, may_do_with, seen
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.running.control import wish_rescale
@@ -48,6 +48,10 @@ class _Watch:
     request: p.Request
     met: Callable[[p.State], Any]
     answer: Future[Any]
+
+
+_WITHOUT_NEW_STEPS = (p.Starting, p.Recovering, p.Replaying, p.Paused, p.Halted)
+"""States in which autoscale learns nothing."""
 
 
 class Shell:
@@ -139,11 +143,13 @@ class Shell:
 
     def _decide(self, event: p.Event) -> do.Command:
         """One turn of the machine: one command answers an event that answers one."""
-        before = state_name(self._state)
+        before = self._state
         self._state, (command,) = step(self._state, event)
         name = state_name(self._state)
-        if name != before:
+        if name != state_name(before):
             self._observer.noted("state", {"state": name, "step": self._state.facts.next_step})
+            if isinstance(self._state, p.Running) and isinstance(before, _WITHOUT_NEW_STEPS):
+                self._watching = emptied(self._watching, self._clock.monotonic_s())
         self._show(name)
         self._answer_watches()
         self._answer_asks()

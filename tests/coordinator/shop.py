@@ -14,12 +14,11 @@ import httpx
 import pyarrow as pa
 
 from dbsp.coordinator.config import Config, HttpSection, load_config
-from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import Server, bind
-from dbsp.coordinator.serve import guarded, run
 from dbsp.coordinator.service import Service
 from tests import plain_http
+from tests.crash.coordinator_child import serve
 from tests.forked import Forked
 
 CIRCUIT = """
@@ -86,20 +85,18 @@ def serving(folder: Path) -> Iterator[subprocess.Popen[str]]:
 @contextmanager
 def killable(folder: Path) -> Iterator[Forked]:
     """The service in a process that is forked, not started by its command: for tests that start many and kill them."""
-    process = Forked(folder / "said.txt", serve, folder / "pipeline.toml")
+    said = folder / "said.txt"
+    said.touch()
+    before = said.stat().st_size
+    process = Forked(said, serve, folder / "pipeline.toml", "", None, False)
     try:
-        while read_address(folder / "data").get("pid") != process.pid:
-            assert process.poll() is None, (folder / "said.txt").read_text()
-            time.sleep(0.02)  # it has no other way to say that it listens
+        while b"answering at" not in said.read_bytes()[before:]:
+            assert process.poll() is None, said.read_text()
+            time.sleep(0.02)
         yield process
     finally:
         process.kill()
         process.wait(60)
-
-
-def serve(pipeline: Path) -> None:
-    """In the child: the service of these settings, until it ends."""
-    sys.exit(guarded(lambda: sys.exit(run(load_config(pipeline), progress=False))))
 
 
 def script(

@@ -204,6 +204,8 @@ def test_no_worker_is_taken_away_while_a_pause_has_left_much_to_do(tmp_path: Pat
         clock.ahead_s = 601.0
         service.resume()
         service.wait_until_processed(position, 60)
+        assert len(service.layout().workers) == 2, "a pause is no idle window"
+        clock.ahead_s = 1202.0
         assert service.board.wait_for(lambda now: len(now.layout.workers) == 1, 60), "idle is little to do"
     story = [json.loads(line) for line in (tmp_path / "data" / "coordinator.log").read_text().splitlines()]
     events = [event["event"] for event in story if event["event"] != "step" or event["rows_in"]]
@@ -274,10 +276,15 @@ def unpublished(ledger: Ledger) -> Ledger:
     return wish_rescale(replace(ledger, saved=saved), workers)
 
 
-def test_a_start_alone_begins_no_cool_down(tmp_path: Path) -> None:
+def test_a_start_alone_begins_a_window_and_no_cool_down(tmp_path: Path) -> None:
     config, clock = with_autoscale(tmp_path, 2, "window_s = 600\ncooldown_s = 3600"), LaterClock()
-    with Service(config, build(config, clock=clock)) as service:
-        clock.ahead_s = 601.0
+    starting = Service(config, build(config, clock=clock))
+    clock.ahead_s = 601.0  # so long it recovers
+    with starting as service:
+        for _ in range(5):  # behind each step the policy is asked
+            service.wait_until_processed(service.push("t", pa.table({"x": [1]})), 60)
+        assert len(service.layout().workers) == 2
+        clock.ahead_s = 1202.0
         assert service.board.wait_for(lambda now: len(now.layout.workers) == 1, 60)
 
 

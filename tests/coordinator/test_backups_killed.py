@@ -240,7 +240,7 @@ def _kill_amid(folder: Path, backups: str, moment: str) -> list[httpx.Response]:
         asked.start()
         while not any((folder / backups).glob(moment)) and asked.is_alive():
             pass
-        os.kill(process.pid, signal.SIGKILL)  # alone: whether its child ends with it is what is tested
+        process.kill()
         asked.join()
     return answered
 

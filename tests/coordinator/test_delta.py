@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.http.answers import StepChanges, ViewChanges, ViewRows
-from dbsp.coordinator.running.delta_notes import MARK_FILE
+from dbsp.coordinator.running.delta_notes import MARK_FILE, DeltaNotes
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
@@ -337,12 +338,16 @@ def test_steps_that_were_dropped(tmp_path: Path) -> None:
             assert told.newest() == 1
 
 
+@pytest.mark.parametrize("noted", [True, False])
 @pytest.mark.parametrize("keys", ["k", ""])
-def test_a_table_that_another_past_has_written_is_refused(tmp_path: Path, keys: str) -> None:
+def test_a_table_that_another_past_has_written_is_refused(tmp_path: Path, keys: str, noted: bool) -> None:
     """The data folder is put back from a copy: also when the pipeline has come as far as the table, and after a restart."""
     told = Told(tmp_path, keys)
     told.steps.append([((1, "a"), 1)])
-    told.round()
+    if noted:
+        told.round()
+    else:
+        DeltaNotes(told.config.data_dir).mark()
     shutil.copytree(told.config.data_dir, tmp_path / "copy")
     running = told.tables()
     running.open()
@@ -352,10 +357,15 @@ def test_a_table_that_another_past_has_written_is_refused(tmp_path: Path, keys: 
     shutil.rmtree(told.config.data_dir)
     (tmp_path / "copy").rename(told.config.data_dir)
     told.steps[1:] = [[((4, "d"), 1)], [((5, "e"), 1)], [((6, "f"), 1)]]
-    with pytest.raises(ConfigError, match=r"put back from a copy: .* step=1 table_step=3"):
+    with pytest.raises(ConfigError, match=rf"put back from a copy: .* step={int(noted)} table_step=3"):
         told.round()
     told.round(running)
     assert "put back from a copy" in told.heard[-1]
+    told.config = replace(told.config, delta=replace(told.config.delta, directory="elsewhere"))
+    told.round()
+    told.config = replace(told.config, delta=replace(told.config.delta, directory="lake"))
+    with pytest.raises(ConfigError, match="put back from a copy"):
+        told.round()
     shutil.rmtree(tmp_path / "lake")
     told.round()
     told.check(bool(keys))
@@ -389,11 +399,18 @@ def test_a_table_of_rows_that_are_not_kept_cannot_be_made_of_the_rest(tmp_path: 
     told.dropped = 2
     told.round()
     assert "cannot be made of what is left: view=v first=2" in told.heard[0]
+    assert "`materialize`" in told.heard[0]
     assert not (tmp_path / "lake" / "v").exists()
     told.dropped = 0
     told.round()
     told.check(keyed=True)
     assert told.newest() == 6
+    told.take(random.Random(1))
+    told.dropped = 7
+    told.take(random.Random(2))
+    told.round()
+    assert "dropped" in told.heard[-1]
+    assert "`materialize`" in told.heard[-1]
 
 
 @pytest.mark.parametrize("keys", ["k", ""])

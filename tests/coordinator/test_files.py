@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
-from tests import duck
+from tests import duck, plain_http
 from tests.coordinator.shop import ORDERS, killable, settings, settings_text
 
 FILES = """
@@ -61,6 +63,13 @@ def by_duckdb(orders: list[pa.Table]) -> Counter[tuple[Any, ...]]:
         )
 
 
+def processed(folder: Path) -> int:
+    """How many rows the living process has done, as far as it says."""
+    url = read_address(folder / "data")["url"]
+    status = plain_http.ask("GET", f"{url}/v1/status").json()
+    return sum(place["offset"] for place in status["processed"]) if status["state"] == "Running" else 0
+
+
 def folded(results: Path) -> Counter[tuple[Any, ...]]:
     """The changes of all steps, added up."""
     with duckdb.connect() as connection:
@@ -73,12 +82,15 @@ def folded(results: Path) -> Counter[tuple[Any, ...]]:
 
 def test_kills_while_files_come_lose_and_double_nothing(folder: Path) -> None:
     (folder / "pipeline.toml").write_text(settings_text(FILES, step="max_rows_per_step = 700"))
-    chance, orders = random.Random(7), []
+    chance, orders, reached = random.Random(7), [], 0
     for round_ in range(4):
         with killable(folder):  # killed at its end, wherever it is
             for number in range(5):
                 orders.append(some_orders(chance, chance.randrange(1, 900)))
                 land(folder, f"{round_}-{number}.parquet", orders[-1])
+            while round_ % 2 and processed(folder) <= reached:  # in every other round it has taken steps
+                time.sleep(0.01)
+            reached = max(reached, processed(folder))
     with Service(settings(folder)) as service:
         total = sum(len(table) for table in orders)
         assert service.board.wait_for(lambda now: sum(now.processed.values()) == total, 60)

@@ -53,8 +53,8 @@ class Deadly:
             return self._calls[method]
 
 
-def serve(pipeline: Path, point: str = "", restart: Restart | None = None, evolve: bool = False) -> None:
-    """In the child: run the service until it ends, or is killed at the point."""
+def serve(pipeline: Path, point: str, restart: Restart | None, evolve: bool) -> None:
+    """In the child: run the service until it ends, or is killed at the point, if one is named."""
 
     def served() -> None:
         config = load_config(pipeline)
