@@ -42,7 +42,7 @@ VALUES: dict[pa.DataType, list[object]] = {
 def table(folder: Path, schema: pa.Schema, keys: tuple[str, ...] = (), app: str = "a") -> DeltaTable:
     made = DeltaTable(str(folder / "v"), view="v", schema=schema, keys=keys, app=app, options={})
     if made.position() is None:
-        made.create()
+        made.create(0)
     return made
 
 
@@ -112,7 +112,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         str(tmp_path / "v"), view="v", schema=pa.schema([("k", pa.int64())]), keys=(), app="a", options={}
     )
     with pytest.raises(UnavailableError, match="cannot be written: uri="):
-        made.create()
+        made.create(0)
 
 
 def test_another_pipelines_table_is_refused(tmp_path: Path) -> None:
