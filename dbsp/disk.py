@@ -25,6 +25,15 @@ def make_folder(path: Path) -> None:
     sync_path(path.parent)
 
 
+def replace_text(file: Path, text: str) -> None:
+    """Give a file another content, forced to disk, of which a reader sees all or nothing; `OSError` where that fails."""
+    aside = file.with_name(f".{file.name}")
+    aside.write_text(text)
+    sync_path(aside)
+    aside.rename(file)
+    sync_path(file.parent)
+
+
 def numbered(folder: Path) -> tuple[int, ...]:
     """The numbers by which what is in a folder is called, in order; none if it is not there."""
     return tuple(sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())) if folder.is_dir() else ()

@@ -3,7 +3,7 @@
 How many examples: 100, or what a test says as `max_examples=examples(200)`; tests with many like cases say `some(CASES)`
 (`tests.pace`). With `DBSP_TEST_EXAMPLES=few`, as in `make quick`, it is a quarter; `make test` runs all, as pytest alone does.
 Both draw the same ones every time, so that a failure is of the change at hand; `new`, as in `make soak`, draws others at every
-run, and five times as many, to hunt for what nobody thought of (what it finds becomes a test of its own).
+run, and three times as many, to hunt for what nobody thought of (what it finds becomes a test of its own).
 What a test counts of its examples (`tests.laws.tally`) it judges only where it draws all of them.
 
 Which file first: `make` deals whole files to processes as they come free, so the longest ones begin first; else the last of them

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 SHARE = 4
 """`make quick` draws one of so many examples."""
-TIMES = 5
+TIMES = 3
 """`make soak` draws so many for one."""
 
 Case = TypeVar("Case")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.coordinator.config import Config
-from dbsp.disk import sync_path
+from dbsp.disk import replace_text
 from dbsp.errors import ConfigError, DataError
 from dbsp.formats import check_format
 
@@ -122,11 +122,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     sealed = json.dumps(
         {"format": FORMAT, "sha256": hashlib.sha256(body.encode()).hexdigest(), "backup": json.loads(body)}
     )
-    temporary = folder / f".{MANIFEST}"
-    temporary.write_text(sealed)
-    sync_path(temporary)
-    temporary.rename(folder / MANIFEST)
-    sync_path(folder)
+    replace_text(folder / MANIFEST, sealed)
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dbsp.disk import sync_path
+from dbsp.disk import replace_text
 
 MARK_FILE = "delta-tables"
 REACHED_FILE = "delta-tables.reached"
@@ -34,7 +34,7 @@ class DeltaNotes:
         A restored pipeline goes another way from some step on, and must not go on with tables that have gone the first one.
         """
         if not self._mark.exists():
-            _replace(self._mark, uuid.uuid4().hex)
+            replace_text(self._mark, uuid.uuid4().hex)
         return self._mark.read_text()
 
     def reached(self, table: str) -> int | None:
@@ -46,7 +46,7 @@ class DeltaNotes:
         with self._alone():
             found = self._read()
             if next_ > found.get(table, -1):
-                _replace(self._reached, json.dumps({**found, table: next_}))
+                replace_text(self._reached, json.dumps({**found, table: next_}))
 
     def _read(self) -> dict[str, int]:
         try:
@@ -61,12 +61,3 @@ class DeltaNotes:
         with self._mark.open() as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             yield
-
-
-def _replace(file: Path, text: str) -> None:
-    """Another content, durable, of which a reader sees all or nothing."""
-    aside = file.with_name(f".{file.name}")
-    aside.write_text(text)
-    sync_path(aside)
-    aside.rename(file)
-    sync_path(file.parent)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from dbsp.coordinator.service import Service
 from tests import plain_http
 from tests.crash.coordinator_child import serve
 from tests.forked import Forked
+from tests.spark.waiting import until
 
 CIRCUIT = """
 import dbsp
@@ -89,10 +89,13 @@ def killable(folder: Path) -> Iterator[Forked]:
     said.touch()
     before = said.stat().st_size
     process = Forked(said, serve, folder / "pipeline.toml", "", None, False)
+
+    def answers() -> bool:
+        assert process.poll() is None, said.read_text()
+        return b"answering at" in said.read_bytes()[before:]
+
     try:
-        while b"answering at" not in said.read_bytes()[before:]:
-            assert process.poll() is None, said.read_text()
-            time.sleep(0.02)
+        until(answers, "the service answers")
         yield process
     finally:
         process.kill()

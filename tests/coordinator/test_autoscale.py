@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -164,10 +165,8 @@ def test_bounds_between_which_nothing_fits_are_refused(wrong: dict[str, float]) 
 
 def test_the_service_goes_on_with_more_workers_when_steps_are_slow(tmp_path: Path) -> None:
     """Any step is slower than the bound, so the policy asks for more until there are `workers_max`."""
-    (tmp_path / "circuit.py").write_text(CIRCUIT)
-    bounds = "enabled = true\nworkers_max = 3\nstep_latency_ms_max = 0.001\nwindow_s = 0.05\ncooldown_s = 0.05\n"
-    (tmp_path / "pipeline.toml").write_text(SETTINGS + "[autoscale]\n" + bounds)
-    with Service(load_config(tmp_path / "pipeline.toml", environment={})) as service:
+    bounds = "workers_max = 3\nstep_latency_ms_max = 0.001\nwindow_s = 0.05\ncooldown_s = 0.05"
+    with Service(with_autoscale(tmp_path, 1, bounds)) as service:
         count = 0
         while len(service.layout().workers) < 3:
             assert count < 2000, service.status()
@@ -178,8 +177,7 @@ def test_the_service_goes_on_with_more_workers_when_steps_are_slow(tmp_path: Pat
         service.wait_until_processed(position, 60)
         (row,) = service.read_view("v").table.to_pylist()
         assert (row["n"], row["weight"]) == (count + 1, 1)
-    story = (tmp_path / "data" / "coordinator.log").read_text()
-    assert '"autoscale"' in story
+    assert counts_asked_for(tmp_path)
 
 
 class LaterClock(SystemClock):
@@ -192,11 +190,8 @@ class LaterClock(SystemClock):
 
 
 def test_no_worker_is_taken_away_while_a_pause_has_left_much_to_do(tmp_path: Path) -> None:
-    (tmp_path / "circuit.py").write_text(CIRCUIT)
-    bounds = "enabled = true\nworkers_max = 3\nbacklog_rows_max = 1000\nwindow_s = 600\ncooldown_s = 3600\n"
-    text = SETTINGS.replace("workers = 1", "workers = 2") + "[autoscale]\n" + bounds
-    (tmp_path / "pipeline.toml").write_text(text)
-    config, clock = load_config(tmp_path / "pipeline.toml", environment={}), LaterClock()
+    bounds = "workers_max = 3\nbacklog_rows_max = 1000\nwindow_s = 600\ncooldown_s = 3600"
+    config, clock = with_autoscale(tmp_path, 2, bounds), LaterClock()
     with Service(config, build(config, clock=clock)) as service:
         service.pause()
         position = service.push("t", pa.table({"x": range(20_000)}))
@@ -207,8 +202,7 @@ def test_no_worker_is_taken_away_while_a_pause_has_left_much_to_do(tmp_path: Pat
         assert len(service.layout().workers) == 2, "a pause is no idle window"
         clock.ahead_s = 1202.0
         assert service.board.wait_for(lambda now: len(now.layout.workers) == 1, 60), "idle is little to do"
-    story = [json.loads(line) for line in (tmp_path / "data" / "coordinator.log").read_text().splitlines()]
-    events = [event["event"] for event in story if event["event"] != "step" or event["rows_in"]]
+    events = [event["event"] for event in told(tmp_path) if event["event"] != "step" or event["rows_in"]]
     assert events.index("step") < events.index("autoscale")
 
 
@@ -232,9 +226,13 @@ def rest_and_go_on(service: Service, clock: LaterClock, *, workers: int) -> None
     assert service.board.wait_for(lambda now: len(now.layout.workers) == workers - 1, 60)
 
 
+def told(folder: Path) -> list[dict[str, Any]]:
+    """What the log says."""
+    return [json.loads(line) for line in (folder / "data" / "coordinator.log").read_text().splitlines()]
+
+
 def counts_asked_for(folder: Path) -> list[int]:
-    story = [json.loads(line) for line in (folder / "data" / "coordinator.log").read_text().splitlines()]
-    return [event["workers"] for event in story if event["event"] == "autoscale"]
+    return [event["workers"] for event in told(folder) if event["event"] == "autoscale"]
 
 
 @pytest.mark.parametrize("strategy", ["cold", "warmup", "icadd"])

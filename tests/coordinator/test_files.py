@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from tests import duck, plain_http
 from tests.coordinator.shop import ORDERS, killable, settings, settings_text
+from tests.spark.waiting import until
 
 FILES = """
 [input]
@@ -88,8 +88,8 @@ def test_kills_while_files_come_lose_and_double_nothing(folder: Path) -> None:
             for number in range(5):
                 orders.append(some_orders(chance, chance.randrange(1, 900)))
                 land(folder, f"{round_}-{number}.parquet", orders[-1])
-            while round_ % 2 and processed(folder) <= reached:  # in every other round it has taken steps
-                time.sleep(0.01)
+            if round_ % 2:
+                until(lambda before=reached: processed(folder) > before, "it has taken a step")
             reached = max(reached, processed(folder))
     with Service(settings(folder)) as service:
         total = sum(len(table) for table in orders)

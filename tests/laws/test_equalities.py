@@ -21,8 +21,8 @@ from tests.pace import examples, few
 
 pytestmark = pytest.mark.timeout(900)
 
-STORMS = examples(4)
-APPENDED = examples(3)
+STORMS = examples(5)
+APPENDED = examples(4)
 FULL_HASH = 64
 STRINGS = ["x", "y", "a longer string than eight", "", None]
 INTEGERS = [None, -3, 0, 1, 2, 5, 2**40]

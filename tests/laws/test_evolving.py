@@ -177,7 +177,7 @@ def test_a_changed_circuit_goes_on_as_the_new_one(
 def test_every_operator_is_filled(number: int) -> None:
     """Each operator is new on top of what was there, after a storm and before another one."""
 
-    @settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(3), deadline=None, suppress_health_check=list(HealthCheck))
     @given(each_on_top()[number], st.integers(0, 2**32), st.integers(2, 6),
            st.integers(0, 5), st.integers(1, 3), st.sampled_from([FULL_HASH, FULL_HASH, 2]))  # fmt: skip
     def filled(relation: Relation, seed: int, steps: int, at: int, workers: int, bits: int) -> None:

@@ -35,7 +35,7 @@ ALONE = [
 
 
 @pytest.mark.parametrize("relation", ALONE, ids=lambda r: "-".join(r.operators))
-@settings(max_examples=examples(16), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=st.lists(actions, max_size=25), workers=st.integers(1, 3))
 def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
     circuit = dbsp.circuit("alone", {"v": relation.stream, "t": t, "u": u})
@@ -49,7 +49,7 @@ def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[A
 
 
 @pytest.mark.parametrize("relation", ALONE, ids=lambda r: "-".join(r.operators))
-@settings(max_examples=examples(6), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=st.lists(actions, max_size=15), bits=st.integers(0, 3))
 def test_with_colliding_hashes(relation: Relation, history: list[tuple[Any, ...]], bits: int) -> None:
     circuit = dbsp.circuit("alone", {"v": relation.stream, "t": t, "u": u})

@@ -21,7 +21,7 @@ KINDS = dict(enumerate(order.extend(st.sampled_from(["t", "t", "u"]).map(base)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=examples(16), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), workers=st.integers(1, 5), bits=st.sampled_from([None, None, None, 0, 2]))
 def test_incremental_equals_recomputed(kind: int, data: st.DataObject, workers: int, bits: int | None) -> None:
     relation: Relation = data.draw(KINDS[kind])

@@ -46,7 +46,7 @@ sizes = st.sampled_from([1, 2, 3, 7, 1024])
 items = st.tuples(st.sampled_from(["t", "s", "x"]), st.booleans(), st.booleans())
 orders = st.lists(items, min_size=1, max_size=2, unique_by=lambda item: item[0])
 OWN_TYPE = ("min", "max", "sum", "mode", "quantile_disc", "arg_min", "arg_max", "first", "last")
-pace = settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
+pace = settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 
 FUNCTIONS = {
     "lag": WindowCall(name="v", function="lag", column="t", offset=2),
@@ -434,7 +434,7 @@ single = st.one_of(
 )
 
 
-@settings(pace, max_examples=examples(100))
+@settings(pace, max_examples=examples(150))
 @given(first=many, history=changes, bits=hashes, by=items, calls=st.lists(single, min_size=2, max_size=4))
 def test_functions_that_look_to_different_sides_and_so_far_are_right_beside_each_other(
     first: list[Any], history: list[Any], bits: int | None, by: Any, calls: list[WindowCall]

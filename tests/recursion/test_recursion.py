@@ -75,7 +75,7 @@ class World:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
-@settings(max_examples=examples(32), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     graph=st.lists(st.one_of(edge, edge, edge, mark), min_size=8, max_size=16),
     history=st.lists(actions, min_size=4, max_size=20),
@@ -96,7 +96,7 @@ NO_MOVES = actions.filter(lambda action: action[0] != "rescale")  # other bits w
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
-@settings(max_examples=examples(16), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     graph=st.lists(st.one_of(edge, edge, edge, mark), min_size=8, max_size=16),
     history=st.lists(NO_MOVES, min_size=4, max_size=12),

@@ -16,11 +16,10 @@ from types import MappingProxyType
 
 import pyspark
 
+from tests.kafka.broker import QUICK
 from tests.spark.waiting import until
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Daemons that live for a minute and pass messages on."""
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 
 
@@ -78,7 +77,7 @@ def _daemon(
     own = {
         "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK,
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK),
     }
     command = [SPARK_CLASS, kind, *options] if disk is None else _seeing(*disk, [SPARK_CLASS, kind, *options])
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **own, **environment})
