@@ -47,7 +47,7 @@ ALL = (
     Suite("checkpoint_pause"),
     Suite("recovery", small="--keys 200000"),
     Suite("restart", small="--keys 100000"),
-    Suite("rescale"),
+    Suite("rescale", small="--mb 20 --keys 100000"),
     Suite("memory", "--rows 10000000 --limit-mb 400", "--rows 1000000 --limit-mb 300", ""),
     Suite("state_size", small="--rows 1000000"),
     Suite("read_ahead", small="--runtime local --pairs 10", large="--rows 100000 1000000"),
