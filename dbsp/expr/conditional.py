@@ -1,4 +1,9 @@
-"""Choosing between values: `when … otherwise` and `coalesce`, both computing only what a row needs if anything fails."""
+"""Choosing between values: `when … otherwise` and `coalesce`.
+
+Both compute all values of all rows, as whole columns are fast, and choose; only what a row needs if anything fails. A costly
+value of a `when`, such as a group of a pattern, is computed for the rows alone that take it, where three quarters of them or
+fewer do.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Operands, Rows, branch_values, broadcast
+from dbsp.expr.expression import Call, Expression, Function, Operands, Rows, branch_values, broadcast, is_costly
 from dbsp.expr.logic import scatter
 from dbsp.expr.outcomes import outcomes
 from dbsp.expr.types import type_of, typed
 from dbsp.zset.schema import BOOL
+
+SPARED_ROWS_MIN = 1024
+"""Fewer rows are computed as quickly as chosen."""
+SPARED_SHARE = 0.75
+"""Where more of the rows take a value, choosing and laying out saves nothing."""
 
 
 def _part(operands: Operands, positions: list[int]) -> Operands:
@@ -52,6 +62,26 @@ def _true(condition: Any) -> Any:
     if isinstance(condition, pa.Scalar):
         return pa.scalar(condition.as_py() is True)
     return pc.fill_null(condition, False)
+
+
+def _case_sparing(call: Call, rows: Rows) -> pa.Array | None:
+    """Costly values for the rows alone that take them; None where there are none, or too few rows."""
+    conditions, values = call.args[:-1:2], branch_values(call.args)
+    if len(rows) < SPARED_ROWS_MIN or not any(map(is_costly, values)):
+        return None
+    data: list[Any] = []
+    waiting: pa.Array = pa.repeat(True, len(rows))
+    for condition, value in zip(conditions, values[:-1], strict=True):
+        holds = broadcast(_true(condition.datum(rows)), len(rows))
+        data += [holds, _spared(value, rows, pc.and_(waiting, holds))]
+        waiting = pc.and_not(waiting, holds)
+    return _case(*data, _spared(values[-1], rows, waiting))
+
+
+def _spared(value: Expression, rows: Rows, taken: pa.Array) -> Any:
+    """The value where it is taken, and perhaps elsewhere."""
+    spares = is_costly(value) and taken.true_count <= SPARED_SHARE * len(rows)
+    return scatter(value, rows, taken) if spares else value.datum(rows)
 
 
 def _case_by_need(call: Call, rows: Rows) -> pa.Array:
@@ -102,7 +132,9 @@ TRY = Function(
     nulls="always",
     text="{0}.or_null()",
 )
-CASE = Function(name="case", fit=_fit_case, result=_case_type, compute=_case, lazy=_case_by_need, nulls="case")
+CASE = Function(
+    name="case", fit=_fit_case, result=_case_type, compute=_case, lazy=_case_by_need, nulls="case", spare=_case_sparing
+)
 COALESCE = Function(
     name="coalesce", fit=_fit_same, result=lambda first, *_: first, compute=_first, lazy=_first_by_need, nulls="all"
 )

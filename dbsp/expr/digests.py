@@ -21,7 +21,9 @@ def _digest(name: str, digest: Callable[[bytes], Any]) -> Function:
         texts = values.to_pylist()
         return pa.array([None if text is None else digest(text.encode()).hexdigest() for text in texts], STRING)
 
-    return Function(name=name, fit=fit_text, result=lambda *_: STRING, compute=compute, text=f"{{0}}.{name}()")
+    return Function(
+        name=name, fit=fit_text, result=lambda *_: STRING, compute=compute, text=f"{{0}}.{name}()", costly=True
+    )
 
 
 MD5 = _digest("md5", lambda text: hashlib.md5(text, usedforsecurity=False))

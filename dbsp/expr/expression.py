@@ -175,6 +175,8 @@ class Function:
     may, "never", "always", if "all" may, or by
     the rule of "case" and "cast". `fails` tells rows that are sure to fail, all of them with one and the same error; it
     saves finding each by itself. `coded` gives the texts of `compute` as a batch may hold them (`dbsp.zset.coded`).
+    `costly`: a value costs so much that finding out who needs it costs less; `spare` then computes costly arguments for
+    the rows alone that take them, or returns None where that would not pay.
     """
 
     name: str
@@ -186,6 +188,8 @@ class Function:
     text: str = ""
     fails: Callable[..., Datum] | None = None
     coded: Callable[..., pa.Array] | None = None
+    costly: bool = False
+    spare: Callable[[Call, Rows], Datum | None] | None = None
 
     def __eq__(self, other: object) -> bool:
         """One function has one name."""
@@ -246,7 +250,8 @@ class Call:
     def datum(self, rows: Rows) -> Datum:
         """The values: an array, or a scalar where no column is read."""
         try:
-            return self.compute([arg.datum(rows) for arg in self.args])
+            spared = self.function.spare(self, rows) if self.function.spare else None
+            return self.compute([arg.datum(rows) for arg in self.args]) if spared is None else spared
         except ROW_ERRORS:
             if self.function.lazy is None:
                 raise
@@ -303,6 +308,11 @@ Expression = ColumnRef | Literal | Call
 def branch_values(args: tuple[Expression, ...]) -> tuple[Expression, ...]:
     """The values of a `case` call, whose arguments are condition, value, …, condition, value, otherwise."""
     return (*args[1:-1:2], args[-1])
+
+
+def is_costly(expression: Expression) -> bool:
+    """Whether a costly function is applied in it."""
+    return isinstance(expression, Call) and (expression.function.costly or any(map(is_costly, expression.args)))
 
 
 def conjuncts(predicate: Expression) -> Iterator[Expression]:

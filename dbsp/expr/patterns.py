@@ -99,6 +99,7 @@ REGEXP_MATCH = Function(
     fit=_fit_pattern,
     result=lambda *_: BOOL,
     compute=pc.match_substring_regex,
+    costly=True,
     text="{0}.regexp_match({1})",
 )
 REGEXP_COUNT = Function(
@@ -106,6 +107,7 @@ REGEXP_COUNT = Function(
     fit=_fit_pattern,
     result=lambda *_: INT64,
     compute=pc.count_substring_regex,
+    costly=True,
     text="{0}.regexp_count({1})",
 )
 REGEXP_REPLACE = Function(
@@ -113,6 +115,7 @@ REGEXP_REPLACE = Function(
     fit=_fit_replace,
     result=lambda *_: STRING,
     compute=_replace,
+    costly=True,
     text="{0}.regexp_replace({1}, {2}, {3})",
 )
 REGEXP_EXTRACT = Function(
@@ -121,6 +124,7 @@ REGEXP_EXTRACT = Function(
     result=lambda *_: STRING,
     compute=_extract,
     nulls="always",
+    costly=True,
     text="{0}.regexp_extract({1}, {2})",
 )
 

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import Expression, Function, Operands
 from dbsp.expr.types import type_of, typed
+from dbsp.zset.buffers import text_array, text_view
+from dbsp.zset.kernels import split_parts
 from dbsp.zset.schema import BOOL, INT64, STRING
 
 CONSTANT = (
@@ -20,6 +22,7 @@ CONSTANT = (
 """What to write where a text was wanted and something else was given."""
 LONGEST = 2**31
 """More characters than a text can have."""
+FIRST_BEYOND_ASCII = 128
 
 
 def fit_text(operands: Operands) -> tuple[Expression, ...]:
@@ -106,12 +109,21 @@ def _position(values: pa.Array, text: str) -> pa.Array:
 
 
 def _split_part(values: pa.Array, separator: str, number: int) -> pa.Array:
-    """The number-th part; empty where there are fewer."""
-    parts = pc.split_pattern(values, separator)
-    first = pa.array(parts.offsets.to_numpy()[:-1] + (number - 1), pa.int64())
-    there = pc.greater_equal(pc.fill_null(pc.list_value_length(parts), 0), number)
-    found = parts.values.take(pc.if_else(there, first, pa.scalar(None, pa.int64())))
-    return pc.if_else(there, found, pc.if_else(pc.is_valid(values), "", pa.scalar(None, STRING)))
+    """The number-th part; empty where there are fewer. Arrow's split makes a list of all parts, in four times as long."""
+    parts = text_array(*split_parts(text_view(values), separator.encode(), min(number, LONGEST)), STRING)
+    return pc.if_else(values.is_valid(), parts, pa.scalar(None, STRING)) if values.null_count else parts
+
+
+def _by_letters(
+    ascii_only: Callable[[pa.Array], pa.Array], any_: Callable[[pa.Array], pa.Array]
+) -> Callable[..., pa.Array]:
+    """The first for a column of ASCII alone, which it computes many times as fast."""
+
+    def compute(values: pa.Array) -> pa.Array:
+        offsets, data = text_view(values)
+        return (ascii_only if data[offsets[0] : offsets[-1]].max(initial=0) < FIRST_BEYOND_ASCII else any_)(values)
+
+    return compute
 
 
 def _padded(pad: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
@@ -137,10 +149,10 @@ def _joined(*data: Any) -> pa.Array:
     return pc.coalesce(reduce(pair, texts), "")
 
 
-LOWER = _function("lower", STRING, pc.utf8_lower)
-UPPER = _function("upper", STRING, pc.utf8_upper)
+LOWER = _function("lower", STRING, _by_letters(pc.ascii_lower, pc.utf8_lower))
+UPPER = _function("upper", STRING, _by_letters(pc.ascii_upper, pc.utf8_upper))
 TRIM = _function("trim", STRING, pc.utf8_trim_whitespace)
-LENGTH = _function("length", INT64, pc.utf8_length)
+LENGTH = _function("length", INT64, _by_letters(pc.binary_length, pc.utf8_length))
 STARTS_WITH = _search("starts_with", pc.starts_with)
 ENDS_WITH = _search("ends_with", pc.ends_with)
 CONTAINS = _search("contains", pc.match_substring)

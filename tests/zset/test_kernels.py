@@ -91,6 +91,18 @@ def test_byte_strings(strings: list[bytes], skip: int) -> None:
 
 
 @QUICK
+@given(
+    strings=st.lists(st.text("ab", max_size=9), max_size=12),
+    separator=st.text("ab", min_size=1, max_size=3),
+    number=st.integers(1, 5) | st.just(2**31),
+    skip=st.integers(0, 2),
+)
+def test_parts_between_separators(strings: list[str], separator: str, number: int, skip: int) -> None:
+    """Separators that overlap, that begin like others, at both ends, and no parts at all."""
+    agree("split_parts", bytes_view(pa.array(strings, pa.binary()).slice(skip)), separator.encode(), number)
+
+
+@QUICK
 @given(data=st.data(), text=st.binary(max_size=20), rows=st.integers(1, 12), skip=st.integers(0, 2))
 def test_one_byte_string_again_and_again(data: st.DataObject, text: bytes, rows: int, skip: int) -> None:
     """Hashed and compared once; not if one letter differs, nor if the same letters are cut elsewhere."""

@@ -510,6 +510,17 @@ def bytes_by_group(strings: ByteStrings, group: Positions, firsts: Positions) ->
     return (len(group) > 0 and bytes_repeat(strings)) or bool(bytestrings.bytes_by_group(*strings, group, firsts))
 
 
+def split_parts(strings: ByteStrings, separator: bytes, number: int) -> ByteStrings:
+    """The number-th part of each byte string, counted from 1, between separators; empty where there are fewer."""
+    offsets, data = strings
+    rows, between = len(offsets) - 1, np.frombuffer(separator, np.uint8)
+    starts, ends = np.empty(rows, np.int32), np.empty(rows, np.int32)
+    out = np.empty(bytestrings.part_bounds(offsets, data, between, number, starts, ends), np.uint8)
+    cut = np.empty(rows + 1, np.int32)
+    bytestrings.copy_parts(data, starts, ends, cut, out)
+    return cut, out
+
+
 def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
     """The first eight bytes of each byte string as one word that compares like them."""
     out = np.empty(len(offsets) - 1, np.uint64)

@@ -388,6 +388,13 @@ def _strings(offsets: NDArray[np.int32], data: NDArray[np.uint8], rows: Position
     return [data[offsets[row] : offsets[row + 1]].tobytes() for row in rows]
 
 
+def split_parts(strings: ByteStrings, separator: bytes, number: int) -> ByteStrings:
+    """The number-th part of each byte string, counted from 1; empty where there are fewer."""
+    split = [string.split(separator) for string in _strings(*strings, np.arange(len(strings[0]) - 1))]
+    parts = [each[number - 1] if number <= len(each) else b"" for each in split]
+    return np.cumsum([0, *map(len, parts)], dtype=np.int32), np.frombuffer(b"".join(parts), np.uint8)
+
+
 def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
     """The first eight bytes of each byte string as one word that compares like them."""
     strings = _strings(offsets, data, np.arange(len(offsets) - 1))
