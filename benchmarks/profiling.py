@@ -78,6 +78,7 @@ KERNELS = {
     "groups": "sort",
     "heads": "look-up",
     "picks": "gather",
+    "texts": "expressions",
 }
 
 

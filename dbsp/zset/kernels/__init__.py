@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
 from dbsp.heap import share_with_arrow
-from dbsp.zset.kernels import bytestrings, groups, hashes, merges, picks, sorts, sums
+from dbsp.zset.kernels import bytestrings, groups, hashes, merges, picks, sorts, sums, texts
 
 Words = NDArray[np.uint64]
 Positions = NDArray[np.int64]
@@ -515,9 +515,9 @@ def split_parts(strings: ByteStrings, separator: bytes, number: int) -> ByteStri
     offsets, data = strings
     rows, between = len(offsets) - 1, np.frombuffer(separator, np.uint8)
     starts, ends = np.empty(rows, np.int32), np.empty(rows, np.int32)
-    out = np.empty(bytestrings.part_bounds(offsets, data, between, number, starts, ends), np.uint8)
+    out = np.empty(texts.part_bounds(offsets, data, between, number, starts, ends), np.uint8)
     cut = np.empty(rows + 1, np.int32)
-    bytestrings.copy_parts(data, starts, ends, cut, out)
+    texts.copy_parts(data, starts, ends, cut, out)
     return cut, out
 
 
