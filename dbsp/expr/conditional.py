@@ -64,7 +64,7 @@ def _true(condition: Any) -> Any:
     return pc.fill_null(condition, False)
 
 
-def _case_sparing(call: Call, rows: Rows) -> pa.Array | None:
+def _case_sparing(call: Call, rows: Rows) -> Any | None:
     """Costly values for the rows alone that take them; None where there are none, or too few rows."""
     conditions, values = call.args[:-1:2], branch_values(call.args)
     if len(rows) < SPARED_ROWS_MIN or not any(map(is_costly, values)):
@@ -75,7 +75,7 @@ def _case_sparing(call: Call, rows: Rows) -> pa.Array | None:
         holds = broadcast(_true(condition.datum(rows)), len(rows))
         data += [holds, _spared(value, rows, pc.and_(waiting, holds))]
         waiting = pc.and_not(waiting, holds)
-    return _case(*data, _spared(values[-1], rows, waiting))
+    return call.compute([*data, _spared(values[-1], rows, waiting)])
 
 
 def _spared(value: Expression, rows: Rows, taken: pa.Array) -> Any:
