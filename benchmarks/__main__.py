@@ -1,7 +1,7 @@
 """All benchmarks, each in a process of its own, then one table of what they found: `python -m benchmarks [NAME ...]`.
 
-`--small` takes sizes for a try of some minutes in all, `--large` adds those that need memory and time. Each runs alone too:
-`python -m benchmarks.<name> --help` says what it measures and what it takes.
+`--small` takes sizes for a try of a quarter of an hour in all, `--large` adds those that need memory and time. Each runs alone
+too: `python -m benchmarks.<name> --help` says what it measures and what it takes.
 """
 
 from __future__ import annotations
