@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import report
+from benchmarks import plots, report
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = set(chosen.names) - {suite.name for suite in ALL}
     if unknown:
         parser.error(f"no such benchmark: {sorted(unknown)}")
+    if chosen.plots and importlib.util.find_spec("matplotlib") is None:
+        parser.error(plots.NEEDED)
     failed = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         summary = Path(folder) / "summary.jsonl"
@@ -85,9 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
                 failed.append(suite.name)
         lines = [json.loads(line) for line in summary.read_text().splitlines()]
     print_summary(lines, failed)
-    if chosen.plots:
-        subprocess.run([sys.executable, "-m", "benchmarks.plots"], check=True)
-    return len(failed)
+    return len(failed) + (plots.main([]) if chosen.plots else 0)
 
 
 def exists(name: str) -> bool:

@@ -17,12 +17,15 @@ from benchmarks import report
 
 WIDTH_IN, BAR_IN, EDGE_IN = 9.0, 0.24, 1.1
 MET, MISSED, EARLIER = "#3b7dd8", "#d8643b", "#bbbbbb"
+SHOWN_MAX = 1000.0
+"""What is less than nothing, as bytes beyond those of Arrow may be, reaches its target without end."""
+NEEDED = "drawing needs matplotlib: pip install -e '.[bench]'"
 
 
 def ratios(line: Mapping[str, Any]) -> dict[str, float]:
-    """How many times its target each figure of a run reached."""
+    """How many times its target each figure of a run reached, `SHOWN_MAX` at most."""
     return {
-        name: report.Target(value, at_most).ratio(float(line[name]))
+        name: min(report.Target(value, at_most).ratio(float(line[name])), SHOWN_MAX)
         for name, (value, at_most) in line.get(report.TARGETS, {}).items()
     }
 
@@ -54,7 +57,7 @@ def main(arguments: list[str]) -> int:
     try:
         matplotlib = importlib.import_module("matplotlib")
     except ImportError:
-        print("drawing needs matplotlib: pip install -e '.[bench]'", file=sys.stderr)
+        print(NEEDED, file=sys.stderr)
         return 2
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "benchmarks", "font.size": 8})

@@ -14,8 +14,9 @@ import pytest
 
 import dbsp
 import dbsp.step
-from benchmarks import micro, parquet, profiling, report
+from benchmarks import micro, parquet, plots, profiling, report
 from benchmarks.__main__ import ALL, exists, words
+from benchmarks.__main__ import main as run_all
 from benchmarks.peers import duck, flink_parquet, install
 from dbsp.zset.kernels.kernel import Kernel
 
@@ -28,6 +29,21 @@ ROOT = Path(__file__).parents[2]
 ])  # fmt: skip
 def test_a_ratio_of_one_or_more_is_met_whichever_way_the_target_points(target, found, met, ratio):
     assert (target.met(found), target.ratio(found)) == (met, ratio)
+
+
+def test_a_drawing_has_room_for_what_reaches_its_target_without_end():
+    found = plots.ratios({"saved": -3.0, "spent": 5.0, report.TARGETS: {"saved": [24, True], "spent": [10, True]}})
+    assert found == {"saved": plots.SHOWN_MAX, "spent": 2.0}
+
+
+def test_drawings_without_their_library_are_refused_before_anything_runs(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as refused:
+        run_all(["--plots"])
+    assert refused.value.code == 2
+    told = capsys.readouterr()
+    assert plots.NEEDED in told.err
+    assert not told.out
 
 
 def test_history_is_kept_with_the_targets_and_told_to_the_summary(tmp_path, monkeypatch, capsys):
