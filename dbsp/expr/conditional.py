@@ -14,15 +14,10 @@ import pyarrow.compute as pc
 
 from dbsp.expr.cast import to_common
 from dbsp.expr.expression import Call, Expression, Function, Operands, Rows, branch_values, broadcast, is_costly
-from dbsp.expr.logic import scatter
+from dbsp.expr.logic import SPARED_ROWS_MIN, scatter, spared
 from dbsp.expr.outcomes import outcomes
 from dbsp.expr.types import type_of, typed
 from dbsp.zset.schema import BOOL
-
-SPARED_ROWS_MIN = 1024
-"""Fewer rows are computed as quickly as chosen."""
-SPARED_SHARE = 0.75
-"""Where more of the rows take a value, choosing and laying out saves nothing."""
 
 
 def _part(operands: Operands, positions: list[int]) -> Operands:
@@ -73,15 +68,9 @@ def _case_sparing(call: Call, rows: Rows) -> Any | None:
     waiting: pa.Array = pa.repeat(True, len(rows))
     for condition, value in zip(conditions, values[:-1], strict=True):
         holds = broadcast(_true(condition.datum(rows)), len(rows))
-        data += [holds, _spared(value, rows, pc.and_(waiting, holds))]
+        data += [holds, spared(value, rows, pc.and_(waiting, holds))]
         waiting = pc.and_not(waiting, holds)
-    return call.compute([*data, _spared(values[-1], rows, waiting)])
-
-
-def _spared(value: Expression, rows: Rows, taken: pa.Array) -> Any:
-    """The value where it is taken, and perhaps elsewhere."""
-    spares = is_costly(value) and taken.true_count <= SPARED_SHARE * len(rows)
-    return scatter(value, rows, taken) if spares else value.datum(rows)
+    return call.compute([*data, spared(values[-1], rows, waiting)])
 
 
 def _case_by_need(call: Call, rows: Rows) -> pa.Array:

@@ -16,12 +16,17 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Operands, Rows, Subset, broadcast
+from dbsp.expr.expression import Call, Expression, Function, Operands, Rows, Subset, broadcast, is_costly
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_float, type_of, typed
 from dbsp.zset.arrays import canonical_floats
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.schema import BOOL, is_scalar
+
+SPARED_ROWS_MIN = 1024
+"""Fewer rows are computed as quickly as chosen."""
+SPARED_SHARE = 0.75
+"""Where more of the rows need a value, choosing and laying out saves nothing."""
 
 
 def _bool(*_types: Any) -> pa.DataType:
@@ -116,6 +121,26 @@ def _by_need(
     return compute
 
 
+def _sparing(
+    undecided: Callable[[pa.Array], pa.Array], combine: Callable[..., pa.Array]
+) -> Callable[[Call, Rows], pa.Array | None]:
+    """Compute a costly right side so; None where it is none, or where there are too few rows."""
+
+    def compute(call: Call, rows: Rows) -> pa.Array | None:
+        if len(rows) < SPARED_ROWS_MIN or not is_costly(call.args[1]):
+            return None
+        left = broadcast(call.args[0].datum(rows), len(rows))
+        return combine(left, spared(call.args[1], rows, undecided(left)))
+
+    return compute
+
+
+def spared(value: Expression, rows: Rows, needed: pa.Array) -> Any:
+    """The value where it is needed, and elsewhere too if it costs little or most rows need it."""
+    spares = is_costly(value) and needed.true_count <= SPARED_SHARE * len(rows)
+    return scatter(value, rows, needed) if spares else value.datum(rows)
+
+
 def scatter(expression: Expression, rows: Rows, needed: pa.Array) -> pa.Array:
     """The expression computed for the rows where `needed` is true, null elsewhere."""
     mask = pc.fill_null(needed, False).to_numpy(zero_copy_only=False)
@@ -123,12 +148,21 @@ def scatter(expression: Expression, rows: Rows, needed: pa.Array) -> pa.Array:
     return values.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
 
 
+def _not_false(left: pa.Array) -> pa.Array:
+    return pc.fill_null(left, True)
+
+
+def _not_true(left: pa.Array) -> pa.Array:
+    return pc.invert(pc.fill_null(left, False))
+
+
 AND = Function(
     name="and",
     fit=_fit_bools,
     result=_bool,
     compute=pc.and_kleene,
-    lazy=_by_need(lambda left: pc.fill_null(left, True), pc.and_kleene),
+    lazy=_by_need(_not_false, pc.and_kleene),
+    spare=_sparing(_not_false, pc.and_kleene),
     text="({0} & {1})",
 )
 OR = Function(
@@ -136,7 +170,8 @@ OR = Function(
     fit=_fit_bools,
     result=_bool,
     compute=pc.or_kleene,
-    lazy=_by_need(lambda left: pc.invert(pc.fill_null(left, False)), pc.or_kleene),
+    lazy=_by_need(_not_true, pc.or_kleene),
+    spare=_sparing(_not_true, pc.or_kleene),
     text="({0} | {1})",
 )
 NOT = Function(name="not", fit=_fit_bools, result=_bool, compute=pc.invert, text="~{0}")

@@ -99,7 +99,6 @@ REGEXP_MATCH = Function(
     fit=_fit_pattern,
     result=lambda *_: BOOL,
     compute=pc.match_substring_regex,
-    costly=True,
     text="{0}.regexp_match({1})",
 )
 REGEXP_COUNT = Function(

@@ -1,4 +1,4 @@
-"""A costly value of a `when` is computed for the rows alone that take it, and the answers are those of every row by itself."""
+"""A costly value is computed for the rows alone that need it, and the answers are those of every row by itself."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp import Expr, col, when
 from dbsp.expr.build import unwrap
-from dbsp.expr.conditional import CASE, SPARED_ROWS_MIN
+from dbsp.expr.conditional import CASE
 from dbsp.expr.expression import Call, ColumnRef, Function, resolve
+from dbsp.expr.logic import AND, IS_NOT_NULL, OR, SPARED_ROWS_MIN
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
 
@@ -27,6 +28,10 @@ CHOICES: dict[str, Expr] = {
     "deep inside": when(col("n") == 0, 0).otherwise(col("s").regexp_count("[a-z]").fill_null(-1) + col("n")),
     "within another": when(col("n") == 0, "a").otherwise(when(col("n") == 1, "b").otherwise(HOST)),
     "fails elsewhere": when(col("n") == 0, 0).otherwise(col("s").regexp_count("[a-z]") // col("n")),
+    "and": (col("n") == 1) & (col("s").regexp_count("b") > 0),
+    "or": (col("n") == 1) | (col("s").regexp_count("[a-z]") > 3),
+    "and, or": (col("n") > 0) & ((col("s").regexp_count("B") > 0) | (HOST == "ab")) | (col("n") == 0),
+    "and fails elsewhere": (col("n") > 0) & (col("s").regexp_count("[a-z]") // col("n") > 0),
     "a condition fails elsewhere": when(col("n") == 0, "zero").when(6 // col("n") == 2, HOST).otherwise("other"),
 }  # fmt: skip
 
@@ -69,6 +74,16 @@ def test_how_many_rows_are_computed(costly: bool, taken: int, computed: int) -> 
     )
     numbers = pa.array([int(row < taken) for row in range(ROWS)], dbsp.INT64)
     batch = Batch.of(SCHEMA, [numbers, pa.array(["x"] * ROWS)])
-    condition = resolve(unwrap(col("n") == 1), SCHEMA)
-    Call(CASE, (condition, Call(function, (ColumnRef("s"),)), ColumnRef("s"))).evaluate(batch)
-    assert seen == [computed]
+    one, other = (resolve(unwrap(condition), SCHEMA) for condition in (col("n") == 1, col("n") == 0))
+    text = Call(function, (ColumnRef("s"),))
+    condition = Call(IS_NOT_NULL, (text,))
+    calls = {
+        "value": Call(CASE, (one, text, ColumnRef("s"))),
+        "otherwise": Call(CASE, (other, ColumnRef("s"), text)),
+        "and": Call(AND, (one, condition)),
+        "or": Call(OR, (other, condition)),
+    }
+    for name, call in calls.items():
+        seen.clear()
+        call.evaluate(batch)
+        assert seen == [computed], name
