@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dbsp.expr.expression import ROW_ERRORS, Call, ColumnRef, Expression, Literal
+from dbsp.stored import stored
 from dbsp.timing import Waterline
 from dbsp.trace.floor import Floor
 from dbsp.zset.order import order_codes
@@ -25,6 +26,7 @@ _RISING = ("bucket", "truncate", "epoch", "cast")
 _MOVED = ("add", "subtract")
 
 
+@stored("Edge", "node type value")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
     """A function that never falls of the waterline of a watermark; `type` is that of its time column."""

@@ -18,11 +18,13 @@ import numpy as np
 
 from dbsp.errors import ConfigError
 from dbsp.hosts import check_hosts
+from dbsp.stored import stored
 
 SHARDS_MAX = 1 << 16
 WORKERS_MAX = 4096
 
 
+@stored("Layout", "version owners workers hosts first_steps dynamic_k offered")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Shards to workers, workers to hosts; input partition p of every table belongs to `workers[p mod W]`.

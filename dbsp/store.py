@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from dbsp.stored import stored
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import SpineState
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dbsp.trace.slicing import Warm
 
 
+@stored("CheckpointId", "run epoch step layout_version fingerprint")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointId:
     """What a version belongs to; two databases match only when all parts are equal.
@@ -70,6 +72,7 @@ class Shipment:
     total_bytes: int
 
 
+@stored("CommitReport", "version chunks_written bytes_written state_bytes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
     """What a commit wrote: chunks copied to the durable side, their bytes, bytes of state in all."""

@@ -9,13 +9,14 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dbsp.errors import CapacityError, DataError
 from dbsp.formats import check_format
 from dbsp.storage.environment import LMDB_MAJOR
 from dbsp.store import CheckpointId, CommitReport
+from dbsp.stored import from_stored, to_stored
 from dbsp.trace.manifest import SpineState, decode_state, encode_state
 
 States = Mapping[int, SpineState]
@@ -47,10 +48,10 @@ def encode_record(record: Record) -> bytes:
     states = {number: encode_state(state) for number, state in sorted(record.traces.items())}
     head = json.dumps(
         {
-            "checkpoint": asdict(record.checkpoint),
+            "checkpoint": to_stored(record.checkpoint),
             "step": record.step,
             "traces": [[number, len(data)] for number, data in states.items()],
-            "report": asdict(record.report) if record.report else None,
+            "report": to_stored(record.report) if record.report else None,
             "dropped": record.dropped,
             "sliced": record.sliced,
             "lmdb": LMDB_MAJOR,
@@ -74,9 +75,9 @@ def decode_record(data: bytes, where: str) -> Record:
     for number, size in head["traces"]:
         traces[int(number)] = decode_state(body[place : place + size], where)
         place += size
-    report = CommitReport(**head["report"]) if head["report"] else None
+    report = from_stored(CommitReport, head["report"]) if head["report"] else None
     return Record(
-        checkpoint=CheckpointId(**head["checkpoint"]),
+        checkpoint=from_stored(CheckpointId, head["checkpoint"]),
         step=head["step"],
         traces=traces,
         report=report,

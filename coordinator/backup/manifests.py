@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ from dbsp.coordinator.config import Config
 from dbsp.disk import replace_text
 from dbsp.errors import ConfigError, DataError
 from dbsp.formats import check_format
+from dbsp.stored import from_stored, stored, to_stored
 
 MANIFEST, UNFINISHED, FORMAT = "manifest.json", ".unfinished", 1
 READ_BYTES = 1 << 22
 REMEDY = "take another backup: `coordinator backups` lists them"
 
 
+@stored("BackupFile", "path bytes sha256")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupFile:
     """One file, by its path in the backup."""
@@ -38,6 +40,10 @@ class BackupFile:
     sha256: str
 
 
+@stored(
+    "Manifest",
+    "pipeline run at engine step version checkpoint_step workers input output fingerprint nodes files left_out",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """What a backup holds: `step` is the next one of the pipeline that goes on from it, `version` what it replays from.
@@ -118,7 +124,7 @@ def refuse_place(config: Config, folder: Path) -> None:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write it, whole or not at all."""
-    body = json.dumps(asdict(manifest), sort_keys=True)
+    body = json.dumps(to_stored(manifest), sort_keys=True)
     sealed = json.dumps(
         {"format": FORMAT, "sha256": hashlib.sha256(body.encode()).hexdigest(), "backup": json.loads(body)}
     )
@@ -153,14 +159,12 @@ def _no_backup(folder: Path) -> DataError:
 
 
 def _decoded(body: Mapping[str, Any]) -> Manifest:
-    return Manifest(
-        **{
-            **body,
-            "files": tuple(BackupFile(**file) for file in body["files"]),
-            "nodes": tuple((label, token) for label, token in body["nodes"]),
-            "left_out": tuple(body["left_out"]),
-        }
-    )
+    parts = {
+        "files": tuple(from_stored(BackupFile, file) for file in body["files"]),
+        "nodes": tuple((label, token) for label, token in body["nodes"]),
+        "left_out": tuple(body["left_out"]),
+    }
+    return from_stored(Manifest, {**body, **parts})
 
 
 # --- looking at backups ---------------------------------------------------------------------------------------------

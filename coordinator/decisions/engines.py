@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from dbsp.errors import EngineError
 from dbsp.logs import StepRecord
+from dbsp.stored import stored
 
 
+@stored("Acceptance", "engine by last")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
     """Steps up to `last` that version `engine` logged may be run again by version `by`."""

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dbsp.plan.filling import filling_of
+from dbsp.stored import stored
 
 
+@stored("Fill", "step command")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
     """Step `step` runs with this command, without input, and no time passes in it."""

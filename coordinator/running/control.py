@@ -13,7 +13,7 @@ import json
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
 from dbsp.plan.signatures import Signatures
 from dbsp.store import CheckpointId
+from dbsp.stored import from_stored, to_stored
 from dbsp.timing import Timing, timing_from_json, timing_to_json
 
 FORM = "dbsp control 2"
@@ -332,12 +333,12 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "nodes": [list(pair) for pair in ledger.nodes],
         "members": sorted(ledger.members),
         "forming": sorted(ledger.forming),
-        "layouts": [asdict(layout) for _, layout in sorted(ledger.layouts.items())],
+        "layouts": [to_stored(layout) for _, layout in sorted(ledger.layouts.items())],
         "courses": [_encode_course(course) for _, course in sorted(ledger.courses.items())],
         "saved": [_encode_saved(saved) for _, saved in sorted(ledger.saved.items())],
-        "accepted": [asdict(acceptance) for acceptance in ledger.accepted],
+        "accepted": [to_stored(acceptance) for acceptance in ledger.accepted],
         "signatures": None if ledger.signatures is None else ledger.signatures.to_json(),
-        "fill": None if ledger.fill is None else asdict(ledger.fill),
+        "fill": None if ledger.fill is None else to_stored(ledger.fill),
         "retired": sorted(ledger.retired),
         "name": ledger.name,
         "input": ledger.input,
@@ -362,9 +363,9 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         layouts=layouts,
         courses={course.version: course for course in courses},
         saved={entry.version: entry for entry in saved},
-        accepted=tuple(engines.Acceptance(**entry) for entry in found.get("accepted", ())),
+        accepted=tuple(from_stored(engines.Acceptance, entry) for entry in found.get("accepted", ())),
         signatures=Signatures.from_json(found.get("signatures")),
-        fill=None if found.get("fill") is None else Fill(**found["fill"]),
+        fill=None if found.get("fill") is None else from_stored(Fill, found["fill"]),
         retired=frozenset(found.get("retired", ())),
         name=found.get("name", ""),
         input=found.get("input", ""),
@@ -390,20 +391,23 @@ def _encode_course(course: Course) -> dict[str, Any]:
 
 
 def _decode_course(found: Mapping[str, Any], layouts: Mapping[int, Layout]) -> Course:
-    return Course(**{**found, "old": layouts[found["old"]], "new": layouts[found["new"]]})
+    return Course(
+        strategy=found["strategy"], version=found["version"], old=layouts[found["old"]], new=layouts[found["new"]],
+        first=found["first"], budget=found["budget"], turned=found["turned"],
+    )  # fmt: skip
 
 
 def _encode_saved(saved: Saved) -> dict[str, Any]:
     positions = [[table, partition, offset] for (table, partition), offset in sorted(saved.positions.items())]
     return {
-        "version": saved.version, "checkpoint": asdict(saved.checkpoint), "positions": positions,
+        "version": saved.version, "checkpoint": to_stored(saved.checkpoint), "positions": positions,
         "timing": timing_to_json(saved.timing), "wall_us": saved.wall_us, "published": saved.published,
     }  # fmt: skip
 
 
 def _decode_saved(found: Mapping[str, Any]) -> Saved:
     return Saved(
-        version=found["version"], checkpoint=CheckpointId(**found["checkpoint"]),
+        version=found["version"], checkpoint=from_stored(CheckpointId, found["checkpoint"]),
         timing=timing_from_json(found["timing"]),
         positions={(table, partition): offset for table, partition, offset in found["positions"]},
         wall_us=found["wall_us"], published=found["published"],

@@ -15,9 +15,11 @@ from dbsp.operators.groups.measures import Trues, Valid
 from dbsp.operators.groups.mode_part import ModePart
 from dbsp.operators.groups.sums import Counted
 from dbsp.source_lines import located, user_line
+from dbsp.stored import stored
 from dbsp.zset.schema import INT64, Column, is_list
 
 
+@stored("Count")
 @dataclass(frozen=True, slots=True)
 class Count:
     """How many rows, or values that are not null."""
@@ -37,6 +39,7 @@ class Count:
         return f"count({', '.join(arguments) or '*'})"
 
 
+@stored("CountTrue")
 @dataclass(frozen=True, slots=True)
 class CountTrue:
     """How many rows for which a condition is true."""
@@ -56,6 +59,7 @@ class CountTrue:
         return f"count_if({arguments[0]})"
 
 
+@stored("CountDistinct")
 @dataclass(frozen=True, slots=True)
 class CountDistinct:
     """How many different values that are not null."""
@@ -75,6 +79,7 @@ class CountDistinct:
         return f"count(distinct {arguments[0]})"
 
 
+@stored("Mode")
 @dataclass(frozen=True, slots=True)
 class Mode:
     """The value that occurs most often; the least of those that do."""

@@ -13,9 +13,11 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.types import is_number
 from dbsp.operators.groups.covariance_part import PairCall
+from dbsp.stored import stored
 from dbsp.zset.schema import FLOAT64, Column
 
 
+@stored("Paired", "function")
 @dataclass(frozen=True, slots=True)
 class Paired:
     """A function of pairs (y, x), those with a null left out; SQL calls it `function`."""

@@ -25,6 +25,7 @@ from dbsp.operators.groups.linear_part import Finish, LinearCall, LinearPart
 from dbsp.operators.groups.part import Part
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.groups.variance_part import VarianceCall, VarianceForm, VariancePart
+from dbsp.stored import stored
 from dbsp.zset.schema import Column, OrderBy, Schema
 
 
@@ -59,6 +60,7 @@ class Kind(Protocol):
         ...
 
 
+@stored("AggregateCall", "name kind columns order where")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateCall:
     """One aggregate of a group-by: its name, its kind, the input columns it reads, the order and filter it reads them in."""

@@ -18,6 +18,7 @@ from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.part import Positions
 from dbsp.operators.groups.row_form import value_name
 from dbsp.source_lines import located, user_line
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.schema import STRING, Column, OrderBy, list_of
@@ -45,6 +46,7 @@ def _lists(values: pa.Array, bounds: Positions, type_: pa.DataType) -> pa.Array:
     return pc.if_else(pa.array(bounds[1:] > bounds[:-1]), lists, pa.scalar(None, type_))
 
 
+@stored("Joined", "column separator distinct")
 @dataclass(frozen=True, slots=True)
 class Joined:
     """Texts end to end."""
@@ -61,6 +63,7 @@ class Joined:
         return pc.binary_join(lists, self.separator), {}
 
 
+@stored("Listed", "column distinct")
 @dataclass(frozen=True, slots=True)
 class Listed:
     """Values as a list."""
@@ -75,6 +78,7 @@ class Listed:
         return _lists(values, bounds, list_of(values.type)), {}
 
 
+@stored("StringAgg", "separator distinct")
 @dataclass(frozen=True, slots=True)
 class StringAgg:
     """The texts that are not null, in order, with a separator between."""
@@ -105,6 +109,7 @@ class StringAgg:
         )
 
 
+@stored("ArrayAgg", "distinct")
 @dataclass(frozen=True, slots=True)
 class ArrayAgg:
     """The values in order, nulls too."""

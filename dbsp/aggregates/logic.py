@@ -17,10 +17,12 @@ from dbsp.expr.types import is_integer
 from dbsp.operators.columns import column_of
 from dbsp.operators.groups.measures import Bits, Trues, bits_of
 from dbsp.operators.groups.sums import Sums, held_by
+from dbsp.stored import stored
 from dbsp.zset.arrays import storage_type
 from dbsp.zset.schema import BOOL, Column
 
 
+@stored("CountedTrue", "function")
 @dataclass(frozen=True, slots=True)
 class CountedTrue:
     """True where all, or any, of the counted values are."""
@@ -37,6 +39,7 @@ class CountedTrue:
         return pa.array(held_by(self.function, sums[1][:, 0], count), type_, mask=count == 0), None
 
 
+@stored("CountedBits", "function")
 @dataclass(frozen=True, slots=True)
 class CountedBits:
     """The bits that all, any or an odd number of the values have."""
@@ -56,6 +59,7 @@ class CountedBits:
         return column_of(values, count[:, 0] != 0, type_), None
 
 
+@stored("Bool", "function")
 @dataclass(frozen=True, slots=True)
 class Bool:
     """All (`and`) or any (`or`) of the values."""
@@ -83,6 +87,7 @@ class Bool:
         return f"bool_{self.function}({arguments[0]})"
 
 
+@stored("Bit", "function")
 @dataclass(frozen=True, slots=True)
 class Bit:
     """And, or, xor over integers, bit by bit."""

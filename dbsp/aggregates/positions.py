@@ -14,6 +14,7 @@ from dbsp.operators.groups.extremes import Extreme as Kept
 from dbsp.operators.groups.first_part import FirstPart
 from dbsp.operators.groups.measures import Valid
 from dbsp.operators.groups.row_form import RowForm, value_name
+from dbsp.stored import stored
 from dbsp.zset.schema import Column, OrderBy
 
 
@@ -25,6 +26,7 @@ def first_part(call: AggregateCall, values: RowForm, order: Sequence[OrderBy], a
     return FirstPart(name=call.name, text=text, values=values, order=in_values, gives=gives, appends=appends)
 
 
+@stored("Extreme", "greatest")
 @dataclass(frozen=True, slots=True)
 class Extreme:
     """The least value, or the greatest."""
@@ -51,6 +53,7 @@ class Extreme:
         return f"{'max' if self.greatest else 'min'}({arguments[0]})"
 
 
+@stored("ArgExtreme", "greatest")
 @dataclass(frozen=True, slots=True)
 class ArgExtreme:
     """The first argument where the second is least, or greatest."""
@@ -73,6 +76,7 @@ class ArgExtreme:
         return f"arg_{'max' if self.greatest else 'min'}({', '.join(arguments)})"
 
 
+@stored("FirstInOrder", "last")
 @dataclass(frozen=True, slots=True)
 class FirstInOrder:
     """The argument in the first row of the order, or in the last."""

@@ -14,11 +14,13 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.operators.groups.quantile_part import Place, QuantilePart
 from dbsp.source_lines import located, user_line
+from dbsp.stored import stored
 from dbsp.zset.schema import FLOAT64, Column, is_scalar
 
 DIGITS_MAX = 9
 
 
+@stored("Quantile", "part whole between")
 @dataclass(frozen=True, slots=True)
 class Quantile:
     """The value at `part / whole` of the sorted values; `between` two of them where the place lies there."""

@@ -17,9 +17,11 @@ from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_number
 from dbsp.operators.groups.limbs import limbs_of
 from dbsp.operators.groups.measures import Limbs
 from dbsp.operators.groups.sums import Averaged, Summed
+from dbsp.stored import stored
 from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, Column
 
 
+@stored("Sum")
 @dataclass(frozen=True, slots=True)
 class Sum:
     """The sum of the values."""
@@ -49,6 +51,7 @@ class Sum:
         return f"sum({arguments[0]})"
 
 
+@stored("Avg")
 @dataclass(frozen=True, slots=True)
 class Avg:
     """The mean of the values."""

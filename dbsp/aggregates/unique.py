@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked, Kind
 from dbsp.operators.groups.row_form import value_name
 from dbsp.operators.groups.unique_part import UniquePart
+from dbsp.stored import stored
 from dbsp.zset.schema import Column
 
 
+@stored("Unique", "of")
 @dataclass(frozen=True, slots=True)
 class Unique:
     """A kind that leaves nulls out, over the different values of its argument."""

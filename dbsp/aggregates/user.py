@@ -22,6 +22,7 @@ from dbsp.operators.groups.limbs import fits_int64, joined
 from dbsp.operators.groups.measures import Limbs
 from dbsp.operators.groups.part import Positions
 from dbsp.source_lines import located, user_line
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.fitting import array_of, cast_to
 from dbsp.zset.schema import Column, Schema
@@ -41,6 +42,7 @@ def _failure(function: UserFunction, error: Exception) -> str:
     return f"{function.name} raised {type(error).__name__}: {error}"
 
 
+@stored("Finished", "function")
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A user's function of the sums."""
@@ -87,6 +89,7 @@ class Finished:
         return pa.concat_arrays(pieces)
 
 
+@stored("Linear", "map finish names width")
 @dataclass(frozen=True, slots=True)
 class Linear:
     """Sums of the vectors that `map` makes of rows, and what `finish` makes of the sums."""
@@ -112,6 +115,7 @@ class Linear:
         return f"{self.map.name}({', '.join(arguments)})"
 
 
+@stored("Called", "function columns")
 @dataclass(frozen=True, slots=True)
 class Called:
     """A user's function of the rows of a group."""
@@ -139,6 +143,7 @@ class Called:
         return array_of(values, type_), reasons
 
 
+@stored("FoldRows", "function names")
 @dataclass(frozen=True, slots=True)
 class FoldRows:
     """A user's function over the rows of a group in order."""

@@ -20,6 +20,7 @@ from dbsp.operators.columns import column_of
 from dbsp.operators.groups.limbs import limbs_of, square_limbs_of
 from dbsp.operators.groups.measures import Limbs, Squares
 from dbsp.operators.groups.variance_part import VarianceCall
+from dbsp.stored import stored
 from dbsp.zset.kernels import OVERFLOW_HINT, variances
 from dbsp.zset.schema import FLOAT64, Column
 
@@ -27,6 +28,7 @@ Sums = npt.NDArray[np.int64]
 _LIMB_MAX = 1 << 62
 
 
+@stored("Varied", "less root scale")
 @dataclass(frozen=True, slots=True)
 class Varied:
     """The variance of whole numbers with so many decimal places, out of limbs; with `root` its square root."""
@@ -52,6 +54,7 @@ class Varied:
         return column_of(values, count[:, 0] > self.less, type_), None
 
 
+@stored("Variance", "less root")
 @dataclass(frozen=True, slots=True)
 class Variance:
     """Of the population, or of a sample (`less` = 1); with `root` the standard deviation."""

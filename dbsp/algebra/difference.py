@@ -11,12 +11,14 @@ from dbsp.circuit.nodes import Node
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Difference")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Node):
     """Rows of positive weight on the left and none on the right, once."""

@@ -14,12 +14,14 @@ from dbsp.circuit.nodes import Need, Node
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Distinct")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distinct(Node):
     """Every row of positive weight, once."""

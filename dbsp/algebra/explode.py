@@ -14,12 +14,14 @@ from dbsp.expr.expression import Expression
 from dbsp.operators import explode as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Explode", "column position outer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explode(Node):
     """The element stands where the list `column` stood; `position` names an added column; `outer` keeps rows without any."""

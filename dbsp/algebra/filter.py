@@ -15,6 +15,7 @@ from dbsp.expr.expression import Expression, conjuncts
 from dbsp.operators.apply import Keep
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Filter", "predicate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(Node):
     """Rows for which the predicate is true (not null, not false)."""

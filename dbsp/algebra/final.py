@@ -15,6 +15,7 @@ from dbsp.operators.slots import SLOT, Slots
 from dbsp.operators.time import final as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine, located
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ HINT = (
 )
 
 
+@stored("Final", "column")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Final(Node):
     """Rows whose `column` (None: the first that can) lies below the waterline's bound of it."""

@@ -15,12 +15,14 @@ from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
 from dbsp.plan.grouping import group_flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("GroupBy", "keys aggregates")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBy(Node):
     """One row per group of `keys` (null is a group): the keys, then the aggregates. No keys: one group, there also when empty."""

@@ -14,12 +14,14 @@ from dbsp.expr.expression import Expression
 from dbsp.operators.time import hop as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Hop", "time size_us slide_us offset_us start end")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop(Node):
     """Rows with the `start` and `end` of each window of `size_us` that begins at a multiple of `slide_us` past `offset_us`."""

@@ -30,6 +30,7 @@ from dbsp.operators.rounds.round_set import RoundSet
 from dbsp.operators.rounds.rounds import ROUND, ROUND_COLUMN, ROUND_RIGHT, in_rounds
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import INT64, Column, Schema
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ INSTEAD = dict.fromkeys(
 )
 
 
+@stored("Given", "number")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given(Node):
     """A stream whose flow is known: a view of the round before, or what comes from outside the loop."""
@@ -71,6 +73,7 @@ class Given(Node):
         return planning.input(self)
 
 
+@stored("SetByRound", "kind")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetByRound(Node):
     """Distinct (one input) or difference (two) of rows with rounds."""
@@ -100,6 +103,7 @@ class SetByRound(Node):
         return Flow(node=made, schema=self.schema, distribution=row)
 
 
+@stored("ExtremesByRound", "keys extremes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtremesByRound(Node):
     """Min and max of groups of rows with rounds."""

@@ -16,12 +16,14 @@ from dbsp.operators.slots import SLOT, Slots
 from dbsp.operators.time import in_time as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine, located
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("InTime", "enters leaves")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InTime(Node):
     """Rows from the clock value in column `enters` (None: at once) until that in `leaves` (None: for ever), without these."""

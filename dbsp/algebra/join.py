@@ -16,6 +16,7 @@ from dbsp.operators.joins import join as physical
 from dbsp.operators.joins.unique_join import UniqueJoin
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Join", "left_on right_on columns")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(Node):
     """Inner equi-join; `columns` lists (side 0 or 1, input column, output name); nulls are never equal."""

@@ -15,6 +15,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("KeyBy", "keys")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyBy(Node):
     """The rows of the input, distributed by some of the `keys`."""

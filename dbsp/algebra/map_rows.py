@@ -14,12 +14,14 @@ from dbsp.expr.functions import CALLED, UserFunction
 from dbsp.operators import map_rows as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("MapRows", "function")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapRows(Node):
     """A user function of rows or of batches."""

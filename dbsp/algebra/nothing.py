@@ -15,12 +15,14 @@ from dbsp.circuit.nodes import Need, Node
 from dbsp.operators.nothing import Nothing as Operator
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import NO_COLUMNS, Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Nothing")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing(Node):
     """No rows."""

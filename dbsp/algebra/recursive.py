@@ -18,6 +18,7 @@ from dbsp.circuit.nodes import Node
 from dbsp.plan.builder import Flow
 from dbsp.plan.looping import loop_flows
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class LoopId:
         return "loop"
 
 
+@stored("Variable", "name loop")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable(Node):
     """A view inside its own definition: its rows as of the round before."""
@@ -53,6 +55,7 @@ class Variable(Node):
         return planning.input(self)
 
 
+@stored("Recursion", "names loop max_rounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recursion(Node):
     """The loop of the views `names`; `bodies` are their definitions, with a `Variable` where a view is read."""
@@ -84,6 +87,7 @@ class Recursion(Node):
         return flows[0]
 
 
+@stored("RecursiveView", "name index")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecursiveView(Node):
     """One view of a loop, when it has come to rest."""

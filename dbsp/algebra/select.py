@@ -14,6 +14,7 @@ from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.operators.apply import Project
 from dbsp.plan.builder import Flow, Key
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Select", "columns")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select(Node):
     """Each row becomes the values of the (name, expression) pairs."""

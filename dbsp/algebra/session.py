@@ -11,12 +11,14 @@ from dbsp.expr.expression import Expression
 from dbsp.operators.time import session as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Session", "time gap_us partition start end")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session(Node):
     """Rows with the `start` and `end` of their session by `time`, within `gap_us`, per `partition`."""

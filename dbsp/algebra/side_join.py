@@ -23,6 +23,7 @@ from dbsp.operators.joins.semi_join import SemiJoin
 from dbsp.operators.operator import Operator
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ Columns = tuple[tuple[int, str, str], ...]
 SEMI = ("semi", "anti")
 
 
+@stored("SideJoin", "how left_on right_on columns where reads interval null_safe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideJoin(Node):
     """`how` is left, right, full, semi, anti or inner; `reads` lists what `where` reads, as `columns` does."""
@@ -105,6 +107,7 @@ class SideJoin(Node):
         return OuterJoin(shape=shape, preserved=PRESERVED[self.how])
 
 
+@stored("AsofJoin", "left_on right_on left_time right_time forward exact tolerance outer columns null_safe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsofJoin(Node):
     """Each left row with the nearest right row of its key in time."""
@@ -154,6 +157,7 @@ class AsofJoin(Node):
         )  # fmt: skip
 
 
+@stored("LookupJoin", "left_on right_on outer columns null_safe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupJoin(Node):
     """Each new left row with the right rows of its key as they are when it comes."""

@@ -15,6 +15,7 @@ from dbsp.operators import streaming as physical
 from dbsp.operators.joins.join import Join as PhysicalJoin
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Streaming", "kind")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streaming(Node):
     """`delay`, `integrate`, `differentiate`, or the lifted `distinct`."""
@@ -44,6 +46,7 @@ class Streaming(Node):
         return Flow(node=made, schema=self.schema, distribution=names)
 
 
+@stored("StepJoin", "left_on right_on columns")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepJoin(Join):
     """The lifted join: pairs of rows that one step brings to both sides."""

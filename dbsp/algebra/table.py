@@ -16,6 +16,7 @@ from dbsp.operators.source import OPERATION, POSITION, Source, operations_schema
 from dbsp.operators.upsert import Upsert
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 NO_DELETE = "a delete in an append-only table"
 
 
+@stored("Table", "name primary_key append_only")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Node):
     """A table that changes. With a primary key an insert replaces the row of that key and a delete needs only the key.

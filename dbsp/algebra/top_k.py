@@ -12,12 +12,14 @@ from dbsp.operators.order import scatter
 from dbsp.operators.order import top_k as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import OrderBy, Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("TopK", "partition order k rank offset")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(Node):
     """k rows per partition by `order` after the first `offset`, ties broken by all columns; `rank` names an added int64

@@ -14,12 +14,14 @@ from dbsp.expr.expression import Expression
 from dbsp.operators import union as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Union")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Union(Node):
     """The sum of its inputs; schemas are equal."""

@@ -17,12 +17,14 @@ from dbsp.errors import CircuitError
 from dbsp.operators.time import watermark as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine, located
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("Watermark", "column lateness_us")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark(Node):
     """Rows whose `column` is at most `lateness_us` below the greatest seen before this step."""

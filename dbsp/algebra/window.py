@@ -13,6 +13,7 @@ from dbsp.operators.order import window as physical
 from dbsp.operators.order.window_calls import WindowCall
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import OrderBy, Schema
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def places(condition: Expression, name: str) -> range | None:
     return range(*ends) if found == name and ends is not None and 1 <= ends[0] < ends[1] else None
 
 
+@stored("Window", "partition order calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window(Node):
     """The input's columns, then one per call; ties in `order` are broken by all columns of the input."""

@@ -11,12 +11,14 @@ from dbsp.expr.expression import Expression
 from dbsp.operators import with_weight as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
+from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
 if TYPE_CHECKING:
     from dbsp.plan.planning import Planning
 
 
+@stored("WithWeight", "name")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithWeight(Node):
     """The different rows, and the column `name` with their weight."""

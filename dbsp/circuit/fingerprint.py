@@ -10,13 +10,14 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
-from dbsp.circuit.graph import nodes_of, parameters_of
+from dbsp.circuit.graph import nodes_of
 from dbsp.circuit.nodes import Circuit, Node
 from dbsp.expr.expression import canonical
 from dbsp.expr.type_names import schema_name
+from dbsp.stored import stored_fields, stored_name
 from dbsp.zset.schema import Schema
 
 FORMAT = "dbsp circuit 8"
@@ -25,9 +26,9 @@ NodeToken = tuple[str, str]
 
 
 def parameters(node: Node) -> str:
-    """Canonical text of a node's kind and own parameters: every field but its inputs, schema and line."""
-    named = (f"{name}={token_of(value)}" for name, value in parameters_of(node))
-    return " ".join([type(node).__name__, *named])
+    """Return the canonical text of a node's kind and its parameters, under their stored names."""
+    named = (f"{name}={token_of(value)}" for name, value in stored_fields(node))
+    return " ".join([stored_name(type(node)), *named])
 
 
 def token_of(value: Any) -> str:
@@ -39,8 +40,8 @@ def token_of(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + " ".join(map(token_of, value)) + "]"
     if is_dataclass(value):
-        named = (f"{field.name}={token_of(getattr(value, field.name))}" for field in fields(value))
-        return f"{type(value).__name__}({' '.join(named)})"
+        named = (f"{name}={token_of(part)}" for name, part in stored_fields(value))
+        return f"{stored_name(type(value))}({' '.join(named)})"
     return canonical(value)
 
 

@@ -15,7 +15,6 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
@@ -28,11 +27,14 @@ from dbsp.distribute.strategies import AnyDistributor
 from dbsp.errors import DataError, InternalError
 from dbsp.formats import check_format
 from dbsp.layout import Layout
+from dbsp.stored import from_stored, stored_fields
 
 MAGIC = b"DBSPDIS\x00"
 FORMAT = 1
 _HEADER = struct.Struct("<8sHHIQII")
 _ICADD, _REDISTRIBUTE = 1, 2
+_LEFT_OUT = {"dynamic_k": None, "offered": ()}
+"""Stored fields of a layout that are not written where they have this value, their default."""
 
 
 def encode(distributor: AnyDistributor) -> bytes:
@@ -82,9 +84,8 @@ def _common(distributor: AnyDistributor) -> dict[str, Any]:
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
-    """A layout's fields, without those that are as they are by default."""
-    values = ((field.name, field.default, getattr(layout, field.name)) for field in fields(layout))
-    return {name: value for name, default, value in values if default is MISSING or value != default}
+    """Return a layout's fields under their stored names, without those that have their default value."""
+    return {name: value for name, value in stored_fields(layout) if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
 
 
 def decode(data: bytes) -> AnyDistributor:
@@ -145,7 +146,7 @@ def _to_common(head: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_layout(found: Mapping[str, Any]) -> Layout:
-    return Layout(**{name: _tuples(value) for name, value in found.items()})
+    return from_stored(Layout, {name: _tuples(value) for name, value in found.items()})
 
 
 def _tuples(value: Any) -> Any:

@@ -20,6 +20,7 @@ from dbsp.expr.outcomes import outcomes
 from dbsp.horizon import Horizon, bound_of
 from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.arrays import canonical_floats
 from dbsp.zset.batch import Batch
 from dbsp.zset.coded import plain
@@ -28,6 +29,7 @@ from dbsp.zset.schema import Schema
 Weights = npt.NDArray[np.int64]
 
 
+@stored("Keep", "predicate schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
     """A filter: rows for which the predicate is true stay."""
@@ -40,6 +42,7 @@ class Keep:
         return f"filter {self.predicate}"
 
 
+@stored("Project", "columns schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
     """A projection: a row becomes the values of these expressions."""
@@ -120,6 +123,7 @@ class _Flow:
             return outcomes(expression, rows)
 
 
+@stored("Apply", "stages schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apply(Operator):
     """Runs the stages in order."""

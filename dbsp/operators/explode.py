@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 
 from dbsp.operators.columns import column_of
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import INT64, Schema
 
 
+@stored("Explode", "column element position outer schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explode(Operator):
     """The element takes the place of the list; columns that are not in `schema` are left out."""

@@ -18,6 +18,7 @@ from dbsp.operators.failures import report
 from dbsp.operators.keyed_runs import KeyedRuns, Positions, keyed_runs
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.source import POSITION
+from dbsp.stored import stored
 from dbsp.zset.arrays import value_view
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.equality import equal_columns
@@ -29,6 +30,7 @@ Mask = npt.NDArray[np.bool_]
 _SIGN = np.uint64(1 << 63)
 
 
+@stored("KeepFirst", "schema key")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepFirst(Operator):
     """Lets the first row of each key through, and knows the keys it has seen."""

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from dbsp.expr.functions import CALLED, UserFunction
 from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch, consolidate
 
 
+@stored("MapRows", "function")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapRows(Operator):
     """Rows become what the function makes of them."""

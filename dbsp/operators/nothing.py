@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import NO_COLUMNS
 
 
+@stored("Nothing")
 @dataclass(frozen=True, slots=True)
 class Nothing(Operator):
     """Gives no rows."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 
 
+@stored("Receive")
 @dataclass(frozen=True, slots=True)
 class Receive(Operator):
     """Hands on the rows that this worker owns."""

@@ -18,12 +18,14 @@ from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.operator import Operator, Shows, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement, Schema
 
 Weights = npt.NDArray[np.int64]
 
 
+@stored("SetOperation", "kind schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOperation(Operator):
     """`distinct` of one side; of two sides `difference` (SQL's EXCEPT), `intersect`, and `difference all`, `intersect all`."""

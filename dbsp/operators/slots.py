@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.arrays import value_view
 from dbsp.zset.batch import Batch
 from dbsp.zset.hashing import hash_columns
@@ -25,6 +26,7 @@ _SIGN = 1 << 63
 _LEAST, _MOST = -(1 << 63) + 1, (1 << 63) - 2
 
 
+@stored("Slots", "schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots(Operator):
     """Adds the number of each row's slot."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import INT8, INT64, Column, Schema
 
@@ -16,6 +17,7 @@ OPERATION = "__operation"
 POSITION = "__position"
 
 
+@stored("Source", "table")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source(Operator):
     """Hands on the changes of one table."""

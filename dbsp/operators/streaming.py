@@ -15,6 +15,7 @@ import numpy as np
 from dbsp.errors import InternalError
 from dbsp.operators.joins.join import Join
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.trace.chunks import MemoryChunks
 from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine, SpineState
@@ -22,6 +23,7 @@ from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.schema import Arrangement, Schema
 
 
+@stored("Streaming", "kind schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streaming(Operator):
     """`delay`, `integrate`, `differentiate` or `distinct` of the Z-set that each step brings.
@@ -64,6 +66,7 @@ class Streaming(Operator):
                 raise InternalError(f"no such operator on streams: kind={self.kind}")
 
 
+@stored("StepJoin", "join")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepJoin(Operator):
     """The lifted join: pairs of rows of one step; it remembers nothing."""

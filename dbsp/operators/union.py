@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from dbsp.horizon import Horizon, common
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch, concat
 from dbsp.zset.schema import Schema
 
 
+@stored("Union", "schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Union(Operator):
     """Adds its inputs.

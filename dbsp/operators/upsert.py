@@ -19,6 +19,7 @@ from dbsp.logs import INSERT
 from dbsp.operators.keyed_runs import KeyedRuns, keyed_runs
 from dbsp.operators.operator import OUTPUT, Integral, Operator, Shows, State, StepContext
 from dbsp.operators.source import OPERATION, POSITION
+from dbsp.stored import stored
 from dbsp.zset.arrays import value_view
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.equality import equal_columns
@@ -28,6 +29,7 @@ from dbsp.zset.schema import Arrangement, Schema
 _SIGN = np.uint64(1 << 63)
 
 
+@stored("Upsert", "schema key")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upsert(Operator):
     """Keeps the rows of a table by their primary key."""

@@ -18,11 +18,13 @@ import numpy.typing as npt
 from dbsp.horizon import Bound, Horizon
 from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.operator import Operator, Shows, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import INT64, Arrangement, Schema
 
 
+@stored("WithWeight", "input schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithWeight(Operator):
     """Rows of `input`, and last in `schema` the weight."""

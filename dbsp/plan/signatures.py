@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
+from dbsp.algebra.table import Table
 from dbsp.circuit.fingerprint import node_tokens, token_of
 from dbsp.circuit.nodes import Circuit
 from dbsp.expr.expression import ColumnRef
@@ -37,6 +38,7 @@ from dbsp.operators.upsert import Upsert
 from dbsp.plan.lending import Closing
 from dbsp.plan.plan import ExchangeSpec, LoopSpec, Plan, PlanNode
 from dbsp.store import TraceSpec
+from dbsp.stored import stored_fields, stored_name
 from dbsp.zset.schema import Arrangement
 
 FORMAT = "dbsp signatures 1"
@@ -164,8 +166,10 @@ class _Tokens:
         if isinstance(value, tuple):
             return "[" + " ".join(map(self.of, value)) + "]"
         if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "token"):
-            named = (f"{each.name}={self.of(getattr(value, each.name))}" for each in fields(value) if each.compare)
-            return f"{type(value).__name__}({' '.join(named)})"
+            parts = list(stored_fields(value))
+            if isinstance(value, Table):
+                parts.insert(1, ("schema", value.schema))  # version 0.1.0 stored it in this place
+            return f"{stored_name(type(value))}({' '.join(f'{name}={self.of(part)}' for name, part in parts)})"
         return token_of(value)
 
     def arrangement(self, arrangement: Arrangement) -> str:
@@ -215,7 +219,7 @@ class _Reading:
             case Receive() if spec is not None:
                 return _hash("receive", f"{spec.key} {spec.weights} {spec.local}", self.nodes[spec.sender])
             case Upsert(key=key) | KeepFirst(key=key) as operator:
-                return _hash(type(operator).__name__, str(key), self.nodes[node.inputs[0]])
+                return _hash(stored_name(type(operator)), str(key), self.nodes[node.inputs[0]])
             case Apply(stages=stages):
                 return self._staged(stages, self.nodes[node.inputs[0]], tokens)
             case operator:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from dbsp.errors import CircuitError
+from dbsp.stored import stored
 
 BOOL = pa.bool_()
 INT8, INT16, INT32, INT64 = pa.int8(), pa.int16(), pa.int32(), pa.int64()
@@ -99,6 +100,7 @@ def unified(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
+@stored("Column", "name type nullable")
 @dataclass(frozen=True, slots=True)
 class Column:
     """One named column; `nullable=False` promises that no row holds a null there (inside lists and structs nulls may be)."""
@@ -122,6 +124,7 @@ class Column:
         return f"{self.name}: {self.type}" + ("" if self.nullable else " not null")
 
 
+@stored("Schema", "columns")
 @dataclass(frozen=True, slots=True)
 class Schema:
     """An ordered list of columns with distinct names; `names` has these, in order."""
@@ -212,6 +215,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:  # noqa: PLR0911 (one return
     return type_
 
 
+@stored("OrderBy", "column descending nulls_first")
 @dataclass(frozen=True, slots=True)
 class OrderBy:
     """One ordering column of a trace or a top-k; nulls come last unless `nulls_first`, whatever the direction."""
@@ -230,6 +234,7 @@ class OrderBy:
         return self.column == other.column and self.descending != other.descending and ends
 
 
+@stored("Arrangement", "schema key order weights")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
     """How a stored batch is sorted and weighed.

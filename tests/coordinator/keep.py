@@ -50,11 +50,16 @@ def make(kind: str) -> Path:
                 service.checkpoint()
         service.stop(now=True)
         with zipfile.ZipFile(target, "w", zipfile.ZIP_LZMA) as archive:
-            for file in sorted((folder / "data").rglob("*")):
-                name = file.relative_to(folder)
-                if file.is_file() and not any(part.startswith(LEFT_OUT) for part in name.parts):
-                    archive.writestr(zipfile.ZipInfo(str(name)), file.read_bytes(), zipfile.ZIP_LZMA)
+            add_data(archive, folder)
     return target
+
+
+def add_data(archive: zipfile.ZipFile, folder: Path) -> None:
+    """Add what a pipeline in this folder has stored."""
+    for file in sorted((folder / "data").rglob("*")):
+        name = file.relative_to(folder)
+        if file.is_file() and not any(part.startswith(LEFT_OUT) for part in name.parts):
+            archive.writestr(zipfile.ZipInfo(str(name)), file.read_bytes(), zipfile.ZIP_LZMA)
 
 
 def push(service: Service, step: int) -> None:

@@ -25,7 +25,7 @@ from dbsp.version import VERSION
 from dbsp.zset import encoding
 from tests.coordinator import keep, shop
 
-KEPT = sorted(keep.KEPT.glob("*.zip"))
+KEPT = sorted(archive for kind in keep.KINDS for archive in keep.KEPT.glob(f"*-{kind}.zip"))
 BYTES_MAX = 100_000
 FORMATS = {
     "step log": (embedded_steps, "FORM", "steps/data.mdb"),

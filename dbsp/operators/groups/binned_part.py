@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dbsp.errors import InternalError
 from dbsp.operators.groups.part import Positions, Values, group_of, of_same_keys
 from dbsp.operators.operator import State
+from dbsp.stored import stored
 from dbsp.zset.arrays import value_view
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import INT16, Arrangement, Column, Schema
@@ -47,6 +48,7 @@ def by_bin(keys: Schema, weights: int) -> Arrangement:
     return Arrangement(schema=schema, key=keys.names, weights=weights)
 
 
+@stored("BinnedPart", "bins calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinnedPart(ABC):
     """Aggregates that are made of the bins of one form."""

@@ -16,6 +16,7 @@ from typing import Protocol
 from dbsp.horizon import Horizon
 from dbsp.operators.groups.leading import leading
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, no_rows_of
 from dbsp.zset.schema import Arrangement, OrderBy
 
@@ -32,6 +33,7 @@ class Form(Protocol):
         ...
 
 
+@stored("Combine", "form order firsts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combine(Operator):
     """Brings rows into a form and adds up equal ones, sorted within each key by `order`.

@@ -26,6 +26,7 @@ from dbsp.operators.groups.binned_part import BinnedPart, Sums, by_bin
 from dbsp.operators.groups.float_part import float_bits
 from dbsp.operators.groups.part import Positions, Values, key_columns
 from dbsp.operators.keyed_runs import keyed_runs
+from dbsp.stored import stored
 from dbsp.zset.arrays import canonical_floats, from_values, gather, valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import OVERFLOW_HINT, partition_by, variances
@@ -38,6 +39,7 @@ _BINS_OF_A_PAIR = 32
 _XY, _XX, _YY, _INTERCEPT = range(4)
 
 
+@stored("PairForm", "keys x y")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairForm:
     """Rows as (keys, bin) with the sums of two columns, of their squares and of their products, where neither is null."""
@@ -125,6 +127,7 @@ class Moments:
             return np.asarray(np.ldexp(quotient, exponent - shift))
 
 
+@stored("PairCall", "name text function")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairCall:
     """One aggregate of pairs, by what SQL calls it."""
@@ -160,6 +163,7 @@ class PairCall:
         return of.ratio((_INTERCEPT,), (_XX,)), of.above(_XX), either
 
 
+@stored("CovariancePart", "bins calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CovariancePart(BinnedPart):
     """All aggregates of one pair of columns."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dbsp.errors import CapacityError
 from dbsp.operators.groups.measures import Trues
 from dbsp.operators.groups.row_form import RowForm
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch, of_groups
 from dbsp.zset.kernels import add_marked
 from dbsp.zset.schema import Arrangement, Schema
@@ -20,6 +21,7 @@ Mask = npt.NDArray[np.bool_]
 Weights = npt.NDArray[np.int64]
 
 
+@stored("DistinctForm", "values filters")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistinctForm:
     """Rows as (keys, value) without nulls; weight i counts the rows for which `filters[i]` is true, None is true for all."""

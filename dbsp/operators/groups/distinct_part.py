@@ -19,6 +19,7 @@ from dbsp.operators.groups.linear_part import as_queries, checked_sum
 from dbsp.operators.groups.part import Values, group_of
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
+from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch
@@ -32,6 +33,7 @@ def entered(values: Spine, delta: Batch) -> npt.NDArray[np.int64]:
     return (checked_sum(weight, delta.weights) > 0).astype(np.int64) - (weight > 0)
 
 
+@stored("DistinctPart", "counts values filters")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistinctPart:
     """For each name the number of different values that are not null, under the filter of the same place."""

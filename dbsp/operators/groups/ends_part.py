@@ -19,6 +19,7 @@ from dbsp.operators.groups.first_part import FirstPart, first, spread
 from dbsp.operators.groups.part import Part, Positions, Values
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
+from dbsp.stored import stored
 from dbsp.trace.heads import Heads
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
@@ -29,6 +30,7 @@ _ALL = 1 << 40
 """More rows than a group has."""
 
 
+@stored("EndsPart", "near far")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndsPart:
     """Two parts that look at the same rows, one in the reverse of the other's order."""

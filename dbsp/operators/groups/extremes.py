@@ -27,6 +27,7 @@ from dbsp.operators.columns import column_of
 from dbsp.operators.groups.limbs import BITS
 from dbsp.operators.groups.linear_form import Added, LinearForm, Sums
 from dbsp.operators.groups.part import group_of, key_columns
+from dbsp.stored import stored
 from dbsp.zset.arrays import from_values, gather, storage_type, valid_rows, value_view
 from dbsp.zset.batch import Batch, arrange, keys_once, no_rows_of, rearrange
 from dbsp.zset.hashing import hash_columns
@@ -40,6 +41,7 @@ Words = npt.NDArray[np.uint64]
 _SIGN, _NONE = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
 
 
+@stored("Extreme", "column greatest")
 @dataclass(frozen=True, slots=True)
 class Extreme:
     """The least value of a column of numbers or times, or the greatest; a measure, though nothing that adds up.
@@ -87,6 +89,7 @@ def keeps_extremes(type_: pa.DataType) -> bool:
     return storage_type(type_) is not None
 
 
+@stored("ExtremesForm", "linear extremes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtremesForm:
     """Rows as (keys, an extreme each) with sums as weights: those of a group at one worker are one row."""
@@ -198,6 +201,7 @@ def _joined(halves: Sums) -> Sums:
     return np.asarray((halves[:, 1] << BITS) | halves[:, 0])
 
 
+@stored("Ended", "extreme")
 @dataclass(frozen=True, slots=True)
 class Ended:
     """An extreme out of its two weights; the first measure counts the values."""

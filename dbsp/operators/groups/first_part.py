@@ -22,6 +22,7 @@ from dbsp.operators.fronts import settled
 from dbsp.operators.groups.part import Positions, Values
 from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
+from dbsp.stored import stored
 from dbsp.trace.heads import Heads
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import is_bytes, is_decimal, is_plain, value_view
@@ -30,6 +31,7 @@ from dbsp.zset.runs import begins
 from dbsp.zset.schema import Arrangement, OrderBy
 
 
+@stored("FirstPart", "name text values order gives appends")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstPart(ValuePart):
     """The value `gives` of the first row by `order`; null where there is no row."""

@@ -23,12 +23,14 @@ from dbsp.operators.columns import column_of
 from dbsp.operators.groups.binned_part import BinnedPart, Sums, by_bin
 from dbsp.operators.groups.part import Positions, Values, key_columns
 from dbsp.operators.keyed_runs import keyed_runs
+from dbsp.stored import stored
 from dbsp.zset.arrays import canonical_floats, from_values, gather, valid_rows, value_view
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import OVERFLOW_HINT, floats, partition_by
 from dbsp.zset.schema import INT16, Arrangement, Schema
 
 
+@stored("FloatForm", "keys columns")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloatForm:
     """Rows as (keys, bin) with one sum per float column."""
@@ -75,6 +77,7 @@ def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.ones(len(array), np.bool_) if valid is None else valid
 
 
+@stored("FloatCall", "name function column")
 @dataclass(frozen=True, slots=True)
 class FloatCall:
     """One aggregate: sum or avg of a column of the form."""
@@ -84,6 +87,7 @@ class FloatCall:
     column: int
 
 
+@stored("FloatPart", "bins calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloatPart(BinnedPart):
     """All sums and means of floats of one group-by."""

@@ -20,6 +20,7 @@ from dbsp.operators.groups.group_rows import rows_of
 from dbsp.operators.groups.part import Positions, Values
 from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
+from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement, OrderBy
@@ -36,6 +37,7 @@ class Fold(Protocol):
         ...
 
 
+@stored("FoldPart", "name text values order fold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldPart(ValuePart):
     """One fold over the rows of a group by `order`, then by all columns."""

@@ -21,6 +21,7 @@ from dbsp.operators.failures import report
 from dbsp.operators.groups.linear_part import LinearPart
 from dbsp.operators.groups.part import Part, PartState, Values
 from dbsp.operators.operator import Operator, Shows, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.arrays import gather, join
 from dbsp.zset.batch import Batch, arrange, keys_once, no_rows_of
 from dbsp.zset.equality import equal_columns, equal_keys
@@ -60,6 +61,7 @@ class _Side:
         return reasons
 
 
+@stored("GroupBy", "keys linear others streams schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBy(Operator):
     """One output row per group. `streams[i]` is the input in which part i finds its form; part 0 counts the rows.

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dbsp.errors import CapacityError
 from dbsp.operators.groups.measures import Counting
 from dbsp.operators.groups.part import key_columns
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, no_rows_of, of_groups
 from dbsp.zset.kernels import add_marked
 from dbsp.zset.schema import Arrangement, Schema
@@ -47,6 +48,7 @@ Added = Counting | Summed
 """What a form may have as a measure."""
 
 
+@stored("LinearForm", "keys measures")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearForm:
     """Rows as (keys, vector of sums)."""

@@ -23,6 +23,7 @@ from dbsp.operators.groups.extremes import ExtremesForm
 from dbsp.operators.groups.linear_form import LinearForm, Sums
 from dbsp.operators.groups.part import Values, group_of
 from dbsp.operators.operator import State
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import scatter_add
 from dbsp.zset.schema import Arrangement
@@ -39,6 +40,7 @@ class Finish(Protocol):
         ...
 
 
+@stored("LinearCall", "name type slots finish")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearCall:
     """One aggregate: where its sums are among the weights, and what is made of them."""
@@ -53,6 +55,7 @@ class LinearCall:
         return self.finish.column([sums[:, first:last] for first, last in self.slots], self.type)
 
 
+@stored("LinearPart", "rows calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearPart:
     """The row count, which every group-by keeps, and all its linear aggregates."""

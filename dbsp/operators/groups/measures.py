@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dbsp.operators.groups.limbs import split, squares
 from dbsp.operators.joins.products import product
+from dbsp.stored import stored
 from dbsp.zset.arrays import bool_values, valid_rows, value_view
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import add_by_group, add_halves
@@ -24,6 +25,7 @@ Sums = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
+@stored("Valid", "column")
 @dataclass(frozen=True, slots=True)
 class Valid:
     """1 where the column is not null."""
@@ -49,6 +51,7 @@ class Valid:
         return valid_rows(batch.column(self.column))
 
 
+@stored("Limbs", "column slots")
 @dataclass(frozen=True, slots=True)
 class Limbs:
     """The limbs of a whole number."""
@@ -73,6 +76,7 @@ class Limbs:
         return added_up(self.of(batch), groups)
 
 
+@stored("Squares", "column slots")
 @dataclass(frozen=True, slots=True)
 class Squares:
     """The limbs of a whole number's square."""
@@ -94,6 +98,7 @@ class Squares:
         return added_up(self.of(batch), groups)
 
 
+@stored("Trues", "column")
 @dataclass(frozen=True, slots=True)
 class Trues:
     """1 where a boolean column is true."""
@@ -120,6 +125,7 @@ class Trues:
         return true if valid is None else true & valid
 
 
+@stored("Bits", "column slots")
 @dataclass(frozen=True, slots=True)
 class Bits:
     """Per bit of an integer, 1 where it is set; the lowest first."""

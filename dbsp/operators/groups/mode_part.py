@@ -24,6 +24,7 @@ from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.groups.part import Positions, Values, group_of
 from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
+from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values, gather, value_view
 from dbsp.zset.batch import Batch, arrange, concat
@@ -36,6 +37,7 @@ _TIMES, _GROUP, _PLACE = "__times__", "__group__", "__place__"
 _VALUES, _RANKED, _MODES = range(3)
 
 
+@stored("ModePart", "name text values")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModePart(ValuePart):
     """The most frequent value that is not null."""

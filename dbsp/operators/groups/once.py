@@ -11,10 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import NO_COLUMNS
 
 
+@stored("Once")
 @dataclass(frozen=True, slots=True)
 class Once(Operator):
     """One row without columns in step 0, none later."""

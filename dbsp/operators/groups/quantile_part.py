@@ -35,6 +35,7 @@ from dbsp.operators.groups.part import Mask, Positions, Values, group_of
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
+from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import canonical_floats, gather, is_decimal
 from dbsp.zset.batch import Batch, arrange, concat
@@ -49,6 +50,7 @@ _FIRST_READ, _GROWTH = 4, 4
 _LOW, _HIGH, _SIZES, _PIVOTS, _OWED = range(5)
 
 
+@stored("Place", "part whole between")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """The quantile `part / whole` of n values: between two of them (`between`), or at one."""
@@ -74,6 +76,7 @@ class Place:
         return np.asarray((np.maximum(count - 1, 0) * self.part % self.whole) / self.whole)
 
 
+@stored("QuantilePart", "name text values place")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantilePart(ValuePart):
     """One quantile of the values that are not null."""

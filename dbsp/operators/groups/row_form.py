@@ -9,11 +9,13 @@ import numpy.typing as npt
 
 from dbsp.operators.groups.measures import Trues
 from dbsp.operators.groups.part import key_columns
+from dbsp.stored import stored
 from dbsp.zset.arrays import valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement, Column, Schema
 
 
+@stored("RowForm", "keys columns present where")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowForm:
     """Rows as (keys, columns): without those with a null in a `present` column, and only where `where` is true."""

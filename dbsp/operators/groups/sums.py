@@ -11,12 +11,14 @@ import pyarrow as pa
 
 from dbsp.operators.columns import column_of
 from dbsp.operators.groups.limbs import fits_decimal, fits_int64, joined, nearest_quotients, quotients
+from dbsp.stored import stored
 from dbsp.zset.arrays import from_values
 
 Sums = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
+@stored("Counted")
 @dataclass(frozen=True, slots=True)
 class Counted:
     """A count is its sum."""
@@ -30,6 +32,7 @@ class Counted:
         return from_values(np.ascontiguousarray(sums[0][:, 0]), type_), None
 
 
+@stored("Summed")
 @dataclass(frozen=True, slots=True)
 class Summed:
     """The sum that limbs stand for; fails where it does not fit its type."""
@@ -61,6 +64,7 @@ def held_by(function: str, set_: Sums, count: Sums) -> Mask:
             return np.asarray((set_ & 1) != 0)
 
 
+@stored("Averaged", "scale")
 @dataclass(frozen=True, slots=True)
 class Averaged:
     """The mean of numbers with so many decimal places: a float64; of durations the nearest duration."""

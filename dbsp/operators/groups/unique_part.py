@@ -15,10 +15,12 @@ from dbsp.operators.groups.distinct_part import entered
 from dbsp.operators.groups.part import Part, PartState, Values
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, no_rows_of
 from dbsp.zset.schema import Arrangement
 
 
+@stored("UniquePart", "values of")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniquePart:
     """`of` over the rows of `values`, each of them once; it reads these rows and no others."""

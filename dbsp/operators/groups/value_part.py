@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbsp.operators.groups.row_form import RowForm, value_name
+from dbsp.stored import stored
 
 
+@stored("ValuePart", "name text values")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuePart:
     """One aggregate of rows of a group, and the form in which they are kept."""

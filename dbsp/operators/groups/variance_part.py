@@ -24,12 +24,14 @@ from dbsp.operators.groups.binned_part import BinnedPart, Sums, by_bin
 from dbsp.operators.groups.float_part import float_bits
 from dbsp.operators.groups.part import Positions, Values, key_columns
 from dbsp.operators.keyed_runs import keyed_runs
+from dbsp.stored import stored
 from dbsp.zset.arrays import canonical_floats, from_values, gather, valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import OVERFLOW_HINT, partition_by, variances
 from dbsp.zset.schema import INT16, Arrangement, Schema
 
 
+@stored("VarianceForm", "keys column")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VarianceForm:
     """Rows as (keys, bin) with the sums of a float column and of its squares."""
@@ -63,6 +65,7 @@ class VarianceForm:
         return Batch(schema=self.arrangement().schema, columns=columns, weights=sums[:count])
 
 
+@stored("VarianceCall", "name text less root")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VarianceCall:
     """One aggregate: of the population or of a sample (`less` = 1), and whether its square root."""
@@ -78,6 +81,7 @@ class VarianceCall:
         return canonical_floats(column_of(values, count > self.less, pa.float64()))
 
 
+@stored("VariancePart", "bins calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariancePart(BinnedPart):
     """All variances of one float column."""

@@ -19,6 +19,7 @@ from dbsp.horizon import Horizon
 from dbsp.operators.columns import column_of
 from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.arrays import bool_values, gather, valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import INT64, Column, Schema
@@ -26,6 +27,7 @@ from dbsp.zset.schema import INT64, Column, Schema
 Integers = npt.NDArray[np.int64]
 
 
+@stored("Vectors", "function reads shown where names rows")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vectors(Operator):
     """Adds the columns `names`: the function of the columns `reads`, which it sees as `shown`; 0 where `where` is not true."""

@@ -25,6 +25,7 @@ from dbsp.operators.joins.conditional_join import FIRST, LAST, U64, Mask, shifte
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.operator import Integral, Operator, State, StepContext
 from dbsp.operators.order.window_places import in_order
+from dbsp.stored import stored
 from dbsp.trace.neighbours import Positions
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
@@ -32,6 +33,7 @@ from dbsp.zset.hashing import hash_decides
 from dbsp.zset.schema import Arrangement, OrderBy
 
 
+@stored("AsofJoin", "shape left_time right_time forward exact tolerance outer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsofJoin(Operator):
     """`exact` lets equal times meet; `outer` keeps left rows without a match."""

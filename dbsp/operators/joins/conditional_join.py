@@ -32,6 +32,7 @@ from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
@@ -43,6 +44,7 @@ PRESERVED = {"inner": (), "left": (0,), "right": (1,), "full": (0, 1), "semi": (
 Mask = npt.NDArray[np.bool_]
 
 
+@stored("Interval", "left right lower upper")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """lower <= right time - left time <= upper; None is no bound."""
@@ -117,6 +119,7 @@ class _Pairs:
         return rows.take(at).with_weights(self.weights)
 
 
+@stored("ConditionalJoin", "shape how where reads interval")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionalJoin(Operator):
     """`how` as in SQL, or semi or anti; `reads` are the condition's columns and the keys: (side, column, name)."""

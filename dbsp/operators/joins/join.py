@@ -20,6 +20,7 @@ from dbsp.horizon import Bound, Horizon, merged
 from dbsp.operators.joins.join_shape import JoinShape
 from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.arrays import gather, valid_rows
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.equality import equal_columns
@@ -29,6 +30,7 @@ from dbsp.zset.schema import Arrangement, Schema
 Positions = npt.NDArray[np.int64]
 
 
+@stored("Join", "left right left_on right_on columns schema null_safe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(Operator):
     """Inner equi-join; `columns` lists (side, input column, output column)."""

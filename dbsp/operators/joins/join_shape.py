@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dbsp.horizon import Bound, Horizon, merged
 from dbsp.operators.operator import Integral
+from dbsp.stored import stored
 from dbsp.zset.arrays import gather, valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.equality import equal_columns
@@ -24,6 +25,7 @@ from dbsp.zset.schema import Column, Schema
 I64 = npt.NDArray[np.int64]
 
 
+@stored("JoinShape", "left right left_on right_on columns schema null_safe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinShape:
     """The sides (0 left, 1 right) and their keys; `columns` lists (side, input column, output column).

@@ -20,6 +20,7 @@ from dbsp.operators.failures import report
 from dbsp.operators.joins.join_shape import JoinShape
 from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.kernels import scatter_add
 from dbsp.zset.schema import Arrangement
@@ -27,6 +28,7 @@ from dbsp.zset.schema import Arrangement
 REASON = "a lookup join takes new rows only: this one was taken back"
 
 
+@stored("LookupJoin", "shape outer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupJoin(Operator):
     """`outer` keeps left rows without a match."""

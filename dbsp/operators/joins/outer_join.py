@@ -21,6 +21,7 @@ from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import NO_COLUMNS, Arrangement, Column, Schema
@@ -40,6 +41,7 @@ def count_change(shape: JoinShape, rows: Batch, side: int, place: int, sides: in
     return Batch(schema=keys.schema, columns=keys.held, weights=weights)
 
 
+@stored("OuterJoin", "shape preserved")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OuterJoin(Operator):
     """Equi-join; `preserved` are the sides whose rows stay without a partner: (0,) left, (1,) right, (0, 1) full."""

@@ -20,10 +20,12 @@ from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.outer_join import count_arrangement, count_change, rows_of_keys
 from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement
 
 
+@stored("SemiJoin", "shape anti")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemiJoin(Operator):
     """The left rows with a partner; with `anti` those without."""

@@ -23,6 +23,7 @@ from dbsp.horizon import Horizon
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.products import product
 from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch, arrange, concat
@@ -35,6 +36,7 @@ U64 = npt.NDArray[np.uint64]
 WAITING, UNIQUE, KEYS = range(3)
 
 
+@stored("UniqueJoin", "shape unique keys")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniqueJoin(Operator):
     """Inner equi-join of which one side (0 left, 1 right) is unique; its third input is the new keys of that side's table."""

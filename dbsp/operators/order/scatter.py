@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch
 from dbsp.zset.hashing import hash_columns
@@ -27,6 +28,7 @@ def part_column(schema: Schema) -> Column:
     return Column(name, INT16, nullable=False)
 
 
+@stored("Scatter", "schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scatter(Operator):
     """Adds the last column of `schema`: a number below `PARTS`."""

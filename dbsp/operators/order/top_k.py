@@ -20,6 +20,7 @@ from dbsp.errors import InternalError
 from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.fronts import settled
 from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.trace.heads import Heads
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch, arrange, concat, keys_once, rearrange
@@ -31,6 +32,7 @@ from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
 Positions = npt.NDArray[np.int64]
 
 
+@stored("TopK", "input partition order k rank schema offset appends")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(Operator):
     """`k` rows per partition by `order` after the first `offset`; `rank` names an added column that counts places from 1."""

@@ -46,6 +46,7 @@ from dbsp.operators.order.summaries import Summing
 from dbsp.operators.order.window_calls import DENSE, SHIFTING, WindowCall
 from dbsp.operators.order.window_places import I64, U64, Edge, Mask, Places, around, expanded, in_order, parted
 from dbsp.operators.order.window_values import Failed, values_of
+from dbsp.stored import stored
 from dbsp.trace.neighbours import FIRST, LAST, Positions
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import valid_rows
@@ -102,6 +103,7 @@ class _Found:
     lacking_now: Batch
 
 
+@stored("Window", "input partition order calls schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window(Operator):
     """Rows with the values of `calls`, over partitions in an order."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.quantile_part import Place
 from dbsp.operators.order.window_places import Edge, Frame
+from dbsp.stored import stored
 from dbsp.zset.schema import OrderBy
 
 NEIGHBOURS = ("lag", "lead")
@@ -31,6 +32,7 @@ QUANTILES = ("quantile_cont", "quantile_disc")
 AGGREGATES = (*SUMMED, "count_distinct", "mode", *QUANTILES)
 
 
+@stored("WindowCall", "name function column offset default frame skips other place by where fold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowCall:
     """One function: its name in the output, what it is, of which column, and its parameters.

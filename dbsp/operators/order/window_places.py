@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.errors import CapacityError
+from dbsp.stored import stored
 from dbsp.zset.arrays import from_values, valid_rows
 from dbsp.zset.batch import Batch
 from dbsp.zset.equality import equal_rows
@@ -30,6 +31,7 @@ _SEGMENT = "__segment"
 _MOST = (1 << 64) - 1
 
 
+@stored("Frame", "kind preceding following")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
     """Which rows around a row an aggregate sees: so many `rows` or so much `range` of the order column, both ends

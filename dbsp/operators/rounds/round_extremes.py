@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.rounds.rounds import ROUND, Histories, histories, rounds_of
+from dbsp.stored import stored
 from dbsp.zset.arrays import from_values, valid_rows
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.equality import equal_columns
@@ -34,6 +35,7 @@ _NONE = np.int64(-1)
 _RUN, _AT = "__run__", "__at__"
 
 
+@stored("Extreme", "name column descending")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extreme:
     """One min or max: its name and its column."""
@@ -47,6 +49,7 @@ class Extreme:
         return f"{self.name} = {'max' if self.descending else 'min'}({self.column})"
 
 
+@stored("RoundExtremes", "rows keys extremes schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundExtremes(Operator):
     """One row per group and round in which it changes: the keys, the extremes, the round."""

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from dbsp.errors import InternalError
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.rounds.rounds import ROUND, differentiated, histories, integrated
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement, Schema
 
@@ -27,6 +28,7 @@ Weights = npt.NDArray[np.int64]
 _SIDES = {"distinct": 1, "difference": 2}
 
 
+@stored("RoundSet", "kind schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSet(Operator):
     """`distinct` of one side, or `difference` of two; `schema` ends with the round."""

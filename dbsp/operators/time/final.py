@@ -17,12 +17,14 @@ import numpy as np
 from dbsp.horizon import Bound, code_of
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.slots import SLOT, slot_hashes
+from dbsp.stored import stored
 from dbsp.trace.floor import Floor
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import Arrangement, OrderBy, Schema
 
 
+@stored("Final", "input column bound schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Final(Operator):
     """Rows whose `column` has fallen below the `bound`."""

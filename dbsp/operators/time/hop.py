@@ -22,10 +22,12 @@ from dbsp.expr.expression import Call, ColumnRef, Literal
 from dbsp.horizon import Horizon, bound_of
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.time.far import windowed
+from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import DURATION, INT64, Schema
 
 
+@stored("Hop", "time size_us slide_us offset_us start end schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop(Operator):
     """Adds the columns `start` and `end`."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.slots import SLOT, code, slot_hashes, value_of, whole
+from dbsp.stored import stored
 from dbsp.timing import DUE
 from dbsp.trace.floor import Floor
 from dbsp.trace.spine import Spine
@@ -28,6 +29,7 @@ Times = npt.NDArray[np.int64]
 _EVER = np.iinfo(np.int64)
 
 
+@stored("InTime", "input enters leaves schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InTime(Operator):
     """Keeps the rows whose span `enters <= clock < leaves` lies ahead; None stands for always and for ever."""

@@ -23,6 +23,7 @@ from dbsp.horizon import Bound, Horizon
 from dbsp.operators.operator import Operator, State, StepContext
 from dbsp.operators.slots import code, value_of, whole
 from dbsp.operators.time.far import windowed
+from dbsp.stored import stored
 from dbsp.trace.floor import above
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat, keys_of
@@ -59,6 +60,7 @@ def _codes(times: Times) -> Words:
     return times.view(np.uint64) ^ _SIGN
 
 
+@stored("Session", "input partition time gap_us start end schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session(Operator):
     """Adds `start` and `end` of each row's session; `input` is the schema without them."""

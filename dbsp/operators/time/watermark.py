@@ -18,11 +18,13 @@ import pyarrow.compute as pc
 from dbsp.horizon import Horizon, watermark_bound
 from dbsp.operators.failures import payload_of
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.stored import stored
 from dbsp.timing import LATE, WATERLINE
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.schema import INT64, Schema
 
 
+@stored("Watermark", "schema column lateness_us node pushed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark(Operator):
     """Bounds `column` from below; `node` is its own number. Rows are added up first, unless they come as they were pushed."""

@@ -1,0 +1,101 @@
+"""Stored names: what a class and its fields are called in everything that is kept on disk.
+
+Fingerprints, signatures, ledgers, version records and backups name classes and fields. Those names are part of a format, so
+they stand beside the class as constants, and renaming a class or a field in Python changes nothing that is stored. The names
+are those of version 0.1.0; `tests/coordinator/kept` holds data of every kind to prove it.
+
+A class without stored names cannot be stored: it is an `InternalError`, never a silent use of its Python name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, fields, is_dataclass
+from typing import Any, TypeVar
+
+from dbsp.errors import InternalError
+
+T = TypeVar("T")
+_NAMES = "__stored_names__"
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The stored name of a class, and for each stored field its Python name and its stored name."""
+
+    name: str
+    fields: tuple[tuple[str, str], ...]
+
+
+def stored(name: str, names: str = "") -> Callable[[type[T]], type[T]]:
+    """Declare the stored name of a dataclass and, separated by spaces, those of its fields in the order of the class.
+
+    Stored fields are those that take part in equality; of a logical node neither its inputs nor its schema, which the
+    fingerprint writes by itself.
+
+    **Errors** `InternalError` when the class is defined, if the number of names is not that of the fields.
+
+    **Example**
+
+    >>> @stored("Point", "x y")
+    ... @dataclass(frozen=True)
+    ... class Place:
+    ...     across: int
+    ...     down: int
+    >>> to_stored(Place(1, 2)), from_stored(Place, {"x": 1, "y": 2})
+    ({'x': 1, 'y': 2}, Place(across=1, down=2))
+    """
+
+    def declare(cls: type[T]) -> type[T]:
+        apart = {*getattr(cls, "INPUTS", ()), "schema"} if hasattr(cls, "INPUTS") else set()
+        own = [field.name for field in _stored_fields(cls) if field.name not in apart]
+        given = names.split()
+        if len(own) != len(given):
+            raise InternalError(
+                f"stored names do not match the fields: class={cls.__name__} fields={own} names={given}"
+            )
+        setattr(cls, _NAMES, _Names(name, tuple(zip(own, given, strict=True))))
+        return cls
+
+    return declare
+
+
+def _stored_fields(cls: type) -> Iterator[Field[Any]]:
+    return (field for field in fields(cls) if field.compare)
+
+
+def stored_name(cls: type) -> str:
+    """Return the name under which a class is stored."""
+    return _names(cls).name
+
+
+def stored_fields(value: object) -> Iterator[tuple[str, Any]]:
+    """Yield the stored name and the value of each stored field."""
+    return ((name, getattr(value, python)) for python, name in _names(type(value)).fields)
+
+
+def to_stored(value: Any) -> dict[str, Any]:
+    """Return a value's fields under their stored names, nested values included; plain parts stay as they are."""
+    return {name: _plain(part) for name, part in stored_fields(value)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_stored(value)
+    if isinstance(value, tuple | list):
+        return type(value)(map(_plain, value))
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return value
+
+
+def from_stored(cls: type[T], found: Mapping[str, Any]) -> T:
+    """Return the value whose fields are given by their stored names; a field that is absent has its default."""
+    return cls(**{python: found[name] for python, name in _names(cls).fields if name in found})
+
+
+def _names(cls: type) -> _Names:
+    found: _Names | None = cls.__dict__.get(_NAMES)
+    if found is None:
+        raise InternalError(f"a class without stored names would be stored: class={cls.__module__}.{cls.__qualname__}")
+    return found
