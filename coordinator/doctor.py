@@ -33,11 +33,11 @@ from dbsp.hosts import is_here
 from dbsp.io import examine as logs
 from dbsp.io.output_part import Progress
 from dbsp.layout import homes
+from dbsp.lmdb_files import META_BYTES, check_lmdb_file
 from dbsp.storage import examine as storage
 from dbsp.store import VersionInfo
 
 TRIES = 5
-META_BYTES = 8192
 CONTROL_REMEDY = "restore the folder `control` from a backup of the same moment as the databases"
 RESTORE = "stop the pipeline, move {home} away and start it again: the database is made anew from its standby"
 STANDBY_REMEDY = "stop the pipeline, delete {home} and start it again: the standby is made anew from its database"
@@ -158,7 +158,7 @@ def _structure(file: Path) -> list[str]:
             before = _heads(file)
             if len(before) < META_BYTES:
                 return [f"the file is empty or cut short: bytes={file.stat().st_size}"]
-            problems = [str(problem) for problem in verify_structure(str(file))]  # type: ignore[no-untyped-call]
+            problems = _tail(file) or [str(problem) for problem in verify_structure(str(file))]  # type: ignore[no-untyped-call]
             if not problems or before == _heads(file):
                 return problems
         except FileNotFoundError:
@@ -166,6 +166,15 @@ def _structure(file: Path) -> list[str]:
         except (OSError, VerifyError) as error:
             problems = [str(error)]
     return problems
+
+
+def _tail(file: Path) -> list[str]:
+    """Say what the end of the file lacks: the walk below looks at the first page of a large value alone."""
+    try:
+        check_lmdb_file(file, "file")
+    except DataError as error:
+        return [error.message]
+    return []
 
 
 def _heads(file: Path) -> bytes:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,12 +24,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import lmdb
-import lmdb.verify
 
 from dbsp.disk import make_folder, sync_path
 from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, UnavailableError
-from dbsp.formats import check_format, check_name
+from dbsp.formats import check_name
 from dbsp.lmdb_errors import told
+from dbsp.lmdb_files import check_lmdb_file
 from dbsp.lmdb_locks import reserve_locks
 from dbsp.processes import Writers
 
@@ -41,9 +40,6 @@ LMDB_ENGINE = 0
 
 _META = b"meta"
 _FORMAT = b"format"
-_PAGE = 4096
-_META_MAGIC, _META_FORMAT = 0xBEEFC0DE, 1
-_LAST_PAGE_AT, _TXN_AT, _MAGIC_AT = 136, 144, 16
 
 _Result = TypeVar("_Result")
 
@@ -265,37 +261,8 @@ def release_environment(env: Environment) -> None:
 
 
 def check_data_file(file: Path) -> None:
-    """Refuse a data file that is missing, empty, cut short or not LMDB's, before LMDB maps it."""
-    try:
-        size = file.stat().st_size
-        with file.open("rb") as stream:
-            head = stream.read(2 * _PAGE)
-    except FileNotFoundError as error:
-        hint = "restore it from a backup; an empty one is never put in its place"
-        raise DataError(f"the log file is missing: file={file}", hint) from error
-    if len(head) < 2 * _PAGE:
-        raise DataError(f"the log file is empty or truncated: file={file} bytes={size}", "restore it from a backup")
-    metas = [head[:_PAGE], head[_PAGE:]]
-    if any(struct.unpack_from("<I", meta, _MAGIC_AT)[0] != _META_MAGIC for meta in metas):
-        raise DataError(f"not a log file: file={file}", "restore it from a backup")
-    for meta in metas:
-        check_format(
-            "the log file (LMDB)", f"file={file}", struct.unpack_from("<I", meta, _MAGIC_AT + 4)[0], _META_FORMAT
-        )
-    newest = max(metas, key=lambda meta: int(struct.unpack_from("<Q", meta, _TXN_AT)[0]))
-    wanted = (struct.unpack_from("<Q", newest, _LAST_PAGE_AT)[0] + 1) * _PAGE
-    if file.stat().st_size < wanted and not _live_pages_present(file):
-        raise DataError(
-            f"the log file is truncated: file={file} bytes={size} expected={wanted}", "restore it from a backup"
-        )
-
-
-def _live_pages_present(file: Path) -> bool:
-    """Whether all pages in use are there: freed ones at the end of a sound file may never have been written."""
-    try:
-        return not lmdb.verify.verify(str(file))  # type: ignore[no-untyped-call]
-    except lmdb.verify.VerifyError:
-        return False
+    """Refuse a data file that is missing, empty, cut off or not LMDB's, before LMDB maps it; see `dbsp.lmdb_files`."""
+    check_lmdb_file(file, "log file")
 
 
 def _data_file(path: Path) -> Path:

@@ -301,9 +301,10 @@ def _output(folder: Path, form: str, worker: int) -> tuple[Examined, Progress | 
 
 
 def _checksums(seen: Examined, log: Opened, progress: Progress) -> None:
-    """They are kept for the last steps, without gap."""
-    steps = [int(struct.unpack(">Q", key)[0]) for key, _ in log.items("checksums")]
-    seen.count("checksums of steps", len(steps))
+    """Checksums are kept for the last steps, without a gap; below `progress.first` those of an earlier stay may be left."""
+    found = [int(struct.unpack(">Q", key)[0]) for key, _ in log.items("checksums")]
+    seen.count("checksums of steps", len(found))
+    steps = [step for step in found if step >= progress.first]
     if steps and steps != list(range(progress.last - len(steps), progress.last)):
         seen.found(f"checksums of steps are missing: last={progress.last} found={len(steps)} first={steps[0]}")
 

@@ -15,11 +15,9 @@ Limit: LMDB counts the readers of one environment; `READERS_MAX` transactions ma
 from __future__ import annotations
 
 import os
-import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,8 +26,8 @@ from lmdb.verify import verify as verify_structure
 
 from dbsp.disk import sync_path
 from dbsp.errors import CapacityError, DataError, DbspError, InternalError, UnavailableError
-from dbsp.formats import check_format
 from dbsp.lmdb_errors import told
+from dbsp.lmdb_files import check_lmdb_file
 from dbsp.lmdb_locks import reserve_locks
 from dbsp.storage.readahead import Paging
 from dbsp.storage.tables import PAGE, Txn
@@ -41,17 +39,8 @@ MAP_SIZE_BYTES = 1 << 40
 READERS_MAX = 510
 VERIFIED_MAX = 1 << 18
 """About 20 MB of numbers, for 512 GB of chunks."""
-_LMDB_MAGIC, LMDB_FORMAT = 0xBEEFC0DE, 1
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meta:
-    """What LMDB's newer meta page says: pages in use up to `last_page`, and the transaction that wrote it."""
-
-    last_page: int
-    transaction: int
 
 
 def data_file(folder: Path) -> Path:
@@ -59,41 +48,9 @@ def data_file(folder: Path) -> Path:
     return folder / "data.mdb"
 
 
-def read_meta(file: Path) -> Meta:
-    """Read both meta pages without opening the file through LMDB; `DataError` if it cannot be an LMDB 0.9 file."""
-    try:
-        with file.open("rb") as stream:
-            head = stream.read(2 * PAGE)
-    except OSError as error:
-        raise DataError(
-            f"the database file is missing: file={file}", "restore it from a backup or a standby"
-        ) from error
-    if len(head) < 2 * PAGE:
-        raise DataError(f"the database file is cut short: file={file} bytes={len(head)}", "restore it from a backup")
-    found = []
-    for page in (0, PAGE):
-        magic, version = struct.unpack_from("<II", head, page + 16)
-        if magic != _LMDB_MAGIC:
-            raise DataError(f"not an LMDB 0.9 file: file={file} meta page={page // PAGE}", "restore it from a backup")
-        check_format("the database file (LMDB)", f"file={file}", version, LMDB_FORMAT)
-        last_page, transaction = struct.unpack_from("<QQ", head, page + 136)
-        found.append(Meta(last_page=last_page, transaction=transaction))
-    return max(found, key=lambda meta: meta.transaction)
-
-
 def check_file(folder: Path) -> None:
-    """Refuse a file that is missing, empty, not LMDB's, or shorter than its content.
-
-    **Cost**: two pages are read. Only where the file is shorter than its last page number says is its structure walked,
-    because LMDB may leave unused pages at the end unwritten.
-    """
-    file = data_file(folder)
-    meta = read_meta(file)
-    size = file.stat().st_size
-    if size < (meta.last_page + 1) * PAGE:
-        problems = structure_problems(file)
-        if any("trunc" in problem or "short" in problem or "beyond" in problem for problem in problems):
-            raise DataError(f"the database file is cut short: file={file} bytes={size}", "restore it from a backup")
+    """Refuse a file that is missing, empty, not LMDB's, or cut off; see `dbsp.lmdb_files`."""
+    check_lmdb_file(data_file(folder), "database file", "restore it from a backup or a standby")
 
 
 def structure_problems(file: Path) -> list[str]:

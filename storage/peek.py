@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dbsp import lmdb_files
 from dbsp.errors import DataError, FormatError
 from dbsp.storage import chunkfile, records
-from dbsp.storage.environment import LMDB_FORMAT, data_file
+from dbsp.storage.environment import data_file
 from dbsp.storage.examine import ENGINE, durable_file, reading
 from dbsp.storage.records import decode_record, number_of
 from dbsp.storage.registry import is_open
@@ -22,7 +23,7 @@ from dbsp.zset import encoding
 def formats() -> dict[str, int]:
     """Every kind of bytes that a worker's database keeps, and the number of its format."""
     return {
-        "database file (LMDB)": LMDB_FORMAT, "version record": records.FORMAT, "trace manifest": manifest.FORMAT,
+        "database file (LMDB)": lmdb_files.FORMAT, "version record": records.FORMAT, "trace manifest": manifest.FORMAT,
         "chunk": chunkfile.FORMAT, "batch": encoding.FORMAT,
     }  # fmt: skip
 

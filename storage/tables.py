@@ -17,7 +17,7 @@ import numpy as np
 from dbsp.errors import InternalError
 
 PAGE = 4096
-"""The size of LMDB's pages; `environment.read_meta` refuses files of other sizes."""
+"""The size of LMDB's pages; `dbsp.lmdb_files` refuses files of other sizes."""
 
 _NODE, _PAGE_HEAD, _NUMBER = struct.Struct("<HHHH"), struct.Struct("<QHHI"), struct.Struct("<Q")
 _BIG_VALUE, _OVERFLOW = 0x01, 0x04

@@ -17,9 +17,10 @@ from dbsp.coordinator.build import build
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import DataError, EngineError
+from dbsp import lmdb_files
 from dbsp.formats import NEWER, OLDER
 from dbsp.io import chunk, embedded_input, embedded_output, embedded_steps, file_output, step_codec
-from dbsp.storage import chunkfile, environment, records
+from dbsp.storage import chunkfile, records
 from dbsp.trace import manifest
 from dbsp.version import VERSION
 from dbsp.zset import encoding
@@ -34,7 +35,7 @@ FORMATS = {
     "input record": (chunk, "MAGIC", "input/data.mdb"),
     "output log": (embedded_output, "FORM", "outputs/0/data.mdb"),
     "ledger": (preflight, "FORM", "control/data.mdb"),
-    "database file (LMDB)": (environment, "LMDB_FORMAT", "durable/data.mdb"),
+    "database file (LMDB)": (lmdb_files, "FORMAT", "data.mdb"),
     "version record": (records, "FORMAT", "durable/data.mdb"),
     "trace manifest": (manifest, "FORMAT", "durable/data.mdb"),
     "chunk": (chunkfile, "FORMAT", "durable/data.mdb"),

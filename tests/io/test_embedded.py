@@ -96,7 +96,7 @@ def test_a_truncated_tail_is_found_but_unwritten_free_pages_are_not_a_fault(tmp_
     check_data_file(file)
     with file.open("r+b") as stream:
         stream.truncate(file.stat().st_size // 2)
-    with pytest.raises(DataError, match="truncated: file=" + str(file)):
+    with pytest.raises(DataError, match="cut short: file=" + str(file)):
         open_input(tmp_path)
 
 
