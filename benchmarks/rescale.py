@@ -66,6 +66,8 @@ max_rows_per_step = {LOAD_ROWS}
 max_step_delay_ms = 0
 [checkpoint]
 interval_s = 10
+[log]
+steps = true
 """
 
 

@@ -20,7 +20,7 @@ default. Units stand in the names. An unknown section or key is refused, with th
     [autoscale]   enabled, workers_min, workers_max, step_latency_ms_max, backlog_rows_max, window_s, cooldown_s
     [http]        enabled, host, port, token, max_body_bytes
     [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max
-    [log]         path
+    [log]         path, file_bytes_max, files_kept, steps
 """
 
 from __future__ import annotations
@@ -366,9 +366,21 @@ class QuerySection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSection:
-    """Where structured logs go; empty: `<data_dir>/coordinator.log`."""
+    """Where structured logs go; empty: `<data_dir>/coordinator.log`.
+
+    A file of more than `file_bytes_max` is renamed to `<name>.1`, and `files_kept` of those are kept; `file_bytes_max = 0` lets it
+    grow. With `steps` every step has a line.
+    """
 
     path: str = ""
+    file_bytes_max: int = 64 * MEBIBYTE
+    files_kept: int = 4
+    steps: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse sizes and counts that are none."""
+        _at_least("log.file_bytes_max", self.file_bytes_max, 0)
+        _at_least("log.files_kept", self.files_kept, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

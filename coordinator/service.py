@@ -68,7 +68,7 @@ class Service:
         self.built = built or build(config)
         self.metrics = Metrics()
         path = config.folder / config.log.path if config.log.path else config.data_dir / "coordinator.log"
-        self._log = EventsLog(path, self.built.parts.clock)
+        self._log = EventsLog(path, self.built.parts.clock, config.log)
         self._rates = Rates(self.built.parts.clock.monotonic_s)
         self._observers = Observers(self.metrics, self._log, self._rates)
         self.upgrades = Upgrades(config, self.built.parts.clock, self._observers.noted)

@@ -1,35 +1,54 @@
 """Structured logs: one JSON object per line, appended to a file, for machines; errors also go to standard error for people.
 
 Every line has `at` (UTC), `event`, and the event's own fields. Secrets never get here: only what the machine and the hands
-report is written.
+report is written. The file is renamed to `<name>.1` when it is large, and the oldest of the files kept is deleted. A line for
+every step is written only where the settings ask for it: metrics have the same figures.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from dbsp.coordinator.config import LogSection
 from dbsp.coordinator.running.clock import Clock
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 
 
+class _Lines(RotatingFileHandler):
+    """The file: opened anew at the next line where a line could not be written."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - the name is the library's
+        """Drop the line: on a full disk the log is not worth a pipeline. What is buffered must not fail later."""
+        stream, self.stream = self.stream, None  # type: ignore[assignment]  # the library opens it at the next line
+        with suppress(OSError):
+            if stream is not None:
+                stream.close()
+
+
 class EventsLog:
     """Appends events to a file; safe to call from any thread."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, settings: LogSection | None = None) -> None:
         """Open the file for appending."""
+        self._settings = settings or LogSection()
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
-        self._file = path.open("a", encoding="utf-8", buffering=1)
-        self._clock, self._lock = clock, threading.Lock()
+        self._lines = _Lines(
+            path, encoding="utf-8", maxBytes=self._settings.file_bytes_max, backupCount=self._settings.files_kept
+        )
+        self._clock, self._lock, self._closed = clock, threading.Lock(), False
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
-        """One line per step."""
+        """Write a line for a step, where the settings ask for it."""
+        if not self._settings.steps:
+            return
         fields = {
             "step": record.step, "seconds": round(report.seconds, 6), "rows_in": report.rows_in, "replay": replay,
             "lag_rows": lag_rows, "dead": sum(worker.dead for worker in report.workers),
@@ -37,25 +56,16 @@ class EventsLog:
         self.noted("step", fields)
 
     def noted(self, kind: str, fields: dict[str, Any]) -> None:
-        """One line per event."""
+        """Write a line for an event."""
         at = datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"at": at, "event": kind, **fields}, default=str)
         with self._lock:
-            if self._file.closed:
-                return
-            try:
-                self._file.write(line + "\n")
-            except OSError:  # a full disk: the log is not worth a pipeline
-                self._renew()
-
-    def _renew(self) -> None:
-        """Forget what could not be written, so that the next line is tried by itself."""
-        with suppress(OSError):
-            self._file.close()
-        with suppress(OSError):
-            self._file = self._path.open("a", encoding="utf-8", buffering=1)
+            if not self._closed:
+                self._lines.emit(logging.makeLogRecord({"msg": line}))
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock, suppress(OSError):
-            self._file.close()
+        with self._lock:
+            self._closed = True
+            with suppress(OSError):
+                self._lines.close()

@@ -209,7 +209,7 @@ def test_no_worker_is_taken_away_while_a_pause_has_left_much_to_do(tmp_path: Pat
 def with_autoscale(folder: Path, workers: int, bounds: str) -> Config:
     (folder / "circuit.py").write_text(CIRCUIT)
     text = SETTINGS.replace("workers = 1", f"workers = {workers}")
-    (folder / "pipeline.toml").write_text(text + f"[autoscale]\nenabled = true\n{bounds}\n")
+    (folder / "pipeline.toml").write_text(text + f"[autoscale]\nenabled = true\n{bounds}\n[log]\nsteps = true\n")
     return load_config(folder / "pipeline.toml", environment={})
 
 

@@ -386,8 +386,8 @@ def test_a_coordinator_that_idles_sees_that_it_was_replaced(folder: Path) -> Non
 
 def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     log = EventsLog(tmp_path / "log", SystemClock())
-    log._file.close()
-    log._file = Path("/dev/full").open("a", buffering=1)  # noqa: SIM115 - closed by the log
+    log._lines.stream.close()
+    log._lines.stream = Path("/dev/full").open("a")  # type: ignore[assignment]  # noqa: SIM115 - closed by the log
     log.noted("lost", {})
     log.noted("kept", {})
     log.close()

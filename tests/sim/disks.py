@@ -52,6 +52,7 @@ from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId
 from dbsp.zset.batch import Batch, concat, consolidate
 from tests.coordinator import fakes
+from tests.sim import operators_look
 from tests.sim.circuit_faults import CircuitFaults
 from tests.sim.circuits import CircuitSimulation, PointedSite
 from tests.sim.faults import Faults
@@ -162,7 +163,10 @@ class Disks:
         """A transaction, with a point before it and one after: its answer may be lost."""
 
         def written(environment: Any, *arguments: Any, **options: Any) -> Any:
-            name = self._called(getattr(environment, "folder", None) or environment.path)
+            folder = getattr(environment, "folder", None) or environment.path
+            if not folder.is_relative_to(self.folder):  # the operator's own
+                return write(environment, *arguments, **options)
+            name = self._called(folder)
             self._strike(f"write {name}")
             found = write(environment, *arguments, **options)
             self._strike(f"written {name}")
@@ -342,6 +346,36 @@ class DiskSimulation(CircuitSimulation):
             self.steps.close()
             self.control.close()
             self.gone()
+
+    def settle(self) -> None:
+        """First the operator looks: the doctor, and in every other seed a backup from which the rest goes on."""
+        self._look("when it was killed")
+        super().settle()
+        self._look("when it has stopped")
+
+    def _look(self, when: str) -> None:
+        """Examine a copy of the files; a pipeline that never started has none."""
+        ledger = self.control.load()
+        if ledger is None or not ledger.epoch:
+            return
+        with tempfile.TemporaryDirectory(dir=self.disks.folder.parent, prefix="dbsp-sim-look-") as folder:
+            config = operators_look.copied(self.disks.folder, self.world.site.inputs, self.plan, Path(folder) / "copy")
+            operators_look.check_sound(config, when)
+            if not self.quiet and self.seed % 2:
+                self._go_on_from(operators_look.through_a_backup(config, Path(folder) / "there", ledger.fingerprint))
+
+    def _go_on_from(self, data: Path) -> None:
+        """Everybody is killed, and the files are those of a backup."""
+        self.trace.append("RESTORED")
+        self.world.crash()
+        self.main = self.zombie = None
+        self.steps.close()
+        self.control.close()
+        self.disks.folder = self.disks.folder / "restored"
+        shutil.move(data, self.disks.folder)
+        self.control = LmdbControl(self.disks.folder)
+        self.world.control = self.control  # type: ignore[assignment]
+        self.steps = EmbeddedStepLog(self.disks.folder)
 
     def make_steps(self) -> Any:
         """A handle on the step log."""
