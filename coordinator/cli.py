@@ -8,11 +8,14 @@ prints is for people; `--json` prints the service's own answer. Exit codes: `exi
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +28,16 @@ from rich.text import Text
 from dbsp.coordinator.backup import commands as backup_commands
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import error_of, exit_code, guarded
-from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.http.identity import Expected
+from dbsp.coordinator.meeting import ANSWER_S_MAX, found_service, silent, while_it_answers
 from dbsp.coordinator.running.shown import ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
 from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.version import VERSION
 
+UNANSWERED = ("the service stopped answering", "the service does not answer", "the service is not running")
+"""How errors begin after which nobody knows what became of a request."""
 UNREAD = ("Starting", "Recovering")
 """States in which step and checkpoint may not be read yet."""
 EPILOG = """\b
@@ -53,6 +60,8 @@ gave up, 5 a limit, 6 fenced, 7 another version of dbsp, 70 a bug.
 CONNECT_TIMEOUT_S = 5.0
 BAR_INTERVAL_S = 0.5
 FOLLOW_WAIT_S = 60
+AGAIN_S = 0.5
+"""How often one that follows asks for a service that is away."""
 PIPE_WIDTH = 10_000
 
 
@@ -64,16 +73,41 @@ class Client:
     url: str | None
     token: str | None
     as_json: bool
+    met: list[Expected] = field(default_factory=list)
+    """The service, once it was met."""
 
     def ask(self, method: str, path: str, *, at_rest: str | None = None, **options: Any) -> Any:
-        """One request; the service's error becomes ours. `at_rest`: what to do instead when it is not running."""
-        url, token = self._address(at_rest)
+        """Send a request to the pipeline's own service; its error becomes ours. `at_rest` says what to do if none runs."""
+        self.meet(at_rest)
+        look = partial(self._request, "GET", "/v1/status", at_rest)
+        return while_it_answers(lambda: self._request(method, path, at_rest, None, **options), look)
+
+    def meet(self, at_rest: str | None = None) -> None:
+        """Find the service and compare who it is, once; one that is named by its address is taken as it is."""
+        if self.url is not None or self.met:
+            return
+        config = load_config(self.pipeline)
+        expected = found_service(config)
+        if expected is None:
+            raise _not_running(f"{config.data_dir}", at_rest or self._start_hint())
+        self.met.append(expected)
+        try:
+            expected.refuse_other(self._request("GET", "/v1/status", at_rest, ANSWER_S_MAX))
+        except BaseException:
+            self.met.clear()
+            raise
+
+    def _request(self, method: str, path: str, at_rest: str | None, timeout_s: float | None, **options: Any) -> Any:
+        """Send one request; without `timeout_s` the answer may take any time."""
+        url, token = self._address()
         headers = {**options.pop("headers", {}), **({"Authorization": f"Bearer {token}"} if token else {})}
-        timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         try:
             answer = httpx.request(method, url + path, headers=headers, timeout=timeout, trust_env=False, **options)
-        except httpx.ConnectError:
+        except (httpx.ConnectError, httpx.ConnectTimeout):
             raise _not_running(url, at_rest or self._start_hint()) from None
+        except httpx.ReadTimeout:
+            raise silent(url, timeout_s or 0.0) from None
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise ConfigError(f"not an address: url={url} error={error}", "write --url http://host:port") from None
         except httpx.HTTPError as error:
@@ -82,24 +116,22 @@ class Client:
             raise _error_of(answer)
         return answer.json()
 
-    def _address(self, at_rest: str | None) -> tuple[str, str | None]:
+    def _address(self) -> tuple[str, str | None]:
+        """Return where to ask, and with which token."""
         if self.url is not None:
             return self.url.rstrip("/"), self.token
-        config = load_config(self.pipeline)
-        found = read_address(config.data_dir)
-        if not found:
-            raise _not_running(f"{config.data_dir}", at_rest or self._start_hint())
-        return str(found["url"]), self.token or config.http.token
+        return self.met[0].url, self.token or load_config(self.pipeline).http.token
+
+    def usual_strategy(self) -> str | None:
+        """The strategy of the settings; None where they are not at hand."""
+        return None if self.url is not None else load_config(self.pipeline).layout.strategy
 
     def home(self) -> Path | None:
         """The data folder of the service, unless all that is known of it is where it answers."""
         return None if self.url is not None else load_config(self.pipeline).data_dir
 
     def _start_hint(self) -> str:
-        return (
-            f"start it with `dbsp-coordinator {self.pipeline}`; one that was just started answers when it has"
-            " compiled its kernels, about a minute at the first start after an installation"
-        )
+        return f"start it with `dbsp-coordinator {self.pipeline}`; one that was just started answers within a minute"
 
     def show(self, answer: Any, text: str) -> None:
         """The answer itself, or its text."""
@@ -269,9 +301,40 @@ def rescale(client: Client, workers: int | None, dry_run: bool, strategy: str | 
         return
     at_rest = f"start it, or rescale and start it: `dbsp-coordinator {client.pipeline} --rescale {workers}`"
     body = {"workers": workers, "dry_run": dry_run, "strategy": strategy}
-    with _RescaleBar(client, f"rescaling to {workers} workers"):
+    if not dry_run:
+        _say_if_paused(client.ask("GET", "/v1/status", at_rest=at_rest), strategy or client.usual_strategy())
+    with _wish_stays(int(workers or 0), dry_run), _RescaleBar(client, f"rescaling to {workers} workers"):
         found = client.ask("POST", "/v1/rescale", at_rest=at_rest, json=body)
     client.show(found, rescale_as_text(found))
+
+
+def _say_if_paused(status: dict[str, Any], strategy: str | None) -> None:
+    """Say why a rescale that moves keys in steps waits: there are no steps."""
+    if status["state"] == "Paused" and strategy in BY_KEY:
+        click.echo(
+            f"the pipeline is paused: keys move by {strategy} in its steps, after `coordinator resume`", err=True
+        )
+
+
+@contextmanager
+def _wish_stays(workers: int, dry_run: bool) -> Iterator[None]:
+    """Say of a rescale whose client ends before its answer that the service goes on with it."""
+    if dry_run:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except (KeyboardInterrupt, UnavailableError) as error:
+        if isinstance(error, KeyboardInterrupt) or error.message.startswith(UNANSWERED):
+            click.echo(
+                f"the service still goes to {workers} workers, also after a restart; `coordinator status` shows how far"
+                " it is, `coordinator rescale --cancel` takes it back",
+                err=True,
+            )
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _RescaleBar:
@@ -362,11 +425,26 @@ def _pages(client: Client, view: str, first: int, follow: bool) -> Iterator[dict
     until = None if follow else client.ask("GET", "/v1/status")["step"]
     while True:
         params = {"first": first, "wait_s": FOLLOW_WAIT_S if follow else 0}
-        found = client.ask("GET", f"/v1/views/{view}/changes", params=params)
+        ask = partial(client.ask, "GET", f"/v1/views/{view}/changes", params=params)
+        found = _through_restarts(client, ask) if follow else ask()
         yield found
         if until is not None and (found["next"] >= until or not found["changes"]):
             return
         first = found["next"]
+
+
+def _through_restarts(client: Client, ask: Callable[[], Any]) -> Any:
+    """Ask until the service answers: it may be away for a while, and answer elsewhere after that."""
+    said = False
+    while True:
+        try:
+            return ask()
+        except UnavailableError as error:
+            if not said:
+                said = True
+                click.echo(f"waiting for the service: {error.message}", err=True)
+            client.met.clear()
+            time.sleep(AGAIN_S)
 
 
 def _show_change(client: Client, change: dict[str, Any]) -> None:

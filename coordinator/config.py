@@ -368,8 +368,8 @@ class QuerySection:
 class LogSection:
     """Where structured logs go; empty: `<data_dir>/coordinator.log`.
 
-    A file of more than `file_bytes_max` is renamed to `<name>.1`, and `files_kept` of those are kept; `file_bytes_max = 0` lets it
-    grow. With `steps` every step has a line.
+    A file of more than `file_bytes_max` is renamed to `<name>.1`, and `files_kept` of those are kept; with `file_bytes_max = 0`
+    it grows without end. With `steps` every step has a line.
     """
 
     path: str = ""

@@ -18,7 +18,7 @@ from pathlib import Path
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.exits import say
 from dbsp.errors import ConfigError
-from dbsp.zset.kernels.compile import compile_all
+from dbsp.zset.kernels.compile import are_compiled, compile_all
 
 PATIENCE_S = 3.0
 ARCHIVE_S_MAX = 120.0
@@ -27,11 +27,14 @@ ARCHIVE_S_MAX = 120.0
 def prepare(config: Config, patience_s: float = PATIENCE_S) -> None:
     """Do what has not been done yet, and say so if it takes a while."""
     on_spark = config.pipeline.runtime != "local"
-    what = "compiling kernels and preparing Spark" if on_spark else "compiling kernels"
-    _together(patience_s, what, [compile_all, _archive] if on_spark else [compile_all])
+    new = [] if are_compiled() else ["compiling kernels"]
+    new += ["preparing Spark"] if on_spark and _lacks_archive() else []
+    words = f"{' and '.join(new)}, once after an installation; this takes up to a minute"
+    busy = "loading kernels takes longer than usual: the machine is busy"
+    _together(patience_s, words if new else busy, [compile_all, _archive] if on_spark else [compile_all])
 
 
-def _together(patience_s: float, what: str, tasks: Sequence[Callable[[], object]]) -> None:
+def _together(patience_s: float, words: str, tasks: Sequence[Callable[[], object]]) -> None:
     threads = [threading.Thread(target=task, name="dbsp-preparing", daemon=True) for task in tasks]
     until = time.monotonic() + patience_s
     for thread in threads:
@@ -39,19 +42,25 @@ def _together(patience_s: float, what: str, tasks: Sequence[Callable[[], object]
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     if any(thread.is_alive() for thread in threads):
-        say(f"{what}, once after an installation; this takes up to a minute")
+        say(words)
     for thread in threads:
         thread.join()
 
 
-def _archive() -> None:
-    """Make the archive of classes in a process of its own, if nobody has tried it yet."""
+def _lacks_archive() -> bool:
+    """Whether the archive of Spark's classes is to be made; not where Spark is not installed or that was tried."""
     if importlib.util.find_spec("pyspark") is None:
-        return  # the start says what is wrong, as it does without Java
+        return False
     with suppress(ConfigError):
         archive = archive_of_spark()
-        if not (archive.exists() or refusal_of(archive).exists()):
-            _make(archive)
+        return not (archive.exists() or refusal_of(archive).exists())
+    return False
+
+
+def _archive() -> None:
+    """Make the archive of classes in a process of its own, if nobody has tried it yet."""
+    if _lacks_archive():  # the start says what is wrong with Spark or Java
+        _make(archive_of_spark())
 
 
 def _make(archive: Path) -> None:

@@ -1,6 +1,7 @@
 """`dbsp-coordinator pipeline.toml`: run a pipeline's service in the foreground until it is stopped.
 
-SIGTERM and the first SIGINT stop it after a last checkpoint; a second SIGINT stops it between two commands, a third at once.
+SIGTERM, SIGHUP and the first SIGINT stop it after a last checkpoint; a second SIGINT stops it between two commands, a third
+at once.
 Killed in any other way it continues where it was when the same command is given again.
 """
 
@@ -11,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -21,9 +23,11 @@ import click
 from dbsp.coordinator.build import build, check_start, load_plan
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.protocol import Halt
-from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, report, say
+from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
+from dbsp.coordinator.http.address import changed_setting
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.meeting import refuse_running
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.clock import SystemClock
@@ -48,7 +52,7 @@ Examples:
 
 \b
 Settings come from --set, then DBSP_SECTION_KEY, then the file, then the defaults.
-Exit codes: 0 stopped as asked, 2 settings or circuit, 3 data, 4 unavailable (start again),
+Exit codes: 0 stopped as asked, 2 settings or circuit, 3 data, 4 unavailable or running already,
 5 a limit, 6 fenced by another coordinator, 7 another version of dbsp logged the steps above the
 checkpoint, 70 a bug, 130 interrupted twice.
 """
@@ -81,15 +85,20 @@ def _show_formats(context: click.Context, _parameter: click.Parameter, asked: bo
     callback=_show_formats,
     help="Print version and formats.",
 )
+@click.option(
+    "--take-over", is_flag=True, help="Start although a service of this pipeline answers: that one is fenced."
+)
 @click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting.")
 @click.option("--no-progress", is_flag=True, help="Show no progress line.")
 @click.version_option(VERSION, prog_name="dbsp-coordinator")
 def command(
     pipeline: Path,
+    *,
     check: bool,
     rescale: int | None,
     accepting: tuple[str, ...],
     evolve: bool,
+    take_over: bool,
     overrides: tuple[str, ...],
     no_progress: bool,
 ) -> None:
@@ -104,6 +113,8 @@ def command(
         *(["--no-progress"] if no_progress else []),
     ]
     restart = Restart(interpreter=own_interpreter(), arguments=tuple(again))
+    if not take_over:
+        refuse_running(config)
     try:
         code = run(
             config, rescale=rescale, progress=not no_progress, accepting=accepting, evolve=evolve, restart=restart
@@ -158,13 +169,14 @@ def run(
         _note_workers(service, rescale)
         interrupts = _Interrupts(service)
         if bound is not None:
-            server = Server(make_app(service), bound, config.data_dir)
+            who = {"name": config.pipeline.name, "run": service.built.facts.run}
+            server = Server(make_app(service), bound, config.data_dir, who)
             announce(server, service)
         service.start(wait=False)
         if server is not None:
             server.start()
             say(f"{config.pipeline.name}: answering at {server.url}")
-        finish = _watch(service, progress, interrupts)
+        finish = _watch(service, server, progress, interrupts)
         if finish.code is not None:
             report(DbspError(finish.message, finish.hint))
             note_failure(config.data_dir, finish.message)
@@ -202,13 +214,16 @@ class _Announcer:
             self._server.announce()
 
 
-def _watch(service: Service, progress: bool, interrupts: _Interrupts) -> Any:
+def _watch(service: Service, server: Server | None, progress: bool, interrupts: _Interrupts) -> Any:
     """Wait for the end, drawing meanwhile; what there is to say of signals is said here, as they come amid anything."""
     told: Halt | None = None
     interrupted = False
     with Progress(SystemClock(), console(quiet=not progress)) as shown:
         while (finish := service.wait_for_end(SHOW_INTERVAL_S)) is None:
             shown.show(replace(service.snapshot, lag_rows=service.lag_rows()))
+            if server is not None:
+                with suppress(OSError):
+                    server.keep_announced()
             halt = service.snapshot.halt
             if halt is not None and halt != told:
                 told = halt
@@ -228,9 +243,10 @@ def _wish(service: Service, workers: int) -> None:
 
 
 def _note_workers(service: Service, rescale: int | None) -> None:
-    """The setting is that of a new pipeline: say so where somebody may have changed it."""
+    """Say that the setting is that of a new pipeline, where somebody has changed it since the last start."""
     wanted, found = service.config.pipeline.workers, service.workers_to_be
-    if rescale is None and wanted != found:
+    before = changed_setting(service.config.data_dir, "workers", wanted)
+    if rescale is None and wanted not in (found, before):
         say(f"{found} workers go on; `workers` in [pipeline] is {wanted}, which counts for a new pipeline")
         say(f"hint: change the number with `coordinator rescale {wanted}`")
 
@@ -241,10 +257,15 @@ class _Interrupts:
     def __init__(self, service: Service) -> None:
         self.count, self.told = 0, False
         self._service = service
+        self._on_terminal = sys.stderr.isatty()
         signal.signal(signal.SIGTERM, self._terminate)
         signal.signal(signal.SIGINT, self._interrupt)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # `nohup` has it ignored
+            signal.signal(signal.SIGHUP, self._terminate)
 
-    def _terminate(self, _number: int, _frame: FrameType | None) -> None:
+    def _terminate(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP and self._on_terminal:
+            lead_nowhere()  # the terminal is gone
         self.told = True
         self._service.ask_to_stop()
 

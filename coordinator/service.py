@@ -528,7 +528,8 @@ class Service:
         now = self.snapshot
         report = now.last_report
         return {
-            "name": self.config.pipeline.name, "state": now.state, "epoch": now.epoch, "step": now.step,
+            "name": self.config.pipeline.name, "run": self.built.facts.run,
+            "state": now.state, "epoch": now.epoch, "step": now.step,
             "version": now.version, "checkpoint_step": now.checkpoint_step, "replaying": now.replaying,
             "workers": len(self.layout().workers), "layout_version": self.layout().version,
             "rows_in": now.rows_in, "rows_out": now.rows_out, "dead_letters": now.dead, "lag_rows": self.lag_rows(),

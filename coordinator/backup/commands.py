@@ -15,7 +15,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code
-from dbsp.errors import DbspError, UnavailableError
+from dbsp.coordinator.http.identity import OTHER
+from dbsp.errors import ConfigError, DbspError, UnavailableError
 
 if TYPE_CHECKING:
     from dbsp.coordinator.backup.manifests import Listed
@@ -99,8 +100,8 @@ def _runs(client: Client) -> bool:
     """Whether there is a service to ask; one that is named by its address must be there."""
     try:
         client.ask("GET", "/v1/status")
-    except UnavailableError as error:
-        if client.url is not None or not error.message.startswith(NOT_RUNNING):
+    except (UnavailableError, ConfigError) as error:
+        if client.url is not None or not error.message.startswith((NOT_RUNNING, OTHER)):
             raise
         return False
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from dbsp.errors import UnavailableError
 
 ADDRESS_FILE = "coordinator.json"
 NOTE_FILE = "upgrade.json"
+SETTINGS_FILE = "settings.json"
+"""Settings of the last start whose change is said."""
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -37,3 +40,17 @@ def read_address(data_dir: Path) -> dict[str, Any]:
             f"cannot read the service's address: file={data_dir / ADDRESS_FILE} error={error}"
         ) from error
     return found if isinstance(found, dict) else {}
+
+
+def changed_setting(data_dir: Path, name: str, value: int) -> int | None:
+    """Note a setting of this start; return that of the start before, None where it is not known."""
+    file = data_dir / SETTINGS_FILE
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError):
+        found = {}
+    before = found.get(name) if isinstance(found, dict) else None
+    if before != value:
+        with suppress(OSError):  # it is said once more at the next start
+            write_whole(file, json.dumps({name: value}) + "\n")
+    return before if isinstance(before, int) else None

@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,14 @@ import uvicorn
 
 from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http.address import ADDRESS_FILE, read_address, write_whole
-from dbsp.errors import ConfigError
+from dbsp.errors import ConfigError, UnavailableError
 
 STOP_TIMEOUT_S = 10.0
 BACKLOG = 128
 
 
 def bind(section: HttpSection) -> socket.socket:
-    """A socket listening on the configured address; `ConfigError` if it is taken."""
+    """Listen on the configured address; `UnavailableError` if it is taken, `ConfigError` if it is not of this host."""
     family = socket.AF_INET6 if ":" in section.host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -40,7 +40,7 @@ def bind(section: HttpSection) -> socket.socket:
         place = f"host={section.host} port={section.port}"
         if error.errno == errno.EADDRINUSE:
             hint = "stop what listens there, or set another `port` in [http] (0: any free one)"
-            raise ConfigError(f"the address is in use: {place}", hint) from None
+            raise UnavailableError(f"the address is in use: {place}", hint) from None
         raise ConfigError(f"cannot listen: {place} error={error.strerror}", "mend `host` in [http]") from None
     return found
 
@@ -48,8 +48,9 @@ def bind(section: HttpSection) -> socket.socket:
 class Server:
     """An application answering on a bound socket, on a thread of its own."""
 
-    def __init__(self, app: Any, bound: socket.socket, data_dir: Path) -> None:
-        """Nothing is answered before `start`."""
+    def __init__(self, app: Any, bound: socket.socket, data_dir: Path, who: Mapping[str, str] | None = None) -> None:
+        """Nothing is answered before `start`; `who` is told with the address: the pipeline's name and run."""
+        self._who = dict(who or {})
         config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
         self._server = uvicorn.Server(config)
         self._bound, self._file = bound, data_dir / ADDRESS_FILE
@@ -79,9 +80,14 @@ class Server:
         """
         host, port = self.address
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"host": host, "port": port, "url": self.url, "pid": os.getpid()}) + "\n"
+        text = json.dumps({"host": host, "port": port, "url": self.url, "pid": os.getpid(), **self._who}) + "\n"
         with _alone_in(self._file.parent):
             write_whole(self._file, text)
+
+    def keep_announced(self) -> None:
+        """Write the address again if somebody deleted it: clients find the service by it."""
+        if not self._file.exists():
+            self.announce()
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._bound])

@@ -194,9 +194,10 @@ def test_a_folder_that_cannot_be_is_one_error(folder: Path, setting: str, more: 
 
 def test_another_number_of_workers_in_the_settings_is_noted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Service(settings(folder)).close()
-    with closing(Service(settings(folder, "pipeline.workers=5"))) as service:
-        serve._note_workers(service, None)
-    assert "coordinator rescale 5" in capsys.readouterr().err
+    for setting, noted in ((2, False), (5, True), (5, False), (3, True), (5, True), (2, False)):
+        with closing(Service(settings(folder, f"pipeline.workers={setting}"))) as service:
+            serve._note_workers(service, None)
+        assert (f"coordinator rescale {setting}" in capsys.readouterr().err) == noted
 
 
 @pytest.mark.parametrize(("error", "code"), [(OSError("full"), 4), (KeyError("x"), 70)])

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from dbsp import lmdb_files
 from dbsp.coordinator import build as building
 from dbsp.coordinator import preflight
 from dbsp.coordinator.build import build
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import DataError, EngineError
-from dbsp import lmdb_files
 from dbsp.formats import NEWER, OLDER
 from dbsp.io import chunk, embedded_input, embedded_output, embedded_steps, file_output, step_codec
 from dbsp.storage import chunkfile, records

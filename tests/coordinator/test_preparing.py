@@ -11,6 +11,7 @@ import pytest
 
 from dbsp.coordinator import preparing
 from dbsp.coordinator.config import Config
+from dbsp.zset.kernels.compile import are_compiled, compile_all
 from tests.coordinator.shop import settings
 
 
@@ -59,9 +60,18 @@ def test_kernels_are_compiled_before_steps_wait_for_them(
 
     monkeypatch.setattr(preparing, "compile_all", compile_all)
     monkeypatch.setattr(preparing, "say", say)
-    preparing.prepare(on(folder, "local"), patience_s=0.01)
-    assert done.is_set()
-    assert ["compiling kernels" in line for line in said] == [True]
+    for compiled, words in ((False, "compiling kernels"), (True, "loading kernels")):
+        slow.clear()
+        done.clear()
+        monkeypatch.setattr(preparing, "are_compiled", lambda compiled=compiled: compiled)
+        preparing.prepare(on(folder, "local"), patience_s=0.01)
+        assert done.is_set()
+        assert words in said.pop()
+
+
+def test_kernels_that_were_compiled_are_known_to_be() -> None:
+    compile_all()
+    assert are_compiled()
 
 
 def test_an_archive_is_made_by_a_process_of_its_own_if_there_is_none(

@@ -42,7 +42,9 @@ def copied(data: Path, inputs: MemoryInputLog, plan: Plan, home: Path) -> Config
 def _thrown_away(folder: str, names: list[str]) -> list[str]:
     """Scratches, rubbish, and the places of readers."""
     del folder
-    return [name for name in names if name.startswith(("scratch-", "rubbish-")) or ".new-" in name or name == "lock.mdb"]
+    return [
+        name for name in names if name.startswith(("scratch-", "rubbish-")) or ".new-" in name or name == "lock.mdb"
+    ]
 
 
 def _pushes(inputs: MemoryInputLog, table: Table) -> Iterator[tuple[str, int, Push]]:

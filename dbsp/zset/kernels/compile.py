@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 import sys
 import time
+from pathlib import Path
 
 from dbsp.zset import kernels as package
 from dbsp.zset.kernels.kernel import Kernel, code_folder
@@ -28,6 +29,22 @@ def compile_all() -> int:
     for each in found:
         each.compile()
     return len(found)
+
+
+def are_compiled() -> bool:
+    """Whether the cache holds every kernel, compiled since the source of its module last changed."""
+    made = {file.name.rpartition(".py")[0]: file.stat().st_mtime for file in Path(code_folder()).rglob("*.nbi")}
+    return all(made.get(_cached_name(each), 0.0) >= _source_time(each) for each in kernels())
+
+
+def _cached_name(kernel: Kernel) -> str:
+    """Return how numba names the file of a function, without the version of Python."""
+    code = kernel.function.__code__
+    return f"{Path(code.co_filename).stem}.{kernel.function.__qualname__}-{code.co_firstlineno}"
+
+
+def _source_time(kernel: Kernel) -> float:
+    return Path(kernel.function.__code__.co_filename).stat().st_mtime
 
 
 def main() -> None:

@@ -1,0 +1,70 @@
+"""Which service listens at an address: a client compares the pipeline's name and run before it asks for anything.
+
+A service that was killed leaves its address behind, and another pipeline may listen there by now. The run is made with the
+ledger and never changes, so two pipelines of one name differ in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.doctor import read_ledger
+from dbsp.coordinator.http.address import read_address
+from dbsp.errors import ConfigError, DataError
+from dbsp.io.examine import ENGINE
+from dbsp.processes import notes_of_others
+
+OTHER = "another pipeline answers there"
+"""How the error begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """Where a pipeline's service should answer, and as whom; `run` is None where nothing on this host tells it."""
+
+    url: str
+    name: str
+    run: str | None
+    pid: int | None = None
+
+    def refuse_other(self, status: Mapping[str, Any]) -> None:
+        """Raise `ConfigError` if the status is another pipeline's."""
+        found_name, found_run = status.get("name"), status.get("run")
+        known = self.run is not None and found_run is not None
+        if found_name != self.name or (known and found_run != self.run):
+            raise ConfigError(
+                f"{OTHER}: url={self.url} pipeline={found_name} run={found_run}"
+                f" expected={self.name} expected_run={self.run}",
+                f"start the service of {self.name}, or name the other one's settings with --pipeline",
+            )
+
+
+def expected_of(config: Config, scheme: str = "http") -> Expected | None:
+    """Return where the pipeline's service should answer; None if it left no address and the settings name no port."""
+    found = read_address(config.data_dir)
+    if found:
+        run = found.get("run") or run_of(config.data_dir)
+        return Expected(url=str(found["url"]), name=config.pipeline.name, run=run, pid=found.get("pid"))
+    if not (config.http.enabled and config.http.port and config.data_dir.is_dir()):
+        return None
+    host = f"[{config.http.host}]" if ":" in config.http.host else config.http.host
+    url = f"{scheme}://{host}:{config.http.port}"
+    return Expected(url=url, name=config.pipeline.name, run=run_of(config.data_dir))
+
+
+def run_of(data_dir: Path) -> str | None:
+    """Return the run of a pipeline as its ledger on this host says; None where there is none that can be read."""
+    try:
+        return read_ledger(data_dir).run
+    except (DataError, *ENGINE):
+        return None
+
+
+def is_written(data_dir: Path) -> bool:
+    """Whether another process has the pipeline's ledger open for writing: a service that runs."""
+    folder = data_dir / "control" / "writers"
+    return folder.is_dir() and any(note.process() is not None for note in notes_of_others(folder))

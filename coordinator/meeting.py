@@ -1,0 +1,88 @@
+"""Meeting a service at its address before anything is asked of it, and noticing that it has gone silent."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import httpx
+
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.http.identity import Expected, expected_of, is_written
+from dbsp.errors import ConfigError, UnavailableError
+from dbsp.processes import find_process
+
+SILENT_S = 3.0
+"""A service that does not answer for so long is taken over."""
+ANSWER_S_MAX = 10.0
+"""How long a service may take to say who it is, before it counts as stopped."""
+LOOK_EVERY_S, LOOK_S_MAX = 10.0, 30.0
+"""How often a client that waits looks whether the service still answers, and how long that may take."""
+ANNOUNCED_WITHIN_S = 3.0
+"""A service that runs writes its address again within this time, if somebody has deleted it."""
+STOPPED_HINT = "it is stopped or overloaded: look at its process, or start another with `dbsp-coordinator --take-over`"
+UNAUTHORIZED = (401, 403)
+
+T = TypeVar("T")
+
+
+def refuse_running(config: Config) -> None:
+    """Raise `UnavailableError` if a service of this pipeline answers; a silent or stopped one is taken over."""
+    expected = expected_of(config)
+    if expected is None or expected.pid == os.getpid() or not _answers(expected, config):
+        return
+    pid = "" if expected.pid is None else f" pid={expected.pid}"
+    raise UnavailableError(
+        f"a service of this pipeline answers already: url={expected.url}{pid}",
+        "talk to it with `coordinator`, stop it with `coordinator stop`, or take the pipeline over with --take-over",
+    )
+
+
+def _answers(expected: Expected, config: Config) -> bool:
+    """Whether the pipeline's own service answers there in time."""
+    headers = {"Authorization": f"Bearer {config.http.token}"} if config.http.token else {}
+    try:
+        answer = httpx.get(f"{expected.url}/v1/status", headers=headers, timeout=SILENT_S, trust_env=False)
+        if answer.status_code in UNAUTHORIZED:
+            return expected.pid is not None and find_process(expected.pid) is not None
+        expected.refuse_other(answer.json())
+    except (httpx.HTTPError, ValueError, AttributeError, ConfigError):
+        return False
+    return True
+
+
+def found_service(config: Config) -> Expected | None:
+    """Return where the pipeline's service answers; wait for the address of one that runs and has lost its file."""
+    until = time.monotonic() + ANNOUNCED_WITHIN_S
+    while (expected := expected_of(config)) is None and is_written(config.data_dir) and time.monotonic() < until:
+        time.sleep(0.1)  # polling a file that another process writes
+    return expected
+
+
+def silent(url: str, seconds: float) -> UnavailableError:
+    """The error for a service that accepts connections and does not answer."""
+    return UnavailableError(f"the service does not answer: url={url} seconds={seconds:g}", STOPPED_HINT)
+
+
+def while_it_answers(send: Callable[[], T], look: Callable[[float], Any]) -> T:
+    """Return what `send` returns, however long it takes; meanwhile `look` raises if the service has gone silent."""
+    future: Future[T] = Future()
+
+    def sent() -> None:
+        try:
+            future.set_result(send())
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=sent, name="dbsp-asking", daemon=True).start()
+    while True:
+        try:
+            return future.result(LOOK_EVERY_S)
+        except TimeoutError:
+            if future.done():
+                raise
+            look(LOOK_S_MAX)
