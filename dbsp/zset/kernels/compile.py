@@ -33,7 +33,10 @@ def compile_all() -> int:
 
 def are_compiled() -> bool:
     """Whether the cache holds every kernel, compiled since the source of its module last changed."""
-    made = {file.name.rpartition(".py")[0]: file.stat().st_mtime for file in Path(code_folder()).rglob("*.nbi")}
+    made: dict[str, float] = {}
+    for file in Path(code_folder()).rglob("*.nbi"):
+        name = file.name.rpartition(".py")[0]
+        made[name] = max(made.get(name, 0.0), file.stat().st_mtime)
     return all(made.get(_cached_name(each), 0.0) >= _source_time(each) for each in kernels())
 
 
