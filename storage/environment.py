@@ -25,7 +25,7 @@ import lmdb
 from lmdb.verify import verify as verify_structure
 
 from dbsp.disk import sync_path
-from dbsp.errors import CapacityError, DataError, DbspError, InternalError, UnavailableError
+from dbsp.errors import CapacityError, DbspError, InternalError, UnavailableError
 from dbsp.lmdb_errors import told
 from dbsp.lmdb_files import check_lmdb_file
 from dbsp.lmdb_locks import reserve_locks
