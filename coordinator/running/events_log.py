@@ -27,7 +27,7 @@ class _Lines(RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - the name is the library's
         """Drop the line: on a full disk the log is not worth a pipeline. What is buffered must not fail later."""
-        stream, self.stream = self.stream, None  # type: ignore[assignment]  # the library opens it at the next line
+        stream, self.stream = self.stream, None  # the library opens the file at the next line
         with suppress(OSError):
             if stream is not None:
                 stream.close()
