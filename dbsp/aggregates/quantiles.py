@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.aggregates.sums import number
@@ -36,11 +38,11 @@ class Quantile:
         return f"quantile_{'cont' if self.between else 'disc'}"
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """A float64 between two values, else the argument's type."""
+        """Return the result's column: the argument's type, but float64 between two numbers that are no decimals."""
         (argument,) = arguments
         if self.between:
-            number(self.name, argument, f", {float(Fraction(self.part, self.whole))}")
-            return Column(name, FLOAT64)
+            type_ = number(self.name, argument, f", {float(Fraction(self.part, self.whole))}")
+            return Column(name, type_ if pa.types.is_decimal(type_) else FLOAT64)
         if not is_scalar(argument.type):
             raise CircuitError(f"{self.name} is for single values: argument={argument.text} type={argument.type}")
         return Column(name, argument.type)
@@ -72,10 +74,12 @@ def _quantile(fraction: Any, between: bool) -> Quantile:
 
 
 def quantile_cont(argument: str | Expr, fraction: float) -> Aggregate:
-    """The value at this fraction of the sorted values, between two of them where it lies there; float64, null if there is none.
+    """Return the value at this fraction of the sorted values, or the value between two of them; null if there is none.
 
     **Law** with n values the place is fraction * (n - 1), counted from 0; between the values a and b of its neighbours the
-    result is a (1 - d) + b d, where d is how far it lies from a. NaN is above every number.
+    result is a (1 - d) + b d, where d is how far it lies from a. NaN is above every number. Of decimals the result is a
+    decimal of the same type: exact, then cut to its decimal places towards zero (down above 18 digits), as in DuckDB. Of
+    other numbers it is a float64.
 
     **State** the values of each group, sorted, in two halves. **Cost** in proportion to the change: a changed row moves at most
     one row from half to half. The first rows of a group cost as much as its rows.

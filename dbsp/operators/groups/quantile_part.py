@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CapacityError
-from dbsp.expr.decimals import as_floats
 from dbsp.operators.columns import column_of
 from dbsp.operators.fronts import sorted_within
+from dbsp.operators.groups.between import between
 from dbsp.operators.groups.first_part import first_values, front, in_code_order
 from dbsp.operators.groups.group_rows import rows_of
 from dbsp.operators.groups.linear_part import as_queries, checked_sum
@@ -69,11 +69,11 @@ class Place:
             return np.maximum(count - 1, 0) * self.part // self.whole
         return np.maximum(-(-count * self.part // self.whole) - 1, 0)
 
-    def beyond(self, count: Counts) -> npt.NDArray[np.float64]:
-        """How far it lies towards the next value, from 0 to below 1."""
+    def beyond(self, count: Counts) -> Counts:
+        """Return how far the place lies towards the next value, in parts of `whole`."""
         if not self.between:
-            return np.zeros(len(count))
-        return np.asarray((np.maximum(count - 1, 0) * self.part % self.whole) / self.whole)
+            return np.zeros(len(count), np.int64)
+        return np.asarray(np.maximum(count - 1, 0) * self.part % self.whole)
 
 
 @stored("QuantilePart", "name text values place")
@@ -130,22 +130,29 @@ class QuantilePart(ValuePart):
             return Values(columns=(lower,))
         upper = first_values(heaps.spines[_HIGH], heaps.groups, high_order, self.value)
         upper = pc.if_else(pa.array(in_low > self.place.index(total) + 1), lower, upper)
-        return Values(columns=(value_between(lower, upper, self.place.beyond(total)),))
+        return Values(columns=(value_between(lower, upper, self.place, total),))
 
 
-def value_between(lower: pa.Array, upper: pa.Array, beyond: npt.NDArray[np.float64]) -> pa.Array:
-    """The value that far between the two, as float64; the lower one itself where it lies on it."""
+def value_between(lower: pa.Array, upper: pa.Array, place: Place, count: Counts) -> pa.Array:
+    """Return the quantile of `count` values between its two neighbours: decimals exactly, other numbers as float64.
+
+    The quantile is `lower` itself where it lies on that value.
+    """
+    rest = place.beyond(count)
+    if is_decimal(lower):
+        return between(lower, upper, rest, place.whole)
+    beyond = rest / place.whole
     valid = np.asarray(lower.is_valid())
     low, high = _floats(lower), _floats(upper)
     with np.errstate(invalid="ignore", over="ignore"):
-        between = low * (1 - beyond) + high * beyond
+        mixed = low * (1 - beyond) + high * beyond
         same = (beyond == 0) | (low == high)
-    return canonical_floats(column_of(np.where(same, low, between), valid, FLOAT64))
+    return canonical_floats(column_of(np.where(same, low, mixed), valid, FLOAT64))
 
 
 def _floats(array: pa.Array) -> npt.NDArray[np.float64]:
     """Numbers as float64, anything where null."""
-    array = as_floats(array) if is_decimal(array) else array.cast(FLOAT64, safe=False)
+    array = array.cast(FLOAT64, safe=False)
     values: npt.NDArray[np.float64] = array.fill_null(0).to_numpy(zero_copy_only=False)
     return values
 

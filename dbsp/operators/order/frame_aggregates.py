@@ -163,7 +163,7 @@ def _quantile(call: WindowCall, array: pa.Array, valid: Mask, held: Held) -> pa.
     low = _rows_or_null(array, order, lower)
     if not call.place.between:
         return low
-    return value_between(low, _rows_or_null(array, order, upper), call.place.beyond(count))
+    return value_between(low, _rows_or_null(array, order, upper), call.place, count)
 
 
 def _sums(places: Places, measures: Sequence[Measure], held: Held) -> list[I64]:
