@@ -23,7 +23,7 @@ QUERIES = (
     " rows between unbounded preceding and current row) as m from t",
 )
 WIDTHS = ((4, 1, 9999), (18, 2, 10**12), (38, 6, 10**15))
-"""Precision, scale, and the largest number drawn. DuckDB interpolates in floats, which are exact here: the fractions are dyadic."""
+"""Precision, scale, largest number. DuckDB interpolates in floats, which are exact here: the fractions are dyadic."""
 
 
 @cache
