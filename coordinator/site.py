@@ -27,9 +27,9 @@ from dbsp.errors import ConfigError, DataError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog
 from dbsp.logs import InputLog, OutputLog, StepLog
 from dbsp.storage import WorkerDatabase
-from dbsp.storage.discarding import discard_folder, discard_leftovers
-from dbsp.storage.environment import MAP_SIZE_BYTES, check_file
-from dbsp.storage.standby import DURABLE, Standby, restore_from
+from dbsp.storage.discarding import Condemned, condemn, discard_folder, discard_leftovers
+from dbsp.storage.environment import MAP_SIZE_BYTES
+from dbsp.storage.standby import Standby, is_sound, restore_from
 from dbsp.storage.visits import Visit, end_visits
 from dbsp.store import CheckpointId
 
@@ -72,16 +72,25 @@ class ConfiguredSite:
 
         return cast(WorkerDatabase, _kept(("database", str(home)), make))
 
-    def discard_database(self, worker: int, epoch: int) -> None:
-        """Delete the worker's database and what is left of earlier ones; `FencedError` if it has met a newer epoch.
+    def condemn_database(self, worker: int, epoch: int) -> tuple[Condemned, ...]:
+        """Say which database, and which standbys of it, are to be deleted; `FencedError` if one has met a newer epoch."""
+        with _LOCK:
+            return tuple(condemn(home, epoch) for home in self._homes(worker))
 
-        Its standbys go first: a database without them is deleted by the next try, standbys without it would stay.
+    def discard_database(self, worker: int, epoch: int, condemned: tuple[Condemned, ...]) -> None:
+        """Delete what was condemned and what is left of earlier ones; `FencedError` if it has met a newer epoch.
+
+        The standbys go first: a database without them is deleted by the next try, standbys without it would stay.
         """
         with _LOCK:
             self._let_go(worker)
-            for home in (*self._standbys(worker), self._home(worker)):
-                discard_folder(home, epoch)
+            for home, each in zip(self._homes(worker), condemned, strict=True):
+                discard_folder(home, epoch, each)
         self.end_visits(worker, epoch)
+
+    def _homes(self, worker: int) -> tuple[Path, ...]:
+        """The folders of the worker's standbys, then that of its database."""
+        return (*self._standbys(worker), self._home(worker))
 
     def restore_database(self, worker: int, epoch: int) -> bool:
         """Make a database that is absent or broken again from the first standby that can be read; whether it was."""
@@ -89,14 +98,12 @@ class ConfiguredSite:
         if not any(standby.exists for standby in standbys):
             return False
         with _LOCK:
-            try:
-                check_file(home / DURABLE)
-            except DataError:
-                self._let_go(worker)
-                discard_leftovers(home, epoch)
-                restore_from(standbys, home, epoch)
-                return True
-        return False
+            if is_sound(home):
+                return False
+            self._let_go(worker)
+            discard_leftovers(home, epoch)
+            restore_from(standbys, home, epoch)
+        return True
 
     def visit(self, worker: int, giver: int, epoch: int) -> Visit:
         """What is here of a worker on another host, for one on this host to take over."""

@@ -142,7 +142,11 @@ class Database(Protocol):
         ...
 
     def open(self, version: int, epoch: int) -> CheckpointId:
-        """Discard other versions and all steps since; the state is that of `version`, its step the next to apply."""
+        """Discard other versions and all steps since; the state is that of `version`, its step the next to apply.
+
+        A repeat in the same epoch does nothing: whatever followed in this epoch stays.
+        **Errors** `UnavailableError` if another version was opened in this epoch, or `version` is held no more.
+        """
         ...
 
     def attach(self, epoch: int) -> None:
@@ -233,13 +237,18 @@ class Database(Protocol):
         """Have what was taken in warm in memory when it is used; it is not waited for."""
         ...
 
-    def hold_merges(self, epoch: int, cuts: Sequence[int] | None) -> None:
-        """From now on merges of what there is wait, or go on (None); until the next `open`, after which they go on.
+    def hold_merges(self, epoch: int, layout_version: int, cuts: Sequence[int]) -> None:
+        """Let merges of what there is wait for the warm-up of this layout, until `end_hold` or the next `open`.
 
         While they wait, so do, from each `pin` on, merges of what it pinned. So what is copied of a version is still there in the
         next one. `cuts` are key hashes, ascending, at which owners to come begin: new chunks end there, so that each has one
         owner, and is copied or stays as it is. Rows and outputs are the same either way.
+        **Errors** `UnavailableError` if that warm-up was ended, or a later one has begun.
         """
+        ...
+
+    def end_hold(self, epoch: int, layout_version: int) -> None:
+        """Let merges go on; where they wait for a later layout, this is an end that comes late, and does nothing."""
         ...
 
     def forget_warm(self, epoch: int, layout_version: int) -> None:

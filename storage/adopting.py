@@ -115,7 +115,8 @@ def _of_cut(
     numbers = refs_of_states(traces.values())[:, ID].tolist()
     with durable.environment.reading() as txn:
         fresh = [number for number in numbers if not durable.has_chunk(txn, number)]
-    durable.copy_in(epoch, chunk_values(scratch, fresh))
+    with chunk_values(scratch, fresh) as chunks:
+        durable.copy_in(epoch, chunks)
     durable.environment.verified.add(fresh)  # made on this host since it booted, as in a commit
     with scratch.environment.reading() as txn:
         return scratch.pinned_values(txn, version)

@@ -16,6 +16,7 @@ steps refer to stays when the version lands (invariant 12).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -47,7 +48,8 @@ def copy_version(
         return found.report
     cut = pinned_cut(scratch, version, checkpoint)
     fresh, whole = durable.lacking(_new_refs(durable, cut, version), bytes_max)
-    durable.copy_in(checkpoint.epoch, chunk_values(scratch, fresh))
+    with chunk_values(scratch, fresh) as chunks:
+        durable.copy_in(checkpoint.epoch, chunks)
     # made on this host since it booted, like all of the scratch: there is nothing to find out by reading them back
     durable.environment.verified.add(fresh)
     if not whole:
@@ -121,15 +123,25 @@ def _report(durable: Durable, cut: Record, version: int) -> CommitReport:
     )
 
 
-def chunk_values(side: Scratch | Durable, numbers: list[int]) -> Iterator[tuple[int, Any]]:
-    """Chunks out of one side of a database."""
+@contextmanager
+def chunk_values(side: Scratch | Durable, numbers: list[int]) -> Iterator[Iterator[tuple[int, Any]]]:
+    """Chunks out of one side of a database; their pages are not written anew as long as the block lasts.
+
+    Whoever writes them elsewhere does it inside the block: a task that is stopped before its write would otherwise find other
+    bytes there when it goes on.
+    """
     with side.environment.reading() as txn:
-        for number in numbers:
-            value = txn.lying("chunks", number_key(number))
-            if value is None:
-                raise DataError(f"a chunk is missing: chunk={number} file={data_file(side.folder)}")
-            will_need(value)
-            yield number, value
+        yield _values(side, txn, numbers)
+
+
+def _values(side: Scratch | Durable, txn: Txn, numbers: list[int]) -> Iterator[tuple[int, Any]]:
+    """The chunks where they lie in the map."""
+    for number in numbers:
+        value = txn.lying("chunks", number_key(number))
+        if value is None:
+            raise DataError(f"a chunk is missing: chunk={number} file={data_file(side.folder)}")
+        will_need(value)
+        yield number, value
 
 
 def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -> None:

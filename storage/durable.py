@@ -9,12 +9,14 @@ Invariants:
    transaction adds the version, drops the one before the last, and deletes what only that one referred to (invariants 8, 12).
 2. The epoch is compared inside each write transaction (invariant 6).
 3. Before a writer begins, it notes itself (`dbsp.processes`); raising the epoch first ends noted writers of older ones.
-4. The same work may be done twice at once in one epoch (a task that runs again while its first attempt goes on), so whatever
-   decides looks again inside its transaction: a version lands once, and never below another; a chunk number is given out once.
+4. A task may run again, and late, in the same epoch, while its first attempt goes on. So whatever decides looks again inside
+   its transaction: a version is opened once per epoch, lands once, and never below another; a chunk number is given out once.
+5. A write changes the file that is in its place: a transaction on a file that another process has replaced is refused.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,7 +44,7 @@ COPY_BYTES = 16 << 20
 NUMBERS = 1 << 40
 """How many chunk numbers are given out at once: more than anybody uses, and few beside 2**64."""
 
-_EPOCH, _NEXT_CHUNK = b"epoch", b"next chunk"
+_EPOCH, _NEXT_CHUNK, _OPENED, _LIFE = b"epoch", b"next chunk", b"opened", b"life"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +59,22 @@ class Root:
 
 
 def fill_new(checkpoint: CheckpointId, version: int | None) -> Callable[[Txn], None]:
-    """The first content of a durable environment: the epoch, and an empty version unless None."""
+    """The first content of a durable environment: the epoch, its name, and an empty version unless None."""
 
     def fill(txn: Txn) -> None:
         txn.put("meta", _EPOCH, number_key(checkpoint.epoch))
+        txn.put("meta", _LIFE, _new_life())
         txn.put("meta", _NEXT_CHUNK, number_key(1))
         if version is not None:
             record = Record(checkpoint=checkpoint, step=checkpoint.step, traces={})
             txn.put("versions", number_key(version), records.encode_record(record))
 
     return fill
+
+
+def _new_life() -> bytes:
+    """Draw a name that no other database has, also no later one in the same folder."""
+    return uuid.uuid4().hex.encode()
 
 
 class Durable:
@@ -106,14 +114,26 @@ class Durable:
             raise UnavailableError(f"this epoch was not announced to the database: epoch={epoch} newest={newest}")
 
     def write(self, epoch: int, work: Callable[[Txn], T]) -> T:
-        """Run `work` in one synced transaction of the newest epoch."""
+        """Run `work` in one synced transaction of the newest epoch, on the file that is in its place.
+
+        **Errors** `FencedError` for an older epoch, `UnavailableError` where another process has replaced the file.
+        """
 
         def checked(txn: Txn) -> T:
             self.check_epoch(txn, epoch)
+            self.check_place()
             return work(txn)
 
         with noted(self.writers_folder, epoch):
             return self.environment.write(checked)
+
+    def check_place(self) -> None:
+        """Refuse to write into a file that is not in its folder any more.
+
+        Whoever takes a database away does it inside a transaction on its file, so the answer holds until this one ends.
+        """
+        if not registry.is_current(self.environment, self.folder):
+            raise UnavailableError(f"the database was replaced or taken away: folder={self.folder}")
 
     def raise_epoch(self, epoch: int) -> None:
         """Make `epoch` the newest, after ending writers of older ones."""
@@ -128,10 +148,27 @@ class Durable:
         def raised(txn: Txn) -> None:
             if epoch < self.epoch(txn):
                 raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self.epoch(txn)}")
+            self.check_place()
             txn.put("meta", _EPOCH, number_key(epoch))
 
         with noted(self.writers_folder, epoch):
             self.environment.write(raised)
+
+    def life(self, epoch: int) -> str:
+        """Return the name of this very database; name one that an earlier version of dbsp has made."""
+        with self.environment.reading() as txn:
+            there = txn.get("meta", _LIFE)
+            return bytes(there).decode() if there is not None else self.write(epoch, self._named)
+
+    def _named(self, txn: Txn) -> str:
+        """Name the database, unless another process has."""
+        if not txn.has("meta", _LIFE):
+            txn.put("meta", _LIFE, _new_life())
+        return bytes(txn.get("meta", _LIFE) or b"").decode()
+
+    def is_called(self, txn: Txn, life: str | None) -> bool:
+        """Return whether this is the database of that name."""
+        return life is not None and bytes(txn.get("meta", _LIFE) or b"") == life.encode()
 
     # ---- versions
 
@@ -190,7 +227,10 @@ class Durable:
         return found, True
 
     def copy_in(self, epoch: int, values: Iterable[tuple[int, Any]]) -> tuple[int, int]:
-        """Add chunks that no version refers to yet, in bounded transactions; (chunks, bytes) written."""
+        """Add chunks that no version refers to yet, in bounded transactions; (chunks, bytes) written.
+
+        A chunk that is there already stays: another attempt has copied it in, and a version may refer to it by now.
+        """
         count = size = 0
         group: list[tuple[int, Any]] = []
         waiting = 0
@@ -209,6 +249,8 @@ class Durable:
 
         def copied(txn: Txn) -> None:
             for number, value in group:
+                if self.has_chunk(txn, number):
+                    continue
                 txn.put("chunks", number_key(number), value)
                 txn.put("loose", number_key(number), b"")
 
@@ -299,24 +341,59 @@ class Durable:
         for number in np.intersect1d(listed, referred).tolist():
             txn.delete("loose", number_key(number))
 
-    def keep_only(self, epoch: int, version: int) -> Record:
-        """Discard other versions and every chunk that this one does not refer to."""
+    def keep_only(
+        self, epoch: int, version: int, begin: Callable[[Record, int], None] = lambda _record, _next_chunk: None
+    ) -> Record:
+        """Discard other versions and every chunk that this one does not refer to, once per epoch; then a repeat does nothing.
 
-        def kept(txn: Txn) -> Record:
-            record = self.record(txn, version)
-            for info in self.versions(txn):
-                if info.version > version:
-                    self._drop_values(txn, info.version)
-                if info.version != version:
-                    txn.delete("versions", number_key(info.version))
-            self.forget_before(txn, version)
-            after = self.next_chunk(txn)
-            self.sweep(txn, set(ids_of([record]).tolist()))
-            warm.open_anew(txn)
-            txn.put("meta", _NEXT_CHUNK, number_key(after))
+        `begin(record, next_chunk)` runs inside the transaction that counts, and again if that one does.
+
+        **Errors** `UnavailableError` where another version was opened in this epoch, or this one is held no more.
+        """
+
+        def opened(txn: Txn) -> Record:
+            if self._was_opened(txn, epoch, version):
+                return self.record(txn, version)
+            record = self._discard_others(txn, version)
+            begin(record, self.next_chunk(txn))
+            self._mark_opened(txn, epoch, version)
             return record
 
-        return self.write(epoch, kept)
+        return self.write(epoch, opened)
+
+    def opened_in(self, txn: Txn) -> tuple[int, int] | None:
+        """Return (epoch, version) of the last opening; None where there was none, or an earlier version of dbsp did it."""
+        value = txn.get("meta", _OPENED)
+        return None if value is None else (number_of(value[:8]), number_of(value[8:]))
+
+    def _mark_opened(self, txn: Txn, epoch: int, version: int) -> None:
+        """Note that this version was opened in this epoch."""
+        txn.put("meta", _OPENED, number_key(epoch) + number_key(version))
+
+    def _was_opened(self, txn: Txn, epoch: int, version: int) -> bool:
+        """Return whether this version was opened in this epoch; refuse another one."""
+        last = self.opened_in(txn)
+        if last is None or last[0] != epoch:
+            return False
+        if last[1] != version:
+            story = f"epoch={epoch} version={version} opened={last[1]} folder={self.folder}"
+            raise UnavailableError(f"another version was opened in this epoch: {story}", "open it in a new epoch")
+        return True
+
+    def _discard_others(self, txn: Txn, version: int) -> Record:
+        """Discard other versions and every chunk that this one does not refer to."""
+        record = self.record(txn, version)
+        for info in self.versions(txn):
+            if info.version > version:
+                self._drop_values(txn, info.version)
+            if info.version != version:
+                txn.delete("versions", number_key(info.version))
+        self.forget_before(txn, version)
+        after = self.next_chunk(txn)
+        self.sweep(txn, set(ids_of([record]).tolist()))
+        warm.open_anew(txn)
+        txn.put("meta", _NEXT_CHUNK, number_key(after))
+        return record
 
     def sweep(self, txn: Txn, referred: Collection[int]) -> None:
         """Delete every chunk but these; none is loose any more."""

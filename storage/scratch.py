@@ -1,7 +1,8 @@
 """The scratch environment of a worker: what the steps since the opened version have made. Never synced, never reopened.
 
 Its folder is named by epoch and boot, made only by `open`, and found by other processes by its epoch; one of another epoch or
-another boot is rubbish. So power loss can hurt only what recovery throws away.
+another boot is rubbish. So power loss can hurt only what recovery throws away. `open` makes it inside the durable transaction
+that has checked the epoch, once per epoch: a late `open` throws no newer scratch away.
 
 Tables: `meta` (opened version, base step, next step, next chunk number, what merges keep, the step that merges nothing),
 `held` ((segment, step) -> record), `chunks`, `values` (small values since the opened version), `pins` (the cut of a commit
@@ -14,11 +15,9 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -36,7 +35,7 @@ from dbsp.storage.records import Record, held_key, held_of, number_key, number_o
 from dbsp.storage.tables import Txn
 
 _OPENED, _BASE, _STEP, _NEXT_CHUNK, _EPOCH = b"opened", b"base", b"step", b"next chunk", b"epoch"
-_KEPT_BELOW, _CUTS, _RESTS = b"kept below", b"cuts", b"rests"
+_KEPT_BELOW, _CUTS, _RESTS, _HOLD_TRY = b"kept below", b"cuts", b"rests", b"hold try"
 _PREFIX, _RUBBISH = "scratch-", "rubbish-"
 
 RUBBISH_WAITS_S = 5.0
@@ -81,9 +80,12 @@ class Scratch:
         self.environment = registry.acquire(self.folder, lambda: Environment(self.folder, map_size_bytes, sync=False))
 
     @staticmethod
-    def create(home: Path, start: Start, map_size_bytes: int) -> Rubbish | None:
-        """Make the scratch of an epoch, in place of any other; what is left of these."""
-        rubbish = discard_all(home)
+    def create(home: Path, start: Start, map_size_bytes: int) -> list[Path]:
+        """Make the scratch of an epoch, in place of any other; return the folders that are left of these.
+
+        The caller holds the write lock of the durable side, so nobody else makes or sets aside a scratch here meanwhile.
+        """
+        rubbish = _set_aside(home)
         temporary = home / f"{_RUBBISH}{uuid.uuid4().hex}"
 
         def fill(txn: Txn) -> None:
@@ -179,14 +181,37 @@ class Scratch:
         value = txn.get("meta", _CUTS)
         return () if value is None else tuple(np.frombuffer(bytes(value), "<u8").tolist())
 
-    def hold_merges(self, txn: Txn, cuts: Sequence[int] | None) -> None:
-        """Let merges of all chunks there are wait, and new chunks end at `cuts`; None: as ever."""
-        if cuts is None:
-            txn.delete("meta", _KEPT_BELOW)
-            txn.delete("meta", _CUTS)
-        else:
-            txn.put("meta", _CUTS, np.array(cuts, "<u8").tobytes())
-            self._keep_all(txn)
+    def hold_merges(self, txn: Txn, layout_version: int, cuts: Sequence[int]) -> None:
+        """Let merges of all chunks there are wait, and new chunks end at `cuts`, for the warm-up of this layout.
+
+        **Errors** `UnavailableError` where that warm-up is over: this is an attempt that comes too late.
+        """
+        newest, over = self._hold_try(txn)
+        if newest > layout_version or (newest == layout_version and over):
+            story = f"layout_version={layout_version} newest={newest}"
+            raise UnavailableError(f"this warm-up is over: {story}", "ask for the rescale again")
+        if newest == layout_version:
+            return
+        self._set_hold_try(txn, layout_version, over=False)
+        txn.put("meta", _CUTS, np.array(cuts, "<u8").tobytes())
+        self._keep_all(txn)
+
+    def end_hold(self, txn: Txn, layout_version: int) -> None:
+        """Let merges go on, unless they wait for a later warm-up."""
+        if self._hold_try(txn)[0] > layout_version:
+            return
+        self._set_hold_try(txn, layout_version, over=True)
+        txn.delete("meta", _KEPT_BELOW)
+        txn.delete("meta", _CUTS)
+
+    def _hold_try(self, txn: Txn) -> tuple[int, bool]:
+        """Return the layout of the newest warm-up that held merges or ended, and whether it ended; -1 where there was none."""
+        value = txn.get("meta", _HOLD_TRY)
+        return (-1, False) if value is None else (number_of(value[:8]), bytes(value[8:]) == b"\x01")
+
+    def _set_hold_try(self, txn: Txn, layout_version: int, *, over: bool) -> None:
+        """Note the newest warm-up."""
+        txn.put("meta", _HOLD_TRY, number_key(layout_version) + bytes([over]))
 
     def _keep_all(self, txn: Txn) -> None:
         """Merges of all chunks there are wait."""
@@ -336,13 +361,9 @@ class Rubbish:
         self._thread.join()
 
 
-def discard_all(home: Path) -> Rubbish | None:
-    """Throw away every scratch folder, whatever its epoch: gone under their names on return, their files later."""
+def _set_aside(home: Path) -> list[Path]:
+    """Take every scratch folder out of use, whatever its epoch; return all folders that nobody reads again."""
     for folder in list(home.iterdir()):
         if folder.name.startswith(_PREFIX):
-            rubbish = home / f"{_RUBBISH}{uuid.uuid4().hex}"
-            with suppress(FileNotFoundError):
-                os.rename(folder, rubbish)  # noqa: PTH104 (Path.rename does the same; a lost race must be told apart)
-    # listed here: a scratch that is made under such a name from now on is none of them
-    folders = [folder for folder in home.iterdir() if folder.name.startswith(_RUBBISH)]
-    return Rubbish(folders) if folders else None
+            folder.rename(home / f"{_RUBBISH}{uuid.uuid4().hex}")
+    return [folder for folder in home.iterdir() if folder.name.startswith(_RUBBISH)]

@@ -6,7 +6,8 @@ version counts as committed, or opened, when every standby holds it too, so what
 Invariants:
 1. The same number means the same chunk as far as a version refers to it whose record is the same, byte for byte, here and in the
    database. All else that a standby has is deleted before anything is copied in: it may be of steps that were rolled back.
-2. Every write is fenced as those of a database are (6): the epoch is compared in its transaction.
+2. Every write is fenced as those of a database are (6): the epoch is compared in its transaction. A task that is late within an
+   epoch is told apart there too: versions only grow from the first `open` of an epoch on, so one that would go back is refused.
 3. A standby holds one or two versions from its first one on: the new one lands before the one before the last is dropped (8).
 4. Nothing is made out of a standby but by whoever has raised its epoch: a database that was deleted on purpose stays deleted.
 
@@ -26,9 +27,10 @@ from pathlib import Path
 import numpy as np
 
 from dbsp.disk import make_folder, sync_path
-from dbsp.errors import ConfigError, DataError
+from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.storage.committing import chunk_values
 from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
+from dbsp.storage.environment import check_file
 from dbsp.storage.records import number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId
@@ -73,6 +75,7 @@ class Standby:
         **Errors** `FencedError` for an older epoch; `ConfigError` if it cannot be made.
         """
         if not self.exists:
+            source.check_place()  # a database that was deleted gets no standby
             self._make(epoch)
         target = self.opened()
         try:
@@ -83,8 +86,9 @@ class Standby:
         finally:
             target.close()
 
-    def keep_only(self, version: int, epoch: int) -> None:
-        """Discard other versions, as the database does when it opens this one."""
+    def open(self, source: Durable, version: int, epoch: int) -> None:
+        """Copy what it lacks of a version, and discard all others, as the database does when it opens this one."""
+        self.follow(source, version, epoch)
         target = self.opened()
         try:
             target.keep_only(epoch, version)
@@ -104,6 +108,7 @@ class Standby:
     def restore(self, home: Path, epoch: int) -> None:
         """Make the database in `home` again, of the versions held here; what is left of the old one stays beside it as `.lost-…`.
 
+        Do nothing where another attempt has made it again meanwhile: it may hold later versions by now.
         **Errors** `FencedError` if a newer epoch has been here; `DataError` if this one is broken as well, or holds nothing.
         """
         target = self.opened()
@@ -158,6 +163,15 @@ def restore_from(standbys: Sequence[Standby], home: Path, epoch: int) -> None:
     )
 
 
+def is_sound(home: Path) -> bool:
+    """Return whether there is a database in the folder whose file can be opened."""
+    try:
+        check_file(home / DURABLE)
+    except DataError:
+        return False
+    return True
+
+
 def _refuse_other_run(source: Durable, target: Durable) -> None:
     """`ConfigError` where a standby is of another pipeline, or of this one before it was started over."""
     with source.environment.reading() as txn, target.environment.reading() as held:
@@ -172,6 +186,8 @@ def _refuse_other_run(source: Durable, target: Durable) -> None:
 
 def _put_in_place(made: Path, home: Path) -> None:
     """Rename, inside a transaction that has checked the epoch: whoever raises it meanwhile ends who is stopped in here."""
+    if is_sound(home):
+        return
     if home.exists():
         home.rename(home.with_name(f".{home.name}.lost-{uuid.uuid4().hex}"))
     made.rename(home)
@@ -185,15 +201,14 @@ def _follow(txn: Txn, source: Durable, target: Durable, version: int, epoch: int
     }
     record = source.record(txn, version)
     with target.environment.reading() as held:
-        if bytes(held.get("versions", number_key(version)) or b"") == records[version]:
+        if _holds(held, version, records):
             return True
-        begun = held.get("meta", _FOLLOWS)
-        goal = number_key(version) + hashlib.sha256(records[version]).digest()
-        settled = begun is not None and bytes(begun) == goal
-    if not settled:
-        target.write(epoch, lambda mine: _settle(mine, target, records, goal))
+        settled = _is_settled(held, version, records)
+    if not settled and target.write(epoch, lambda mine: _settle(mine, target, version, epoch, records)):
+        return True
     fresh, whole = target.lacking(refs_of_states(record.traces.values()), bytes_max)
-    target.copy_in(epoch, chunk_values(source, fresh))
+    with chunk_values(source, fresh) as chunks:
+        target.copy_in(epoch, chunks)
     if not whole:
         return False
     with target.environment.reading() as held:
@@ -202,8 +217,31 @@ def _follow(txn: Txn, source: Durable, target: Durable, version: int, epoch: int
     return True
 
 
-def _settle(txn: Txn, target: Durable, records: dict[int, bytes], goal: bytes) -> None:
-    """Keep the versions that are the same in the database, with their chunks and values; note what is copied in from now on."""
+def _holds(txn: Txn, version: int, records: dict[int, bytes]) -> bool:
+    """Return whether the standby has this very version."""
+    return bytes(txn.get("versions", number_key(version)) or b"") == records[version]
+
+
+def _goal(version: int, records: dict[int, bytes]) -> bytes:
+    """Return what a standby notes while it follows to a version."""
+    return number_key(version) + hashlib.sha256(records[version]).digest()
+
+
+def _is_settled(txn: Txn, version: int, records: dict[int, bytes]) -> bool:
+    """Return whether the standby is ready to follow to this version."""
+    return bytes(txn.get("meta", _FOLLOWS) or b"") == _goal(version, records)
+
+
+def _settle(txn: Txn, target: Durable, version: int, epoch: int, records: dict[int, bytes]) -> bool:
+    """Make the standby ready to follow to a version; return whether it holds that version already.
+
+    Keep the versions that are the same in the database, with their chunks and values; note what is copied in from now on.
+    """
+    if _holds(txn, version, records):
+        return True
+    if _is_settled(txn, version, records):
+        return False
+    _refuse_late(txn, target, version, epoch)
     held = {number_of(key): bytes(value) for key, value in txn.items("versions")}
     same = sorted(number for number, record in held.items() if records.get(number) == record)
     for number in sorted(held.keys() - set(same), reverse=True):
@@ -216,7 +254,16 @@ def _settle(txn: Txn, target: Durable, records: dict[int, bytes], goal: bytes) -
                 txn.delete(table, key)
     referred = set(ids_of(target.record(txn, number) for number in same).tolist())
     target.sweep(txn, referred)
-    txn.put("meta", _FOLLOWS, goal)
+    txn.put("meta", _FOLLOWS, _goal(version, records))
+    return False
+
+
+def _refuse_late(txn: Txn, target: Durable, version: int, epoch: int) -> None:
+    """Refuse a task that would take back what followed since this epoch was opened."""
+    opened, held = target.opened_in(txn), [info.version for info in target.versions(txn)]
+    if opened is not None and opened[0] == epoch and max(held, default=version) > version:
+        story = f"version={version} versions={held} folder={target.folder.parent}"
+        raise UnavailableError(f"a standby holds a later version: {story}")
 
 
 def _values(txn: Txn, source: Durable, version: int, follows: bool) -> dict[bytes, bytes | None]:

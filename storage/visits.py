@@ -48,9 +48,11 @@ def outgoing(durable: Durable, version: int, ranges: Sequence[HashRange], held: 
     ends = np.cumsum(lacking[:, NBYTES])
     count = max(1, int(ends.searchsorted(np.uint64(bytes_max), "right")))
     now, later = lacking[:count], lacking[count:]
+    with chunk_values(durable, now[:, ID].tolist()) as values:
+        chunks = tuple((number, bytes(value)) for number, value in values)
     return Shipment(
         version=version,
-        chunks=tuple((number, bytes(value)) for number, value in chunk_values(durable, now[:, ID].tolist())),
+        chunks=chunks,
         record=None if len(later) else encode_record(record),
         left_bytes=int(later[:, NBYTES].sum()),
         total_bytes=int(needed[:, NBYTES].sum()),

@@ -49,8 +49,8 @@ from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import copy_version, pin_cut, pinned_cut
 from dbsp.storage.durable import NUMBERS, Durable, reading_version
 from dbsp.storage.environment import MAP_SIZE_BYTES
-from dbsp.storage.records import table_key
-from dbsp.storage.scratch import Rubbish, Scratch, Start, discard_all
+from dbsp.storage.records import Record, table_key
+from dbsp.storage.scratch import Rubbish, Scratch, Start
 from dbsp.storage.standby import DURABLE, WRITERS, Standby
 from dbsp.storage.tables import Txn
 from dbsp.storage.transaction import Reading, Transaction
@@ -108,45 +108,37 @@ class WorkerDatabase:
         version: int | None = 0,
         map_size_bytes: int = MAP_SIZE_BYTES,
         chunk_bytes_max: int = CHUNK_BYTES_MAX,
-        replace: bool = False,
         standbys: Sequence[Path] = (),
     ) -> WorkerDatabase:
         """Make a database that holds `version`, empty (None: no version at all, for a worker that joins).
 
-        Atomic: made aside, synced, then renamed into place. `replace` wipes what is there, which otherwise is refused, also when
-        another process makes it meanwhile.
+        Atomic: made aside, synced, then renamed into place; refused where a database is, also when another process makes it
+        meanwhile.
         """
         home = Path(path)
         make_folder(home.parent)
         hint = "use the database that is there, or remove the folder"
         taken = ConfigError(f"the folder of a new database is not empty: folder={home}", hint)
-        if home.exists() and not replace and any(home.iterdir()):
+        if home.exists() and any(home.iterdir()):
             raise taken
         temporary = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
         temporary.mkdir()
         Durable.create(temporary / DURABLE, checkpoint, version, map_size_bytes)
         (temporary / WRITERS).mkdir()
         sync_path(temporary)
-        if replace and home.exists():
-            old = home.with_name(f"{home.name}.old-{uuid.uuid4().hex}")
-            home.rename(old)
+        try:
             temporary.rename(home)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            try:
-                temporary.rename(home)
-            except OSError as error:
-                shutil.rmtree(temporary, ignore_errors=True)
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                raise taken from error
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if error.errno == errno.ENOENT:
+                raise UnavailableError(
+                    f"a new database was taken away before it was in place: folder={home}"
+                ) from error
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            raise taken from error
         sync_path(home.parent)
         return cls(home, map_size_bytes=map_size_bytes, chunk_bytes_max=chunk_bytes_max, standbys=standbys)
-
-    @classmethod
-    def create_at(cls, path: Path | str, version: int, checkpoint: CheckpointId) -> WorkerDatabase:
-        """Make a database that holds `version`, empty, with this id, in place of whatever is there."""
-        return cls.create(path, checkpoint, version, replace=True)
 
     def _both(self) -> tuple[Scratch, Durable]:
         """Both sides; `UnavailableError` before a version is opened or a scratch attached to."""
@@ -196,26 +188,24 @@ class WorkerDatabase:
             standby.raise_epoch(durable, epoch)
 
     def open(self, version: int, epoch: int) -> CheckpointId:
-        """Discard other versions and all steps since; the state is that of `version`."""
+        """Discard other versions and all steps since; the state is that of `version`. A repeat in one epoch does nothing."""
         durable = self._disk()
         durable.raise_epoch(epoch)
         self._detach()
         self._settle_rubbish()
         for standby in self._standbys:  # before the database forgets what a standby may still have to go back to
-            standby.follow(durable, version, epoch)
-            standby.keep_only(version, epoch)
-        record = durable.keep_only(epoch, version)
-        with durable.environment.reading() as txn:
-            next_chunk = durable.next_chunk(txn)
-        start = Start(
-            epoch=epoch,
-            version=version,
-            base_step=record.checkpoint.step,
-            step=record.step,
-            next_chunk=next_chunk,
-            rests=record.sliced,
-        )
-        self._rubbish = Scratch.create(self.path, start, self._map_size_bytes)
+            standby.open(durable, version, epoch)
+        rubbish: list[Path] = []
+
+        def begin(record: Record, next_chunk: int) -> None:
+            start = Start(
+                epoch=epoch, version=version, base_step=record.checkpoint.step, step=record.step,
+                next_chunk=next_chunk, rests=record.sliced,
+            )  # fmt: skip
+            rubbish[:] = Scratch.create(self.path, start, self._map_size_bytes)
+
+        record = durable.keep_only(epoch, version, begin)
+        self._rubbish = Rubbish(rubbish) if rubbish else None
         self._base_step = record.checkpoint.step
         self.attach(epoch)
         return record.checkpoint
@@ -423,9 +413,13 @@ class WorkerDatabase:
         """Have those pages of warm chunks read in that are not in memory, without waiting for them."""
         warm.touch(self._disk())
 
-    def hold_merges(self, epoch: int, cuts: Sequence[int] | None) -> None:
-        """Merges of what there is wait, and new chunks end at `cuts`, or all goes on (None), until the next `open`."""
-        self._write_scratch(epoch, lambda scratch, txn: scratch.hold_merges(txn, cuts))
+    def hold_merges(self, epoch: int, layout_version: int, cuts: Sequence[int]) -> None:
+        """Merges of what there is wait, and new chunks end at `cuts`, until `end_hold` or the next `open`."""
+        self._write_scratch(epoch, lambda scratch, txn: scratch.hold_merges(txn, layout_version, cuts))
+
+    def end_hold(self, epoch: int, layout_version: int) -> None:
+        """Merges go on, unless they wait for a later layout."""
+        self._write_scratch(epoch, lambda scratch, txn: scratch.end_hold(txn, layout_version))
 
     def forget_warm(self, epoch: int, layout_version: int) -> None:
         """Let go of what was taken in warm for this layout or earlier ones."""
@@ -447,13 +441,6 @@ class WorkerDatabase:
         if self._durable is not None:
             self._durable.close()
             self._durable = None
-
-    def discard_scratch(self) -> None:
-        """Throw the steps since the opened version away."""
-        self._detach()
-        self._settle_rubbish()
-        self._rubbish = discard_all(self.path)
-        self._settle_rubbish()
 
     def _settle_rubbish(self) -> None:
         """Until the files of older epochs' scratches are deleted."""

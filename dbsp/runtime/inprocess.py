@@ -233,8 +233,9 @@ class InProcessRuntime:
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:  # noqa: ARG002 - all are here
         """Delete databases that no openable version names."""
+        condemned = {worker: tasks.condemn(self.work, worker, self.epoch) for worker in workers}
         for worker in workers:
-            self.work.site.discard_database(worker, self.epoch)
+            tasks.discard(self.work, worker, self.epoch, condemned)
 
     def close(self) -> None:
         """End a copy under way; the site's files close with their process."""

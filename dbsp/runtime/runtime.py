@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -28,8 +28,15 @@ class Site(Protocol):
         """The worker's database; `create` makes an absent one at version 0 with this id, else absent is a `DataError`."""
         ...
 
-    def discard_database(self, worker: int, epoch: int) -> None:
-        """Delete the database of a worker that no openable version's layout names; refused if it has met a newer epoch."""
+    def condemn_database(self, worker: int, epoch: int) -> Any:
+        """Say which database of a worker is to be deleted, as a picklable value; refused if it has met a newer epoch."""
+        ...
+
+    def discard_database(self, worker: int, epoch: int, condemned: Any) -> None:
+        """Delete the database that was condemned, and none that was made in its place since.
+
+        No openable version's layout names the worker. Refused if the database has met a newer epoch.
+        """
         ...
 
     def restore_database(self, worker: int, epoch: int) -> bool:

@@ -67,11 +67,17 @@ class MemorySite:
             self.databases[worker] = MemoryDatabase(create)
         return self.databases[worker]
 
-    def discard_database(self, worker: int, epoch: int) -> None:
-        """Forget a worker that left."""
+    def condemn_database(self, worker: int, epoch: int) -> MemoryDatabase | None:
+        """The worker's database, if it has one."""
         found = self.databases.get(worker)
         if found is not None:
             found.raise_epoch(epoch)
+        return found
+
+    def discard_database(self, worker: int, epoch: int, condemned: MemoryDatabase | None) -> None:
+        """Forget a worker that left."""
+        if condemned is not None and self.databases.get(worker) is condemned:
+            condemned.raise_epoch(epoch)
             del self.databases[worker]
 
     def restore_database(self, worker: int, epoch: int) -> bool:  # noqa: ARG002 - the contract's
@@ -358,6 +364,7 @@ class Run(Answering):
         old, self.layout = self.layout, new
         self._version += 1
         self._saved_layout = new
+        self._runtime.create(new.workers, self._checkpoint_id())
         report = self._runtime.redistribute(self._version, self._checkpoint_id(), old, new)
         self._epoch += 1
         self._roll_back()

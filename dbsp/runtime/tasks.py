@@ -8,10 +8,10 @@ files and logs through its site, so a task can be run again anywhere that the si
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -334,6 +334,16 @@ def fence(work: Work, worker: int, epoch: int) -> bool:
     return restored
 
 
+def condemn(work: Work, worker: int, epoch: int) -> Any:
+    """Say which database of the worker is to be deleted."""
+    return work.site.condemn_database(worker, epoch)
+
+
+def discard(work: Work, worker: int, epoch: int, condemned: Mapping[int, Any]) -> None:
+    """Delete the worker's database that was condemned, unless it has met a newer epoch."""
+    work.site.discard_database(worker, epoch, condemned[worker])
+
+
 def versions(work: Work, worker: int) -> tuple[VersionInfo, ...]:
     """What the worker can open."""
     return work.site.database(worker).versions()
@@ -345,7 +355,7 @@ def open_version(work: Work, worker: int, version: int, epoch: int, layout: Layo
     for info in database.versions():
         if info.version == version:
             check_outputs(work, worker, info.checkpoint.step, layout)
-    visiting.end_visits(work, worker, epoch)
+    visiting.end_visits(work, worker, epoch - 1)
     return database.open(version, epoch)
 
 
@@ -443,7 +453,7 @@ def take_over(
     **Law** invariant 2: the ranges taken from the old workers are disjoint and together are what the worker owns.
     **Cost** bytes copied in are those that move; what stays is referred to.
     """
-    target = work.site.database(worker, checkpoint)
+    target = work.site.database(worker)
     givers = _givers(work, worker, checkpoint.epoch, old, new)
     return redistribute(
         givers, target, version, checkpoint, work.plan.all_traces(), cut=cut, opened=worker in old.workers
@@ -461,7 +471,7 @@ def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: La
 
 def hold_merges(work: Work, worker: int, epoch: int, old: Layout, new: Layout) -> None:
     """What the worker gives away is about to be copied: chunks stay as they are, and new ones end where what it gives begins."""
-    work.site.database(worker).hold_merges(epoch, cuts_between(worker, old, new))
+    work.site.database(worker).hold_merges(epoch, new.version, cuts_between(worker, old, new))
 
 
 def cuts_between(worker: int, old: Layout, new: Layout) -> list[int]:
@@ -483,7 +493,7 @@ def cool(work: Work, worker: int, epoch: int, layout_version: int) -> None:
     visiting.end_visits(work, worker, epoch)
     database = work.site.database(worker)
     database.forget_warm(epoch, layout_version)
-    database.hold_merges(epoch, None)
+    database.end_hold(epoch, layout_version)
 
 
 def _givers(

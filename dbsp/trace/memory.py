@@ -92,6 +92,8 @@ class MemoryDatabase:
         self._warms = False
         self._kept_below = 0
         self._cuts: Sequence[int] = ()
+        self._hold_try = (-1, False)
+        self._opened_in: tuple[int, int] | None = None
 
     def versions(self) -> tuple[VersionInfo, ...]:
         """The versions that can be opened, oldest first."""
@@ -107,20 +109,30 @@ class MemoryDatabase:
             self._epoch = epoch
 
     def open(self, version: int, epoch: int) -> CheckpointId:
-        """Discard other versions and all steps since; the state is that of `version`."""
+        """Discard other versions and all steps since; the state is that of `version`. A repeat in one epoch does nothing."""
         with self._lock:
             self.raise_epoch(epoch)
+            if self._opened_in == (epoch, version):
+                self.check(epoch)
+            elif self._opened_in is not None and self._opened_in[0] == epoch:
+                story = f"epoch={epoch} version={version} opened={self._opened_in[1]}"
+                raise UnavailableError(f"another version was opened in this epoch: {story}", "open it in a new epoch")
             if version not in self._versions:
                 raise UnavailableError(f"no such version: version={version} versions={sorted(self._versions)}")
             kept = self._versions[version]
-            self._versions = {version: kept}
-            self._opened = (version, epoch)
-            self._base_step = kept.checkpoint.step
-            self._step, self._table, self._held, self._pinned = kept.step, dict(kept.table), {}, {}
-            self._warm, self._warm_try, self._warms = {}, None, False
-            self._kept_below, self._cuts = 0, ()
-            self._sweep(force=True)
+            if self._opened_in != (epoch, version):
+                self._open(version, epoch, kept)
             return kept.checkpoint
+
+    def _open(self, version: int, epoch: int, kept: _Version) -> None:
+        """Go back to a version."""
+        self._versions = {version: kept}
+        self._opened, self._opened_in = (version, epoch), (epoch, version)
+        self._base_step = kept.checkpoint.step
+        self._step, self._table, self._held, self._pinned = kept.step, dict(kept.table), {}, {}
+        self._warm, self._warm_try, self._warms = {}, None, False
+        self._kept_below, self._cuts, self._hold_try = 0, (), (-1, False)
+        self._sweep(force=True)
 
     def check(self, epoch: int) -> int:
         """The opened version; refuses an epoch that is not the one this database was opened in."""
@@ -405,12 +417,24 @@ class MemoryDatabase:
             story = f"layout_version={layout_version} newest={newest}"
             raise UnavailableError(f"this warm-up is over: {story}", "ask for the rescale again")
 
-    def hold_merges(self, epoch: int, cuts: Sequence[int] | None) -> None:
-        """Merges of what there is wait, and new chunks end at `cuts`, or all goes on (None)."""
+    def hold_merges(self, epoch: int, layout_version: int, cuts: Sequence[int]) -> None:
+        """Merges of what there is wait, and new chunks end at `cuts`."""
         with self._lock:
             self.check(epoch)
-            self._kept_below = self.chunks.next_number if cuts is not None else 0
-            self._cuts = tuple(cuts or ())
+            newest, over = self._hold_try
+            if newest > layout_version or (newest == layout_version and over):
+                story = f"layout_version={layout_version} newest={newest}"
+                raise UnavailableError(f"this warm-up is over: {story}", "ask for the rescale again")
+            if newest < layout_version:
+                self._hold_try = (layout_version, False)
+                self._kept_below, self._cuts = self.chunks.next_number, tuple(cuts)
+
+    def end_hold(self, epoch: int, layout_version: int) -> None:
+        """Merges go on, unless they wait for a later layout."""
+        with self._lock:
+            self.check(epoch)
+            if self._hold_try[0] <= layout_version:
+                self._hold_try, self._kept_below, self._cuts = (layout_version, True), 0, ()
 
     def forget_warm(self, epoch: int, layout_version: int) -> None:
         """Let go of what was taken in for this layout or earlier ones."""
@@ -424,7 +448,7 @@ class MemoryDatabase:
     def close(self) -> None:
         """Forget the steps since the last commit."""
         with self._lock:
-            self._opened, self._held = None, {}
+            self._opened, self._opened_in, self._held = None, None, {}
 
     def _lease(self, states: list[SpineState]) -> int:
         """Keep the chunks of these states until released."""

@@ -32,7 +32,7 @@ site = ConfiguredSite(data_dir=Path(sys.argv[1]), pipeline="p", tables=())
 first = CheckpointId(run="r", epoch=2, step=0, layout_version=0, fingerprint="f")
 for what in sys.argv[2:]:
     if what == "discard":
-        site.discard_database(2, 2)
+        site.discard_database(2, 2, site.condemn_database(2, 2))
     elif what == "open":
         site.database(2).open(0, 2)
     else:
@@ -134,10 +134,10 @@ def test_what_was_left_of_earlier_databases_goes_when_the_worker_joins(tmp_path:
     site.database(2, FIRST)
     assert _names(workers) == [".0003.gone-77", "0002"]
     (workers / ".0002.gone-78").mkdir()
-    site.discard_database(2, 1)
+    site.discard_database(2, 1, site.condemn_database(2, 1))
     assert _names(workers) == [".0003.gone-77"]
     (workers / ".0002.gone-79").mkdir()
-    site.discard_database(2, 1)
+    site.discard_database(2, 1, site.condemn_database(2, 1))
     assert _names(workers) == [".0003.gone-77"]
     close_site(tmp_path)
 

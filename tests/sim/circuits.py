@@ -85,9 +85,12 @@ class PointedSite:
             raise UnavailableError(f"the host has lost its power: worker={worker}")
         return self.kept.database(worker, create)
 
-    def discard_database(self, worker: int, epoch: int) -> None:
+    def condemn_database(self, worker: int, epoch: int) -> Any:
+        return self.kept.condemn_database(worker, epoch)
+
+    def discard_database(self, worker: int, epoch: int, condemned: Any) -> None:
         self.point(f"discard {worker}")
-        self.kept.discard_database(worker, epoch)
+        self.kept.discard_database(worker, epoch, condemned)
 
     def restore_database(self, worker: int, epoch: int) -> bool:
         return self.kept.restore_database(worker, epoch)

@@ -46,7 +46,7 @@ from dbsp.runtime import tasks
 from dbsp.runtime.memory_logs import MemoryInputLog
 from dbsp.storage import WorkerDatabase, adopting, durable, scratch, worker
 from dbsp.storage import environment as database_files
-from dbsp.storage.discarding import discard_folder, discard_leftovers
+from dbsp.storage.discarding import Condemned, condemn, discard_folder, discard_leftovers
 from dbsp.storage.records import held_of
 from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId
@@ -227,11 +227,15 @@ class DiskSite:
         if found is not None:
             self._left.append(found[1])
 
-    def discard_database(self, number: int, epoch: int) -> None:
+    def condemn_database(self, number: int, epoch: int) -> Condemned:
+        """As there."""
+        return condemn(self.disks.home(number), epoch)
+
+    def discard_database(self, number: int, epoch: int, condemned: Condemned) -> None:
         """As there."""
         self.point(f"discard {number}")
         self._leave(number)
-        discard_folder(self.disks.home(number), epoch)
+        discard_folder(self.disks.home(number), epoch, condemned)
 
     def restore_database(self, number: int, epoch: int) -> bool:
         """There are no standbys."""

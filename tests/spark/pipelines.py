@@ -131,6 +131,7 @@ class Pipeline:
         self.checkpoint()
         old = self.layout
         self.runtime.fence(self.epoch, old.workers)
+        self.runtime.create(new.workers, self._id_in(new))
         report = self.runtime.redistribute(self.version + 1, self._id_in(new), old, new)
         self.version += 1
         self.layout = new

@@ -80,8 +80,8 @@ def test_traces_of_other_segments_are_read_as_of_the_step_before(kit: Kit) -> No
         later.finish()
     assert newest(database, BY_KEY) == {ANN: 1, BOB: 5}
     database.commit(1, checkpoint(1, 2))
-    database.open(1, 1)
-    with database.begin(1, 2, 1, SEGMENTS[1], lent) as later:
+    database.open(1, 2)
+    with database.begin(2, 2, 1, SEGMENTS[1], lent) as later:
         assert content(later.spine(BY_KEY)) == {ANN: 1, BOB: 5}
 
 

@@ -112,8 +112,10 @@ def test_where_nothing_is_nothing_is_deleted(tmp_path: Path) -> None:
 def test_one_that_appears_meanwhile_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def appears(*_: object) -> None:
         WorkerDatabase.create(tmp_path / "w1", replace(FIRST, epoch=3)).close()
+        monkeypatch.undo()
         raise DataError("there was none")
 
     monkeypatch.setattr(discarding, "Durable", appears)
-    discard_folder(tmp_path / "w1", 2)
+    with pytest.raises(FencedError, match="epoch=2 newest=3"):
+        discard_folder(tmp_path / "w1", 2)
     assert _names(tmp_path) == ["w1"]

@@ -103,10 +103,10 @@ def test_a_target_that_is_a_source_keeps_its_old_version(kit: Kit, tmp_path: Pat
     database.open(1, 3)
     assert {tuple(sorted(zset)) for zset in whole([database])} == {before}
     redistribute({0: (database, half)}, database, 2, checkpoint(3, 1), TRACES)
-    database.open(2, 3)
+    database.open(2, 4)
     check_owned(database, half)
     assert database.get("t", b"k") == b"v"
-    run_step(database, 3, 1, [])
+    run_step(database, 4, 1, [])
 
 
 def test_sources_must_hold_the_version_before(kit: Kit, tmp_path: Path) -> None:

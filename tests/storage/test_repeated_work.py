@@ -230,7 +230,7 @@ def test_a_take_over_below_a_later_version_is_refused(kit: Kit) -> None:
     with pytest.raises(UnavailableError, match="a later version is held"):
         database.adopt(1, replace(checkpoint(1, 1), layout_version=2), lambda _: {})  # type: ignore[attr-defined]
     assert versions(database) == [1, 2]
-    database.open(2, 1)
+    database.open(2, 2)
     assert of_key(database) == up_to(2)
 
 

@@ -75,7 +75,7 @@ def test_slices_of_visits_are_those_of_the_givers(kit: WorkerKit, tmp_path: Path
 def test_a_warm_up_from_a_visit_takes_what_changed_alone(kit: WorkerKit, tmp_path: Path, seed: int) -> None:
     giver, half = database_of(kit, seed), [(0, 1 << 63)]
     near, far, visit = joiner(tmp_path, "near"), joiner(tmp_path, "far"), Visit(tmp_path / "visits", 0, 1)
-    giver.hold_merges(1, [])
+    giver.hold_merges(1, 1, [])
     before, step = set[int](), 6
     for version in (1, 2, 3):
         if version > 1:

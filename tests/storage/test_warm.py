@@ -170,7 +170,7 @@ def test_while_merges_wait_a_round_copies_what_came_since_the_one_before(kit: Ki
     """Every chunk of a pinned version is in the next one; new ones have one owner, so who stays copies nothing of them."""
     old, joins, step = grown(kit, seed), joiner(kit, tmp_path, 1), 6
     stays, leaves, before = sources_of([old], 2, 0), sources_of([old], 2, 1), set[int]()
-    old.hold_merges(1, sorted({low for low, _ in ranges(2, 0) + ranges(2, 1)} - {0}))
+    old.hold_merges(1, 1, sorted({low for low, _ in ranges(2, 0) + ranges(2, 1)} - {0}))
     for version in (1, 2, 3):
         step = step if version == 1 else checkpoint_beside_steps(old, version, step, seed)
         at_home, moved = warm_round(stays, old, version, 1), warm_round(leaves, joins, version, 1)
@@ -181,7 +181,7 @@ def test_while_merges_wait_a_round_copies_what_came_since_the_one_before(kit: Ki
             assert sum(report.copied_bytes for report in at_home) == 0
         before = now
     old.forget_warm(1, 1)
-    old.hold_merges(1, None)
+    old.end_hold(1, 1)
     for number in range(step, step + 8):
         run_step(old, 1, number, rows_of(number, 150))
     old.commit(4, checkpoint(1, step + 8))
@@ -193,7 +193,7 @@ def test_what_one_giver_adds_changes_no_part_of_another(kit: Kit, tmp_path: Path
     givers, joins = [grown(kit, 1, rows=15), grown(kit, 2, rows=15)], joiner(kit, tmp_path, 1)
     sources = sources_of(givers, 3, 2)
     for giver in givers:
-        giver.hold_merges(1, [])
+        giver.hold_merges(1, 1, [])
 
     def rows_there() -> int:
         return sum(ref.rows for refs in joins.warm_chunks().values() for ref in refs)

@@ -42,6 +42,7 @@ from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime import inprocess, tasks
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.chunkfile import HEADER_BYTES, pack_chunk, payload_of
+from dbsp.storage.discarding import discard_folder
 from dbsp.storage.durable import ids_of
 from dbsp.storage.environment import data_file
 from dbsp.storage.examine import examine_database
@@ -203,8 +204,7 @@ def test_a_database_is_not_made_over_another(tmp_path: Path) -> None:
     filled(tmp_path / "w").close()
     with pytest.raises(ConfigError, match="not empty"):
         WorkerDatabase.create(tmp_path / "w", first_id())
-    fresh = WorkerDatabase.create_at(tmp_path / "w", 7, checkpoint(3, 9))
-    assert [(info.version, info.checkpoint.step) for info in fresh.versions()] == [(7, 9)]
+    assert [info.version for info in WorkerDatabase(tmp_path / "w").versions()] == [0, 1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["w"]
 
 
@@ -547,7 +547,8 @@ def test_a_scratch_that_was_replaced_is_found_again(tmp_path: Path) -> None:
 def test_a_worker_that_came_back_is_read_through_an_older_handle(tmp_path: Path) -> None:
     first = filled(tmp_path / "w")
     keeps_the_inode = data_file(tmp_path / "w" / "durable").open("rb")
-    second = WorkerDatabase.create_at(tmp_path / "w", 1, checkpoint(2, 1))
+    discard_folder(tmp_path / "w", 1)
+    second = WorkerDatabase.create(tmp_path / "w", checkpoint(2, 1), 1)
     second.open(1, 2)
     run_step(second, 2, 1, [((7, "x"), 1)])
     second.close()

@@ -61,11 +61,6 @@ def create(work: tasks.Work, worker: int, checkpoint: CheckpointId) -> None:
     work.site.database(worker, checkpoint)
 
 
-def discard(work: tasks.Work, worker: int, epoch: int) -> None:
-    """Delete the worker's database, unless it has met a newer epoch."""
-    work.site.discard_database(worker, epoch)
-
-
 def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
     """The worker's rows of a view as an Arrow stream, with their weights."""
     part = tasks.view_part(work, worker, tasks.materialized_view(work.plan, view), epoch)

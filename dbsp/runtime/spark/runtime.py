@@ -335,8 +335,9 @@ class SparkRuntime:
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:
-        """Delete databases that no openable version names."""
-        self._control("discard", workers, hosts, control_job.discard, self.epoch)
+        """Delete databases that no openable version names: one job says which these are, another deletes no others."""
+        condemned = self._control("look for what to discard", workers, hosts, tasks.condemn, self.epoch)
+        self._control("discard", workers, hosts, tasks.discard, self.epoch, condemned)
 
     def warm_up(self, layout: Layout, rounds: int = 1) -> None:
         """Start the Python workers, import what a step needs, load the compiled kernels; a step then finds them ready."""
