@@ -26,6 +26,7 @@ from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.evolving import Evolution, carry_out, survey
 from dbsp.coordinator.layouts import check_named, shares_disk
 from dbsp.coordinator.preflight import check_engines, check_stored
+from dbsp.coordinator.remains import refuse_logged, refuse_remains
 from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
@@ -163,6 +164,8 @@ def build(
     check_named(config, ledger.layouts.values())
     inputs, steps = _open_logs(config, plan, create=ledger.epoch == 0)
     try:
+        if ledger.epoch == 0:
+            refuse_logged(config, steps)
         check_engines(config, control, steps, VERSION, accepting)
     except DbspError:
         for part in (inputs, steps, control):
@@ -185,6 +188,7 @@ def _check_settings(config: Config) -> None:
     check_named(config)
     for folder in _folders(config):
         _refuse_file(*folder)
+    refuse_remains(config)
     check_stored(config)
 
 

@@ -1,0 +1,76 @@
+"""Refuse to begin a new pipeline where an old one has lost its ledger.
+
+The ledger (`<data_dir>/control`) is one copy. A start without it would make a new pipeline, and delete or contradict what the
+old one has: databases, logs, outputs, standbys, records of its step log in a topic. So an absent ledger means a new pipeline only
+where nothing of any pipeline is there.
+
+Invariant: a start makes the ledger before all else, so whoever finds something, and no ledger afterwards, finds what has lost it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.doctor import read_ledger
+from dbsp.coordinator.site import progress_folder
+from dbsp.disk import numbered
+from dbsp.errors import DataError
+from dbsp.logs import StepLog
+
+HINT = (
+    "put the folder `control` back as it was at the same moment, or move all of this away and restore a backup"
+    " (`coordinator restore`); a new pipeline needs a `data_dir` of its own, and a `name` of its own for topics and standbys"
+)
+
+
+def refuse_remains(config: Config) -> None:
+    """Refuse what is left on this host of a pipeline whose ledger is gone; write nothing.
+
+    **Errors** `DataError` says what was found and what to do.
+    """
+    found = list(_found(config))  # first: a start that goes on at the same time makes the ledger before these
+    if found and not has_ledger(config.data_dir):
+        raise _gone(config, found)
+
+
+def refuse_logged(config: Config, steps: StepLog) -> None:
+    """Refuse a step log with records, which may be a topic, beside a ledger that has never had an owner.
+
+    **Errors** `DataError`, as above.
+    """
+    newest = steps.last()
+    if newest is not None:
+        raise _gone(config, [f"a step log up to step {newest.step} (input.kind={config.input.kind})"])
+
+
+def has_ledger(data_dir: Path) -> bool:
+    """Return whether there is a ledger; one that is damaged is one."""
+    if not (data_dir / "control").exists():
+        return False
+    try:
+        read_ledger(data_dir)
+    except DataError as error:
+        return error.message != "the ledger is empty"
+    return True
+
+
+def _gone(config: Config, found: list[str]) -> DataError:
+    """The ledger is missing, and these things are there."""
+    story = f"folder={config.data_dir / 'control'}; there is {'; '.join(found)}"
+    return DataError(f"the ledger of a pipeline is missing, and other things of it are there: {story}", HINT)
+
+
+def _found(config: Config) -> Iterator[str]:
+    """What is on this host's disks."""
+    data_dir = config.data_dir
+    places = [("databases", data_dir / "workers"), ("outputs", progress_folder(config))]
+    places += [("standbys", folder) for folder in config.standbys]
+    for what, folder in places:
+        workers = numbered(folder)
+        if workers:
+            yield f"{what} of workers {', '.join(map(str, workers))} ({folder})"
+    for what, folder in (("the input log", data_dir / "input"), ("the step log", data_dir / "steps")):
+        if folder.exists():
+            yield f"{what} ({folder})"
