@@ -498,7 +498,8 @@ class Service:
                 return None
             if not begun:
                 raise ConfigError(f"no rescale is under way: workers={len(facts.layout.workers)}")
-            return True if isinstance(state, SETTLED) else None
+            forgotten = isinstance(state, p.Recovering) and state.awaits == "backoff" and facts.wants.rescale is None
+            return True if forgotten or isinstance(state, SETTLED) else None
 
         self._result(lambda: self._shell.submit(p.CancelAsked(), met), timeout_s)
 

@@ -22,7 +22,16 @@ from dbsp.coordinator.decisions import fills, migrating, rescaling
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.decisions.engines import accepted_anew
-from dbsp.coordinator.decisions.recovery import choose, destined, hosts_of, learned, story
+from dbsp.coordinator.decisions.recovery import (
+    choose,
+    destined,
+    fence,
+    hosts_of,
+    learned,
+    needed,
+    story,
+    without_choice,
+)
 from dbsp.coordinator.decisions.rescaling import checkpoint_id, impossible
 from dbsp.errors import EngineError, InternalError
 from dbsp.logs import StepRecord
@@ -202,21 +211,17 @@ def _recovering(state: p.Recovering, event: p.Event) -> Answer:  # noqa: PLR0911
         case "backoff", p.Woken():
             return _recover(facts)
         case "claimed", p.Claimed(epoch=epoch, standing=standing):
-            facts = replace(learned(facts, standing), epoch=epoch)
-            if facts.forming:
-                return p.Recovering(facts=facts, awaits="created"), (rescaling.create_joining(facts),)
-            return _fence(facts)
+            return _claimed(replace(learned(facts, standing), epoch=epoch))
         case "created", p.Created():
             return _fence(facts)
-        case "fenced", p.Fenced():
-            return p.Recovering(facts=facts, awaits="held"), (_read_versions(facts),)
+        case "fenced", p.Fenced(others=others):
+            return p.Recovering(facts=facts, awaits="held"), (_read_versions(facts, others),)
         case "held", p.Held():
             return _choose(facts, event)
         case "opened", p.Opened():
             return _opened(facts, event)
-        case "discarded", p.Discarded():
-            members = frozenset(facts.layout.workers)
-            return _read_steps(replace(facts, members=members, forming=frozenset()))
+        case "discarded", p.Discarded(left=left):
+            return _read_steps(rescaling.settled(facts, left))
         case "steps", p.StepsRead(records=records):
             return _judge_engines(facts, records)
         case "accepted", p.EnginesAccepted(accepted=accepted):
@@ -237,20 +242,37 @@ def _judge_engines(facts: p.Facts, records: tuple[StepRecord, ...]) -> Answer:
     return p.Recovering(facts=facts, awaits="accepted", records=records), (command,)
 
 
+def _claimed(facts: p.Facts) -> Answer:
+    """A rescale that was taken back is forgotten first; then needed workers get databases, and all are fenced."""
+    if facts.wants.cancel and facts.wants.rescale is not None and facts.course is None:
+        return _take_back(facts)
+    if facts.forming & needed(facts):
+        return p.Recovering(facts=facts, awaits="created"), (rescaling.create_joining(facts, facts.layout),)
+    return _fence(facts)
+
+
 def _fence(facts: p.Facts) -> Answer:
-    members = tuple(sorted(facts.members))
-    command = do.FenceWorkers(epoch=facts.epoch, workers=members, hosts=hosts_of(facts, members))
-    return p.Recovering(facts=facts, awaits="fenced"), (command,)
+    return p.Recovering(facts=facts, awaits="fenced"), (fence(facts),)
 
 
-def _read_versions(facts: p.Facts) -> do.Command:
-    members = tuple(sorted(facts.members))
-    return do.ReadVersions(epoch=facts.epoch, workers=members, hosts=hosts_of(facts, members))
+def _take_back(facts: p.Facts) -> Answer:
+    """A rescale that has not begun is cancelled before the workers are asked, which may take long or fail."""
+    facts = replace(rescaling.without_wish(facts), rescale_error=migrating.CANCELLED)
+    facts = replace(facts, wants=replace(facts.wants, cancel=False))
+    return p.Recovering(facts=facts, awaits="forgotten"), (do.ForgetRescale(),)
+
+
+def _read_versions(facts: p.Facts, others: tuple[int, ...]) -> do.Command:
+    workers = tuple(sorted(needed(facts) | frozenset(others)))
+    return do.ReadVersions(epoch=facts.epoch, workers=workers, hosts=hosts_of(facts, workers))
 
 
 def _choose(facts: p.Facts, event: p.Held) -> Answer:
     choice = choose(event.held, facts.layouts, run=facts.run, fingerprint=facts.fingerprint)
     if choice is None or choice.version < facts.published:
+        missed = without_choice(facts, event.held, None if choice is None else choice.version)
+        if missed is not None:
+            return _failed(p.Recovering(facts=facts, awaits="held"), missed)
         found = "none" if choice is None else choice.version
         message = (
             f"no version that every worker of its layout holds: published={facts.published} found={found}"
@@ -514,8 +536,8 @@ def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answe
                 return _between_steps(facts, ahead)
             command = do.DiscardWorkers(workers=gone, members=facts.layout.workers, hosts=hosts_of(facts, gone))
             return replace(state, facts=facts, awaits="discarded"), (command,)
-        case "discarded", p.Discarded():
-            return _between_steps(replace(facts, members=frozenset(facts.layout.workers)), ahead)
+        case "discarded", p.Discarded(left=left):
+            return _between_steps(rescaling.settled(facts, left), ahead)
     raise impossible(state, event)
 
 

@@ -40,10 +40,13 @@ def is_open(facts: p.Facts) -> bool:
 
 
 def leavers(facts: p.Facts) -> tuple[int, ...]:
-    """The workers that a migration has left without a key and that the opened version does without."""
+    """The workers that a migration has left without a key and that the opened version does without.
+
+    One that could not be reached when its database was to be deleted (`forming`) is not waited for.
+    """
     if facts.version_layout != facts.layout.version or facts.warming is not None:
         return ()
-    return tuple(sorted(facts.members - set(facts.layout.workers)))
+    return tuple(sorted(facts.members - facts.forming - set(facts.layout.workers)))
 
 
 def commands(facts: p.Facts) -> tuple[str, ...]:

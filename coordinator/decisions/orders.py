@@ -23,7 +23,7 @@ class ClaimEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateWorkers:
-    """Make version 0 for the workers that have no database. → `Created`."""
+    """Make version 0 for workers that may have no database. → `Created`."""
 
     workers: tuple[int, ...]
     checkpoint: CheckpointId
@@ -32,11 +32,13 @@ class CreateWorkers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceWorkers:
-    """Write the epoch into every database. → `Fenced`."""
+    """Write the epoch into the databases of `workers`, and of those of `others` that can be reached. → `Fenced`."""
 
     epoch: int
     workers: tuple[int, ...]
     hosts: tuple[str, ...] = ()
+    others: tuple[int, ...] = ()
+    other_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +62,16 @@ class OpenVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscardWorkers:
-    """Delete the databases of `workers`; `members` remain, `forming` of them without one. → `Discarded`."""
+    """Delete the databases of `workers`; `members` remain, `forming` of them without one. → `Discarded`.
+
+    Those that cannot be reached remain too, unless `must` says that nothing goes on before they are gone.
+    """
 
     workers: tuple[int, ...]
     members: tuple[int, ...]
     forming: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
+    must: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

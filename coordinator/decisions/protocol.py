@@ -334,17 +334,19 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Created:
-    """Every forming worker has a database."""
+    """These workers have databases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fenced:
-    """Every member refuses older epochs."""
+    """Every worker that had to be asked refuses older epochs, and so do `others` that could be reached."""
+
+    others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What every member can open."""
+    """What the workers that were reached can open."""
 
     held: Mapping[int, tuple[VersionInfo, ...]]
 
@@ -360,7 +362,9 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discarded:
-    """Databases that no openable version names are gone."""
+    """Databases that no openable version names are gone, but for those of workers `left`, which could not be reached."""
+
+    left: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout, homes
@@ -58,6 +59,38 @@ def learned(facts: p.Facts, standing: p.Standing) -> p.Facts:
         published=standing.published, accepted=standing.accepted, fill=standing.fill, wants=wants, courses=courses,
         course=courses.get(standing.used),
     )  # fmt: skip
+
+
+def needed(facts: p.Facts) -> frozenset[int]:
+    """Return the workers that a start cannot do without: those of the layout of the published version.
+
+    Others may hold a newer version, which nobody was told of; with them or without them the pipeline goes on.
+    """
+    return frozenset(facts.layout.workers)
+
+
+def fence(facts: p.Facts) -> do.FenceWorkers:
+    """The command that fences all members, and waits for those that are needed alone."""
+    wanted = tuple(sorted(needed(facts)))
+    others = tuple(sorted(facts.members - needed(facts)))
+    return do.FenceWorkers(
+        epoch=facts.epoch, workers=wanted, hosts=hosts_of(facts, wanted), others=others,
+        other_hosts=hosts_of(facts, others),
+    )  # fmt: skip
+
+
+def without_choice(facts: p.Facts, held: Mapping[int, Sequence[VersionInfo]], found: int | None) -> p.Failed | None:
+    """Return why there is no version to open, where workers that were not reached may hold one; else None."""
+    missing = tuple(sorted(facts.members - held.keys()))
+    if not missing:
+        return None
+    hosts = hosts_of(facts, missing)
+    shown = "none" if found is None else found
+    message = (
+        f"no version that every worker of its layout holds, and some workers were not reached: workers={list(missing)}"
+        f" hosts={list(hosts)} published={facts.published} found={shown} {story(held)}"
+    )
+    return p.Failed(code="unavailable", message=message)
 
 
 def under_way(course: Course, layouts: Mapping[int, Layout]) -> Course:

@@ -104,13 +104,13 @@ def rescaling(state: p.Rescaling, event: p.Event) -> Answer | Anew | None:
     facts = state.facts
     match state.awaits, event:
         case "logged", p.LayoutLogged(layout=layout) if layout == state.new:
-            if state.warm or not facts.forming:
+            if state.warm or not joining(facts, state.new):
                 return _slice(state)
-            return replace(state, awaits="discarded"), (_discard_joining(facts),)
+            return replace(state, awaits="discarded"), (_discard_joining(facts, state.new),)
         case "discarded", p.Discarded():
-            return replace(state, awaits="created"), (create_joining(facts),)
+            return replace(state, awaits="created"), (create_joining(facts, state.new),)
         case "created", p.Created():
-            return replace(state, awaits="fenced"), (_fence_joining(facts),)
+            return replace(state, awaits="fenced"), (_fence_joining(facts, state.new),)
         case "fenced", p.Fenced():
             return _slice(state)
         case "redistributed", p.Redistributed(version=version) if version == state.version:
@@ -172,12 +172,12 @@ def warming_up(state: p.WarmingUp, event: p.Event) -> Answer | GoOn | None:
     if warming is None:
         return None
     match state.awaits, event:
-        case "logged", p.LayoutLogged(layout=layout) if layout == warming.new and facts.forming:
-            return replace(state, awaits="discarded"), (_discard_joining(facts),)
+        case "logged", p.LayoutLogged(layout=layout) if layout == warming.new and joining(facts, warming.new):
+            return replace(state, awaits="discarded"), (_discard_joining(facts, warming.new),)
         case "discarded", p.Discarded():
-            return replace(state, awaits="created"), (create_joining(facts),)
+            return replace(state, awaits="created"), (create_joining(facts, warming.new),)
         case "created", p.Created():
-            return replace(state, awaits="fenced"), (_fence_joining(facts),)
+            return replace(state, awaits="fenced"), (_fence_joining(facts, warming.new),)
         case ("logged", p.LayoutLogged(layout=warming.new)) | ("fenced", p.Fenced()):
             return _hold(state, warming)
         case "held", p.MergesHeld():
@@ -284,11 +284,11 @@ def cancelling(state: p.Cancelling, event: p.Event) -> Answer | GoOn | None:
         case "cooled", p.Cooled() if warming is not None and _only_stops(facts, warming):
             return GoOn(facts=without_warming(facts), ahead=state.ahead)
         case "cooled", p.Cooled() if warming is not None:
-            joining = tuple(sorted(facts.members - set(facts.layout.workers)))
-            command = do.DiscardWorkers(workers=joining, members=facts.layout.workers, hosts=hosts_of(facts, joining))
+            gone = tuple(sorted(facts.members - set(facts.layout.workers)))
+            command = do.DiscardWorkers(workers=gone, members=facts.layout.workers, hosts=hosts_of(facts, gone))
             return replace(state, awaits="discarded"), (command,)
-        case "discarded", p.Discarded() if warming is not None:
-            facts = replace(facts, members=frozenset(facts.layout.workers), forming=frozenset(), warming=None)
+        case "discarded", p.Discarded(left=left) if warming is not None:
+            facts = replace(settled(facts, left), warming=None)
             if facts.wants.rescale is not None and not facts.wants.cancel:
                 return GoOn(facts=facts, ahead=state.ahead)
             failed = warming.message if warming.code is not None else None
@@ -371,27 +371,41 @@ def _after(facts: p.Facts, workers: int, version: int) -> Layout:
 
 def _joined(facts: p.Facts, new: Layout) -> p.Facts:
     """The facts with the new layout, and the workers that join by it as members that may have no database yet."""
-    joining = frozenset(new.workers) - facts.members
+    fresh = frozenset(new.workers) - facts.members
     return replace(
-        facts, layouts={**facts.layouts, new.version: new}, members=facts.members | joining,
-        forming=facts.forming | joining,
+        facts, layouts={**facts.layouts, new.version: new}, members=facts.members | fresh,
+        forming=facts.forming | fresh,
     )  # fmt: skip
 
 
-def _discard_joining(facts: p.Facts) -> do.Command:
-    joining, members = tuple(sorted(facts.forming)), tuple(sorted(facts.members))
-    return do.DiscardWorkers(workers=joining, members=members, forming=joining, hosts=hosts_of(facts, joining))
+def settled(facts: p.Facts, left: tuple[int, ...]) -> p.Facts:
+    """Only the workers of the layout have databases, and perhaps those `left`, which could not be reached."""
+    remain = frozenset(left)
+    return replace(facts, members=frozenset(facts.layout.workers) | remain, forming=remain)
 
 
-def create_joining(facts: p.Facts) -> do.Command:
-    """Version 0 for the workers that have no database yet."""
-    joining = tuple(sorted(facts.forming))
-    return do.CreateWorkers(workers=joining, checkpoint=empty_checkpoint(facts), hosts=hosts_of(facts, joining))
+def joining(facts: p.Facts, new: Layout) -> tuple[int, ...]:
+    """Return the workers of a layout that may have no database yet."""
+    return tuple(sorted(facts.forming & frozenset(new.workers)))
 
 
-def _fence_joining(facts: p.Facts) -> do.Command:
-    joining = tuple(sorted(facts.forming))
-    return do.FenceWorkers(epoch=facts.epoch, workers=joining, hosts=hosts_of(facts, joining))
+def _discard_joining(facts: p.Facts, new: Layout) -> do.Command:
+    workers, members = joining(facts, new), tuple(sorted(facts.members))
+    forming = tuple(sorted(facts.forming))
+    return do.DiscardWorkers(
+        workers=workers, members=members, forming=forming, hosts=hosts_of(facts, workers), must=True
+    )
+
+
+def create_joining(facts: p.Facts, new: Layout) -> do.Command:
+    """Version 0 for the workers of a layout that have no database yet."""
+    workers = joining(facts, new)
+    return do.CreateWorkers(workers=workers, checkpoint=empty_checkpoint(facts), hosts=hosts_of(facts, workers))
+
+
+def _fence_joining(facts: p.Facts, new: Layout) -> do.Command:
+    workers = joining(facts, new)
+    return do.FenceWorkers(epoch=facts.epoch, workers=workers, hosts=hosts_of(facts, workers))
 
 
 def impossible(state: p.State, event: p.Event) -> InternalError:

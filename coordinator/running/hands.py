@@ -247,10 +247,8 @@ class Hands:
             case do.CreateWorkers(workers=workers, checkpoint=checkpoint, hosts=hosts):
                 self.runtime.create(workers, checkpoint, hosts)
                 return p.Created()
-            case do.FenceWorkers(epoch=epoch, workers=workers, hosts=hosts):
-                if restored := self.runtime.fence(epoch, workers, hosts):
-                    self._observer.noted("restored", {"workers": list(restored)})
-                return p.Fenced()
+            case do.FenceWorkers():
+                return self._fence(command)
             case do.ReadVersions(epoch=epoch, workers=workers, hosts=hosts):
                 held = dict(self.runtime.versions(workers, hosts))
                 if (ledger := self._parts.control.load()) is not None:
@@ -267,12 +265,27 @@ class Hands:
         self.done, self._timing = ledger.positions(found)
         return p.Opened(version=command.version, checkpoint=found, layout=command.layout)
 
+    def _fence(self, command: do.FenceWorkers) -> p.Event:
+        """Fence whom the start needs, then whom it can reach of the others."""
+        if restored := self.runtime.fence(command.epoch, command.workers, command.hosts):
+            self._observer.noted("restored", {"workers": list(restored)})
+        if not command.others:
+            return p.Fenced()
+        reached = self.runtime.fence_others(command.epoch, command.others, command.other_hosts)
+        if missed := sorted(set(command.others) - set(reached)):
+            self._observer.noted("not-reached", {"workers": missed})
+        return p.Fenced(others=tuple(reached))
+
     def _discard(self, command: do.DiscardWorkers) -> p.Event:
+        left: tuple[int, ...] = ()
         if command.workers:
             self._change(lambda ledger: ledgers.doubt_members(ledger, command.workers))
-            self.runtime.discard(command.workers, command.hosts)
-        self._change(lambda ledger: ledgers.settle_members(ledger, command.members, command.forming))
-        return p.Discarded()
+            left = self.runtime.discard(command.workers, command.hosts, must=command.must)
+        if left:
+            self._observer.noted("not-reached", {"workers": list(left)})
+        members, forming = {*command.members, *left}, {*command.forming, *left}
+        self._change(lambda ledger: ledgers.settle_members(ledger, members, forming))
+        return p.Discarded(left=left)
 
     def _read_steps(self, first: int) -> p.Event:
         records = tuple(self._parts.steps.read(first))

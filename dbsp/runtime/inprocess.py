@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dbsp.distribute.keys import Keys
 from dbsp.distribute.strategies import joint
-from dbsp.errors import DataError
+from dbsp.errors import DataError, UnavailableError
 from dbsp.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
@@ -66,6 +66,11 @@ class InProcessRuntime:
         ahead.forget(self.work.keepers, workers, epoch)
         self.epoch = epoch
         return tuple(worker for worker, lost in zip(workers, restored, strict=True) if lost)
+
+    def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:  # noqa: ARG002 - all are here
+        """Fence those whose databases can be opened."""
+        reached = self._each(workers, lambda worker: tasks.fence_other(self.work, worker, epoch))
+        return tuple(worker for worker, there in zip(workers, reached, strict=True) if there)
 
     def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:  # noqa: ARG002 - all are here
         """What every worker can open."""
@@ -231,11 +236,17 @@ class InProcessRuntime:
         parts = [tasks.view_part(self.work, worker, spec, self.epoch) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
-    def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:  # noqa: ARG002 - all are here
+    def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:  # noqa: ARG002 - all are here
         """Delete databases that no openable version names."""
-        condemned = {worker: tasks.condemn(self.work, worker, self.epoch) for worker in workers}
+        left = []
         for worker in workers:
-            tasks.discard(self.work, worker, self.epoch, condemned)
+            try:
+                tasks.discard(self.work, worker, self.epoch, {worker: tasks.condemn(self.work, worker, self.epoch)})
+            except (DataError, UnavailableError):
+                if must:
+                    raise
+                left.append(worker)
+        return tuple(left)
 
     def close(self) -> None:
         """End a copy under way; the site's files close with their process."""

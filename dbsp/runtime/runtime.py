@@ -165,6 +165,13 @@ class Runtime(Protocol):
         """
         ...
 
+    def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
+        """Fence those of these workers that can be reached and have a database that can be opened; return these.
+
+        Nothing that can be opened needs them, so a host that is away or a database that is broken is no error.
+        """
+        ...
+
     def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:
         """What every worker can open; a worker without a database has none."""
         ...
@@ -237,8 +244,11 @@ class Runtime(Protocol):
         """The rows of a materialized view after the last finished step, with an int64 column `weight`."""
         ...
 
-    def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:
-        """Delete the databases of workers that no openable version names."""
+    def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
+        """Delete the databases of workers that no openable version names; without `must`, those that can be reached.
+
+        Return the workers that were not reached.
+        """
         ...
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.distribute.commands import migration_of
-from dbsp.errors import ConfigError, DataError, InternalError
+from dbsp.errors import ConfigError, DataError, InternalError, UnavailableError
 from dbsp.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
 from dbsp.logs import DELETE, Changes, DeadLetter, Range, StepRecord
@@ -332,6 +332,16 @@ def fence(work: Work, worker: int, epoch: int) -> bool:
     restored = work.site.restore_database(worker, epoch)
     work.site.database(worker).raise_epoch(epoch)
     return restored
+
+
+def fence_other(work: Work, worker: int, epoch: int) -> bool:
+    """Raise the epoch of a worker that nothing needs; return whether it has a database that can be opened."""
+    try:
+        fence(work, worker, epoch)
+        versions(work, worker)
+    except (DataError, UnavailableError):
+        return False
+    return True
 
 
 def condemn(work: Work, worker: int, epoch: int) -> Any:

@@ -170,6 +170,16 @@ class FakeRuntime(Closed):
         self.epoch = epoch
         return ()
 
+    def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
+        reached = []
+        for worker, host in at(workers, hosts):
+            try:
+                self.fence(epoch, [worker], [host])
+            except (DataError, UnavailableError):
+                continue
+            reached.append(worker)
+        return tuple(reached)
+
     def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:
         self.world.point("versions")
         return {
@@ -346,12 +356,22 @@ class FakeRuntime(Closed):
         columns = {"place": [f"{t}/{p}" for t, p, _ in rows], "offset": [o for _, _, o in rows]}
         return pa.table({**columns, "weight": pa.array([1] * len(rows), pa.int64())})
 
-    def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:
+    def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
+        left = []
         for worker, host in at(workers, hosts):
-            self.world.point(f"discard {worker}")
-            if self.world.bring(worker, host):
-                self._database(worker, host).check(self.epoch)
-                del self.world.databases[worker]
+            try:
+                self._discard(worker, host)
+            except UnavailableError:
+                if must:
+                    raise
+                left.append(worker)
+        return tuple(left)
+
+    def _discard(self, worker: int, host: str) -> None:
+        self.world.point(f"discard {worker}")
+        if self.world.bring(worker, host):
+            self._database(worker, host).check(self.epoch)
+            del self.world.databases[worker]
 
     def _database(self, worker: int, host: str | None = None) -> FakeDatabase:
         """That of a worker at a host (None: the one that was asked for last)."""

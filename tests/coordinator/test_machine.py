@@ -207,7 +207,7 @@ def test_who_claims_late_begins_with_what_the_ledger_says() -> None:
         asked.facts, layouts=found.layouts, layout=new, members=found.members, forming=found.forming,
         published=4, epoch=9, wants=p.Wants(pause=True, rescale=4, strategy=WARMUP),
     )  # fmt: skip
-    assert names(commands) == ["ClaimEpoch", "CreateWorkers"]
+    assert commands[1:] == [do.FenceWorkers(epoch=9, workers=(0, 1, 2), others=(3,))]
 
 
 def test_a_copy_that_failed_rolls_back_between_two_steps() -> None:
@@ -244,12 +244,12 @@ def test_a_rescale_checkpoints_logs_slices_publishes_and_opens_anew() -> None:
     state, commands = play(
         running(), p.RescaleAsked(workers=3), p.Pinned(version=3), p.Copied(version=3), p.Published(version=3),
         p.LayoutLogged(layout=new), p.Discarded(), p.Created(), p.Fenced(), p.Redistributed(version=4),
-        p.Published(version=4), claimed(5), p.Created(), p.Fenced(),
+        p.Published(version=4), claimed(5), p.Fenced(others=(2,)),
     )  # fmt: skip
     after = identity(5, epoch=4, layout=1)
     assert names(commands) == [
         "PinVersion", "AwaitCopy", "Publish", "LogLayout", "DiscardWorkers", "CreateWorkers", "FenceWorkers", "Redistribute",
-        "Publish", "ClaimEpoch", "CreateWorkers", "FenceWorkers", "ReadVersions",
+        "Publish", "ClaimEpoch", "FenceWorkers", "ReadVersions",
     ]  # fmt: skip
     assert commands[3] == do.LogLayout(layout=new, members=(0, 1, 2), forming=(2,))
     assert commands[7] == do.Redistribute(version=4, checkpoint=after, old=LAYOUT, new=new)

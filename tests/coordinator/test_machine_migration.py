@@ -52,7 +52,7 @@ def begun(*records: StepRecord) -> tuple[p.State, list[do.Command]]:
     state, _ = play(waiting(), ASKED, *MADE, *LANDED, *SLICED)
     cut = identity(5, epoch=4, layout=1)
     return play(
-        state, claimed(5), p.Created(), p.Fenced(), held(*((worker, 4, cut) for worker in (0, 1, 2))),
+        state, claimed(5), p.Fenced(others=(2,)), held(*((worker, 4, cut) for worker in (0, 1, 2))),
         p.Opened(version=4, checkpoint=cut, layout=COURSE.layout), p.Discarded(), p.StepsRead(records=records),
     )  # fmt: skip
 
@@ -74,7 +74,7 @@ def test_it_begins_as_a_warm_up_that_has_nothing_to_copy() -> None:
     logged = do.LogLayout(layout=COURSE.layout, members=(0, 1, 2), forming=(2,))
     assert commands == [
         logged,
-        do.DiscardWorkers(workers=(2,), members=(0, 1, 2), forming=(2,)),
+        do.DiscardWorkers(workers=(2,), members=(0, 1, 2), forming=(2,), must=True),
         do.CreateWorkers(workers=(2,), checkpoint=identity(0, epoch=0)),
         do.FenceWorkers(epoch=4, workers=(2,)),
         do.HoldMerges(old=LAYOUT, new=COURSE.layout),

@@ -65,7 +65,7 @@ def test_a_round_copies_the_last_published_version_while_steps_go_on() -> None:
         "LogLayout", "DiscardWorkers", "CreateWorkers", "FenceWorkers", "HoldMerges", "WarmUp", "CutStep", "RunStep",
     ]  # fmt: skip
     assert commands[0] == do.LogLayout(layout=NEW, members=(0, 1, 2), forming=(2,))
-    assert commands[1] == do.DiscardWorkers(workers=(2,), members=(0, 1, 2), forming=(2,))
+    assert commands[1] == do.DiscardWorkers(workers=(2,), members=(0, 1, 2), forming=(2,), must=True)
     assert commands[3] == do.FenceWorkers(epoch=4, workers=(2,))
     assert commands[4] == do.HoldMerges(old=LAYOUT, new=NEW)
     assert commands[5] == do.WarmUp(round=1, version=2, old=LAYOUT, new=NEW)

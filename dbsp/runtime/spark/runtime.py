@@ -136,6 +136,22 @@ class SparkRuntime:
         self.epoch = epoch
         return found
 
+    def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
+        """Fence those whose hosts have an executor now, in a job whose failure is no error."""
+        near, at = self._reachable(workers, hosts)
+        try:
+            reached = self._control_at("fence others", near, at, tasks.fence_other, (epoch,))
+        except UnavailableError:
+            return ()
+        return tuple(worker for worker in near if reached[worker])
+
+    def _reachable(self, workers: Sequence[int], hosts: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Return those of these workers whose hosts have an executor now, and their hosts."""
+        places = tuple(hosts) or ("",) * len(workers)
+        alive = self._jobs.run("look for executors", lambda: live_hosts(self._context)) if any(places) else set()
+        found = [(worker, host) for worker, host in zip(workers, places, strict=True) if not host or host in alive]
+        return tuple(worker for worker, _ in found), tuple(host for _, host in found)
+
     def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:
         """What every worker can open."""
         return self._control("versions", workers, hosts, tasks.versions)
@@ -334,10 +350,17 @@ class SparkRuntime:
         parts = [_batch(streams[worker], spec.schema) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
-    def discard(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> None:
+    def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
         """Delete databases that no openable version names: one job says which these are, another deletes no others."""
-        condemned = self._control("look for what to discard", workers, hosts, tasks.condemn, self.epoch)
-        self._control("discard", workers, hosts, tasks.discard, self.epoch, condemned)
+        near, at = (tuple(workers), tuple(hosts)) if must else self._reachable(workers, hosts)
+        try:
+            condemned = self._control("look for what to discard", near, at, tasks.condemn, self.epoch)
+            self._control("discard", near, at, tasks.discard, self.epoch, condemned)
+        except UnavailableError:
+            if must:
+                raise
+            return tuple(workers)
+        return tuple(worker for worker in workers if worker not in near)
 
     def warm_up(self, layout: Layout, rounds: int = 1) -> None:
         """Start the Python workers, import what a step needs, load the compiled kernels; a step then finds them ready."""
