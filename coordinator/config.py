@@ -41,6 +41,7 @@ from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError
 from dbsp.hosts import check_hosts
+from dbsp.runtime.spark.timeouts import check_timeouts
 
 ENVIRONMENT_PREFIX = "DBSP_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -81,15 +82,20 @@ class PipelineSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSection:
-    """How to reach or start Spark; `conf` is passed on as it is."""
+    """How to reach or start Spark; `conf` is passed on as it is.
+
+    `worker_silence_s` must be below the time after which Spark gives an executor up and runs its tasks a second time
+    (`spark.network.timeout`, by default 1.5 times as long).
+    """
 
     master: str = "local[2]"
     conf: Mapping[str, str] = field(default_factory=dict)
     worker_silence_s: float = 120.0
 
     def __post_init__(self) -> None:
-        """Refuse a silence that every task would break."""
+        """Refuse a silence that every task would break, and one that Spark would act on first."""
         _at_least("spark.worker_silence_s", self.worker_silence_s, 1)
+        check_timeouts(self.worker_silence_s, self.conf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

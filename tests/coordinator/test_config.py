@@ -66,6 +66,7 @@ def test_variables_of_others_are_left_alone() -> None:
         ({"query": {"rows_max": 0}}, "query.rows_max"),
         ({"query": {"at_once_max": 0}}, "query.at_once_max"),
         ({"spark": {"worker_silence_s": 0}}, "spark.worker_silence_s"),
+        ({"spark": {"worker_silence_s": 60, "conf": {"spark.network.timeout": "1min"}}}, "worker_silence_s=60"),
         ({"http": {"max_body_bytes": 0}}, "http.max_body_bytes"),
         ({"input": {"partitions": 65536}}, "too large: input.partitions=65536 most=65535"),
         ({"http": 3}, "not a section"),

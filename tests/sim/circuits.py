@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, cast
@@ -28,9 +29,10 @@ from dbsp.layout import Layout, initial
 from dbsp.logs import DELETE, INSERT, DeadLetter, StepRecord
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.planner import plan as make_plan
+from dbsp.runtime import tasks
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
-from dbsp.runtime.runtime import StepReport
+from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.runtime.session import MemorySite
 from dbsp.runtime.tasks import Work
 from dbsp.skips import skipped_nodes
@@ -39,9 +41,10 @@ from dbsp.trace.memory import MemoryDatabase
 from dbsp.zset.batch import Batch, concat, consolidate
 from tests.coordinator import fake_runtime, fakes
 from tests.coordinator.under_traffic import without_moves
-from tests.sim import circuit_faults
+from tests.sim import circuit_faults, late_tasks
 from tests.sim.circuit_faults import CircuitFaults, Strikes
 from tests.sim.faults import Faults
+from tests.sim.late_tasks import LateTasks
 from tests.sim.simulation import Coordinator, Simulation
 
 RUN = "run"
@@ -51,6 +54,8 @@ FAULTS = CircuitFaults(
     workers_max=4, straggler=0.6, twice=0.02, parcel=0.002, power=0.0007, outage=0.3, rare=5.0,
 )  # fmt: skip
 TURNS_ROUND = 0.05
+LATE = 0.5
+"""How often, in a turn, a task that has run runs again."""
 STRAGGLERS_WAIT = 0.8
 POLICIES = ("stop", "dead-letter", "null", "stop")
 
@@ -156,6 +161,60 @@ class SimulatedRuntime(InProcessRuntime):
 
     strikes: Strikes
     late: Callable[[StepRecord, Layout, Layout | None, int], None]
+    tasks: LateTasks
+
+    def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:
+        super().create(workers, checkpoint, hosts)
+        self.tasks.note(late_tasks.create, workers, checkpoint)
+
+    def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
+        found = super().fence(epoch, workers, hosts)
+        self.tasks.note(tasks.fence, workers, epoch)
+        return found
+
+    def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
+        found = super().fence_others(epoch, workers, hosts)
+        self.tasks.note(tasks.fence_other, workers, epoch)
+        return found
+
+    def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
+        self.tasks.note(tasks.open_version, layout.workers, version, epoch, layout)
+        return super().open(version, epoch, layout)
+
+    def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
+        self.tasks.note(tasks.pin, layout.workers, version, checkpoint, layout)
+        super().pin(version, checkpoint, layout)
+
+    def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, Any]]:
+        self.tasks.note(tasks.copy, layout.workers, version, checkpoint)
+        self.tasks.note(tasks.commit, layout.workers, version, checkpoint, layout)
+        return super().copy(version, checkpoint, layout)
+
+    def redistribute(
+        self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
+    ) -> MoveReport:
+        self.tasks.note(tasks.take_over, new.workers, version, checkpoint, old, new, cut)
+        return super().redistribute(version, checkpoint, old, new, cut)
+
+    def hold_merges(self, old: Layout, new: Layout) -> None:
+        self.tasks.note(tasks.hold_merges, old.workers, self.epoch, old, new)
+        super().hold_merges(old, new)
+
+    def warm(self, version: int, old: Layout, new: Layout, told: Any, at_once: int) -> Future[Mapping[int, Any]]:
+        self.tasks.note(tasks.warm, new.workers, version, self.epoch, old, new)
+        return super().warm(version, old, new, told, at_once)
+
+    def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:
+        self.tasks.note(tasks.cool, workers, self.epoch, layout_version)
+        super().cool(workers, layout_version, hosts)
+
+    def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
+        for worker in workers:
+            with suppress(DbspError):
+                condemned = {worker: tasks.condemn(self.work, worker, self.epoch)}
+                self.tasks.note(tasks.discard, [worker], self.epoch, condemned)
+        self.tasks.note(tasks.condemn, workers, self.epoch)
+        return super().discard(workers, hosts, must=must)
 
     def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
         site: Any = self.work.site
@@ -165,6 +224,8 @@ class SimulatedRuntime(InProcessRuntime):
             self.late(record, layout, coming, self.epoch)
             raise
         site.point("step done")
+        views = [view for view in self.work.plan.views if view.trace is not None]
+        self.tasks.note(tasks.view_part, layout.workers, views[0], self.epoch)
         return report
 
     def _on_all(self, layout: Layout, run: Callable[[int], Any]) -> dict[int, Any]:
@@ -221,6 +282,7 @@ class CircuitSimulation(Simulation):
         rates = self.rates if isinstance(self.rates, CircuitFaults) else CircuitFaults()
         self.usual, self.seldom = rates, rates.in_rare_states()
         self.strikes_in = Strikes(rates, random.Random(f"circuit {self.seed}"), self.fired, lambda: self.quiet)
+        self.late = LateTasks(random.Random(f"late tasks of {self.seed}"))
         self.world.waits = lambda: not self.quiet and self.strikes_in.random.random() < STRAGGLERS_WAIT
 
     def request(self, epoch: int) -> p.Request | None:
@@ -277,8 +339,22 @@ class CircuitSimulation(Simulation):
         work = Work(site=site, plan=self.plan, run=RUN)
         copier, warmer = (SimulatedCopier(self.world, strikes.shuffled) for _ in range(2))
         made = SimulatedRuntime(work, self.encodes, _copier=copier, _warmer=warmer)  # type: ignore[arg-type]
-        made.strikes, made.late = strikes, self._goes_on
+        made.strikes, made.late, made.tasks = strikes, self._goes_on, self.late
         return made
+
+    def arrive(self) -> None:
+        """Also, tasks of any kind run once more."""
+        super().arrive()
+        if not self.quiet and self.late.random.random() < LATE:
+            point, self.world.point = self.world.point, lambda _name: None
+            try:
+                self.late.run_one(self._work_of_its_own)
+            finally:
+                self.world.point = point
+
+    def _work_of_its_own(self, looks: int) -> Work:
+        """What a process of its own has."""
+        return Work(site=self.make_site(Patience(looks).look, lambda: False), plan=self.plan, run=RUN)
 
     def _goes_on(self, record: StepRecord, layout: Layout, coming: Layout | None, epoch: int) -> None:
         """The tasks of a step that was given up may go on later, as far as they get."""
@@ -343,7 +419,7 @@ class CircuitSimulation(Simulation):
         there = self.databases_there()
         fakes.must(set(layout.owners) == set(layout.workers) == set(ledger.members), "b: a worker owns nothing")
         fakes.must(set(layout.workers) <= there, "b: members have databases")
-        fakes.must(self.had_zombies or there == set(layout.workers), "b: databases of nobody")
+        fakes.must(self.had_zombies or there - self.late.created <= set(layout.workers), "b: databases of nobody")
 
 
 @dataclass

@@ -19,6 +19,7 @@ from tests.pace import examples, few
 from tests.sim.__main__ import with_circuit
 from tests.sim.circuit_faults import KINDS, rebooted
 from tests.sim.circuits import CircuitSimulation
+from tests.sim.late_tasks import KINDS as LATE_KINDS
 from tests.sim.seeds import run_seed
 from tests.sim.simulation import Simulation
 
@@ -49,6 +50,20 @@ def test_the_seeds_move_state_in_every_way_and_meet_every_fault() -> None:
     assert any(course.turned for course in courses)
     fired = sum((simulation.fired.counts for simulation in found), Counter[str]())
     assert not {kind for kind in (*KINDS, "crash", "error", "zombie") if not fired[kind]}, fired
+
+
+@pytest.mark.skipif(few(), reason="it counts what several seeds meet: `make test` runs them")
+def test_tasks_of_every_kind_run_late() -> None:
+    """Some are refused, others have no effect; the judgement of each seed says that none had one."""
+    ran, refused = Counter[str](), Counter[str]()
+    for seed in SEEDS:
+        found = run(seed)
+        assert isinstance(found, CircuitSimulation)
+        ran.update(found.late.counts)
+        refused.update(found.late.refused)
+    assert not {kind for kind in LATE_KINDS if not ran[kind]}, ran
+    assert refused["open_version"]
+    assert ran["open_version"] > refused["open_version"]
 
 
 def test_a_seed_repeats() -> None:

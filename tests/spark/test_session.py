@@ -44,6 +44,25 @@ def test_a_silence_of_nothing_is_refused() -> None:
         SparkSettings(worker_silence_s=0)
 
 
+@pytest.mark.parametrize("silence_s", [0.5, 5.0, 120.0, 3600.0])
+def test_a_silence_is_noticed_before_spark_runs_a_task_again(tmp_path: Path, silence_s: float) -> None:
+    """Of every time-out after which Spark gives an executor up, also where the settings lower one."""
+    conf = configuration(SparkSettings(worker_silence_s=silence_s), tmp_path, tmp_path)
+    for name in ("spark.network.timeout", "spark.worker.timeout"):
+        assert float(conf[name].removesuffix("s")) > max(silence_s, 10), name
+    assert "spark.storage.blockManagerHeartbeatTimeoutMs" not in conf, "by default it is that of the network"
+    for name, late in (
+        ("spark.network.timeout", f"{int(silence_s)}"),
+        ("spark.worker.timeout", f"{int(silence_s)}s"),
+        ("spark.storage.blockManagerHeartbeatTimeoutMs", f"{int(silence_s * 1000)}"),
+    ):
+        with pytest.raises(ConfigError, match=f"before its silence is noticed: {name}="):
+            SparkSettings(worker_silence_s=silence_s, conf={name: late})
+    SparkSettings(worker_silence_s=silence_s, conf={"spark.network.timeout": f"{int(silence_s) + 1}s"})
+    with pytest.raises(ConfigError, match="not a time"):
+        SparkSettings(conf={"spark.network.timeout": "soon"})
+
+
 @pytest.mark.spark
 def test_workers_run_the_drivers_interpreter(spark: SparkHandle) -> None:
     def look(_: object) -> list[tuple[str, str, str]]:

@@ -37,6 +37,7 @@ from dbsp.processes import lives, own_name
 from dbsp.runtime.spark import daemon
 from dbsp.runtime.spark.class_archive import archive_file, using
 from dbsp.runtime.spark.java import require_java
+from dbsp.runtime.spark.timeouts import check_timeouts, timeouts
 
 TASK_FAILURES_MAX = 4
 _LOG_TAIL_BYTES = 2000
@@ -92,7 +93,8 @@ class SparkSettings:
     `conf` overrides anything set here. In `work_dir` each process has a folder for Spark's scratch files and its log, which stays
     until another process starts there; without one a temporary folder is made and removed. `environment` is for the Python
     workers, and `preloads` names modules that they begin with (`dbsp.runtime.spark.daemon`). `worker_silence_s` is how long a job
-    may go without finishing a task before it is cancelled. Where all workers share this host, what one sends another in one
+    may go without finishing a task before it is cancelled: before Spark gives the executor up and runs its tasks a second time
+    (`dbsp.runtime.spark.timeouts`). Where all workers share this host, what one sends another in one
     exchange goes through a file in `work_dir` from `parcel_file_bytes_min` bytes on: below that a file costs more than it saves.
     `executors_wait_s` is how long is waited for an executor on a host of the layout.
     """
@@ -111,6 +113,7 @@ class SparkSettings:
         """Refuse what could never finish a job."""
         if self.worker_silence_s <= 0:
             raise ConfigError(f"worker_silence_s must be positive: worker_silence_s={self.worker_silence_s}")
+        check_timeouts(self.worker_silence_s, self.conf)
 
 
 def with_retries(master: str) -> str:
@@ -142,6 +145,7 @@ def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path, java_o
         "spark.driver.extraJavaOptions": java,
         "spark.executor.extraJavaOptions": _COMPILER,
         **_CONF,
+        **timeouts(settings.worker_silence_s),
         **(_LOOPBACK if is_local(settings.master) else {}),
     }
     environment = {

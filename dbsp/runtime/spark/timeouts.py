@@ -1,0 +1,71 @@
+"""The order of two time-outs: a worker's silence is noticed before Spark gives its executor up.
+
+Spark runs the tasks of an executor that it has given up a second time, elsewhere or in another process of the same host, while
+the first attempt may go on: an executor that is stopped, or cut off, is not dead. A task that is late changes nothing
+(`dbsp.storage`), but a step that waits for a second attempt waits for both time-outs. So `worker_silence_s` comes first: the job
+is cancelled, a new epoch refuses whatever the silent worker still writes, and the pipeline recovers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from dbsp.errors import ConfigError
+
+GIVEN_UP_AFTER = 1.5
+"""Spark gives an executor up after so many times `worker_silence_s`, unless the settings say otherwise."""
+
+_LEAST_S = 30
+"""Executors send a heartbeat every 10 s: Spark refuses a time-out that is not above it."""
+
+_NETWORK, _BLOCKS, _WORKERS = (
+    "spark.network.timeout",
+    "spark.storage.blockManagerHeartbeatTimeoutMs",
+    "spark.worker.timeout",
+)
+_UNITS_S = {
+    "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
+}  # fmt: skip
+_BARE_S = {_NETWORK: 1.0, _BLOCKS: 1e-3, _WORKERS: 1.0}
+"""What each setting counts in where its value names no unit."""
+
+
+def timeouts(worker_silence_s: float) -> dict[str, str]:
+    """Return the settings of Spark by which it gives executors up after the silence was noticed.
+
+    >>> timeouts(120.0)["spark.network.timeout"]
+    '180s'
+    """
+    after = max(math.ceil(worker_silence_s * GIVEN_UP_AFTER), _LEAST_S)
+    return {_NETWORK: f"{after}s", _WORKERS: str(after), "spark.network.timeoutInterval": "10s"}
+
+
+def check_timeouts(worker_silence_s: float, conf: Mapping[str, str]) -> None:
+    """Refuse settings by which Spark would give an executor up before its silence is noticed.
+
+    **Errors** `ConfigError` names both settings.
+    """
+    for name, unit_s in _BARE_S.items():
+        if name not in conf:
+            continue
+        seconds = _seconds(name, str(conf[name]), unit_s)
+        if seconds <= worker_silence_s:
+            raise ConfigError(
+                f"Spark would run a silent worker's tasks again before its silence is noticed: {name}={conf[name]}"
+                f" worker_silence_s={worker_silence_s:g}",
+                f"set `worker_silence_s` in [spark] below {seconds:g}, or `{name}` above {worker_silence_s:g} s",
+            )
+
+
+def _seconds(name: str, text: str, unit_s: float) -> float:
+    """Return a time as Spark reads it, in seconds.
+
+    >>> [_seconds("x", text, 1.0) for text in ("90", "2min", "500ms", "1h")]
+    [90.0, 120.0, 0.5, 3600.0]
+    """
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    if found is None or (found[2] and found[2] not in _UNITS_S):
+        raise ConfigError(f"not a time: {name}={text}", 'write it as Spark does, such as "120s" or "2min"')
+    return int(found[1]) * (_UNITS_S[found[2]] if found[2] else unit_s)
