@@ -536,8 +536,8 @@ def test_an_older_copy_swapped_in_has_another_id(tmp_path: Path) -> None:
 def test_a_scratch_that_was_replaced_is_found_again(tmp_path: Path) -> None:
     first = filled(tmp_path / "w")
     second = WorkerDatabase(tmp_path / "w", chunk_bytes_max=CHUNK_BYTES)
-    second.open(1, 1)
-    run_step(first, 1, 1, [((7, "x"), 1)])
+    second.open(1, 2)
+    run_step(first, 2, 1, [((7, "x"), 1)])
     with pytest.raises(FencedError):
         second.raise_epoch(0)
     with second.read_trace(BY_KEY) as spine:
