@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -328,11 +328,24 @@ def _disagreements(config: Config, ledger: Ledger) -> Iterator[Finding]:
         what = f"no version that every worker of its layout holds: published={ledger.published} found={shown}"
         yield _between(config, f"{what} {story(held)}")
         return
+    yield from _unknown_epochs(config, ledger, held)
     positions = dict(ledger.positions(choice.checkpoint)[0])
     if config.input.kind != "kafka":
         yield from _log_gaps(config, choice, positions)
     if config.output.kind != "kafka":
         yield from _output_gaps(config, choice)
+
+
+def _unknown_epochs(config: Config, ledger: Ledger, workers: Iterable[int]) -> Iterator[Finding]:
+    """An epoch is in the ledger before any worker meets it; one that is not would refuse every owner to come."""
+    for worker in workers:
+        met = [storage.epoch_in(database_home(config.data_dir, worker))]
+        if config.output.kind != "kafka" and _output_place(config, worker)[0].exists():
+            progress = _output_place(config, worker)[1]()[1]
+            met += [] if progress is None else [progress.epoch]
+        if max(met) > ledger.epoch:
+            what = f"a worker has met an epoch that the ledger does not know: worker={worker} epoch={max(met)}"
+            yield _between(config, f"{what} ledger={ledger.epoch}")
 
 
 def _log_gaps(config: Config, choice: Choice, positions: Positions) -> Iterator[Finding]:

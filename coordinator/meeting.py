@@ -32,7 +32,10 @@ T = TypeVar("T")
 
 def refuse_running(config: Config) -> None:
     """Raise `UnavailableError` if a service of this pipeline answers; a silent or stopped one is taken over."""
-    expected = expected_of(config)
+    try:
+        expected = expected_of(config)
+    except UnavailableError:  # an address that cannot be read, as a power loss may leave it, is written anew
+        return
     if expected is None or expected.pid == os.getpid() or not _answers(expected, config):
         return
     pid = "" if expected.pid is None else f" pid={expected.pid}"

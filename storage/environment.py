@@ -35,7 +35,8 @@ from dbsp.storage.tables import PAGE, Txn
 LMDB_MAJOR = 0
 """The engine's major version: 0 stands for 0.9, whose files 1.0 cannot read. Stored in every version's record."""
 
-MAP_SIZE_BYTES = 1 << 40
+MAP_SIZE_BYTES = 1 << 37
+"""How much of the address space, 128 TiB in all, an environment takes at first: 256 workers have three each, with a standby."""
 READERS_MAX = 510
 VERIFIED_MAX = 1 << 18
 """About 20 MB of numbers, for 512 GB of chunks."""
@@ -210,10 +211,16 @@ class Environment:
             self._env.set_mapsize(max(size, bytes_min))
 
     def make_room(self) -> None:
-        """Double the map when it is more than half used and nobody reads."""
+        """Double the map when it is more than half used, and nobody in this process reads or writes just now."""
         info = self._env.info()
-        if (info["last_pgno"] + 1) * PAGE * 2 > info["map_size"] and self._active == 0:
-            self.grow()
+        if (info["last_pgno"] + 1) * PAGE * 2 <= info["map_size"] or not self._writer.acquire(blocking=False):
+            return
+        try:
+            with self._lock:
+                if self._active == 0:
+                    self._env.set_mapsize(2 * info["map_size"])
+        finally:
+            self._writer.release()
 
     def file_bytes(self) -> int:
         """The size of the file; far above `state_bytes` it means that a reader holds old pages."""

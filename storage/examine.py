@@ -68,6 +68,17 @@ def versions_in(home: Path) -> tuple[VersionInfo, ...]:
         raise DataError(f"the database cannot be read: file={file} cause={error}", REMEDY) from error
 
 
+def epoch_in(home: Path) -> int:
+    """Return the newest epoch that a worker's database has met; `DataError` if it cannot be read."""
+    file = durable_file(home)
+    try:
+        with reading(file.parent) as txn:
+            value = txn.get("meta", b"epoch")
+            return 0 if value is None else number_of(value)
+    except ENGINE as error:
+        raise DataError(f"the database cannot be read: file={file} cause={error}", REMEDY) from error
+
+
 @contextmanager
 def reading(folder: Path) -> Iterator[Txn]:
     """A read transaction on an environment that is opened for reading alone."""

@@ -131,8 +131,9 @@ class Transaction:
             raise UnavailableError(f"the state before this step is not held: {story}")
 
     def __enter__(self) -> Self:
-        """Begin reading."""
-        self._scratch.environment.make_room()
+        """Begin reading; a map that moves while somebody reads is what making room beforehand avoids."""
+        for side in (self._scratch, self._durable):
+            side.environment.make_room()
         self._reading = Reading(self._scratch, self._durable, self._chunk_bytes_max)
         try:
             self._before = self._reading.before(self._step, self._segment, self._trace_ids)

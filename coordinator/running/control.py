@@ -156,7 +156,29 @@ def refuse_older(ledger: Ledger, epoch: int) -> None:
 
 def raise_epoch(ledger: Ledger, epoch: int) -> Ledger:
     """Note a newer epoch."""
-    return replace(ledger, epoch=max(ledger.epoch, epoch))
+    return forget_layouts(replace(ledger, epoch=max(ledger.epoch, epoch)))
+
+
+def forget_layouts(ledger: Ledger) -> Ledger:
+    """Drop layouts and courses that nothing names any more, so that the ledger does not grow with every rescale.
+
+    Kept are those from the oldest checkpoint's on, which steps logged since may name; the layouts of the courses kept; the newest
+    of all, whose number the next one follows; the newest of each member, which says where it lives; and the first one as long as
+    the empty version 0 may be opened.
+    """
+    versions = sorted(ledger.layouts)
+    named = [saved.checkpoint.layout_version for saved in ledger.saved.values()]
+    if not named and ledger.courses:
+        return ledger
+    least = min(named, default=versions[-1])
+    courses = {number: course for number, course in ledger.courses.items() if number >= least}
+    kept = {number for number in versions if number >= least} | {versions[-1]}
+    kept |= {layout.version for course in courses.values() for layout in (course.old, course.new)}
+    for worker in ledger.members:
+        kept |= {max((n for n in versions if worker in ledger.layouts[n].workers), default=versions[-1])}
+    if min(ledger.saved, default=0) <= 1:
+        kept.add(versions[0])
+    return replace(ledger, courses=courses, layouts={number: ledger.layouts[number] for number in sorted(kept)})
 
 
 def intend(ledger: Ledger, saved: Saved) -> Ledger:
@@ -175,7 +197,8 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
     ledger = replace(ledger, accepted=engines.still_needed(ledger.accepted, oldest), fill=fill)
     layout = ledger.layouts.get(saved[version].checkpoint.layout_version)
     met = ends_rescale and layout is not None and ledger.rescale == destined(layout, ledger.courses)
-    return wish_rescale(replace(ledger, saved=saved), None) if met else replace(ledger, saved=saved)
+    ledger = forget_layouts(replace(ledger, saved=saved))
+    return wish_rescale(ledger, None) if met else ledger
 
 
 def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
@@ -184,7 +207,7 @@ def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
     They have databases, so nothing is left to settle where nobody leaves.
     """
     saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
-    ledger = replace(ledger, saved=saved, forming=ledger.forming - frozenset(layout.workers))
+    ledger = forget_layouts(replace(ledger, saved=saved, forming=ledger.forming - frozenset(layout.workers)))
     return wish_rescale(ledger, None) if ledger.rescale == destined(layout, ledger.courses) else ledger
 
 

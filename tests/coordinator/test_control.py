@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,18 @@ from pathlib import Path
 import pytest
 
 from dbsp.coordinator.running import control as ledgers
-from dbsp.coordinator.running.control import Control, LmdbControl, MemoryControl, Saved, new_ledger
+from dbsp.coordinator.running.control import (
+    Control,
+    LmdbControl,
+    MemoryControl,
+    Saved,
+    decode_ledger,
+    encode_ledger,
+    new_ledger,
+)
+from dbsp.distribute.course import Course
 from dbsp.errors import DataError, FencedError
-from dbsp.layout import initial, rescaled
+from dbsp.layout import homes, initial, rescaled
 from dbsp.store import CheckpointId
 from dbsp.timing import Timing
 
@@ -112,3 +122,51 @@ def test_a_missing_or_empty_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "control" / "data.mdb").write_bytes(b"")
     with pytest.raises(DataError, match=r"data\.mdb"):
         LmdbControl(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_ledger_keeps_what_is_named_and_does_not_grow(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random rescales, cold and by key, with checkpoints between: as the whole history says, in a bounded number of layouts."""
+    draw, most = random.Random(seed), 0
+    ledger = whole = FIRST
+    for number in range(1, 60):
+        old = whole.layouts[max(whole.layouts)]
+        new = rescaled(old, draw.randint(1, 5), step=number, host=draw.choice("ab"))
+        course = None
+        if draw.random() < 0.5:
+            course = Course.towards(new, old, strategy="icadd", first=number, budget=1)
+        layout = new if course is None else course.layout
+        members = {*old.workers, *new.workers}
+        logged = [ledgers.log_layout(each, layout, members, (), course) for each in (ledger, whole)]
+        used = draw.choice((layout.version, max(logged[1].layouts)))
+        changed = []
+        for each, forgets in zip(logged, (True, False), strict=True):
+            with monkeypatch.context() as patch:
+                if not forgets:
+                    patch.setattr(ledgers, "forget_layouts", lambda ledger: ledger)
+                intended = ledgers.intend(ledgers.raise_epoch(each, number), saved(number, number, used))
+                changed.append(ledgers.publish(intended, number, ends_rescale=False))
+        ledger, whole = changed
+        assert decode_ledger(encode_ledger(ledger)) == ledger
+        wanted = homes(whole.layouts.values())
+        assert {worker: home for worker, home in homes(ledger.layouts.values()).items() if worker in members} == {
+            worker: home for worker, home in wanted.items() if worker in members
+        }
+        least = min(each.checkpoint.layout_version for each in ledger.saved.values())
+        assert {number for number in whole.layouts if number >= least} <= set(ledger.layouts)
+        assert {number: whole.courses[number] for number in whole.courses if number >= least} == ledger.courses
+        assert max(ledger.layouts) == max(whole.layouts)
+        most = max(most, len(ledger.layouts))
+    assert most < 16
+    assert len(whole.layouts) > 60
+
+
+def test_a_new_pipeline_keeps_the_layout_of_its_empty_version() -> None:
+    ledger = FIRST
+    for number in range(1, 50):
+        ledger = ledgers.log_layout(ledger, rescaled(ledger.layouts[number - 1], 2 + number % 2, step=0), (0, 1, 2), ())
+    ledger = ledgers.raise_epoch(ledger, 2)
+    assert {0, 49} <= set(ledger.layouts)
+    assert len(ledger.layouts) < 4
+    ledger = ledgers.publish(ledgers.intend(ledger, saved(1, 1, 49)), 1, ends_rescale=False)
+    assert 0 in ledger.layouts

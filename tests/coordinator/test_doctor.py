@@ -249,6 +249,26 @@ def test_parts_of_another_moment_are_found(folder: Path, tmp_path: Path, part: s
     assert story in said(look(folder))
 
 
+@pytest.mark.parametrize(
+    ("file", "name", "key", "change"),
+    [
+        (DURABLE, None, b"mepoch", lambda value: bytes([value[0] ^ 4]) + value[1:]),
+        ("outputs/0/data.mdb", "meta", b"progress", lambda value: value[:-1] + bytes([value[-1] ^ 4])),
+    ],
+)
+def test_an_epoch_that_nobody_had_is_found(
+    folder: Path, file: str, name: str | None, key: bytes, change: Callable[[bytes], bytes]
+) -> None:
+    """It has no checksum; a service that met it would be refused as an older one, for ever."""
+    with raw(folder / "data" / file) as env:
+        db = env.open_db(name.encode(), create=False) if name else None
+        with env.begin(write=True, db=db) as txn:
+            found = txn.get(key)
+            assert found is not None
+            txn.put(key, change(bytes(found)))
+    assert "has met an epoch that the ledger does not know" in said(look(folder))
+
+
 def test_nothing_to_look_at(folder: Path) -> None:
     shutil.rmtree(folder / "data")
     with pytest.raises(UnavailableError, match="nothing to examine"):

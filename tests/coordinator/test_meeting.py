@@ -105,6 +105,8 @@ def test_a_second_service_is_refused_where_one_answers(tmp_path: Path, stack: Ex
     (config.data_dir / ADDRESS_FILE).write_text(json.dumps(address | {"pid": 1}))
     with pytest.raises(UnavailableError, match=f"answers already: url={server.url} pid=1"):
         refuse_running(config)
+    (config.data_dir / ADDRESS_FILE).write_text("")
+    refuse_running(config)
 
 
 @pytest.fixture

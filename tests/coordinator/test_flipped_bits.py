@@ -1,0 +1,60 @@
+"""A bit is flipped anywhere in a durable file: the doctor names the file, or the byte is one that nothing reads."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+from lmdb.verify import _Verifier
+
+from dbsp.coordinator.config import load_config
+from dbsp.coordinator.doctor import diagnose
+from tests.coordinator import keep
+from tests.coordinator.test_kept_data import unpacked
+
+PAGE, META_END = 4096, 152
+FLIPS = 40
+BRANCH, LEAF = 1, 2
+
+
+def in_use(data: bytes, file: Path) -> list[int]:
+    """The pages in use, with both meta pages."""
+    with file.open("rb") as stream:
+        walk = _Verifier(stream, len(data))
+        assert not walk.verify()
+    return [0, 1, *(number for number, mark in enumerate(walk.live) if mark)]
+
+
+def is_read(data: bytes, at: int) -> bool:
+    """Whether LMDB reads the byte: not behind the newest meta, in the older one, and between a page's places and its nodes."""
+    page = at // PAGE
+    if page < 2:
+        newest = max((0, 1), key=lambda number: struct.unpack_from("<Q", data, number * PAGE + 144)[0])
+        return page == newest and at % PAGE < META_END
+    _, _, flags, lower, upper = struct.unpack_from("<QHHHH", data, page * PAGE)
+    return not (flags in (BRANCH, LEAF) and lower <= at % PAGE < upper)
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak), pytest.param(3, marks=pytest.mark.soak)])
+def test_a_flip_is_named_or_in_a_byte_that_nothing_reads(seed: int, tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    (archive,) = keep.KEPT.glob("0.1.0-embedded.zip")
+    config = load_config(unpacked(archive, folder) / "pipeline.toml", environment={})
+    assert not diagnose(config).findings
+    draw, named = random.Random(seed), 0
+    files = sorted(config.data_dir.rglob("data.mdb"))
+    for _ in range(FLIPS):
+        file = draw.choice(files)
+        sound = file.read_bytes()
+        at = draw.choice(in_use(sound, file)) * PAGE + draw.randrange(PAGE)
+        changed = bytearray(sound)
+        changed[at] ^= 1 << draw.randrange(8)
+        file.write_bytes(changed)
+        findings = diagnose(config).findings
+        named += bool(findings)
+        assert findings or not is_read(sound, at), f"{file} page={at // PAGE} at={at % PAGE}"
+        file.write_bytes(sound)
+    assert named > FLIPS // 8, "flips of bytes that are read were drawn, too"
