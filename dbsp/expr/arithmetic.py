@@ -251,7 +251,7 @@ def _rounded(values: pa.Array, digits: int) -> pa.Array:
     if is_integer(values.type):
         return values if digits >= 0 else pc.round(values, digits, round_mode="half_towards_infinity")
     if is_decimal(values.type):
-        return decimals.rounded(values, digits)
+        return values if digits >= values.type.scale else decimals.rounded(values, max(digits, -decimals.WIDE_DIGITS))
     if digits:
         return values  # they are rounded by then
     return pc.round(values, digits, round_mode="half_towards_infinity")

@@ -22,6 +22,8 @@ CONSTANT = (
 """What to write where a text was wanted and something else was given."""
 LONGEST = 2**31
 """More characters than a text can have."""
+MADE_LENGTH_MAX = 1 << 24
+"""Padding and repeating make no longer text: a width that is wrong by a typing error fails its row."""
 FIRST_BEYOND_ASCII = 128
 
 
@@ -128,7 +130,23 @@ def _by_letters(
 
 def _padded(pad: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
     """Padded to the width, or cut down to it, as in SQL."""
-    return lambda values, width, fill: pc.utf8_slice_codeunits(pad(values, width, fill), 0, width)
+
+    def padded(values: pa.Array, width: int, fill: str) -> pa.Array:
+        _refuse_longer(width)
+        return pc.utf8_slice_codeunits(pad(values, width, fill), 0, width)
+
+    return padded
+
+
+def _repeated(values: pa.Array, count: int) -> pa.Array:
+    _refuse_longer((pc.max(pc.binary_length(values)).as_py() or 0) * count)
+    return pc.binary_repeat(values, count)
+
+
+def _refuse_longer(length: int) -> None:
+    """Refuse to make a text that would fill the memory, or end the process: Arrow allocates the width that a row names."""
+    if length > MADE_LENGTH_MAX:
+        raise pa.ArrowInvalid(f"a text of more than {MADE_LENGTH_MAX} characters: length={length}")
 
 
 def _right(values: pa.Array, count: int) -> pa.Array:
@@ -171,7 +189,7 @@ CONCAT = _function("concat", STRING, lambda *data: pc.binary_join_element_wise(*
 LEFT = _function("left", STRING, lambda v, n: pc.utf8_slice_codeunits(v, 0, n), _fit_count, "{0}.left({1})")
 RIGHT = _function("right", STRING, _right, _fit_count, "{0}.right({1})")
 REVERSE = _function("reverse", STRING, pc.utf8_reverse)
-REPEAT = _function("repeat", STRING, pc.binary_repeat, _fit_count, "{0}.repeat({1})")
+REPEAT = _function("repeat", STRING, _repeated, _fit_count, "{0}.repeat({1})")
 TITLE = _function("title", STRING, pc.utf8_title)
 LPAD = _function("lpad", STRING, _padded(pc.utf8_lpad), _fit_width, "{0}.lpad({1}, {2})")
 RPAD = _function("rpad", STRING, _padded(pc.utf8_rpad), _fit_width, "{0}.rpad({1}, {2})")

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, coalesce, lit, when
 from dbsp.expr.types import is_decimal, is_float, is_integer, is_timestamp
 from dbsp.sql.intervals import interval
@@ -53,6 +54,13 @@ def cast_constant(value: Any, target: pa.DataType, *, strict: bool) -> Expr:
 
 
 def _number(value: int | float | decimal.Decimal, target: pa.DataType, strict: bool) -> Expr:
+    try:
+        return _exact_number(value, target, strict)
+    except (ArithmeticError, ValueError):
+        raise CircuitError(f"a constant that does not fit the type: value={str(value)[:80]} type={target}") from None
+
+
+def _exact_number(value: int | float | decimal.Decimal, target: pa.DataType, strict: bool) -> Expr:
     if is_float(target):
         return float_constant(value, target)
     if is_integer(target):

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, struct, unwrap, when
 from dbsp.expr.expression import Call, ColumnRef, Literal, resolve
 from dbsp.expr.mathematics import POWER
@@ -198,7 +199,10 @@ def number(text: str) -> int | float | decimal.Decimal:
     text = text.replace("_", "")
     if "e" in text.casefold():
         return float(text)
-    return decimal.Decimal(text) if "." in text else int(text)
+    try:
+        return decimal.Decimal(text) if "." in text else int(text)
+    except ValueError:
+        raise CircuitError(f"a number of too many digits: digits={len(text)}") from None
 
 
 def _null(_node: Any, _scope: Scope) -> Expr:

@@ -116,7 +116,10 @@ def _of(node: Any, number: decimal.Decimal, unit: str) -> Interval:
     if unit not in _SPANS:
         refuse(node, f"no such unit of time: unit={unit}", f"there are {', '.join([*_MONTHS, *_SPANS])}")
     micro = datetime.timedelta(microseconds=1)
-    return Interval(span=int(number * (_SPANS[unit] // micro)) * micro)
+    try:
+        return Interval(span=int(number * (_SPANS[unit] // micro)) * micro)
+    except (ArithmeticError, ValueError):
+        refuse(node, f"a span of time that is too long: number={str(number)[:80]} unit={unit}", "write a shorter one")
 
 
 def _times(node: Any, span: Interval, count: Expr) -> Interval:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.zset.calendar import check_days
+from dbsp.zset.decimal_texts import check_decimals, decimals_of_texts, holds_decimals
 from dbsp.zset.exact import check_exact, refuse_others
 from dbsp.zset.schema import DATE, FLOAT32, FLOAT64, INT64, TIME, TIMESTAMP, is_list, is_struct
 
@@ -33,6 +34,8 @@ def array_of(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
     [{'a': 1}, {'a': None}, None]
     """
     values = list(values)
+    if holds_decimals(type_):
+        check_decimals(values)
     made = pa.array(values, type_)
     check_exact(values, made)
     return made
@@ -72,7 +75,7 @@ def _decimal_of_text(texts: Any, type_: pa.DataType, wide: pa.DataType) -> Any:
     long = pc.or_(exponent, pc.greater(pc.binary_length(texts), _DIGITS - type_.scale))
     if not pc.any(long, min_count=0).as_py():
         return texts.cast(type_)
-    values = texts.cast(wide).cast(type_)
+    values = decimals_of_texts(texts, wide).cast(type_)
     for text, value in zip(texts.filter(long).to_pylist(), values.filter(long).to_pylist(), strict=True):
         if text is not None and Decimal(text) != value:
             raise pa.ArrowInvalid(f"a number of too many digits: text={text!r}")

@@ -7,6 +7,7 @@ Flat is what the transformation `ExtractNewRecordState` leaves: the row after, o
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -16,9 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from dbsp.io.formats.json_rows import whole
-from dbsp.io.formats.json_scan import count_plain_rows
-from dbsp.io.formats.runs import require
-from dbsp.zset.schema import STRING
+from dbsp.io.formats.json_scan import count_plain_rows, holds_long_exponent
+from dbsp.io.formats.runs import WrongMessageError, require
+from dbsp.zset.decimal_texts import check_text, holds_decimals
+from dbsp.zset.schema import STRING, is_list, is_struct
 
 DELETED = "__deleted"
 
@@ -84,12 +86,33 @@ ENVELOPE: Shape = _Envelope()
 FLAT: Shape = _Flat()
 
 
+def _check_decimals(value: Any, type_: pa.DataType, name: str) -> None:
+    """Refuse a decimal that would end the parser's process; an object is a tuple of pairs here, whose names may repeat."""
+    if is_struct(type_) and isinstance(value, tuple):
+        for field, part in value:
+            place = type_.get_field_index(field)
+            if place >= 0:
+                _check_decimals(part, type_.field(place).type, field)
+    elif is_list(type_) and isinstance(value, list):
+        for part in value:
+            _check_decimals(part, type_.value_type, name)
+    elif pa.types.is_decimal(type_) and isinstance(value, str):
+        try:
+            check_text(value)
+        except pa.ArrowInvalid as error:
+            raise WrongMessageError(f"column {name}: {error}") from None
+
+
 def _parsed(payloads: Sequence[bytes], wanted: pa.Schema) -> list[pa.Array]:
     """These members of every message, by pyarrow's parser, which is shown plain objects alone."""
     block = b"\n".join(payload.replace(b"\n", b" ").replace(b"\r", b" ") for payload in payloads)
     block.decode()  # the parser does not look
     plain = count_plain_rows(np.frombuffer(block, np.uint8)) == len(payloads)
     require(plain, "not one object, or nested too deeply")
+    if holds_decimals(pa.struct(list(wanted))) and holds_long_exponent(np.frombuffer(block, np.uint8)):
+        for payload in payloads:
+            pairs = json.loads(payload, parse_int=str, parse_float=str, object_pairs_hook=tuple)
+            _check_decimals(pairs, pa.struct(list(wanted)), "")
     parsed = pj.read_json(
         io.BytesIO(block),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),

@@ -26,11 +26,12 @@ import pyarrow.json as pj
 
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.io.chunk import join_pushes
-from dbsp.io.formats.json_scan import count_plain_rows
+from dbsp.io.formats.json_scan import count_plain_rows, holds_long_exponent
 from dbsp.io.formats.lines import MARK
 from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.logs import DELETE, INSERT
+from dbsp.zset.decimal_texts import decimals_of_texts, holds_decimals
 from dbsp.zset.schema import BOOL, TIMESTAMP, TIMESTAMP_UTC, Column, Schema, is_list, is_struct
 
 BLOCK_BYTES = 4 << 20
@@ -134,7 +135,7 @@ def _decode_fast(block: bytes, table: Table, extras: bool = False) -> Push | Non
     """The block through pyarrow's parser; None if anything in it is not plainly good."""
     rows, envelope = count_plain_rows(np.frombuffer(block, dtype=np.uint8)), _ENVELOPE.match(block) is not None
     hidden = extras and not envelope and _ENVELOPE_WITHIN.search(block)  # the parser would pass over it
-    if rows < 0 or hidden or not _is_utf8(block) or _ambiguous(table.schema):
+    if rows < 0 or hidden or not _is_utf8(block) or _ambiguous(table.schema) or _is_deadly(block, table.schema):
         return None
     if rows == 0:
         return _assemble([], [], table.schema)
@@ -165,6 +166,12 @@ def _decode_fast(block: bytes, table: Table, extras: bool = False) -> Push | Non
     if not all(nulls_fit(array, column, deletes, table) for array, column in zip(columns, table.schema, strict=True)):
         return None
     return Push(batch=loose_batch(table.schema, columns), operations=np.where(deletes, DELETE, INSERT).astype(np.int8))
+
+
+def _is_deadly(block: bytes, schema: Schema) -> bool:
+    """Whether the parser might end the process over a decimal in the block."""
+    wanted = any(holds_decimals(column.type) for column in schema)
+    return wanted and holds_long_exponent(np.frombuffer(block, dtype=np.uint8))
 
 
 def _ambiguous(schema: Schema) -> bool:
@@ -451,11 +458,8 @@ def _float(text: str) -> float:
 
 
 def _decimal(text: str, type_: pa.DataType) -> Any:
-    """A decimal read as pyarrow's own parser reads it, as a scalar; text it refuses is left to be refused again."""
-    try:
-        return pa.array([str(text)]).cast(type_)[0].as_py()
-    except (pa.ArrowException, UnicodeEncodeError):
-        return str(text)
+    """Read a decimal as pyarrow's own parser reads it; raise one of `_MISFITS` for other text."""
+    return decimals_of_texts(pa.array([str(text)]), type_)[0].as_py()
 
 
 def _assemble(good: Sequence[_Row], bad: Sequence[BadRow], schema: Schema) -> Push:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from dbsp.io.formats.byte_spans import gathered
 from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.zset.calendar import check_days
+from dbsp.zset.decimal_texts import decimals_of_texts
 from dbsp.zset.schema import BINARY, BOOL, DATE, DURATION, INT64, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_list
 
 _DECIMAL_BYTES_MAX = 16
@@ -117,7 +118,9 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def _from_text(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    if pa.types.is_decimal(type_) or type_ in (STRING, DATE, TIME, TIMESTAMP, TIMESTAMP_UTC):
+    if pa.types.is_decimal(type_):
+        return from_wire(decimals_of_texts(array, wire_type(type_)), type_)
+    if type_ in (STRING, DATE, TIME, TIMESTAMP, TIMESTAMP_UTC):
         return from_wire(array.cast(wire_type(type_)), type_)
     raise pa.ArrowInvalid(f"a text for {type_}")
 

@@ -16,6 +16,8 @@ TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 
 Struct: TypeAlias = dict[int, tuple[int, Any]]
 
 _END, _LONG_LIST, _SHORT_DELTA_MAX, _DEPTH_MAX = 0, 15, 15, 32
+_SHIFT_MAX = 63
+"""Of the last seven bits of a number; without a bound a number as long as its bytes takes time in proportion to their square."""
 
 
 class ThriftError(Exception):
@@ -65,15 +67,18 @@ class Reader:
         """The structure that begins here."""
         found: Struct = {}
         number = 0
-        self._depth += 1
-        if self._depth > _DEPTH_MAX:
-            raise ThriftError("structures within structures without an end")
+        self._deeper()
         while (head := self._byte()) != _END:
             delta, kind = head >> 4, head & 15
             number = number + delta if delta else self._zigzag()
             found[number] = kind, _reading(kind)(self)
         self._depth -= 1
         return found
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise ThriftError("structures within structures without an end")
 
     def _list(self) -> tuple[int, list[Any]]:
         head = self._byte()
@@ -84,7 +89,10 @@ class Reader:
         if kind in {TRUE, FALSE}:
             return kind, [self._byte() == TRUE for _ in range(size)]
         read = _reading(kind)
-        return kind, [read(self) for _ in range(size)]
+        self._deeper()
+        held = [read(self) for _ in range(size)]
+        self._depth -= 1
+        return kind, held
 
     def _byte(self) -> int:
         if self.at >= len(self._data):
@@ -96,6 +104,8 @@ class Reader:
         byte = self._byte()
         number, shift = byte & 127, 7
         while byte > 127:  # noqa: PLR2004  the last byte of a number has no high bit
+            if shift > _SHIFT_MAX:
+                raise ThriftError("a number that does not end")
             byte = self._byte()
             number |= (byte & 127) << shift
             shift += 7

@@ -2,7 +2,8 @@
 
 A program is a table of instructions (`Code`, a, b). Values go to slots, a row of each array per slot: numbers as int64 (floats
 as their bits), texts and bytes as where they begin and how long they are. A slot that a message does not reach stays unset,
-which is null. Source: the Avro 1.12 specification, "Binary encoding".
+which is null. All arrays and maps of a message together
+have at most as many items as it has bytes, and one. Source: the Avro 1.12 specification, "Binary encoding".
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _fits(  # noqa: C901, PLR0912 - one interpreter loop, compiled
     left: NDArray[np.int64],
 ) -> bool:
     """Run the program over one message; whether the message fits."""
-    (at, end), (values, lengths, there), step, depth = span, slots, 0, 0
+    (at, end), (values, lengths, there), step, depth, items = span, slots, 0, 0, span[1] - span[0] + 1
     while True:
         code, a, b = program[step, 0], program[step, 1], program[step, 2]
         step += 1
@@ -104,10 +105,9 @@ def _fits(  # noqa: C901, PLR0912 - one interpreter loop, compiled
             elif number == 0:
                 step = a
             else:
-                if depth == DEPTH_MAX or number > end - at + 1:
+                if depth == DEPTH_MAX or number > items:
                     return False
-                left[depth] = number
-                depth += 1
+                left[depth], items, depth = number, items - number, depth + 1
         elif code == _ITEM_END:
             left[depth - 1] -= 1
             if left[depth - 1] > 0:
@@ -121,7 +121,7 @@ def _fits(  # noqa: C901, PLR0912 - one interpreter loop, compiled
             return bool(at == end)
         else:
             size = _SIZES[code] if code != _FIXED else b
-            if size > end - at or (code == _BOOLEAN and data[at] > 1):
+            if size < 0 or size > end - at or (code == _BOOLEAN and data[at] > 1):
                 return False
             if a >= 0:
                 there[a, row], lengths[a, row] = 1, size

@@ -39,6 +39,9 @@ _PRIMITIVE = {
     "int": Code.NUMBER, "long": Code.NUMBER, "boolean": Code.BOOLEAN, "float": Code.FLOAT, "double": Code.DOUBLE,
     "bytes": Code.BYTES, "string": Code.BYTES,
 }  # fmt: skip
+INSTRUCTIONS_MAX = 1 << 14
+"""A few types that name each other twice make a schema of any length."""
+FIXED_BYTES_MAX = 1 << 30
 _KINDS = {*_PRIMITIVE, "null", "record", "error", "array", "map", "enum", "fixed"}
 
 _Slots = NDArray[np.int64]
@@ -87,6 +90,7 @@ class Program:
 
     def emit(self, code: Code, a: int = 0, b: int = 0) -> int:
         """Add an instruction; its place."""
+        require(len(self.instructions) < INSTRUCTIONS_MAX, "too long with all the types that it names")
         self.instructions.append((code, a, b))
         return len(self.instructions) - 1
 
@@ -152,7 +156,7 @@ class Compiler:
             symbols = pa.array(schema["symbols"], STRING)
             made: Made = lambda messages, type_: _texts_of(_numbers(messages, slot), symbols, type_)  # noqa: E731
         elif kind == "fixed":
-            self.program.emit(Code.FIXED, slot, schema["size"])
+            self.program.emit(Code.FIXED, slot, _size(schema))
             made = lambda messages, type_: to_column(_spans(messages, slot, BINARY), meaning, type_)  # noqa: E731
         else:
             require(kind in _PRIMITIVE, f"not a type: {kind}")
@@ -231,6 +235,14 @@ class Compiler:
             for part in parts:
                 if not isinstance(part, str):
                     self._learn(part, inner)
+
+
+def _size(schema: Mapping[str, Any]) -> int:
+    """Return the bytes of a value of a fixed type."""
+    size = schema["size"]
+    good = isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= FIXED_BYTES_MAX
+    require(good, f"a fixed type of no such size: {str(size)[:80]}")
+    return int(size)
 
 
 def _full_name(schema: Mapping[str, Any], space: str) -> str:

@@ -109,7 +109,7 @@ class _Reader:
             require(schema.kind == "AVRO", f"a schema of another kind: {schema.kind}")
             self._compile(compiler, schema.schema)
             self._program.emit(Code.END)
-        except (*MISFITS, KeyError, TypeError) as error:
+        except (*MISFITS, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._refusal = f"the schema is not read: {error}"
 
     def _compile(self, compiler: Compiler, schema: Any) -> None:
