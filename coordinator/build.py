@@ -27,11 +27,13 @@ from dbsp.coordinator.evolving import Evolution, carry_out, survey
 from dbsp.coordinator.layouts import check_named, shares_disk
 from dbsp.coordinator.preflight import check_engines, check_stored
 from dbsp.coordinator.remains import refuse_logged, refuse_remains
+from dbsp.coordinator.running.attempts import FileMarker
 from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.running.hands import Parts, ShellSettings
 from dbsp.coordinator.site import ConfiguredSite, close_site, files_folder
+from dbsp.coordinator.trials import ProcessTrials
 from dbsp.disk import make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io.output_part import refuse_taken
@@ -171,12 +173,13 @@ def build(
         for part in (inputs, steps, control):
             part.close()
         raise
-    site = _site(config, plan)
+    site = site_of(config, plan)
     work = Work(site=site, plan=plan, run=ledger.run, common_disk=shares_disk(config))
     parts = Parts(
         runtime=lambda: cast(Runtime, wrap("runtime", make_runtime(config, work))), inputs=wrap("inputs", inputs),
         steps=wrap("steps", steps), control=control, clock=clock,
-        locate=Locator(plan=plan, inputs=inputs), awaited=plan.watermarks,
+        locate=Locator(plan=plan, inputs=inputs), awaited=plan.watermarks, marker=FileMarker(config.data_dir),
+        trials=ProcessTrials(config) if shares_disk(config) else None,
     )  # fmt: skip
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
     return Built(config=config, plan=plan, parts=parts, facts=facts, settings=shell_settings(config))
@@ -204,14 +207,14 @@ def surveyed(config: Config, plan: Plan) -> Evolution | None:
         return None
     ledger = read_ledger(config.data_dir)
     _refuse_other_pipeline(config, ledger)
-    return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger, _site(config, plan))
+    return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger, site_of(config, plan))
 
 
 def _evolve(
     config: Config, plan: Plan, control: Control, evolution: Evolution, wrap: Callable[[str, Any], Any]
 ) -> None:
     """Change the stored circuit; the files are closed after it, as the runtime opens them where it wants them."""
-    site = _site(config, plan)
+    site = site_of(config, plan)
     steps = site.open_steps()
     try:
         site.make_folders(evolution.change.tables_added)
@@ -369,11 +372,12 @@ def difference(nodes: Iterable[NodeToken], circuit: Circuit) -> str:
 
 def _open_logs(config: Config, plan: Plan, *, create: bool) -> tuple[InputLog, StepLog]:
     """Open the logs; only before the first epoch may they be made, later an absent log is an error."""
-    site = _site(config, plan)
+    site = site_of(config, plan)
     return site.open_input(create=create, check=True), site.open_steps(create=create)
 
 
-def _site(config: Config, plan: Plan) -> ConfiguredSite:
+def site_of(config: Config, plan: Plan) -> ConfiguredSite:
+    """Return where the workers of a configured pipeline live."""
     return ConfiguredSite(
         data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables,
         input=_placed(config.input, config.folder), output=_placed(config.output, config.folder), standbys=config.standbys,

@@ -204,6 +204,7 @@ def status(client: Client) -> None:
     lines += rescale_lines(found)
     lines += map(_copy_line, found["copies"])
     lines += map(_delta_line, found["delta"])
+    lines += [f"a user function is not deterministic: {each}" for each in found["not_deterministic"]]
     if found["halt"]:
         lines += _halt_lines(found["halt"])
     elif found["last_error"]:
@@ -232,7 +233,18 @@ def explain(client: Client) -> None:
 
 
 def _halt_lines(halt: dict[str, Any]) -> list[str]:
-    """Which rows fail, where they came from, and what to do."""
+    """Which rows fail, where they came from, and what to do; or which step ends its process."""
+    if halt["death"]:
+        return [
+            f"step {halt['step']:,} has ended its process again and again, and once more where it was tried: {halt['death']}",
+            *(
+                f"  it takes {r['table']} partition {r['partition']} offsets {r['first']:,} to {r['last'] - 1:,}"
+                for r in halt["ranges"]
+            ),
+            "find the rows that do, and go on without them (they go to the dead letters): coordinator skip",
+        ]
+    if not halt["rows"]:
+        return [f"halted before step {halt['step']:,}: {halt['message']}"]
     lines = [f"{halt['count']:,} rows of step {halt['step']:,} fail at {halt['name']}; no further step is taken"]
     for row in halt["rows"]:
         known = row["offset"] >= 0
@@ -251,9 +263,27 @@ def _halt_lines(halt: dict[str, Any]) -> list[str]:
 @click.option("--step", type=click.IntRange(min=0), help="The step that `coordinator status` names.")
 @click.pass_obj
 def skip(client: Client, step: int | None) -> None:
-    """Go on without the rows that ended a step under the error policy `stop`; they go to the dead letters."""
-    found = client.ask("POST", "/v1/skip", json={"step": step})
-    text = f"step {found['step']:,} goes on without {found['rows']:,} rows: they are dead letters"
+    """Go on without the rows that halt the pipeline; they go to the dead letters.
+
+    Either they fail under the error policy `stop`, or they end the process that runs their step: then they are looked for first.
+    """
+    with _patience("looking for the rows"):
+        found = client.ask("POST", "/v1/skip", json={"step": step})
+    rows = [
+        f"  {row['table']} partition {row['partition']} offset {row['offset']:,}: {row['payload']}"
+        for row in found["dropped"]
+    ]
+    text = "\n".join([f"step {found['step']:,} goes on without {found['rows']:,} rows: they are dead letters", *rows])
+    client.show(found, f"step {found['step']:,} was decided before" if found["before"] else text)
+
+
+@command.command("accept-output")
+@click.option("--step", type=click.IntRange(min=0), help="The step that `coordinator status` names.")
+@click.pass_obj
+def accept_output(client: Client, step: int | None) -> None:
+    """Go on although a step that ran again gives another output: the difference is put out with the next new step."""
+    found = client.ask("POST", "/v1/accept-output", json={"step": step})
+    text = f"step {found['step']:,} goes on: what its output differs by is put out with the next new step"
     client.show(found, f"step {found['step']:,} was decided before" if found["before"] else text)
 
 

@@ -23,6 +23,7 @@ import click
 from dbsp.coordinator.build import build, check_start, load_plan
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.protocol import Halt
+from dbsp.coordinator.determinism import refuse_varying
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
 from dbsp.coordinator.http.address import changed_setting
 from dbsp.coordinator.http.app import make_app
@@ -133,6 +134,7 @@ def main() -> None:
 def _check(config: Config, evolve: bool) -> None:
     plan = load_plan(config)
     evolution = check_start(config, plan, evolve=evolve)
+    refuse_varying(config, plan)
     click.echo(explain(plan))
     click.echo(
         f"ok: circuit={config.pipeline.circuit} fingerprint={plan.fingerprint[:12]} workers={config.pipeline.workers}"
@@ -172,6 +174,7 @@ def run(
             who = {"name": config.pipeline.name, "run": service.built.facts.run}
             server = Server(make_app(service), bound, config.data_dir, who)
             announce(server, service)
+        service.first_steps.watch(service.board)
         service.start(wait=False)
         if server is not None:
             server.start()

@@ -25,6 +25,7 @@ from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
 from dbsp.coordinator.decisions.cutting import unread
 from dbsp.coordinator.decisions.rescaling import is_moving
+from dbsp.coordinator.determinism import FirstSteps
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.http.admission import refuse_overload
 from dbsp.coordinator.http.answers import Completion, Skipped, ViewChanges, ViewRows
@@ -44,12 +45,15 @@ from dbsp.coordinator.running.shell import SETTLED, Shell
 from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress, WaitingRescale
 from dbsp.coordinator.running.status import Board, Snapshot
 from dbsp.coordinator.site import close_site
+from dbsp.coordinator.skipping import Skips
 from dbsp.coordinator.strategies import COLD, STRATEGIES
+from dbsp.coordinator.trials import ProcessTrials
 from dbsp.coordinator.upgrades import Departure, Upgrades
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.io import Incoming, InputWriter, Position, Producer
 from dbsp.layout import Layout
 from dbsp.runtime.runtime import MoveReport
+from dbsp.skips import ACCEPT_OUTPUT
 from dbsp.version import VERSION
 
 KEPT_VIEW_BYTES_MAX = 16 << 20
@@ -82,6 +86,7 @@ class Service:
         self._kept_views: dict[str, ViewRows] = {}
         self._feed = Feed(config, self.built.plan)
         self._queries = Queries(at_once_max=config.query.at_once_max)
+        self.first_steps = FirstSteps(config, self.built.plan, self.built.parts.steps, self._observers.noted)
         self._backups = Backups(config, self._observers.noted)
         self.copies = TopicCopies(config, self.built.plan, self, self._observers.noted)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
@@ -171,6 +176,8 @@ class Service:
         self._backups.close()
         self._queries.close()
         self._feed.close()
+        if isinstance(self.built.parts.trials, ProcessTrials):
+            self.built.parts.trials.close()
         parts = self.built.parts
         for part in (parts.inputs, parts.steps, parts.control, self._log):
             part.close()
@@ -375,40 +382,24 @@ class Service:
         return cast(int, self._result(lambda: self._shell.submit(request, met), timeout_s))
 
     def skip(self, step: int | None = None, timeout_s: float | None = None) -> Skipped:
-        """Go on without the rows that ended a step under the error policy `stop`: they become dead letters.
+        """Go on without the rows that halt the pipeline: they become dead letters.
+
+        Either they fail under the error policy `stop`, or they end the process that runs their step: then they are found first,
+        by tries in processes of their own.
 
         The decision is logged before the step runs again, so a replay takes it too; it returns when the step is done, or rows
         of it fail at a later node. With `step`, one that was logged before is answered again.
 
         **Errors** `ConfigError` if there is nothing to decide about.
         """
-        halt = self.snapshot.halt
-        if halt is None or (step is not None and step != halt.step):
-            return self._skipped_before(step)
+        return Skips(self._shell, self.built.parts, self._result).skip(step, timeout_s)
 
-        def met(state: p.State) -> bool | None:
-            if state.facts.next_step > halt.step:
-                return True
-            if isinstance(state, p.Halted) and state.awaits == "decision":
-                if state.facts.halt != halt:
-                    return True
-                raise UnavailableError(f"the decision was not logged: step={halt.step}", "ask again")
-            return None
+    def accept_output(self, step: int | None = None, timeout_s: float | None = None) -> Skipped:
+        """Go on although a step that ran again gives another output: it counts from now on, and the difference is put out.
 
-        self._result(lambda: self._shell.submit(p.SkipAsked(step=halt.step), met), timeout_s)
-        return Skipped(step=halt.step, rows=halt.count, before=False)
-
-    def _skipped_before(self, step: int | None) -> Skipped:
-        self._refuse_ended()
-        index = self._shell.hands.index
-        if step is not None and index.has_decision(step):
-            return Skipped(step=step, rows=0, before=True)
-        wanted = "" if step is None else f" step={step}"
-        halt = self.snapshot.halt
-        story = f"step {halt.step} is the one that waits" if halt else f"state={self.snapshot.state}"
-        raise ConfigError(
-            f"there is nothing to skip:{wanted} {story}", "`coordinator status` names the rows when there is"
-        )
+        The decision is logged before the step runs again. **Errors** `ConfigError` if there is nothing to decide about.
+        """
+        return Skips(self._shell, self.built.parts, self._result).accept_output(step, timeout_s)
 
     def upgrade(self, timeout_s: float | None = None) -> Departure:
         """Go on as the version of dbsp that is installed now: returns when all is stopped at a checkpoint with no later step.
@@ -545,7 +536,7 @@ class Service:
             "fingerprint": self.built.plan.fingerprint, "halt": _halt_as_json(now.halt),
             "rescale": _as_json(self._shell.hands.rescale), "rescale_waiting": _as_json(now.waiting),
             "backup": _as_json(self._backups.shown), "last_backup": self._backups.last, "delta": self.delta.shown,
-            "copies": self.copies.shown,
+            "copies": self.copies.shown, "not_deterministic": list(self.first_steps.found),
         }  # fmt: skip
 
     def layout_status(self) -> dict[str, Any]:
@@ -578,10 +569,11 @@ def _as_json(shown: RescaleProgress | MovingProgress | WaitingRescale | BackupPr
 def refuse_halted(halt: p.Halt | None) -> None:
     """`UnavailableError` while a step waits for a decision."""
     if halt is not None:
-        raise UnavailableError(
-            f"rows of the next step fail: step={halt.step} {halt.message}",
-            "`coordinator status` names them, `coordinator skip` goes on without them",
-        )
+        what = "the next step ends its process" if halt.death else "rows of the next step fail"
+        hint = "`coordinator status` names them, `coordinator skip` goes on without them"
+        if halt.command == ACCEPT_OUTPUT:
+            what, hint = "the next step gives another output", "`coordinator accept-output` goes on with it"
+        raise UnavailableError(f"{what}: step={halt.step} {halt.message}", hint)
 
 
 def _refuse_in(state: p.State) -> None:

@@ -5,6 +5,7 @@
     ├── ConfigError       fix the settings or the command line
     ├── DataError         bytes on disk or on the wire are wrong: the message names the file or position
     │   ├── RowsError     rows on which an evaluation fails, under error policy `stop`: decide about them
+    │   ├── MismatchError  a step that ran again gave another output: accept it, or mend the function
     │   └── PositionError  a consumer stands where nothing is (any more): read the view anew, go on from its step
     ├── UnavailableError  something outside is away: try again
     │   └── OverloadedError  more waits than a setting allows: send the rows again later
@@ -18,6 +19,9 @@ Every class survives pickling, because errors cross from Spark tasks to the driv
 """
 
 from __future__ import annotations
+
+PYTHON_WORKER_DIED = "a Python worker died in every try of its task"
+"""How the message begins of a step that has lost a worker again and again."""
 
 
 class DbspError(Exception):
@@ -93,6 +97,12 @@ class PositionError(DataError):
     code = "position"
 
 
+class MismatchError(DataError):
+    """A step that ran again gave another output: accept the new one by decision, or mend what is not deterministic."""
+
+    code = "mismatch"
+
+
 class UnavailableError(DbspError):
     """Something outside this process does not answer: try again later."""
 
@@ -142,6 +152,7 @@ KINDS: dict[str, type[DbspError]] = {
         DataError,
         RowsError,
         PositionError,
+        MismatchError,
         UnavailableError,
         OverloadedError,
         CapacityError,

@@ -153,6 +153,22 @@ class ReadsColumns(Protocol):
 
 
 @runtime_checkable
+class AcceptsOutput(Protocol):
+    """An output log whose rows can be corrected by later steps."""
+
+    def accept(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
+        """Write one step's part as `OutputLog.write` does; one that differs from what is there counts from now on instead.
+
+        The difference is put out with the next step that is written. Repeating it does nothing.
+        """
+        ...
+
+    def differing(self, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> list[str]:
+        """The views of which the step's part is another than the one that counts."""
+        ...
+
+
+@runtime_checkable
 class KeepsTransactions(Protocol):
     """An input log in which rows of several places may belong together."""
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from dbsp.disk import numbered
 from dbsp.errors import ConfigError, DataError
+from dbsp.io.accepted import Accepted
 from dbsp.io.environment import MAP_BYTES_START
 from dbsp.io.output_part import Verdict, checksum_of, encode_part, with_dead_letters
 from dbsp.io.progress import LocalOutputLog
@@ -68,8 +69,34 @@ class EmbeddedOutputLog(LocalOutputLog):
             if self._store.admit(txn, epoch, step, checksum) is Verdict.APPEND:
                 for key, value in records:
                     txn.put(key, value, db=self._env.db("data"))
+                self._accepted(txn, step).pay(step)
 
         self._env.write(action)
+
+    def accept(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
+        """Write a step's part, or let it count instead of the one that is there; see `dbsp.logs.AcceptsOutput`."""
+        full = with_dead_letters(parts, dead)
+
+        def action(txn: Any) -> bool:
+            if self._store.need(txn).last <= step:
+                return False
+            if self._store.replace(txn, epoch, step, checksum_of(full)):
+                self._accepted(txn, step).accept(step, full)
+            return True
+
+        if not self._env.write(action):
+            self.write(epoch, step, parts, dead)
+
+    def differing(self, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> list[str]:
+        """The views of which the step's part is another than the one that counts."""
+        with self._env.read() as txn:
+            return sorted(self._accepted(txn, step).differing(step, with_dead_letters(parts, dead)))
+
+    def _accepted(self, txn: Any, step: int) -> Accepted:
+        def pack(data: bytes) -> bytes:
+            return _CRC.pack(zlib.crc32(data)) + data
+
+        return Accepted(txn, self._env.db("data"), pack, lambda data: self._decode(data, step))
 
     def read(self, view: str, first: int, last: int | None = None) -> Iterator[tuple[int, pa.Table]]:
         """(step, rows with weights) of the steps `first <= s < last` in which this worker has rows of the view."""

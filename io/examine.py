@@ -21,6 +21,7 @@ from dbsp.errors import DataError
 from dbsp.findings import Examined
 from dbsp.formats import check_name
 from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, file_output, landed
+from dbsp.io.accepted import OWED
 from dbsp.io.chunk import check_chunk
 from dbsp.io.environment import LMDB_ENGINE, check_data_file
 from dbsp.io.output_part import Progress
@@ -316,7 +317,9 @@ def _part(seen: Examined, key: bytes, value: bytes, progress: Progress) -> None:
         step, number = struct.unpack(">QI", place)
         if not value or zlib.crc32(value[4:]) != int.from_bytes(value[:4], "little"):
             seen.found(f"an output record is damaged: {where} step={step} piece={number}", remedy=OUTPUT_REMEDY)
-        elif step >= progress.last:  # below its first step are those of a worker who left and has joined again
+        elif step >= progress.last and not view.startswith(
+            OWED
+        ):  # below its first step are those of a worker who left and has joined again
             seen.found(f"an output record of a step that was not written: {where} step={step} last={progress.last}")
         else:
             seen.count("output records")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.errors import CircuitError, DataError, FencedError
+from dbsp.errors import CircuitError, DataError, FencedError, MismatchError
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
 from dbsp.zset.hashing import hash_columns
@@ -66,7 +66,7 @@ def decide(progress: Progress, epoch: int, step: int, checksum: int, stored: int
     if step == progress.last:
         return Verdict.APPEND
     if stored is not None and stored != checksum:
-        raise DataError(
+        raise MismatchError(
             f"a replayed step gave another output than before: step={step} checksum={checksum:016x} before={stored:016x}",
             "the step log, the state or the program is not what it was; compare with a replay from step 0",
         )

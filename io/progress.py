@@ -80,6 +80,18 @@ class ProgressStore:
             self.put_progress(txn, Progress(first=progress.first, last=last, epoch=epoch))
         return verdict
 
+    def replace(self, txn: Any, epoch: int, step: int, checksum: int) -> bool:
+        """Let another checksum stand for a step that was written; whether it is another."""
+        progress, key = self.need(txn), _STEP.pack(step)
+        decide(progress, epoch, step, checksum, None)
+        data = txn.get(key, db=self.env.db("checksums"))
+        if data is None:
+            raise DataError(f"what the step has put out is no longer known: step={step}", "accept steps that are newer")
+        if _CHECKSUM.unpack(data)[0] == checksum:
+            return False
+        txn.put(key, _CHECKSUM.pack(checksum), db=self.env.db("checksums"))
+        return True
+
     def fence(self, epoch: int) -> None:
         """Refuse older epochs from now on; nothing is written, and synced, where this one is noted already."""
         if self.known().epoch == epoch:

@@ -13,6 +13,7 @@ transaction that would have written.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -177,6 +178,17 @@ class Transaction:
         with noted(self._durable.writers_folder, self._scratch.epoch):
             self._scratch.environment.write(self._write, self._grow)
 
+    def rehearse(self) -> None:
+        """Do all that `finish` does in a write transaction that is taken back: the state stays that of step - 1."""
+        self._entered()
+
+        def taken_back(txn: Txn) -> None:
+            self._write(txn)
+            raise _TakenBackError
+
+        with noted(self._durable.writers_folder, self._scratch.epoch), suppress(_TakenBackError):
+            self._scratch.environment.write(taken_back, self._grow)
+
     def _grow(self) -> None:
         """The map of the scratch will move: take the appended batches out of it, and read anew."""
         reading, _ = self._entered()
@@ -210,6 +222,10 @@ class Transaction:
         self._scratch.set_next_chunk(txn, numbers.value)
         record = Record(checkpoint=before.checkpoint, step=self._step + 1, traces=states, dropped=tuple(dropped))
         self._scratch.hold(txn, self._segment, self._step, record, before.dropped)
+
+
+class _TakenBackError(Exception):
+    """Ends a write transaction that is not to be committed."""
 
 
 class _Counter:

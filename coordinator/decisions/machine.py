@@ -453,10 +453,12 @@ def _skip(state: p.State, event: p.SkipAsked) -> Answer:
     """Log the decision; anywhere else there is nothing to decide, and nothing is noted for later."""
     match state:
         case p.Halted(facts=p.Facts(halt=p.Halt() as halt), awaits="decision"):
-            if halt.step != event.step:
+            decision = event.command or halt.command
+            if halt.step != event.step or not decision:
                 return state, (do.Wait(for_input=False),)
-            command = do.LogDecision(epoch=state.facts.epoch, step=halt.step, command=halt.command)
-            return replace(state, awaits="logged"), (command,)
+            command = do.LogDecision(epoch=state.facts.epoch, step=halt.step, command=decision)
+            facts = replace(state.facts, halt=replace(halt, command=decision))
+            return replace(state, facts=facts, awaits="logged"), (command,)
         case p.Running(awaits="input") | p.Paused():
             return state, (do.Wait(for_input=isinstance(state, p.Running)),)
     return state, ()

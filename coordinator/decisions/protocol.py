@@ -15,7 +15,7 @@ from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.distribute.course import Course
 from dbsp.layout import Layout
-from dbsp.logs import StepRecord
+from dbsp.logs import Range, StepRecord
 from dbsp.store import CheckpointId, VersionInfo
 from dbsp.version import VERSION
 
@@ -59,7 +59,8 @@ class FailedRow:
 class Halt:
     """Why the pipeline takes no further step: at node `node` of step `step` rows failed under the error policy `stop`.
 
-    `rows` are the first of `count`; `command` is the decision that lets the step go on without them.
+    `rows` are the first of `count`; `command` is the decision that lets the step go on without them. Where the step ends the
+    process that runs it, `death` says how, `node` is -1, `ranges` are what the step takes, and the decision is found by trying.
     """
 
     step: int
@@ -69,6 +70,8 @@ class Halt:
     count: int
     rows: tuple[FailedRow, ...]
     message: str
+    death: str = ""
+    ranges: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -538,9 +541,10 @@ class UpgradeAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipAsked:
-    """Go on without the rows that fail in step `step`."""
+    """Go on without the rows that fail in step `step`; `command` is the decision where the machine does not know it."""
 
     step: int
+    command: str | None = None
 
 
 Request = (

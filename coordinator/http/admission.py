@@ -1,12 +1,16 @@
 """Whether a push may come in: the rows that wait are bounded, so that a producer that is too fast waits, and not the disk fills.
 
-Pure arithmetic on offsets; the service asks before it appends. A refused push leaves nothing behind and is sent again later. One
-that is let in may take the backlog over the bound by its own size: a push larger than the bound is not refused for ever.
+Arithmetic on offsets; the service asks before it appends. Before a body is decoded it is asked, too, whether the process has the
+memory and the descriptors for it: what no process survives becomes a refusal. A refused push leaves nothing behind and is sent
+again later. One that is let in may take the backlog over the bound by its own size: a push larger than the bound is not
+refused for ever.
 """
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from dbsp.coordinator.config import InputSection
 from dbsp.coordinator.decisions.cutting import Place
@@ -15,6 +19,59 @@ from dbsp.logs import Range
 from dbsp.sizes import Sizes
 
 HINT = "send it again later; or raise `max_backlog_rows`, `max_backlog_bytes` in [input]"
+
+MEMORY_PER_BYTE = 40
+"""What a byte of JSON may take while it is decoded row by row, as measured, rounded up."""
+MEMORY_RESERVE_BYTES = 64 << 20
+"""Left to the steps."""
+DESCRIPTORS_RESERVE = 32
+"""Left to the engine, which opens databases, logs and processes."""
+
+
+def refuse_scarcity(size: int) -> None:
+    """Refuse a body of this size if the host may not have the memory to decode it, or the process has few descriptors left.
+
+    **Cost** some system calls; the open descriptors are counted.
+    **Errors** `OverloadedError` with what is needed, and what is left.
+    """
+    free, needed = free_bytes(), size * MEMORY_PER_BYTE + MEMORY_RESERVE_BYTES
+    if free is not None and needed > free:
+        raise OverloadedError(
+            f"not enough memory for this push: bytes={size} needed_bytes={needed} free_bytes={free}",
+            "send smaller pushes, or send it again later",
+        )
+    left = descriptors_left()
+    if left is not None and left < DESCRIPTORS_RESERVE:
+        raise OverloadedError(
+            f"the process has too many files and connections open: descriptors_left={left}",
+            "send it again later; or start the service with a larger `ulimit -n`",
+        )
+
+
+def free_bytes() -> int | None:
+    """Return the memory that the host can give out, or the cgroup's where that is less; None where nobody says."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return None
+    try:
+        most = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return found
+    return found if most == "max" else min(found, max(0, int(most) - used))
+
+
+def descriptors_left() -> int | None:
+    """Return how many descriptors the process may still open; None where nobody says."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        return int(most) - sum(1 for _ in Path("/proc/self/fd").iterdir()) if most != resource.RLIM_INFINITY else None
+    except FileNotFoundError:
+        return None
+    except OSError:  # no descriptor is left to look with
+        return 0
 
 
 def refuse_overload(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dbsp.skips import DroppedRow
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRows:
@@ -64,8 +66,12 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A decision that is logged: for which step, about how many rows; `before`: it was logged before already."""
+    """A decision that is logged: for which step, about how many rows; `before`: it was logged before already.
+
+    `dropped` are the rows of a step that ended its process, found by trying.
+    """
 
     step: int
     rows: int
     before: bool
+    dropped: tuple[DroppedRow, ...] = ()

@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from dbsp.coordinator.config import LOOPBACK
+from dbsp.coordinator.http.admission import refuse_scarcity
 from dbsp.coordinator.http.bell import Bell
 from dbsp.coordinator.http.changes import add_changes
 from dbsp.coordinator.http.docs_page import docs_page
@@ -321,12 +322,15 @@ def _kind(request: Request) -> str:
 
 
 async def _body(request: Request, bytes_max: int) -> bytes:
-    parts, size = [], 0
+    parts, size, checked = [], 0, 0
     async for part in request.stream():
         size += len(part)
         if size > bytes_max:
             raise CapacityError(f"the body is too large: max_body_bytes={bytes_max}", "send several smaller pushes")
         parts.append(part)
+        if size >= checked:  # before it grows much further, and before anything of it is decoded
+            refuse_scarcity(size)
+            checked = 2 * size
     return b"".join(parts)
 
 
@@ -449,7 +453,11 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
         service.cancel_rescale()
         return JSONResponse({"cancelled": True, "workers": len(service.layout().workers)})
 
-    @app.post("/v1/skip", summary="Go on without the rows that ended a step under the error policy stop")
+    @app.post("/v1/accept-output", summary="Go on with the output that a step gives now, and put out the difference")
+    def accept_output(body: SkipBody | None = None) -> JSONResponse:
+        return JSONResponse(asdict(service.accept_output(body.step if body is not None else None)))
+
+    @app.post("/v1/skip", summary="Go on without the rows that halt the pipeline: they become dead letters")
     def skip(body: SkipBody | None = None) -> JSONResponse:
         return JSONResponse(asdict(service.skip(body.step if body is not None else None)))
 

@@ -48,6 +48,14 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deaths:
+    """How many processes have ended in the midst of a step, since it was tried in a process of its own and lived."""
+
+    step: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """Everything the ledger holds, as one value.
 
@@ -75,6 +83,7 @@ class Ledger:
     name: str = ""
     input: str = ""
     output: str = ""
+    deaths: Deaths | None = None
 
     @property
     def published(self) -> int:
@@ -238,6 +247,17 @@ def wish_rescale(ledger: Ledger, workers: int | None, strategy: str = COLD) -> L
     return replace(ledger, rescale=workers, strategy=strategy)
 
 
+def note_death(ledger: Ledger, step: int) -> Ledger:
+    """Count a process that has ended in the midst of a step; of another step before nothing is kept."""
+    before = ledger.deaths.count if ledger.deaths is not None and ledger.deaths.step == step else 0
+    return replace(ledger, deaths=Deaths(step=step, count=before + 1))
+
+
+def forget_deaths(ledger: Ledger) -> Ledger:
+    """Note that the step was done, or lived where it was tried."""
+    return replace(ledger, deaths=None)
+
+
 def accept_engines(ledger: Ledger, acceptances: Iterable[engines.Acceptance]) -> Ledger:
     """Note whose steps may be run again by whom; a later acceptance of the same reaches further."""
     found = {(acceptance.engine, acceptance.by): acceptance for acceptance in (*ledger.accepted, *acceptances)}
@@ -366,6 +386,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "name": ledger.name,
         "input": ledger.input,
         "output": ledger.output,
+        "deaths": None if ledger.deaths is None else {"step": ledger.deaths.step, "count": ledger.deaths.count},
     }
 
 
@@ -393,7 +414,12 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         name=found.get("name", ""),
         input=found.get("input", ""),
         output=found.get("output", ""),
+        deaths=_decode_deaths(found.get("deaths")),
     )
+
+
+def _decode_deaths(found: Mapping[str, Any] | None) -> Deaths | None:
+    return None if found is None else Deaths(step=found["step"], count=found["count"])
 
 
 def decode_layout(found: Mapping[str, Any]) -> Layout:

@@ -32,6 +32,7 @@ from dbsp.coordinator.decisions.fills import is_filling, kept_for
 from dbsp.coordinator.exits import NO_ROOM, refused
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.attempts import Attempts, Marker, NoMarker, Trials, before_step
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger, Saved
 from dbsp.coordinator.running.moves import Moves
@@ -78,7 +79,7 @@ class Parts:
 
     `locate` finds where the rows of an error came from (see `blame`). `awaited` are the circuit's watermarks:
     with any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose.
-    `engine` is the version that every step is logged under.
+    `engine` is the version that every step is logged under; `marker` and `trials` are those of `attempts`.
     """
 
     runtime: Callable[[], Runtime]
@@ -89,6 +90,8 @@ class Parts:
     locate: Callable[[StepRecord, RowsError], tuple[p.FailedRow, ...]] = unlocated
     awaited: tuple[int, ...] = ()
     engine: str = VERSION
+    marker: Marker = field(default_factory=NoMarker)
+    trials: Trials | None = None
 
 
 class Observer(Protocol):
@@ -140,6 +143,7 @@ class Hands:
         self._epoch = 0
         self._copying: _Copying | None = None
         self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
+        self._attempts = Attempts(parts.marker, parts.trials, self._change, observer.noted)
 
     @property
     def rescale(self) -> RescaleProgress | MovingProgress | None:
@@ -192,6 +196,8 @@ class Hands:
 
     def _halt(self, command: do.Command, error: Exception) -> p.Halt | None:
         """What a user must decide about, if rows failed; where they came from is told as far as it can be."""
+        if isinstance(command, do.RunStep) and (halt := before_step(command.record, error)) is not None:
+            return halt
         if not (isinstance(command, do.RunStep) and isinstance(error, RowsError)):
             return None
         return p.Halt(
@@ -387,7 +393,8 @@ class Hands:
         if command.may_cut_ahead:
             ahead = self._helper.submit(self._cut_ahead, command)
         try:
-            report = self.runtime.run_step(record, command.layout, command.coming)
+            with self._attempts.of(command):
+                report = self.runtime.run_step(record, command.layout, command.coming)
         finally:
             following = ahead.result() if ahead is not None else None
         self.done = advance(self.done, [record])
@@ -576,7 +583,9 @@ class Hands:
             self._observer.noted("claimed", {"epoch": epoch})
             return ledgers.raise_epoch(ledger, epoch)
 
-        return p.Claimed(epoch=epoch, standing=ledgers.standing(self._change(raised)))
+        ledger = self._change(raised)
+        self._attempts.claimed(ledger)
+        return p.Claimed(epoch=epoch, standing=ledgers.standing(ledger))
 
     def _change(self, action: Callable[[Ledger], Ledger]) -> Ledger:
         return self._parts.control.change(self._epoch, action)

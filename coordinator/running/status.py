@@ -21,7 +21,7 @@ from dbsp.io import Position
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
-from dbsp.skips import skipped_nodes
+from dbsp.skips import is_decided
 
 STEPS_REMEMBERED_MAX = 100_000
 
@@ -128,7 +128,7 @@ class StepIndex:
     def add(self, record: StepRecord) -> None:
         """Note a finished step; a replayed one changes nothing."""
         with self._lock:
-            if skipped_nodes(record.commands):
+            if is_decided(record.commands):
                 self._decided.add(record.step)
             for range_ in record.ranges:
                 known = self._lasts[range_.table, range_.partition]

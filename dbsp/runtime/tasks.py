@@ -8,7 +8,7 @@ files and logs through its site, so a task can be run again anywhere that the si
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -17,21 +17,22 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.distribute.commands import migration_of
-from dbsp.errors import ConfigError, DataError, InternalError, UnavailableError
+from dbsp.errors import ConfigError, DataError, InternalError, MismatchError, UnavailableError
 from dbsp.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
-from dbsp.logs import DELETE, Changes, DeadLetter, Range, StepRecord
+from dbsp.logs import DELETE, AcceptsOutput, Changes, DeadLetter, Range, StepRecord
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.reading import columns_of
+from dbsp.plan.user_code import functions_above
 from dbsp.runtime import ahead, parts, visiting
 from dbsp.runtime.filling import FillingSegment
 from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.moved import Migration, moved_over
 from dbsp.runtime.parked import after_loops, flush
 from dbsp.runtime.runtime import Site, WorkerReport
-from dbsp.skips import skipped_nodes
+from dbsp.skips import ACCEPT_OUTPUT, dropped_rows, skipped_nodes, without_rows
 from dbsp.step import NOTHING_GIVEN, Arrived, SegmentResult, run_segment
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 from dbsp.timing import LATE
@@ -104,7 +105,7 @@ def run_first_segment(
     tables = table_batches(work.plan, changes)
     narrow = {change.table for change in changes if change.whole is not None}
     whole = {name: partial(_whole_table, work.plan, name, changes) for name in narrow}
-    dead = tuple(letter for change in changes for letter in change.dead)
+    dead = (*(letter for change in changes for letter in change.dead), *_dropped(order, worker))
     rows = sum(len(change.batch) for change in changes)
     carried = Carried(dead=dead, rows_in=rows)
     return _run(work, order, 0, worker, Arrived(tables=tables, exchanges={}, whole=whole), carried, send)
@@ -220,8 +221,31 @@ def _address(work: Work, order: StepOrder, depth: int, source: int, destination:
 
 def _write_outputs(work: Work, order: StepOrder, worker: int, carried: Carried) -> None:
     first, step = _first_step(order.layout, worker), order.record.step
+    if ACCEPT_OUTPUT in order.record.commands:
+        log = work.site.output_log(worker, first)
+        if not isinstance(log, AcceptsOutput):
+            raise ConfigError(
+                f"outputs of this kind cannot be corrected by later steps: step={step}",
+                "make the functions deterministic and start from a backup, or with new outputs",
+            )
+        log.accept(order.epoch, step, carried.parts, carried.dead)
+        return
     place = parts.Place(worker=worker, first=first, epoch=order.epoch, step=step)
-    parts.write(work.keepers, work.site, place, carried.parts, carried.dead)
+    try:
+        parts.write(work.keepers, work.site, place, carried.parts, carried.dead)
+    except MismatchError as error:
+        raise _named(work, place, carried, error) from error
+
+
+def _named(work: Work, place: parts.Place, carried: Carried, error: MismatchError) -> MismatchError:
+    """Return the error with the views that differ, and the user functions whose rows they hold."""
+    log, written = work.site.output_log(place.worker, place.first), sorted(carried.parts)
+    views = log.differing(place.step, carried.parts, carried.dead) if isinstance(log, AcceptsOutput) else written
+    functions = sorted({label for view in views for label in functions_above(work.plan, view)})
+    return MismatchError(
+        f"{error.message} views={', '.join(views)} functions={'; '.join(functions) or 'none'}",
+        "a function that is not deterministic does that; `coordinator accept-output` puts out the difference, and goes on",
+    )
 
 
 def _first_step(layout: Layout, worker: int) -> int:
@@ -252,12 +276,27 @@ def read_changes(work: Work, order: StepOrder, worker: int, held: ahead.HeldInpu
     """
     step, filling = order.record.step, filling_of(order.record.commands)
     ranges = order.record.ranges if filling is None else filling.past
-    mine = ahead.ranges_of(ranges, order.layout, worker)
+    mine = _ranges_read(order.record, ranges, order.layout, worker)
     if filling is None:
         found = None if held is None else held.taken(step, mine)
         found = ahead.taken(work.readers, worker, mine, step, order.epoch) if found is None else found
         return _read(work, mine, step) if found is None else found
     return [replace(change, dead=()) for change in _read(work, mine, step)]
+
+
+def _ranges_read(record: StepRecord, ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Range, ...]:
+    """Return what the worker reads of these ranges, around the rows that the step leaves out."""
+    return ahead.ranges_of(without_rows(ranges, dropped_rows(record.commands)), layout, worker)
+
+
+def _dropped(order: StepOrder, worker: int) -> Iterator[DeadLetter]:
+    """Make the dead letters of the rows that the step leaves out, at the worker that would have read them."""
+    for row in dropped_rows(order.record.commands):
+        if order.layout.reader_of(row.partition) == worker:
+            yield DeadLetter(
+                step=order.record.step, origin=row.table, partition=row.partition, offset=row.offset, reason=row.reason,
+                payload=row.payload,
+            )  # fmt: skip
 
 
 def _read(work: Work, ranges: Sequence[Range], step: int) -> list[Changes]:
@@ -271,7 +310,7 @@ def read_before(work: Work, order: StepOrder, worker: int) -> ahead.HeldInput | 
     step = order.record.step
     if filling_of(order.record.commands) is not None:
         return None
-    mine = ahead.ranges_of(order.record.ranges, order.layout, worker)
+    mine = _ranges_read(order.record, order.record.ranges, order.layout, worker)
     return ahead.HeldInput(step, mine, _read(work, mine, step))
 
 
@@ -282,7 +321,7 @@ def _columns(work: Work, ranges: Sequence[Range]) -> ahead.Columns:
 
 def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: Layout) -> None:
     """Let the worker's keeper read the input of a step that comes next; its record is durable."""
-    mine = ahead.ranges_of(record.ranges, layout, worker)
+    mine = _ranges_read(record, record.ranges, layout, worker)
     ahead.begin(work.readers, work.site, worker, mine, record.step, epoch, _columns(work, mine))
 
 

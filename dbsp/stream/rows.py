@@ -190,8 +190,9 @@ class Rows(Handle):
     ) -> Stream:
         """A Python function from a row (a dict) to a row (a dict with exactly the columns of `schema`).
 
-        **Law** Linear. The function must be pure: it is called again for a retraction and at every replay. With `check` it is
-        called twice for every row, in another order, and two answers for one row stop the pipeline.
+        **Law** Linear. The function must be deterministic: it may run more than once for a row, is called again for a retraction
+        and at every replay, and equal rows must give equal answers in every process. With `check` it is called twice for every
+        row, in another order, and two answers for one row stop the pipeline.
 
         **Cost** Python per row: a hundred times an expression. Prefer `with_columns` where an expression can say it.
 

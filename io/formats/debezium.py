@@ -59,6 +59,8 @@ _NUMBERS = ("int8", "int16", "int32", "int64")
 _OF_NUMBERS = {DATE: Meaning(Kind.DAYS), DURATION: Meaning(Kind.DURATION, "us")}
 _SCHEMA = re.compile(rb'\{\s*"schema"\s*:\s*')
 _PAYLOAD = re.compile(r'\s*,\s*"payload"\s*:\s*')
+_DECIMAL_TEXT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _OR = "in [input], or let messages carry their schema (value.converter.schemas.enable)"
 _HINTS = {
     "decimals": f'set `decimals = "text"` (decimal.handling.mode=string or double) or "bytes" (precise) {_OR}',
@@ -249,10 +251,13 @@ class DebeziumJson:
         return _Field(wire_type(type_))
 
     def _guessed_decimal(self, column: Column, value: Any) -> _Field:
-        """What a text stands for follows from the settings alone: one that is a number may as well be base64."""
+        """What a text stands for follows from the settings alone: one that is a number may as well be base64.
+
+        A value that is neither, in no encoding there is, is wrong by itself and says nothing about the settings.
+        """
         if isinstance(value, dict):
             return _SCALED
-        if value is None and self._encodings.decimals is None:
+        if self._encodings.decimals is None and not _may_be_decimal(value):
             return _NOTHING
         if self._said("decimals", column) == "bytes":
             return _Field(STRING, Meaning(Kind.DECIMAL, scale=column.type.scale), base64=True)
@@ -266,6 +271,15 @@ class DebeziumJson:
                 _HINTS[setting],
             )
         return found
+
+
+def _may_be_decimal(value: Any) -> bool:
+    """Whether a value is a decimal in some encoding: a number, a text of one, or base64."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return False
+    if not isinstance(value, str) or _DECIMAL_TEXT.fullmatch(value):
+        return True
+    return bool(value) and len(value) % 4 == 0 and _BASE64.fullmatch(value) is not None
 
 
 class _Changes:

@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 
 from dbsp.algebra.table import Table
-from dbsp.errors import ConfigError
+from dbsp.errors import ConfigError, RowsError
 from dbsp.io.changes import changes_of
+from dbsp.io.formats.json_rows import text_of
 from dbsp.io.formats.runs import Decoded
 from dbsp.io.kafka.client import KafkaSettings, Reader, kafka, refuse_compaction
 from dbsp.io.kafka.messages import MessageReader, Reading, reader_of
+from dbsp.io.pushed import PAYLOAD_CHARS_MAX
 from dbsp.logs import Changes, Range
 from dbsp.sizes import Sizes, even
+from dbsp.skips import DroppedRow, unreadable
 
 BYTES_PER_ROW_UNKNOWN = 128.0
 GROWTH_CHECK_S = 10.0
@@ -115,7 +118,10 @@ class KafkaInputLog:
         messages = list(self._reader.read(source.topic, range_.partition, range_.first, range_.last, go_on=True))
         if not messages:
             return []
-        push, rows = decoded(self._readers[range_.table], messages)
+        try:
+            push, rows = decoded(self._readers[range_.table], messages)
+        except ConfigError as error:
+            raise _unreadable(self._readers[range_.table], messages, range_, source.topic, error) from error
         offsets = np.repeat(np.fromiter(map(kafka().Message.offset, messages), np.int64, len(messages)), rows)
         return [changes_of(push, range_, step, offsets)]
 
@@ -164,6 +170,25 @@ class KafkaInputLog:
         if table not in self._sources:
             raise ConfigError(f"no such table: table={table} tables={sorted(self._sources)}")
         return self._sources[table]
+
+
+def _unreadable(
+    reader: MessageReader, messages: Sequence[Any], range_: Range, topic: str, error: ConfigError
+) -> RowsError:
+    """Return the error that halts before the step of these messages: it names the first that the settings do not explain."""
+    message = next((each for each in messages if _refused(reader, each)), messages[0])
+    place = f"table={range_.table} topic={topic} partition={range_.partition} offset={message.offset()}"
+    payload = text_of(message.value() or b"")[:PAYLOAD_CHARS_MAX]
+    row = DroppedRow(table=range_.table, partition=range_.partition, offset=message.offset(), payload=payload)
+    return unreadable(f"{error.message} {place}", error.hint, row)
+
+
+def _refused(reader: MessageReader, message: Any) -> bool:
+    try:
+        decoded(reader, [message])
+    except ConfigError:
+        return True
+    return False
 
 
 def decoded(reader: MessageReader, messages: Sequence[Any]) -> Decoded:

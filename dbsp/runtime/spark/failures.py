@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from dbsp.errors import (
     KINDS,
+    PYTHON_WORKER_DIED,
     CapacityError,
     DbspError,
     FencedError,
@@ -116,7 +117,7 @@ def job_failed(what: str, text: str) -> DbspError:
             return CapacityError(f"a worker ran out of memory: while={what} reason={last}", _LESS)
         return InternalError(f"a Spark task failed: while={what} reason={last}\n{story[-_STORY_CHARS_MAX:]}")
     if _WORKER_DIED in text:
-        return UnavailableError(f"a Python worker died in every try of its task: while={what}", _MEMORY)
+        return UnavailableError(f"{PYTHON_WORKER_DIED}: while={what}", _MEMORY)
     reason = next(
         (line.strip() for line in text.splitlines() if "failed" in line or "lost" in line), text[:300].strip()
     )

@@ -1,0 +1,153 @@
+"""Whether user functions are deterministic: each is run twice on the same rows, in two processes with different hash seeds.
+
+A function that answers by chance, by the time, by the order of a set, or by what it has seen before gives another output when a
+step runs again after a crash; nothing can then go on by itself. So it is named before: by `--check` on generated rows, and at
+the first steps of a pipeline on the first of the real ones. What stays the same for a while (today's date) is not seen.
+
+`determinism_child` is the other side.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.running.status import Board
+from dbsp.errors import CircuitError, UnavailableError
+from dbsp.logs import Range, StepLog
+from dbsp.plan.plan import Plan
+from dbsp.plan.user_code import user_functions
+
+COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.determinism_child"]
+SEEDS = ("1", "2")
+ROWS_MAX = 1000
+"""Rows of each table that are looked at."""
+TIMEOUT_S = 300.0
+
+Answers = Mapping[str, Mapping[str, str]]
+"""By function, what it has answered (its digest) by what it was asked."""
+
+
+def varying(config: Config, ranges: Sequence[Range] | None, *, command: Sequence[str] = COMMAND) -> tuple[str, ...]:
+    """Return the user functions that have answered otherwise in another process, each with its line.
+
+    `ranges` are rows of the input log; None: rows are generated.
+    **Errors** `UnavailableError` if a process ends early or takes too long.
+    """
+    line = base64.b64encode(pickle.dumps((config, ranges))) + b"\n"
+    processes = [
+        subprocess.Popen(  # noqa: S603 - our own program
+            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        for seed in SEEDS
+    ]  # fmt: skip
+    try:
+        for process in processes:
+            with suppress(OSError):  # it has ended: its answer says so
+                process.stdin.write(line)  # type: ignore[union-attr]  # a pipe
+                process.stdin.close()  # type: ignore[union-attr]
+        return differing([_answer(process) for process in processes])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()  # type: ignore[union-attr]  # a pipe
+
+
+def _answer(process: subprocess.Popen[bytes]) -> Answers:
+    """What one process has found; its last line, as the user's module may print others."""
+    timer = threading.Timer(TIMEOUT_S, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        lines = process.stdout.read().splitlines()  # type: ignore[union-attr]  # a pipe
+    finally:
+        timer.cancel()
+    if not lines or not lines[-1].startswith(b"{"):
+        raise UnavailableError(f"the process that tries user functions has ended: exit={process.wait()}", "try again")
+    found: Answers = json.loads(lines[-1])
+    return found
+
+
+def differing(answers: Sequence[Answers]) -> tuple[str, ...]:
+    """Return the functions that were asked the same and have answered otherwise.
+
+    >>> differing([{"f": {"q": "1"}, "g": {"q": "1"}}, {"f": {"q": "2"}, "g": {"q": "1", "r": "5"}}])
+    ('f',)
+    """
+    first, second = answers
+    return tuple(
+        name
+        for name, found in sorted(first.items())
+        if any(second.get(name, {}).get(asked, said) != said for asked, said in found.items())
+    )
+
+
+def refuse_varying(config: Config, plan: Plan) -> None:
+    """Try the user functions on generated rows.
+
+    **Errors** `CircuitError` names those that are not deterministic.
+    """
+    found = varying(config, None) if user_functions(plan) else ()
+    if found:
+        raise CircuitError(
+            f"a user function is not deterministic: {'; '.join(found)}",
+            "equal rows must give equal answers, whenever and wherever it is called: functions may run more than once, and again"
+            " after a crash. Chance, time, the order of a set and what was seen before must not decide",
+        )
+
+
+class FirstSteps:
+    """Looks at the user functions of a new pipeline once it has done a step with rows; on a thread of its own."""
+
+    def __init__(self, config: Config, plan: Plan, steps: StepLog, note: Callable[[str, dict[str, Any]], None]) -> None:
+        """Nothing happens before `watch`."""
+        self._config, self._plan, self._steps, self._note = config, plan, steps, note
+        self.found: tuple[str, ...] = ()
+
+    def watch(self, board: Board) -> None:
+        """Begin, if there are user functions."""
+        if user_functions(self._plan):
+            threading.Thread(target=self._look, args=(board,), name="dbsp-determinism", daemon=True).start()
+
+    def _look(self, board: Board) -> None:
+        board.wait_for(lambda now: now.settled, None)
+        if board.now.ended or board.now.step > 0:
+            return
+        board.wait_for(lambda now: now.rows_in > 0, None)
+        if board.now.ended:
+            return
+        try:
+            ranges = [each for record in self._steps.read(0) for each in record.ranges]
+            self.found = varying(self._config, bounded(ranges))
+        except Exception as error:  # noqa: BLE001 - it is a help, and must not stand in the way of the steps
+            self._note("functions-not-tried", {"error": f"{type(error).__name__}: {error}"})
+            return
+        self._note("functions-tried", {"not_deterministic": list(self.found)})
+
+
+def bounded(ranges: Sequence[Range]) -> list[Range]:
+    """Return the first of these rows, at most `ROWS_MAX` of each table.
+
+    >>> [(r.first, r.last) for r in bounded([Range(table="t", partition=p, first=0, last=600) for p in (0, 1, 2)])]
+    [(0, 600), (0, 400)]
+    """
+    left: dict[str, int] = {}
+    found = []
+    for each in ranges:
+        room = left.get(each.table, ROWS_MAX)
+        last = min(each.last, each.first + room)
+        left[each.table] = room - (last - each.first)
+        if last > each.first:
+            found.append(Range(table=each.table, partition=each.partition, first=each.first, last=last))
+    return found

@@ -1,0 +1,96 @@
+"""Going on without rows that halt the pipeline: they fail under the error policy `stop`, or they end the process (`attempts`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.http.answers import Skipped
+from dbsp.coordinator.running.attempts import Trial
+from dbsp.coordinator.running.hands import Parts
+from dbsp.coordinator.running.shell import Shell
+from dbsp.coordinator.trials import ProcessTrials, decision
+from dbsp.errors import ConfigError, UnavailableError
+from dbsp.skips import ACCEPT_OUTPUT, DroppedRow
+
+Result = Callable[[Callable[[], Any], float | None], Any]
+"""Hands something to the shell's thread, and waits for what it says."""
+
+
+class Skips:
+    """The decisions of one service."""
+
+    def __init__(self, shell: Shell, parts: Parts, result: Result) -> None:
+        """`result` waits for what is handed to the shell."""
+        self._shell, self._parts, self._result = shell, parts, result
+
+    def skip(self, step: int | None, timeout_s: float | None) -> Skipped:
+        """Go on without the rows that halt the pipeline; see `Service.skip`."""
+        halt = self._shell.board.now.halt
+        if halt is None or (step is not None and step != halt.step):
+            return self._skipped_before(step)
+        if halt.command == ACCEPT_OUTPUT:
+            raise ConfigError(
+                f"no row is at fault: step={halt.step} {halt.message}",
+                "decide about its output: `coordinator accept-output`",
+            )
+        dropped = self._killing_rows(halt, timeout_s) if halt.death else ()
+        self._decide(halt, decision(dropped, halt.death) if dropped else None, timeout_s)
+        return Skipped(step=halt.step, rows=len(dropped) or halt.count, before=False, dropped=dropped)
+
+    def accept_output(self, step: int | None, timeout_s: float | None) -> Skipped:
+        """Let the output that a step gives now count; see `Service.accept_output`."""
+        halt = self._shell.board.now.halt
+        if halt is None or halt.command != ACCEPT_OUTPUT or (step is not None and step != halt.step):
+            return self._skipped_before(step)
+        self._decide(halt, None, timeout_s)
+        return Skipped(step=halt.step, rows=0, before=False)
+
+    def _decide(self, halt: p.Halt, command: str | None, timeout_s: float | None) -> None:
+        """Log the decision, and wait until the step is done, or halts for another reason."""
+        request = p.SkipAsked(step=halt.step, command=command)
+
+        def met(state: p.State) -> bool | None:
+            if state.facts.next_step > halt.step:
+                return True
+            if isinstance(state, p.Halted) and state.awaits == "decision":
+                now = state.facts.halt
+                if now is None or replace(now, command=halt.command) != halt:
+                    return True
+                raise UnavailableError(f"the decision was not logged: step={halt.step}", "ask again")
+            return None
+
+        self._result(lambda: self._shell.submit(request, met), timeout_s)
+
+    def _killing_rows(self, halt: p.Halt, timeout_s: float | None) -> tuple[DroppedRow, ...]:
+        """Find the rows that end the process of the step, in processes of its kind; the shell's thread waits meanwhile."""
+        trials = self._parts.trials
+        if not isinstance(trials, ProcessTrials):
+            raise UnavailableError(f"steps cannot be tried here: step={halt.step}", "mend what crashes, start again")
+
+        def question(_runtime: Any, facts: p.Facts) -> Trial:
+            record = next(iter(self._parts.steps.read(halt.step)))
+            return Trial(record=record, epoch=facts.epoch, layout=facts.layout)
+
+        trial = self._result(lambda: self._shell.ask(question), timeout_s)
+        found = trials.killing_rows(trial, halt.death)
+        if not found:
+            raise UnavailableError(
+                f"the step does not end its process any more: step={halt.step}",
+                "start the service again: it tries the step once more, and goes on if it lives",
+            )
+        return found
+
+    def _skipped_before(self, step: int | None) -> Skipped:
+        now = self._shell.board.now
+        if now.ended:
+            raise UnavailableError(f"the service has ended: {now.last_error or 'it was stopped'}", "start it again")
+        if step is not None and self._shell.hands.index.has_decision(step):
+            return Skipped(step=step, rows=0, before=True)
+        wanted = "" if step is None else f" step={step}"
+        story = f"step {now.halt.step} is the one that waits" if now.halt else f"state={now.state}"
+        raise ConfigError(
+            f"there is nothing to skip:{wanted} {story}", "`coordinator status` names the rows when there is"
+        )

@@ -1,0 +1,192 @@
+"""The process in which steps are tried: `python -m dbsp.coordinator.trial_child`, fed by `trials`.
+
+It loads the settings and the circuit once, and forks a process for each try: that one alone opens databases, runs the step on
+all workers, and may die. What it would write it writes into transactions that are taken back, and its outputs go nowhere.
+
+Protocol, a line each way, pickled in base64 or JSON; the first line in are the settings:
+
+    child   {"ready": true}, or {"error": {…}}
+    parent  (kind, `Trial`), kind "try" or "show"        child  {"death": "SIGSEGV" or null, "rows": […] of "show"}
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
+
+from dbsp.coordinator.build import load_plan, site_of
+from dbsp.coordinator.children import failure, put
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.http.admission import free_bytes
+from dbsp.coordinator.running.attempts import Trial
+from dbsp.coordinator.site import ConfiguredSite
+from dbsp.errors import DbspError, InternalError
+from dbsp.logs import DeadLetter
+from dbsp.operators.failures import payload_of
+from dbsp.plan.plan import Plan
+from dbsp.runtime.inprocess import InProcessRuntime
+from dbsp.runtime.tasks import Work
+from dbsp.storage import WorkerDatabase
+from dbsp.storage.transaction import Transaction
+from dbsp.store import NOTHING_LENT, CheckpointId, TraceSpec
+from dbsp.zset.batch import Batch
+
+TRIAL_S = 300
+"""A try that takes longer has died: nothing of its kind takes so long in a step that was cut by its rows."""
+MEMORY_SHARE = 0.8
+"""Of what the host has left."""
+PAYLOAD_CHARS_MAX = 1000
+_OUT_OF_MEMORY, _LIVES = 3, 0
+
+
+class _Rehearsal(Transaction):
+    """A step's transaction that is taken back."""
+
+    def finish(self) -> None:
+        """Do what is done at the end, and take it back."""
+        self.rehearse()
+
+
+class _PrivateDatabase:
+    """A worker's database as it is, on which nothing is ever written: as much of it as a step uses."""
+
+    def __init__(self, database: WorkerDatabase) -> None:
+        self._database = database
+
+    def begin(
+        self,
+        epoch: int,
+        step: int,
+        segment: int,
+        traces: Sequence[TraceSpec],
+        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
+    ) -> Transaction:
+        """Begin a transaction that is taken back."""
+        transaction = self._database.begin(epoch, step, segment, traces, lent)
+        transaction.__class__ = _Rehearsal
+        return transaction
+
+    def state_bytes(self) -> int:
+        """Return the bytes of the state before the step."""
+        return self._database.state_bytes()
+
+
+class _Nowhere:
+    """An output log that takes everything and keeps nothing."""
+
+    def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
+        """Do nothing."""
+
+    def accept(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
+        """Do nothing."""
+
+    def differing(self, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> list[str]:  # noqa: ARG002
+        """Return none."""
+        return []
+
+
+class _PrivateSite:
+    """The pipeline's site, nothing of which is written to."""
+
+    input_is_dear = False
+
+    def __init__(self, site: ConfiguredSite) -> None:
+        self._site = site
+        self.input_log = site.input_log
+
+    def database(self, worker: int, create: CheckpointId | None = None) -> Any:  # noqa: ARG002 - as other sites
+        """Return the worker's database, for reading."""
+        return _PrivateDatabase(self._site.database(worker))
+
+    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> Any:  # noqa: ARG002 - as other sites
+        """Return a log that keeps nothing."""
+        return _Nowhere()
+
+
+def main() -> None:
+    """Serve until the parent ends."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    config: Config = pickle.loads(base64.b64decode(source.readline()))  # noqa: S301 - our own parent's
+    try:
+        plan = load_plan(config)
+        put(sink, {"ready": True})
+    except DbspError as error:
+        put(sink, failure(error))
+        return
+    except Exception as error:  # noqa: BLE001 - the parent tells whoever asked
+        put(sink, failure(InternalError(f"{type(error).__name__}: {error}")))
+        return
+    while line := source.readline():
+        kind, trial = pickle.loads(base64.b64decode(line))  # noqa: S301 - as above
+        with tempfile.TemporaryFile() as shown:
+            death = _in_a_fork(config, plan, kind, trial, shown)
+            shown.seek(0)
+            put(sink, {"death": death, "rows": json.loads(shown.read() or b"[]")})
+
+
+def _in_a_fork(config: Config, plan: Plan, kind: str, trial: Trial, shown: BinaryIO) -> str | None:
+    """Run a try in a process of its own; how that has ended, None if it lived."""
+    pid = os.fork()
+    if pid == 0:
+        code = _LIVES
+        try:
+            _bound()
+            _tried(config, plan, trial) if kind == "try" else _show(config, plan, trial, shown)
+        except MemoryError:
+            code = _OUT_OF_MEMORY
+        except BaseException:  # noqa: BLE001 - a step that fails as others do is judged where it runs
+            code = _LIVES
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return f"it took more than {TRIAL_S} s" if number == signal.SIGALRM else signal.Signals(number).name
+    code = os.WEXITSTATUS(status)
+    if code == _OUT_OF_MEMORY:
+        return "it ran out of memory"
+    return None if code == _LIVES else f"it exited with code {code}"
+
+
+def _bound() -> None:
+    """Bound time and memory, and leave no core file."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(TRIAL_S)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    free = free_bytes()
+    if free is not None:
+        most = int(free * MEMORY_SHARE)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _tried(config: Config, plan: Plan, trial: Trial) -> None:
+    """Run the step on all workers."""
+    site: Any = _PrivateSite(site_of(config, plan))
+    runtime = InProcessRuntime(Work(site=site, plan=plan, run=""))
+    runtime.epoch = trial.epoch
+    runtime.run_step(trial.record, trial.layout)
+
+
+def _show(config: Config, plan: Plan, trial: Trial, shown: BinaryIO) -> None:
+    """Write the content of the rows of the step's ranges; reading them may end this process, too."""
+    log, rows = site_of(config, plan).input_log(), []
+    for range_ in trial.record.ranges:
+        for change in log.read(range_, trial.record.step):
+            columns = [change.batch.column(name).to_pylist() for name in change.batch.schema.names]
+            for offset, values in zip(change.offsets.tolist(), zip(*columns, strict=True), strict=True):
+                payload = payload_of(dict(zip(change.batch.schema.names, values, strict=True)))
+                rows.append([change.table, change.partition, offset, payload[:PAYLOAD_CHARS_MAX]])
+    shown.write(json.dumps(rows).encode())
+    shown.flush()
+
+
+if __name__ == "__main__":
+    main()
