@@ -80,7 +80,11 @@ class Client:
         """Send a request to the pipeline's own service; its error becomes ours. `at_rest` says what to do if none runs."""
         self.meet(at_rest)
         look = partial(self._request, "GET", "/v1/status", at_rest)
-        return while_it_answers(lambda: self._request(method, path, at_rest, None, **options), look)
+        try:
+            return while_it_answers(lambda: self._request(method, path, at_rest, None, **options), look)
+        except UnavailableError:
+            self.met.clear()  # it may answer elsewhere the next time, as after an upgrade
+            raise
 
     def meet(self, at_rest: str | None = None) -> None:
         """Find the service and compare who it is, once; one that is named by its address is taken as it is."""
@@ -456,14 +460,14 @@ def _pages(client: Client, view: str, first: int, follow: bool) -> Iterator[dict
     while True:
         params = {"first": first, "wait_s": FOLLOW_WAIT_S if follow else 0}
         ask = partial(client.ask, "GET", f"/v1/views/{view}/changes", params=params)
-        found = _through_restarts(client, ask) if follow else ask()
+        found = _through_restarts(ask) if follow else ask()
         yield found
         if until is not None and (found["next"] >= until or not found["changes"]):
             return
         first = found["next"]
 
 
-def _through_restarts(client: Client, ask: Callable[[], Any]) -> Any:
+def _through_restarts(ask: Callable[[], Any]) -> Any:
     """Ask until the service answers: it may be away for a while, and answer elsewhere after that."""
     said = False
     while True:
@@ -473,7 +477,6 @@ def _through_restarts(client: Client, ask: Callable[[], Any]) -> Any:
             if not said:
                 said = True
                 click.echo(f"waiting for the service: {error.message}", err=True)
-            client.met.clear()
             time.sleep(AGAIN_S)
 
 

@@ -18,7 +18,7 @@ from dbsp.coordinator.http.app import ARROW
 from dbsp.coordinator.http.listen import bind
 from dbsp.coordinator.running.shown import rescale_as_text
 from dbsp.coordinator.service import Service
-from dbsp.errors import ConfigError
+from dbsp.errors import UnavailableError
 from dbsp.layout import initial, rescaled
 from dbsp.runtime.runtime import MoveReport
 from tests.coordinator.shop import CIRCUIT, ORDERS, answering, settings
@@ -298,7 +298,7 @@ def test_a_port_in_use_is_one_clear_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(ConfigError, match="in use"):
+        with pytest.raises(UnavailableError, match="in use"):
             bind(HttpSection(port=taken.getsockname()[1]))
 
 
