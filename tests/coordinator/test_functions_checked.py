@@ -82,7 +82,7 @@ def names(found: tuple[str, ...]) -> set[str]:
 
 def test_functions_are_tried_twice_on_generated_and_on_real_rows(tmp_path: Path) -> None:
     config = settings(written(tmp_path, CHECKED))
-    with pytest.raises(CircuitError, match=r"a user function is not deterministic: chance at .*circuit.py:11"):
+    with pytest.raises(CircuitError, match=r"a user function is not deterministic: chance at .*circuit.py:12"):
         refuse_varying(config, load_plan(config))
     service = Service(config)
     service.push("orders", orders("real", "tea", "tea"))
