@@ -29,7 +29,7 @@ help:
 	@echo "make run      play the flights of New York 2013 through a circuit on Spark (FRESH=1: start over)"
 	@echo "make test     format, lint, types, every test but the long ones (Linux, Java 17, strace, gcc)"
 	@echo "make quick    the same without Spark, Kafka and the kill tests, with a quarter of the generated examples"
-	@echo "make soak     the long runs, and the tests without Spark on examples drawn anew"
+	@echo "make soak     the long runs, and all tests at all kill points, on examples drawn anew"
 	@echo "make bench    the benchmarks; results are added to benchmarks/history/"
 	@echo "make check    format, lint and types only; make format mends the format"
 	@echo "make wheel    build dist/*.whl"
@@ -46,9 +46,9 @@ quick: need-fault $(VENV)/.test
 	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 BESIDE=1 $(VENV)/.kernels check
 	DBSP_TEST_EXAMPLES=few $(PYTEST) $(SIDE_BY_SIDE) -m "not (spark or kafka or crash or soak)" $(ARGS)
 
-soak: need-java need-fault $(VENV)/.test $(VENV)/.kernels
+soak: need-java need-fault $(VENV)/.test $(VENV)/.kernels $(VENV)/.kafka $(VENV)/.spark
 	$(PYTEST) -m soak --timeout 7200 $(ARGS)
-	DBSP_TEST_EXAMPLES=new $(PYTEST) $(SIDE_BY_SIDE) -m "not (spark or kafka or crash or soak)" $(ARGS)
+	DBSP_TEST_EXAMPLES=new $(PYTEST) $(SIDE_BY_SIDE) -m "not soak" $(ARGS)
 
 bench: need-java $(VENV)/.test $(VENV)/.kernels
 	$(PY) -m benchmarks $(ARGS)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
+
+PART = "DBSP_TEST_PART"
+"""The variable with the number from which the part of the rotating cases is chosen."""
 
 SHARE = 4
 """`make quick` draws one of so many examples."""
+HALF = 2
+"""`make test` draws one of so many examples: docs/testing.md says what the others found."""
 TIMES = 3
 """`make soak` draws so many for one."""
 
@@ -32,10 +40,43 @@ def _chosen() -> str:
 
 
 def examples(number: int) -> int:
-    """The examples of a test: `number`, a share of it, two at least (Hypothesis begins with the simplest), or `TIMES` as many."""
-    if few():
-        return max(min(number, 2), number // SHARE)
-    return number * TIMES if anew() else number
+    """Return how many examples a test draws of the number it names: a share, two at least, or `TIMES` as many.
+
+    Hypothesis begins with the simplest example, so that one alone would find little.
+    """
+    if anew():
+        return number * TIMES
+    return max(min(number, 2), number // SHARE if few() else math.ceil(number / HALF))
+
+
+def turn() -> int:
+    """Return the number from which the parts of rotating cases are chosen: of the commit, or as `DBSP_TEST_PART` says.
+
+    The first process notes it for those that it starts, so that all of them choose alike.
+    """
+    if PART not in os.environ:
+        git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        try:
+            commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):  # a copy without its history
+            commit = "0"
+        os.environ[PART] = str(int(commit.strip()[:8], 16))
+    return int(os.environ[PART])
+
+
+def start(parts: int) -> int:
+    """Return the place of the first of every `parts` like cases that runs; 0 where all run."""
+    return 0 if anew() else turn() % parts
+
+
+def stride(parts: int) -> int:
+    """Return how many places lie between two cases that run."""
+    return 1 if anew() else parts
+
+
+def rotating(cases: Sequence[Case], parts: int) -> Sequence[Case]:
+    """Return one of so many parts of the cases: another one at another commit; `make soak` runs all of them."""
+    return cases[start(parts) :: stride(parts)]
 
 
 def some(cases: Sequence[Case]) -> Sequence[Case]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from tests.pace import anew, few
+from tests.pace import PART, anew, few, turn
 
 ROOT = Path(__file__).parents[1]
 SEED = ROOT / "tests" / "seconds.json"
@@ -265,6 +265,11 @@ def area_of(file: str) -> str:
     """Return the folder of `tests/` in which a file is."""
     parts = Path(file).parts
     return parts[1] if len(parts) > 2 else "."
+
+
+def pytest_report_header() -> str:
+    """Name the part of the rotating cases, so that a run of another commit's part can be repeated."""
+    return f"rotating cases: {PART}={turn()}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -32,6 +32,7 @@ from tests import plain_http
 from tests.coordinator.copies import pipeline, prints
 from tests.coordinator.shop import ORDERS, killable, rows, script, settings
 from tests.forked import Forked
+from tests.pace import rotating
 
 # --- processes that end ---------------------------------------------------------------------------------------------
 
@@ -76,7 +77,7 @@ WHAT_IS_LEFT = {
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("point", POINTS, ids=lambda point: "-".join(map(str, point)))
+@pytest.mark.parametrize("point", rotating(POINTS, 3), ids=lambda point: "-".join(map(str, point)))
 def test_killed_anywhere_it_leaves_the_pipeline_as_it_was(
     folder: Path, point: tuple[str, str, str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from dbsp.errors import ConfigError, UnavailableError
 from dbsp.version import VERSION
 from tests import plain_http
 from tests.coordinator.fakes import FakeClock
-from tests.coordinator.shop import ORDERS, settings, settings_text
+from tests.coordinator.shop import CIRCUIT, ORDERS, settings, settings_text
 from tests.coordinator.test_machine import running
 from tests.coordinator.versions import Installations
 
@@ -72,21 +73,34 @@ def events(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
-def killed_with_steps(shop: Path, installed: Installations) -> None:
-    """A service of what is installed that ends by kill -9, two steps above its checkpoint."""
-    with installed.serving(shop) as process:
-        push(shop, *ORDERS.to_pylist())
-        push(shop, {"id": 4, "customer": "a", "amount": 5})
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a service of 0.9.1 that ended by kill -9, two steps above its checkpoint."""
+    installed, folder = Installations(tmp_path_factory.mktemp("installations")), tmp_path_factory.mktemp("killed")
+    installed.install("0.9.1")
+    (folder / "circuit.py").write_text(CIRCUIT)
+    (folder / "pipeline.toml").write_text(settings_text(NO_CHECKPOINTS))
+    with installed.serving(folder) as process:
+        push(folder, *ORDERS.to_pylist())
+        push(folder, {"id": 4, "customer": "a", "amount": 5})
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    (shop / "data" / "coordinator.json").unlink()
+    (folder / "data" / "coordinator.json").unlink()
+    return folder
+
+
+@pytest.fixture
+def killed(killed_once: Path, shop: Path) -> Path:
+    """A copy of that folder."""
+    shutil.copytree(killed_once, shop, dirs_exist_ok=True)
+    return shop
 
 
 # --- a start over steps of another version --------------------------------------------------------------------------
 
 
-def test_steps_of_another_version_are_refused_and_nothing_is_changed(shop: Path, installed: Installations) -> None:
-    killed_with_steps(shop, installed)
+def test_steps_of_another_version_are_refused_and_nothing_is_changed(killed: Path, installed: Installations) -> None:
+    shop = killed
     before = contents(shop / "data")
     installed.install("0.9.2")
     done = installed.run("serve", "pipeline.toml", "--no-progress", folder=shop)
@@ -99,9 +113,9 @@ def test_steps_of_another_version_are_refused_and_nothing_is_changed(shop: Path,
     assert contents(shop / "data") == before, "another one was accepted"
 
 
-def test_the_old_version_stops_and_the_new_one_goes_on(shop: Path, installed: Installations) -> None:
+def test_the_old_version_stops_and_the_new_one_goes_on(killed: Path, installed: Installations) -> None:
     """What the refusal tells a user to do."""
-    killed_with_steps(shop, installed)
+    shop = killed
     with installed.serving(shop) as process:
         assert installed.run("cli", "stop", folder=shop).returncode == 0
         assert process.wait(60) == 0
@@ -111,8 +125,8 @@ def test_the_old_version_stops_and_the_new_one_goes_on(shop: Path, installed: In
         assert per_customer(shop) == [["a", 2, 15], ["b", 2, 601], ["c", 1, 1]]
 
 
-def test_an_acceptance_outlives_a_crash_amid_the_replay(shop: Path, installed: Installations) -> None:
-    killed_with_steps(shop, installed)
+def test_an_acceptance_outlives_a_crash_amid_the_replay(killed: Path, installed: Installations) -> None:
+    shop = killed
     installed.install("0.9.2")
     with installed.serving(shop, "--accept-engine", "0.9.1") as process:
         push(shop, {"id": 9, "customer": "c", "amount": 1})  # it has replayed
@@ -124,8 +138,8 @@ def test_an_acceptance_outlives_a_crash_amid_the_replay(shop: Path, installed: I
     assert len(events(shop, "engine-accepted")) == 1, "it was noted before"
 
 
-def test_another_result_of_an_accepted_step_is_fatal(shop: Path, installed: Installations) -> None:
-    killed_with_steps(shop, installed)
+def test_another_result_of_an_accepted_step_is_fatal(killed: Path, installed: Installations) -> None:
+    shop = killed
     other = """
 import dbsp.io.embedded_input as log
 decode = log.EmbeddedInputLog.read
@@ -202,23 +216,20 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("kind", BROKEN)
-def test_a_version_that_cannot_start_is_refused_and_the_old_one_goes_on(
-    shop: Path, installed: Installations, kind: str
-) -> None:
-    more, words = BROKEN[kind]
+def test_a_version_that_cannot_start_is_refused_and_the_old_one_goes_on(shop: Path, installed: Installations) -> None:
     with installed.serving(shop) as process:
         push(shop, *ORDERS.to_pylist())
         guard = "import sys\nif 'dbsp.coordinator.serve' in ' '.join(sys.orig_argv):\n"
-        installed.install("0.9.2", guard + indented(more))
-        done = installed.run("cli", "upgrade", folder=shop)
-        assert done.returncode == 7, done.stderr
-        assert words in done.stderr
-        assert "goes on" in done.stderr
-        push(shop, {"id": 9, "customer": "c", "amount": 1})
-        found = ask(shop, "GET", "/v1/status")
-        assert (found["engine"], found["epoch"], found["state"]) == ("0.9.1", 1, "Running")
-        assert process.poll() is None
+        for number, (kind, (more, words)) in enumerate(BROKEN.items()):
+            installed.install("0.9.2", guard + indented(more))
+            done = installed.run("cli", "upgrade", folder=shop)
+            assert done.returncode == 7, (kind, done.stderr)
+            assert words in done.stderr, kind
+            assert "goes on" in done.stderr, kind
+            push(shop, {"id": 9 + number, "customer": "c", "amount": 1})
+            found = ask(shop, "GET", "/v1/status")
+            assert (found["engine"], found["epoch"], found["state"]) == ("0.9.1", 1, "Running"), kind
+            assert process.poll() is None, kind
 
 
 def test_a_version_that_fails_when_it_starts_is_told_with_its_words(shop: Path, installed: Installations) -> None:

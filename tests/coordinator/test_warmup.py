@@ -16,7 +16,7 @@ from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
 from tests import plain_http
-from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
+from tests.coordinator.under_traffic import WITHOUT_END_S, check_golden, make_folder, settings, traffic
 
 
 @pytest.fixture
@@ -67,7 +67,10 @@ def test_another_wish_takes_the_place_of_one_that_warms_up(folder: Path, tmp_pat
         except UnavailableError as error:
             answers.append(error)
 
-    with Service(settings(folder, "layout.acceptable_recovery_lag=0")) as service, traffic(service, 1) as positions:
+    with (
+        Service(settings(folder, "layout.acceptable_recovery_lag=0")) as service,
+        traffic(service, 1, WITHOUT_END_S) as positions,
+    ):
         waiting = threading.Thread(target=first)
         waiting.start()
         assert service.board.wait_for(lambda now: now.rescale is not None and now.rescale.round > 1, 60)
@@ -84,7 +87,7 @@ def test_a_warm_up_can_be_taken_back(folder: Path, tmp_path: Path) -> None:
     with Service(settings(folder, "layout.acceptable_recovery_lag=0")) as service:
         server = Server(make_app(service), bind(HttpSection(port=0)), service.config.data_dir)
         server.start()
-        with plain_http.client(server.url) as client, traffic(service, 1):
+        with plain_http.client(server.url) as client, traffic(service, 1, WITHOUT_END_S):
             assert client.delete("/v1/rescale").status_code == 400
             done: list[httpx.Response] = []
             body = {"workers": 3, "strategy": "warmup"}
@@ -111,7 +114,7 @@ def test_a_stopped_service_warms_up_anew(folder: Path, tmp_path: Path) -> None:
             service.rescale(3, 60, strategy="warmup")
 
     with Service(settings(folder, "layout.acceptable_recovery_lag=0")) as service:
-        with traffic(service, 1):
+        with traffic(service, 1, WITHOUT_END_S):
             waiting = threading.Thread(target=rescaling)
             waiting.start()
             assert service.board.wait_for(lambda now: now.rescale is not None and now.rescale.round > 1, 60)

@@ -60,13 +60,19 @@ def names(draw: random.Random, count: int) -> pa.Table:
     return pa.table({"customer": customers, "name": [f"name {draw.randrange(40)}" for _ in customers]})
 
 
+PAUSE_S = 0.03
+"""Between two pushes: every step has rows, and a processor has time for what the test is about."""
+WITHOUT_END_S = 0.002
+"""The same where there must always be rows that wait."""
+
+
 @contextmanager
-def traffic(service: Service, seed: int) -> Iterator[list[Any]]:
+def traffic(service: Service, seed: int, pause_s: float = PAUSE_S) -> Iterator[list[Any]]:
     """Rows come and go until the block ends, or the service does; the positions they got."""
     over, positions, draw = threading.Event(), list[Any](), random.Random(seed)
 
     def pushing() -> None:
-        while not over.wait(0.002):
+        while not over.wait(pause_s):
             try:
                 positions.append(service.push("orders", orders(draw, 60), delete=draw.random() < 0.2))
                 if draw.random() < 0.2:

@@ -21,11 +21,14 @@ from databases import CHUNK_BYTES, TRACES, checkpoint, content, run_step  # noqa
 from dbsp.errors import DbspError, UnavailableError  # noqa: E402
 from dbsp.storage import WorkerDatabase  # noqa: E402
 from dbsp.storage.standby import Standby  # noqa: E402
+from tests.pace import start, stride  # noqa: E402
 
 pytestmark = pytest.mark.crash
 
 SWEPT = ("pwrite64", "writev", "fdatasync", "fsync", "rename")
 POINTS_MAX = 90
+WRITES_PARTS = 3
+"""One of so many writes is a point at which a process is killed in `make test`; all of them in `make soak`."""
 KILLED = 9
 
 
@@ -72,10 +75,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sweep(
     under: Victims, action: str, prepared: Path, tmp_path: Path, check: Callable[[Path], None], writes_apart: int = 1
 ) -> dict[str, int]:
-    """Kill the action at each call in turn (of writes one in so many) until it ends by itself; the last that killed, per call."""
+    """Kill the action at each call in turn until it ends by itself; the last that killed, per call.
+
+    Of writes, which are many and alike, one in so many; at each commit of the repository others of them (`tests.pace`).
+    """
     killed: dict[str, int] = {}
     for call in SWEPT:
-        for point in range(1, POINTS_MAX, writes_apart if call == "pwrite64" else 1):
+        parts = WRITES_PARTS * writes_apart if call == "pwrite64" else 1
+        for point in range(1 + start(parts), POINTS_MAX, stride(parts)):
             home = tmp_path / "killed"
             shutil.rmtree(home, ignore_errors=True)
             shutil.copytree(prepared, home)
@@ -286,18 +293,18 @@ def test_creation_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
 
 def test_the_sweep_finds_a_planted_bug(prepared: Path, tmp_path: Path) -> None:
     """A commit that lands before it copies must not pass."""
-    failures = 0
+
+    class FoundError(Exception):
+        """The sweep has seen it."""
 
     def check(home: Path) -> None:
-        nonlocal failures
         try:
             check_commit(home)
-        except (AssertionError, DbspError):
-            failures += 1
+        except (AssertionError, DbspError) as error:
+            raise FoundError from error
 
-    with victims("--land-first") as under:
+    with victims("--land-first") as under, pytest.raises(FoundError):
         sweep(under, "commit", prepared, tmp_path, check)
-    assert failures
 
 
 def test_the_sweep_finds_a_deleted_pin(prepared: Path, tmp_path: Path) -> None:

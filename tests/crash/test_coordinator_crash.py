@@ -41,6 +41,7 @@ from tests import plain_http
 from tests.coordinator.shop import settings_text
 from tests.coordinator.under_traffic import without_moves
 from tests.crash.coordinator_child import Child
+from tests.pace import rotating
 
 pytestmark = pytest.mark.crash
 
@@ -342,7 +343,7 @@ def nonzero(rows: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
 
 def test_killed_at_every_named_point(tmp_path: Path) -> None:
     with pipeline(tmp_path, seed=1) as run:
-        for point in POINTS:
+        for point in rotating(POINTS, 3):
             run.start(point)
             for _ in range(60):
                 if not run.push():
@@ -374,7 +375,7 @@ def test_killed_at_every_point_of_a_rescale(tmp_path: Path) -> None:
 def test_killed_at_every_point_of_a_warm_up(tmp_path: Path) -> None:
     """Rows come all the time; whatever was copied ahead when it died, the next start finds the old or the new layout."""
     with pipeline(tmp_path, seed=3) as run:
-        for number, point in enumerate(WARM_POINTS):
+        for number, point in rotating(tuple(enumerate(WARM_POINTS)), 3):
             _killed_at(run, point, (3, 1, 4, 2)[number % 4], "warmup")
         finish(run)
 
@@ -382,7 +383,7 @@ def test_killed_at_every_point_of_a_warm_up(tmp_path: Path) -> None:
 def test_killed_at_every_point_while_keys_move(tmp_path: Path) -> None:
     """The next start finds the old layout, or goes on with the keys that have moved, or finds the new one."""
     with pipeline(tmp_path, seed=4) as run:
-        for number, point in enumerate(KEY_POINTS):
+        for number, point in rotating(tuple(enumerate(KEY_POINTS)), 3):
             _killed_at(run, point, (3, 1, 4, 2)[number % 4], BY_KEY[number % 2])
         finish(run)
 

@@ -18,6 +18,7 @@ from tests.coordinator.copies import prints
 from tests.coordinator.shop import CIRCUIT, ORDERS
 from tests.coordinator.test_evolving import CHANGED, EXPECTED, MORE, changed, content, folded, pushed, ran, write
 from tests.crash.coordinator_child import changed_by_who_dies
+from tests.pace import rotating
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
@@ -84,13 +85,13 @@ def check(service: Service, story: Story = STATE) -> None:
     assert not diagnose(service.config).findings
 
 
-@pytest.mark.parametrize("point", BEFORE)
+@pytest.mark.parametrize("point", rotating(BEFORE, 3))
 def test_before_the_switch_the_change_is_made_again(tmp_path: Path, point: str) -> None:
     killed(tmp_path, point)
     check(changed(write(tmp_path, CHANGED)))
 
 
-@pytest.mark.parametrize("point", BEFORE)
+@pytest.mark.parametrize("point", rotating(BEFORE, 3))
 def test_before_the_switch_the_old_circuit_goes_on(tmp_path: Path, point: str) -> None:
     killed(tmp_path, point)
     with pytest.raises(CircuitError, match="not the one this state belongs to"):
@@ -102,7 +103,7 @@ def test_before_the_switch_the_old_circuit_goes_on(tmp_path: Path, point: str) -
 
 
 @STORIES
-@pytest.mark.parametrize("point", AFTER)
+@pytest.mark.parametrize("point", rotating(AFTER, 3))
 def test_behind_the_switch_the_new_circuit_goes_on(tmp_path: Path, point: str, story: Story) -> None:
     killed(tmp_path, point, story)
     before = prints(tmp_path / "data" / "workers")

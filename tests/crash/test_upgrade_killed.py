@@ -24,6 +24,7 @@ from tests import plain_http
 from tests.coordinator.shop import CIRCUIT, ORDERS, rows, settings_text
 from tests.coordinator.versions import Installations
 from tests.crash.coordinator_child import Child
+from tests.pace import rotating
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
@@ -84,7 +85,7 @@ def upgraded(folder: Path, point: str, restart: Restart) -> None:
         child.kill()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", rotating(tuple(POINTS), 3))
 def test_either_version_goes_on(folder: Path, installed: Installations, point: str) -> None:
     config = load_config(folder / "pipeline.toml")
     installed.install("9.9.9", POINTS[point])

@@ -21,6 +21,7 @@ from dbsp.io.kafka.client import Reader, Trimmer, ensure_topic
 from tests.coordinator.copies import prints
 from tests.crash.coordinator_child import changed_by_who_dies
 from tests.kafka.topics import messages, send, weighted
+from tests.pace import rotating
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.timeout(300)]
 
@@ -213,16 +214,16 @@ def test_views_with_keys(settings: KafkaSettings, tmp_path: Path, keyed: str) ->
         assert {tuple(json.loads(value).values()): 1 for value in rows.values() if value} == expected
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "steps.claim:after:1",
-        "control.change:before:2",
-        "control.change:after:2",
-        "runtime.run_step:before:1",
-        "runtime.run_step:after:1",
-    ],
-)
+POINTS = [
+    "steps.claim:after:1",
+    "control.change:before:2",
+    "control.change:after:2",
+    "runtime.run_step:before:1",
+    "runtime.run_step:after:1",
+]
+
+
+@pytest.mark.parametrize("point", rotating(POINTS, 3))
 def test_killed_while_it_is_changed(settings: KafkaSettings, tmp_path: Path, point: str) -> None:
     """Before the switch the change is made again, behind it the new circuit goes on: `evolve` says either."""
     shop = Shop(settings, tmp_path)
@@ -288,7 +289,10 @@ def test_a_new_view_of_rows_that_only_their_topic_has_kept(settings: KafkaSettin
     assert site.told("per_page") == {("/", 2): 1, ("/a", 2): 1}
 
 
-@pytest.mark.parametrize("point", ["steps.append:after:1", "runtime.run_step:after:1", "control.change:after:3"])
+READING = ["steps.append:after:1", "runtime.run_step:after:1", "control.change:after:3"]
+
+
+@pytest.mark.parametrize("point", rotating(READING, 3))
 def test_killed_while_a_topic_is_read_again(settings: KafkaSettings, tmp_path: Path, point: str) -> None:
     site = Site(settings, tmp_path)
     site.ran()

@@ -24,13 +24,9 @@ from tests.laws.relation import Relation, canonical, p, t, u
 from tests.laws.test_equalities import FULL_HASH, World, act, storm
 from tests.pace import some
 
-EXAMPLES = 2
-CASES = [
-    (strategy, kind, number)
-    for strategy in STRATEGIES
-    for kind in (("t", "u"), ("p",))
-    for number in range(len(each_on_top(kind)))
-]
+EXAMPLES = len(STRATEGIES)
+"""The first example that Hypothesis draws is the simplest one, of every operator."""
+CASES = [(kind, number) for kind in (("t", "u"), ("p",)) for number in range(len(each_on_top(kind)))]
 
 
 def rows_of(output: Any) -> Counter[Any]:
@@ -80,8 +76,10 @@ def interrupt(run: Any, random: Random, strategy: str) -> None:
         run.begin_rescale(random.randint(1, 5), strategy, keys_per_step=random.choice((1, 1, 2, 1000)))
 
 
-@pytest.mark.parametrize(("strategy", "kind", "number"), some(CASES))
-def test_any_circuit_while_keys_move(strategy: str, kind: tuple[str, ...], number: int) -> None:
+@pytest.mark.parametrize(("kind", "number"), some(CASES))
+def test_any_circuit_while_keys_move(kind: tuple[str, ...], number: int) -> None:
+    """Each operator by each strategy: the simplest circuit and history (seed 0) by one of them, drawn ones by the other."""
+
     @settings(
         max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],  # a history has no smaller one that fails alike
@@ -91,6 +89,6 @@ def test_any_circuit_while_keys_move(strategy: str, kind: tuple[str, ...], numbe
     )
     def moving(relation: Relation, seed: int, steps: int, bits: int) -> None:
         with narrow_hash(bits) if bits < FULL_HASH else nullcontext():
-            play(relation, storm(seed, steps), seed, strategy)
+            play(relation, storm(seed, steps), seed, STRATEGIES[(number + (seed > 0)) % 2])
 
     moving()

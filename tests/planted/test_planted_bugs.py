@@ -38,7 +38,6 @@ from tests.kafka.broker import Broker
 from tests.kafka.test_kafka_contracts import KafkaOutputHarness
 from tests.laws import test_equalities as equalities
 from tests.laws.circuits import relations
-from tests.pace import examples
 from tests.sim.__main__ import run_one
 from tests.zset import test_coded as texts
 from tests.zset import test_encoding as encodings
@@ -138,7 +137,7 @@ EQUALITIES = generated(
         "history": st.lists(equalities.actions, min_size=10, max_size=25),
         "workers": st.integers(2, 5),
     },
-    most=examples(20),
+    most=20,
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.pace import rotating
 from tests.spark.pipelines import Pipeline
 from tests.spark.standalone import standalone
 from tests.spark.waiting import until
@@ -69,15 +70,14 @@ def assert_golden(folder: Path, golden: Path) -> None:
         faulted.close()
 
 
-@pytest.mark.parametrize(
-    ("fault", "code", "says"),
-    [
-        (("segment 1 begins", 0, 2, 3), -signal.SIGKILL, "from 0\n"),
-        # tasks that stay need no JVM to end their step, unless its end takes them along
-        (("before writing", 0, 1, 2), 4, "UnavailableError: the Spark JVM died: while=step [12]; start the same"),
-    ],
-    ids=["driver", "jvm"],
+DRIVER = pytest.param(("segment 1 begins", 0, 2, 3), -signal.SIGKILL, "from 0\n", id="driver")
+# Tasks that stay need no JVM to end their step, unless its end takes them along.
+JVM = pytest.param(
+    ("before writing", 0, 1, 2), 4, "UnavailableError: the Spark JVM died: while=step [12]; start the same", id="jvm"
 )
+
+
+@pytest.mark.parametrize(("fault", "code", "says"), rotating([DRIVER, JVM], 2))
 def test_a_killed_program_continues(fault: tuple[Any, ...], code: int, says: str, tmp_path: Path) -> None:
     folder = tmp_path / "p"
     first = drive(folder, fault=fault)
@@ -90,7 +90,9 @@ def test_a_killed_program_continues(fault: tuple[Any, ...], code: int, says: str
     assert_golden(folder, tmp_path / "golden")
 
 
+@pytest.mark.soak
 def test_a_local_cluster(tmp_path: Path) -> None:
+    """Of every run `test_cuts` has a service on such a cluster."""
     done = drive(tmp_path / "p", "local-cluster[2,1,1024]")
     assert done.returncode == 0, done.stdout + done.stderr
     assert_golden(tmp_path / "p", tmp_path / "golden")

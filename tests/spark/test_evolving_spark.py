@@ -11,9 +11,11 @@ from dbsp.coordinator.service import Service
 from tests.coordinator import test_evolving_logs as logs
 from tests.coordinator.shop import CIRCUIT, ORDERS, settings
 from tests.coordinator.test_evolving import CHANGED, MORE, content, folded, write
+from tests.pace import rotating
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+SPARK = ("pipeline.runtime=spark", "spark.master=local[2]")
 PATHS = """
 below = orders.select(a=col("id") // 2, b="id")
 
@@ -27,13 +29,12 @@ pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "best": best, "nu
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_changed_circuit_is_filled_by_spark(tmp_path: Path, workers: int) -> None:
-    """Two workers have tasks that stay on `local[2]`, three take a job for each step."""
-    spark = ("pipeline.runtime=spark", "spark.master=local[2]")
+    """Two workers have tasks that stay on `local[2]`, three take a job for each step; the old circuit ran in one process."""
     write(tmp_path, CIRCUIT, workers)
-    with Service(settings(tmp_path, *spark)) as service:
+    with Service(settings(tmp_path)) as service:
         service.wait_until_processed(service.push("orders", ORDERS), 120)
     write(tmp_path, CHANGED + PATHS, workers)
-    config = settings(tmp_path, *spark)
+    config = settings(tmp_path, *SPARK)
     with Service(config, build(config, evolve=True)) as service:
         service.wait_until_processed(service.push("orders", MORE), 120)
         assert content(service, "best") == {("a", 70): 1, ("b", 60): 1}
@@ -45,15 +46,14 @@ def test_a_changed_circuit_is_filled_by_spark(tmp_path: Path, workers: int) -> N
     assert folded(config, "best") == {("a", 70): 1, ("b", 60): 1}
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", rotating([2, 3], 2))
 def test_rows_of_the_input_log_are_read_again_by_spark(tmp_path: Path, workers: int) -> None:
-    spark = ("pipeline.runtime=spark", "spark.master=local[2]")
     more = logs.KEEP + logs.PARTS
     write(tmp_path, logs.BEFORE, workers, more)
-    with Service(settings(tmp_path, *spark)) as service:
+    with Service(settings(tmp_path)) as service:
         for partition in range(3):
             rows = logs.VISITS.slice(partition, 2 if partition == 2 else 1)
             service.wait_until_processed(service.push("visits", rows, partition=partition), 120)
     write(tmp_path, logs.AFTER, workers, more)
-    config = settings(tmp_path, *spark)
+    config = settings(tmp_path, *SPARK)
     logs.check(config, Service(config, build(config, evolve=True)))

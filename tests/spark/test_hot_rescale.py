@@ -19,6 +19,7 @@ from dbsp.io import read_outputs
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
+from tests.pace import rotating
 from tests.spark.pipelines import MakeRuntime, Open, Pipeline, push_some
 from tests.spark.wrapped_sites import KillingSite
 
@@ -179,7 +180,7 @@ def test_a_recursion_goes_on_while_its_keys_move(on_spark: MakeRuntime, opened: 
     assert other.views() == still.views()
 
 
-@pytest.mark.parametrize("point", ["segment 1 begins", "after writing"])
+@pytest.mark.parametrize("point", rotating(["segment 1 begins", "after writing"], 2))
 def test_a_python_worker_killed_while_keys_move_changes_nothing(
     point: str, on_spark: MakeRuntime, opened: Open, tmp_path: Path
 ) -> None:

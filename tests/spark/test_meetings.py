@@ -19,6 +19,7 @@ from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import TASK_FAILURES_MAX, SparkHandle
 from dbsp.runtime.spark.steps_ahead import StepsAhead
 from dbsp.runtime.spark.steps_together import StepsTogether, meet
+from tests.pace import rotating
 from tests.spark.pipelines import Open, play
 from tests.spark.waiting import until
 from tests.spark.wrapped_sites import KillingSite
@@ -274,7 +275,7 @@ def jobs_of(one: Any) -> int:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("point", ["segment 1 begins", "segment 2 begins", "before writing", "all done"])
+@pytest.mark.parametrize("point", rotating(["segment 1 begins", "segment 2 begins", "before writing", "all done"], 2))
 @pytest.mark.usefixtures("stays")
 def test_a_worker_killed_in_a_step_meets_the_others_again(
     point: str, spark: SparkHandle, opened: Open, tmp_path: Path

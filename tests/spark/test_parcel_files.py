@@ -14,6 +14,7 @@ from dbsp.runtime.spark import parcel_files
 from dbsp.runtime.spark.parcel_files import MARK, ParcelFiles, arrived, passed_on
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle, SparkSettings
+from tests.pace import rotating
 from tests.spark.pipelines import MakeRuntime, Open, play
 from tests.spark.wrapped_sites import KillingSite
 
@@ -82,7 +83,7 @@ def test_steps_by_files_give_the_same_bytes_and_leave_no_file(spark: SparkHandle
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("point", ["segment 1 begins", "segment 2 begins", "before writing", "all done"])
+@pytest.mark.parametrize("point", rotating(["segment 1 begins", "segment 2 begins", "before writing", "all done"], 2))
 def test_a_worker_killed_in_a_step_finds_its_parcels_again(
     point: str, spark: SparkHandle, opened: Open, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from dbsp.circuit.load import load_circuit
 from dbsp.errors import ConfigError, DataError, FencedError, UnavailableError
 from dbsp.runtime.spark.jobs import JobThread
+from tests.pace import rotating
 from tests.spark.pipelines import MakeRuntime, Open, Pipeline, play, push_some
 from tests.spark.wrapped_sites import BrokenInput, DearOutput, KillingSite
 
@@ -39,10 +40,10 @@ def test_the_bytes_are_those_of_one_process(workers: int, on_spark: MakeRuntime,
 
 
 POINTS = ("segment 0 begins", "segment 1 begins", "segment 2 begins", "before writing", "after writing", "all done")
-KILLS = [(point, signal.SIGKILL) for point in POINTS]
+KILLS = [*((point, signal.SIGKILL) for point in POINTS), (POINTS[1], signal.SIGSEGV), (POINTS[3], signal.SIGBUS)]
 
 
-@pytest.mark.parametrize(("point", "number"), [*KILLS, (POINTS[1], signal.SIGSEGV), (POINTS[3], signal.SIGBUS)])
+@pytest.mark.parametrize(("point", "number"), rotating(KILLS, 3))
 def test_a_python_worker_killed_in_a_step_changes_nothing(
     point: str, number: signal.Signals, on_spark: MakeRuntime, opened: Open, tmp_path: Path
 ) -> None:

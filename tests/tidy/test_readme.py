@@ -13,7 +13,16 @@ from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md", "docs/STATUS.md", "docs/expressions.md", "docs/streams.md", "docs/sql.md"]
+PAGES = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/testing.md",
+    "docs/STATUS.md",
+    "docs/expressions.md",
+    "docs/streams.md",
+    "docs/sql.md",
+]
 
 
 @pytest.mark.parametrize(
