@@ -466,23 +466,23 @@ def ask_anywhere(patch: Patch) -> None:
 
 PLANTS = (
     BEHIND,
-    Plant(rule="a worker is asked at its host", breaks=ask_anywhere, design="9", seeds=20),
+    Plant(rule="a worker is asked at its host", breaks=ask_anywhere, design="9", seeds=20, first=1),
     Plant(rule="steps of another engine are run again when accepted", breaks=any_engine, design="9", seeds=20),
     Plant(rule="an acceptance is durable before the replay", breaks=accept_in_memory, design="9", seeds=60),
-    Plant(rule="an upgrade leaves no step above its checkpoint", breaks=leave_a_step, design="9", seeds=60),
+    Plant(rule="an upgrade leaves no step above its checkpoint", breaks=leave_a_step, design="9", seeds=60, first=2),
     Plant(rule="an older epoch is refused", breaks=no_fence, design="6", seeds=60, faults=PAUSES),
     Plant(rule="a new epoch at each rollback", breaks=same_epoch, design="8", seeds=60, first=44, faults=ERRORS),
-    Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=20, faults=PAUSES),
+    Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=20, first=3, faults=PAUSES),
     Plant(rule="recovery asks the workers of the version's own layout", breaks=all_workers_vote, design="8", seeds=20),
     Plant(rule="recovery asks every worker of the layout", breaks=some_workers_vote, design="8", seeds=20),
     Plant(rule="the cut is pinned", breaks=pin_late, design="6", seeds=20, first=4),
-    Plant(rule="at most one checkpoint in flight", breaks=two_in_flight, design="6", seeds=60, first=14),
+    Plant(rule="at most one checkpoint in flight", breaks=two_in_flight, design="6", seeds=60, first=9),
     Plant(rule="published when all have committed", breaks=publish_early, design="8", seeds=20),
     Plant(rule="a step record is durable", breaks=forget_a_record, design="7", seeds=20),
     Plant(rule="the record before the step", breaks=run_before_the_record, design="7", seeds=20),
     Plant(rule="a decision is logged", breaks=decide_in_memory, design="4", seeds=20, first=3),
     Plant(rule="a checkpoint's positions are those of its steps", breaks=positions_of_the_cut, design="8", seeds=20),
-    Plant(rule="positions before the first commit", breaks=intend_late, design="8", seeds=60, first=31),
+    Plant(rule="positions before the first commit", breaks=intend_late, design="8", seeds=60, first=17),
     Plant(
         rule="copies that fail end the service",
         breaks=forget_failed_copies,
@@ -492,7 +492,7 @@ PLANTS = (
         faults=COPIES,
     ),
     Plant(rule="logs trimmed below the oldest openable version", breaks=trim_too_much, design="7", seeds=20),
-    Plant(rule="a shard moves to one owner", breaks=move_a_shard_twice, design="9", seeds=60),
+    Plant(rule="a shard moves to one owner", breaks=move_a_shard_twice, design="9", seeds=60, first=1),
     Plant(rule="every shard moves", breaks=forget_a_shard, design="9", seeds=20),
     Plant(
         rule="warm slices lie outside the manifest",
@@ -515,17 +515,26 @@ PLANTS = (
         breaks=slice_the_version_before,
         design="9",
         seeds=60,
+        first=10,
         faults=QUIET,
     ),
     Plant(rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=60),
     Plant(
-        rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, first=40, faults=PAUSES
+        rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, first=22, faults=PAUSES
     ),
-    Plant(rule="a course is logged before its first step", breaks=forget_the_course, design="9", seeds=20),
-    Plant(rule="no step is logged ahead while keys move", breaks=cut_ahead_while_keys_move, design="9", seeds=20),
-    Plant(rule="rows go where their key's state is", breaks=route_before_the_state_has_moved, design="9", seeds=20),
-    Plant(rule="a key moves to one owner", breaks=keep_what_has_moved, design="9", seeds=20),
-    Plant(rule="a key on hold is not dropped", breaks=lose_what_moves, design="9", seeds=20),
+    Plant(rule="a course is logged before its first step", breaks=forget_the_course, design="9", seeds=20, first=1),
+    Plant(
+        rule="no step is logged ahead while keys move", breaks=cut_ahead_while_keys_move, design="9", seeds=20, first=1
+    ),
+    Plant(
+        rule="rows go where their key's state is",
+        breaks=route_before_the_state_has_moved,
+        design="9",
+        seeds=20,
+        first=1,
+    ),
+    Plant(rule="a key moves to one owner", breaks=keep_what_has_moved, design="9", seeds=20, first=1),
+    Plant(rule="a key on hold is not dropped", breaks=lose_what_moves, design="9", seeds=20, first=1),
     Plant(
         rule="rows of a key that has yet to move stay",
         breaks=split_rows_by_the_new_layout,
@@ -551,7 +560,7 @@ PLANTS = (
         circuits=True,
     ),
     Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20, first=8),
-    Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20),
+    Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20, first=1),
     *(
         Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, faults=faults, circuits=True)
         for rule, breaks, design, seeds, first, faults in circuit_plants.RULES
