@@ -48,6 +48,8 @@ BUDGETS = {
     "dsl": 60,
 }
 """Processor seconds of an area in `make test`, on one of the two processors that the budget of 15 minutes is for."""
+QUICK_S = 400
+"""Processor seconds that the files of `make quick` may take together: on two processors, with its start, four minutes."""
 OTHERS = 40
 """The same for each area that has no line of its own."""
 
@@ -153,9 +155,13 @@ class Measuring:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put the longest files first where several processes share them; within a file nothing changes."""
-        if hasattr(self.config, "workerinput"):
-            items[:] = in_order(items, known().get(kind(), {}))
+        """Put the longest files first where several processes share them; `make quick` leaves out those that do not fit."""
+        if not hasattr(self.config, "workerinput"):
+            return
+        if few():
+            gone = too_long(set(map(file_of, items)), load(SEED).get("few", {}), QUICK_S)
+            items[:] = [item for item in items if file_of(item) not in gone]
+        items[:] = in_order(items, known().get(kind(), {}))
 
     def pytest_collection_finish(self) -> None:
         """Note what imports and collection took."""
@@ -254,6 +260,15 @@ def in_order(items: list[pytest.Item], figures: Figures) -> list[pytest.Item]:
         return (-(together[name] if name else walls[file]), name, -walls[file], -sizes[file], file)
 
     return sorted(items, key=place)
+
+
+def too_long(files: set[str], figures: Figures, budget_s: float) -> set[str]:
+    """Return the files to leave out, those that take most first, so that the others fit the budget."""
+    left = sorted((figures[file].processor, file) for file in files if file in figures)
+    gone = set()
+    while sum(seconds for seconds, _ in left) > budget_s:
+        gone.add(left.pop()[1])
+    return gone
 
 
 def file_of(item: pytest.Item) -> str:

@@ -42,6 +42,13 @@ def test_files_that_share_a_spark_stand_together() -> None:
     ]  # fmt: skip
 
 
+def test_quick_leaves_out_the_longest_files_until_the_rest_fits() -> None:
+    figures = {file: Seconds(1, processor) for file, processor in {"a.py": 5, "b.py": 9, "c.py": 2, "d.py": 7}.items()}
+    assert seconds.too_long({"a.py", "b.py", "c.py", "new.py"}, figures, 16) == set()
+    assert seconds.too_long({"a.py", "b.py", "c.py", "new.py"}, figures, 15) == {"b.py"}
+    assert seconds.too_long({"a.py", "b.py", "c.py", "d.py"}, figures, 8) == {"b.py", "d.py"}
+
+
 def test_the_run_names_an_area_over_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seconds, "BUDGETS", {"laws": 10})
     figures = {"tests/laws/a.py": Seconds(4, 6), "tests/laws/b.py": Seconds(4, 5), "tests/io/c.py": Seconds(1, 9)}
