@@ -79,6 +79,11 @@ def rotating(cases: Sequence[Case], parts: int) -> Sequence[Case]:
     return cases[start(parts) :: stride(parts)]
 
 
+def in_turn(place: int, parts: int) -> bool:
+    """Return whether a test runs that takes turns with `parts - 1` others: one at each commit, all in `make soak`."""
+    return anew() or turn() % parts == place
+
+
 def some(cases: Sequence[Case]) -> Sequence[Case]:
     """The cases of a test that has many like ones: all, or every fourth one."""
     return cases[::SHARE] if few() else cases

@@ -66,6 +66,13 @@ def victims(*flags: str) -> Iterator[Victims]:
 
 
 @pytest.fixture(scope="module")
+def under() -> Iterator[Victims]:
+    """One for all tests: it loads the engine under strace, which takes longer than most sweeps."""
+    with victims() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("prepared") / "worker"
     victim.prepare(home)
@@ -123,9 +130,8 @@ def check_commit(home: Path) -> None:
         database.close()
 
 
-def test_commit_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
-    with victims() as under:
-        killed = sweep(under, "commit", prepared, tmp_path, check_commit)
+def test_commit_killed_anywhere(under: Victims, prepared: Path, tmp_path: Path) -> None:
+    killed = sweep(under, "commit", prepared, tmp_path, check_commit)
 
     assert killed["fdatasync"] >= 3
     assert killed["pwrite64"] >= 5
@@ -145,7 +151,7 @@ def restored(home: Path) -> WorkerDatabase:
     return reopened(home / "worker")
 
 
-def test_a_standby_killed_anywhere_holds_what_was_told(with_standby: Path, tmp_path: Path) -> None:
+def test_a_standby_killed_anywhere_holds_what_was_told(under: Victims, with_standby: Path, tmp_path: Path) -> None:
     """The database is lost with the process: the version before the commit is there, or the new one, whole."""
 
     def check(home: Path) -> None:
@@ -159,12 +165,11 @@ def test_a_standby_killed_anywhere_holds_what_was_told(with_standby: Path, tmp_p
         database.close()
         check_commit(home / "worker")
 
-    with victims() as under:
-        killed = sweep(under, "commit_with_standby", with_standby, tmp_path, check, writes_apart=4)
+    killed = sweep(under, "commit_with_standby", with_standby, tmp_path, check, writes_apart=4)
     assert killed["fdatasync"] >= 6
 
 
-def test_restoring_killed_anywhere_is_done_again(with_standby: Path, tmp_path: Path) -> None:
+def test_restoring_killed_anywhere_is_done_again(under: Victims, with_standby: Path, tmp_path: Path) -> None:
     lost = tmp_path / "lost"
     shutil.copytree(with_standby, lost)
     shutil.rmtree(lost / "worker")
@@ -177,11 +182,10 @@ def test_restoring_killed_anywhere_is_done_again(with_standby: Path, tmp_path: P
         check_version(database, 2, 3)
         database.close()
 
-    with victims() as under:
-        assert sweep(under, "restore", lost, tmp_path, check, writes_apart=4)
+    assert sweep(under, "restore", lost, tmp_path, check, writes_apart=4)
 
 
-def test_commit_goes_on_after_a_kill(prepared: Path, tmp_path: Path) -> None:
+def test_commit_goes_on_after_a_kill(under: Victims, prepared: Path, tmp_path: Path) -> None:
     """Another process of the same epoch repeats the commit: it ends as if nothing had happened."""
 
     def check(home: Path) -> None:
@@ -195,20 +199,18 @@ def test_commit_goes_on_after_a_kill(prepared: Path, tmp_path: Path) -> None:
         check_version(database, 3, 2)
         database.close()
 
-    with victims() as under:
-        assert sweep(under, "commit", prepared, tmp_path, check)
+    assert sweep(under, "commit", prepared, tmp_path, check)
 
 
-def test_commit_beside_steps_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
+def test_commit_beside_steps_killed_anywhere(under: Victims, prepared: Path, tmp_path: Path) -> None:
     """Steps run between the pieces of the copy; version 3 is the cut, whatever they did since."""
-    with victims() as under:
-        killed = sweep(under, "commit_beside_steps", prepared, tmp_path, check_commit)
+    killed = sweep(under, "commit_beside_steps", prepared, tmp_path, check_commit)
 
     assert killed["fdatasync"] >= 4
     assert killed["pwrite64"] >= 8
 
 
-def test_commit_beside_steps_goes_on_after_a_kill(prepared: Path, tmp_path: Path) -> None:
+def test_commit_beside_steps_goes_on_after_a_kill(under: Victims, prepared: Path, tmp_path: Path) -> None:
     """Another process of the same epoch goes on with the copy and the steps: it ends as if nothing had happened."""
 
     def check(home: Path) -> None:
@@ -225,22 +227,20 @@ def test_commit_beside_steps_goes_on_after_a_kill(prepared: Path, tmp_path: Path
         check_version(database, 3, 2)
         database.close()
 
-    with victims() as under:
-        assert sweep(under, "commit_beside_steps", prepared, tmp_path, check, writes_apart=3)
+    assert sweep(under, "commit_beside_steps", prepared, tmp_path, check, writes_apart=3)
 
 
-def test_rollback_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
+def test_rollback_killed_anywhere(under: Victims, prepared: Path, tmp_path: Path) -> None:
     def check(home: Path) -> None:
         database = reopened(home)
         assert [info.version for info in database.versions()] in ([1, 2], [1])
         check_version(database, 1, 3)
         database.close()
 
-    with victims() as under:
-        assert sweep(under, "roll_back", prepared, tmp_path, check)["rename"] >= 1
+    assert sweep(under, "roll_back", prepared, tmp_path, check)["rename"] >= 1
 
 
-def test_step_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
+def test_step_killed_anywhere(under: Victims, prepared: Path, tmp_path: Path) -> None:
     """The step runs again in the same epoch, and appears once."""
 
     def check(home: Path) -> None:
@@ -252,11 +252,10 @@ def test_step_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
                 assert content(spine) == Counter(victim.expected(4))
         database.close()
 
-    with victims() as under:
-        assert sweep(under, "step", prepared, tmp_path, check)
+    assert sweep(under, "step", prepared, tmp_path, check)
 
 
-def test_rescale_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
+def test_rescale_killed_anywhere(under: Victims, prepared: Path, tmp_path: Path) -> None:
     """The target holds the old version, or the new one beside it, which has exactly its half of the hashes."""
 
     def check(home: Path) -> None:
@@ -274,11 +273,10 @@ def test_rescale_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
             assert half.items() <= victim.expected(2).items()
         database.close()
 
-    with victims() as under:
-        assert sweep(under, "rescale", prepared, tmp_path, check)
+    assert sweep(under, "rescale", prepared, tmp_path, check)
 
 
-def test_creation_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
+def test_creation_killed_anywhere(under: Victims, prepared: Path, tmp_path: Path) -> None:
     def check(home: Path) -> None:
         if (home / "new").exists():
             database = WorkerDatabase(home / "new")
@@ -287,8 +285,7 @@ def test_creation_killed_anywhere(prepared: Path, tmp_path: Path) -> None:
         assert [info.version for info in database.versions()] == [0]
         database.close()
 
-    with victims() as under:
-        assert sweep(under, "create", prepared, tmp_path, check)["rename"] == 1
+    assert sweep(under, "create", prepared, tmp_path, check)["rename"] == 1
 
 
 def test_the_sweep_finds_a_planted_bug(prepared: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from dbsp.zset.schema import INT64, STRING, Column, Schema, struct_of
 from tests.io.avro_samples import INNER, NUMBER, PASSED_OVER, READ, Held, encoded
 from tests.io.registry import Registry as Stub
 from tests.io.registry import registry
+from tests.pace import examples
 
 COLUMNS = {kind: type_ for kind, (_, type_, _) in READ.items()}
 ALL = Table(name="t", schema=Schema(tuple(Column(kind, type_) for kind, type_ in COLUMNS.items())))
@@ -81,7 +82,7 @@ def records(draw: st.DrawFn) -> tuple[Any, list[dict[str, Any]]]:
     return schema, draw(st.lists(held, min_size=1, max_size=6))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(records())
 def test_what_fastavro_wrote_is_read(case: tuple[Any, Sequence[Mapping[str, Any]]]) -> None:
     schema, written = case
@@ -92,7 +93,7 @@ def test_what_fastavro_wrote_is_read(case: tuple[Any, Sequence[Mapping[str, Any]
     assert found == [{kind: row.get(kind) for kind in COLUMNS} for row in written]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(records(), st.data())
 def test_a_message_has_one_verdict_whatever_stands_beside_it(case: tuple[Any, Any], data: st.DataObject) -> None:
     schema, written = case

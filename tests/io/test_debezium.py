@@ -31,6 +31,7 @@ from dbsp.io.formats.debezium import DebeziumJson, Encodings
 from dbsp.io.pushed import Push
 from dbsp.zset.schema import Schema
 from tests.io.test_avro import rows, verdicts
+from tests.pace import examples
 
 COLUMNS = {
     "id": dbsp.INT64, "name": dbsp.STRING, "paid": dbsp.decimal(12, 2), "free": dbsp.decimal(30, 6), "ts": dbsp.TIMESTAMP,
@@ -250,7 +251,7 @@ def messages(draw: st.DrawFn) -> list[bytes | None]:
     return made
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(
     messages(),
     st.sampled_from([Encodings(decimals="text", timestamps="us"), Encodings(decimals="bytes", timestamps="ms")]),
@@ -322,7 +323,7 @@ def test_a_schema_that_is_none_says_nothing(value: bytes) -> None:
     assert push.batch.to_rows() == [((1, Decimal("0.01")), 1)]
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(st.lists(hurt(), min_size=1, max_size=4), hurt(), st.booleans())
 def test_whatever_a_message_holds_it_is_read_or_bad(values: list[bytes], key: bytes, flat: bool) -> None:
     reader = DebeziumJson(table(), Encodings(decimals="bytes", timestamps="us"), flat=flat)

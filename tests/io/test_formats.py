@@ -28,6 +28,7 @@ from dbsp.io.pushed import PAYLOAD_CHARS_MAX
 from dbsp.zset import schema as t
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema
+from tests.pace import examples
 
 TYPES = {
     "flag": t.BOOL,
@@ -228,14 +229,14 @@ def test_names_that_the_table_does_not_have_are_passed_over_where_it_is_said(row
     assert len(decode_json(row, KEYED).bad) == 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(rows, min_size=1, max_size=8), st.booleans())
 def test_a_row_has_one_verdict_whatever_stands_beside_it(lines: Sequence[bytes], extras: bool) -> None:
     alone = [verdicts(json_rows._decode_lines([row], ALL, extras))[0] for row in lines]
     assert verdicts(decode_json_lines(b"\n".join(lines), ALL, extras=extras)) == alone
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(rows, min_size=1, max_size=4), st.data(), st.booleans())
 def test_mutated_bytes_have_the_same_verdict_both_ways(
     lines: Sequence[bytes], data: st.DataObject, extras: bool
@@ -317,7 +318,7 @@ def test_deep_nesting_and_noise_do_not_crash() -> None:
         assert all(len(row.reason) <= json_rows.REASON_CHARS_MAX for row in push.bad)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.sampled_from([(38, 38), (38, 36), (38, 20), (20, 20), (12, 2), (5, 0)]),
     st.lists(st.decimals(allow_nan=False, allow_infinity=False, places=3), min_size=1, max_size=5),
@@ -451,7 +452,7 @@ def test_a_day_of_no_calendar_makes_its_row_bad() -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_damaged_arrow_does_not_crash(data: st.DataObject) -> None:
     body = bytearray(stream(pa.table({"id": [1, 2], "name": ["a", "b"]})))

@@ -79,6 +79,8 @@ keys_per_step = 100
 [http]
 port = 0
 """
+PACE_S = 0.1
+"""The pace of the producer, and of what waits: each look reads the environment of every process, each push makes a step."""
 LOCAL = '[spark]\nmaster = "local[2]"'
 Part = tuple[str, int, int]
 
@@ -172,7 +174,7 @@ class Shop:
                 assert code == 4, f"exit code {code}: {self.said()}"
                 self.start()
             self.send(20)
-            time.sleep(0.02)  # the pace of the producer
+            time.sleep(PACE_S)
         return found
 
     def kill(self, victim: str) -> None:

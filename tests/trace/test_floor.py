@@ -17,8 +17,9 @@ from dbsp.trace.spine import Spine, append, fuel_for
 from dbsp.zset.batch import Batch, arrange, keys_of
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
+from tests.pace import examples
 
-PACE = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PACE = settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TIMES = st.one_of(st.none(), st.integers(0, 9))
 
 

@@ -16,8 +16,9 @@ from dbsp.trace.manifest import SpineState
 from dbsp.trace.spine import Spine, append
 from dbsp.zset.batch import Batch, arrange, keys_once
 from dbsp.zset.schema import Arrangement, OrderBy
+from tests.pace import examples
 
-PACE = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PACE = settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LONG = Arrangement(schema=SCHEMA, key=("k", "s"), order=(OrderBy("t"),))
 TIED = Arrangement(schema=SCHEMA, key=("k",), order=(OrderBy("t"),))
 

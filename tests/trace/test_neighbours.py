@@ -17,8 +17,9 @@ from dbsp.trace.spine import Spine, append
 from dbsp.zset.batch import Batch, keys_of
 from dbsp.zset.kernels.ranges import join_ranges
 from dbsp.zset.schema import INT64, Schema
+from tests.pace import examples
 
-PACE = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PACE = settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TIMES = st.one_of(st.none(), st.integers(0, 9))
 ASKED = st.lists(st.tuples(st.integers(0, 7), TIMES, TIMES), max_size=6)
 

@@ -21,6 +21,7 @@ from dbsp.zset.hashing import narrow_hash
 from dbsp.zset.kernels import RUN_SHIFT
 from dbsp.zset.merge import merge
 from dbsp.zset.schema import FLOAT64, INT32, INT64, STRING, Arrangement, Column, Schema, list_of, schema_of, struct_of
+from tests.pace import examples
 from tests.zset.strategies import TYPES, VALUES, arrangements, batches, canonical, contents
 
 PAIR = Schema.of({"a": INT64, "b": STRING})
@@ -99,7 +100,7 @@ def test_a_batch_checks_itself() -> None:
         merge(Batch.empty(PAIR), Batch.empty(PAIR))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data(), st.integers(1, 2), st.booleans())
 def test_taking_of_all_is_taking_of_each(data: st.DataObject, weights: int, words: bool) -> None:
     """Of every type, with nulls and without, of slices, of none."""
@@ -193,7 +194,7 @@ def test_batches_survive_pickle() -> None:
     assert encode(pickle.loads(pickle.dumps(batch))) == encode(batch)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_equal_keys(data: st.DataObject) -> None:
     """Equality of any type against Python's, nulls and offsets included."""

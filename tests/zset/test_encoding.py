@@ -18,6 +18,7 @@ from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.encoding import decode, encode, schema_id
 from dbsp.zset.narrow import NarrowWeights, Weights, narrowed
 from dbsp.zset.schema import BINARY, BOOL, INT64, STRING, Arrangement, OrderBy, Schema
+from tests.pace import examples
 from tests.zset.goldens import mixed
 from tests.zset.strategies import arrangements, batches
 
@@ -33,7 +34,7 @@ def same(a: Batch, b: Batch) -> bool:
     return repr(a.to_rows()) == repr(b.to_rows()) and a.arrangement == b.arrangement and words
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data(), width=st.integers(1, 3), arranged=st.booleans())
 def test_there_and_back(data: st.DataObject, width: int, arranged: bool) -> None:
     """Every type, loose and arranged, sliced; encoding again gives the same bytes."""

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from dbsp.zset.kernels import heads, reference
 from dbsp.zset.kernels.heads import AFTER, WEIGHT
+from tests.pace import examples
 
-QUICK = settings(max_examples=200, deadline=None)
+QUICK = settings(max_examples=examples(200), deadline=None)
 QUERIES = 4
 NO_LIMIT = (1 << 64) - 1
 

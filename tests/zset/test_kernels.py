@@ -21,8 +21,9 @@ from dbsp.zset.arrays import bytes_view
 from dbsp.zset.kernels import reference
 from dbsp.zset.kernels.compile import kernels as all_kernels
 from dbsp.zset.kernels.groups import PROBED_ROWS
+from tests.pace import examples
 
-QUICK = settings(max_examples=80, deadline=None)
+QUICK = settings(max_examples=examples(80), deadline=None)
 words = st.integers(0, 2**64 - 1) | st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
 
 

@@ -15,6 +15,7 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.lists import list_bytes, lists_of
 from dbsp.zset.order import order_codes, sort_rows
 from dbsp.zset.schema import Column, OrderBy, Schema, list_of
+from tests.pace import examples
 from tests.zset.strategies import SCALARS, VALUES, canonical
 from tests.zset.test_order import compare_above
 
@@ -28,7 +29,7 @@ def columns(draw: st.DrawFn) -> pa.Array:
     return array.slice(draw(st.integers(0, 2)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(columns())
 def test_there_and_back(array: pa.Array) -> None:
     """Every scalar, nulls inside and outside, slices."""
@@ -41,7 +42,7 @@ def test_there_and_back(array: pa.Array) -> None:
     assert list_bytes(back).equals(stored)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(columns())
 def test_equal_bytes_are_equal_lists(array: pa.Array) -> None:
     """And different ones different."""
@@ -51,7 +52,7 @@ def test_equal_bytes_are_equal_lists(array: pa.Array) -> None:
             assert (a == b) == (x == y)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(columns())
 def test_one_order(array: pa.Array) -> None:
     """Sorting goes element by element, then by length, and codes agree with it."""

@@ -19,6 +19,7 @@ from dbsp.zset.hashing import hash_columns
 from dbsp.zset.nested import nested_bytes, nested_of
 from dbsp.zset.order import order_codes, sort_rows
 from dbsp.zset.schema import BINARY, INT32, INT64, STRING, Arrangement, Column, OrderBy, Schema, list_of, struct_of
+from tests.pace import examples
 from tests.zset.strategies import SCALARS, VALUES, canonical
 
 NAMES = ["a", "b", "a.b", ""]
@@ -58,7 +59,7 @@ def listed(array: pa.Array) -> list[Any]:
     return list(map(canonical, array.to_pylist()))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(columns())
 def test_there_and_back(array: pa.Array) -> None:
     """As bytes, and in an encoded batch; both have one form for equal values."""
@@ -78,7 +79,7 @@ def test_there_and_back(array: pa.Array) -> None:
     assert encode(again) == written == encode(Batch.of(schema, [back]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(columns())
 def test_equal_values_are_equal_in_all_forms(array: pa.Array) -> None:
     """Bytes, hashes and comparison say what Python says."""
@@ -90,7 +91,7 @@ def test_equal_values_are_equal_in_all_forms(array: pa.Array) -> None:
         assert not equal or hashes[a] == hashes[b]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(columns(), st.booleans(), st.booleans())
 def test_one_order(array: pa.Array, descending: bool, nulls_first: bool) -> None:
     """Codes never contradict the order of rows; equal values stand together."""

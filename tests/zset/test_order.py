@@ -16,6 +16,7 @@ from dbsp.zset import schema as z
 from dbsp.zset.batch import Batch
 from dbsp.zset.order import order_codes, sort_rows
 from dbsp.zset.schema import OrderBy, Schema
+from tests.pace import examples
 from tests.zset.strategies import SCALARS, TYPES, VALUES, batches, schemas
 
 EXACT = [type_ for type_ in SCALARS if type_ not in (z.STRING, z.BINARY, z.decimal(38, 2))]
@@ -66,7 +67,7 @@ def test_codes_are_monotone(type_: pa.DataType, descending: bool, nulls_first: b
                 assert code_a == code_b
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_rows_sort_exactly(data: st.DataObject) -> None:
     """Any order, ties broken by the other columns, ascending, nulls last."""
