@@ -124,7 +124,7 @@ def compare(relation: Relation, history: list[tuple[Any, ...]], workers: int) ->
         assert not run.dead_letters()
 
 
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(relations(), st.lists(actions, max_size=25), st.integers(1, 5))
 def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
     """Short histories of any actions, which shrink well."""
