@@ -219,6 +219,7 @@ class Measuring:
             terminalreporter.section("seconds by the clock, and of processors")
             for line in report(self.figures, self.collecting, judged=kind() == "all"):
                 terminalreporter.line(line)
+            terminalreporter.line(f"rotating cases: {PART}={turn()}")
 
 
 def report(figures: Figures, collecting: list[float], judged: bool) -> list[str]:
@@ -282,11 +283,7 @@ def area_of(file: str) -> str:
     return parts[1] if len(parts) > 2 else "."
 
 
-def pytest_report_header() -> str:
-    """Name the part of the rotating cases, so that a run of another commit's part can be repeated."""
-    return f"rotating cases: {PART}={turn()}"
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to measure."""
+    """Begin to measure; choose the part of the rotating cases before other processes start, which then choose alike."""
+    turn()
     config.pluginmanager.register(Measuring(config), "dbsp-seconds")
