@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -24,9 +25,13 @@ import pyarrow as pa
 import pytest
 
 from dbsp.circuit.names import DEAD_LETTERS
+from dbsp.coordinator.backup.making import make
+from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
+from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.service import Service
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, read_outputs
@@ -284,7 +289,31 @@ def finish(run: Pipeline) -> set[str]:
     assert run.process is not None
     os.kill(run.process.pid, signal.SIGTERM)
     assert run.wait_dead() == 0, run.said()
+    compare_with_backup(run, expected)
     return compare_with_golden(run)
+
+
+def is_sound(run: Pipeline) -> bool:
+    """What `coordinator doctor` says of the files as they are; a kill before the first claim leaves none."""
+    if not (run.data / "steps").exists():
+        return True
+    found = diagnose(load_config(run.folder / "pipeline.toml", environment={}))
+    assert not found.findings, f"{found.as_text()} {run.story()}"
+    return True
+
+
+def compare_with_backup(run: Pipeline, expected: dict[str, Counter[tuple[Any, ...]]]) -> None:
+    """The doctor says sound, and a backup restores to equal answers."""
+    assert is_sound(run)
+    named, _ = make(load_config(run.folder / "pipeline.toml", environment={}), run.folder / "backups", lambda *_: None)
+    home = run.folder / "restored"
+    home.mkdir()
+    for name in ("circuit.py", "pipeline.toml"):
+        shutil.copy(run.folder / name, home / name)
+    config = load_config(home / "pipeline.toml", environment={})
+    restore(named, config)
+    with Service(config) as service:
+        assert {view: counted(service.read_view(view).table) for view in expected} == expected
 
 
 def compare_with_golden(run: Pipeline) -> set[str]:
@@ -369,6 +398,7 @@ def test_killed_at_every_point_of_a_rescale(tmp_path: Path) -> None:
             if not run.dead():
                 run.kill()
             assert run.wait_dead() == -signal.SIGKILL, f"{point}: {run.said()}"
+            assert is_sound(run)
         finish(run)
 
 
@@ -424,6 +454,7 @@ def test_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
             time.sleep(run.random.random() * 0.3)  # the moment of the kill, not a synchronisation
             if not run.dead():
                 run.kill()
+            assert is_sound(run)
         finish(run)
 
 
