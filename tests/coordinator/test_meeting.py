@@ -107,6 +107,7 @@ def test_a_second_service_is_refused_where_one_answers(tmp_path: Path, stack: Ex
         refuse_running(config)
     (config.data_dir / ADDRESS_FILE).write_text("")
     refuse_running(config)
+    (config.data_dir / ADDRESS_FILE).write_text(json.dumps(address))
 
 
 @pytest.fixture
