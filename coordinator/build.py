@@ -34,7 +34,7 @@ from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_l
 from dbsp.coordinator.running.hands import Parts, ShellSettings
 from dbsp.coordinator.site import ConfiguredSite, close_site, files_folder
 from dbsp.coordinator.trials import ProcessTrials
-from dbsp.disk import make_folder
+from dbsp.disk import PRIVATE_FOLDER, PUBLIC_FOLDER, make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io.output_part import refuse_taken
 from dbsp.layout import initial
@@ -122,7 +122,7 @@ def _folders(config: Config) -> Iterator[tuple[str, Path, str]]:
 def _make_folder(what: str, folder: Path, where: str) -> None:
     """Make a folder of the settings; `ConfigError` says where another one is named."""
     try:
-        make_folder(folder)
+        make_folder(folder, PRIVATE_FOLDER if what == "data_dir" else PUBLIC_FOLDER)
     except OSError as error:
         raise ConfigError(
             f"a folder cannot be made: {what}={folder} error={error.strerror}",

@@ -29,6 +29,9 @@ from dbsp.coordinator.backup import commands as backup_commands
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import error_of, exit_code, guarded
 from dbsp.coordinator.http.identity import Expected
+from dbsp.coordinator.http.section import HttpSection
+from dbsp.coordinator.http.tls import NOT_TRUSTED, connecting, untrusted_reason
+from dbsp.coordinator.http.tokens import load_tokens
 from dbsp.coordinator.meeting import ANSWER_S_MAX, found_service, silent, while_it_answers
 from dbsp.coordinator.running.shown import ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
 from dbsp.coordinator.strategies import STRATEGIES
@@ -73,6 +76,7 @@ class Client:
     url: str | None
     token: str | None
     as_json: bool
+    ca: str | None = None
     met: list[Expected] = field(default_factory=list)
     """The service, once it was met."""
 
@@ -103,12 +107,17 @@ class Client:
 
     def _request(self, method: str, path: str, at_rest: str | None, timeout_s: float | None, **options: Any) -> Any:
         """Send one request; without `timeout_s` the answer may take any time."""
-        url, token = self._address()
+        url, token, section, folder = self._address(method, path)
         headers = {**options.pop("headers", {}), **({"Authorization": f"Bearer {token}"} if token else {})}
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         try:
-            answer = httpx.request(method, url + path, headers=headers, timeout=timeout, trust_env=False, **options)
-        except (httpx.ConnectError, httpx.ConnectTimeout):
+            with connecting(url, section, folder, self.ca) as session:
+                answer = session.request(method, url + path, headers=headers, timeout=timeout, **options)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if (reason := untrusted_reason(error)) is not None:
+                raise ConfigError(
+                    f"the service's certificate is not trusted: url={url} reason={reason}", NOT_TRUSTED
+                ) from None
             raise _not_running(url, at_rest or self._start_hint()) from None
         except httpx.ReadTimeout:
             raise silent(url, timeout_s or 0.0) from None
@@ -120,11 +129,13 @@ class Client:
             raise _error_of(answer)
         return answer.json()
 
-    def _address(self) -> tuple[str, str | None]:
-        """Return where to ask, and with which token."""
+    def _address(self, method: str, path: str) -> tuple[str, str | None, HttpSection, Path]:
+        """Return where to ask, with which token, and the settings [http] with the folder of their files."""
         if self.url is not None:
-            return self.url.rstrip("/"), self.token
-        return self.met[0].url, self.token or load_config(self.pipeline).http.token
+            return self.url.rstrip("/"), self.token, HttpSection(), Path()
+        config = load_config(self.pipeline)
+        token = self.token or load_tokens(config.http, config.folder).best(method, path)
+        return self.met[0].url, token, config.http, config.folder
 
     def usual_strategy(self) -> str | None:
         """The strategy of the settings; None where they are not at hand."""
@@ -174,12 +185,15 @@ class _Commands(click.Group):
 )  # fmt: skip
 @click.option("--url", envvar="DBSP_URL", help="Where the service answers, if not as its settings say.")
 @click.option("--token", envvar="DBSP_TOKEN", help="The bearer token, if it needs one.")
+@click.option("--ca", envvar="DBSP_CA", help="A file of certificates (PEM) to trust beside the system's, for https.")
 @click.option("--json", "as_json", is_flag=True, help="Print the service's own answer.")
 @click.version_option(VERSION, prog_name="coordinator")
 @click.pass_context
-def command(context: click.Context, pipeline: Path, url: str | None, token: str | None, as_json: bool) -> None:
+def command(
+    context: click.Context, pipeline: Path, url: str | None, token: str | None, ca: str | None, as_json: bool
+) -> None:
     """Look into and steer a running pipeline."""
-    context.obj = Client(pipeline=pipeline, url=url, token=token, as_json=as_json)
+    context.obj = Client(pipeline=pipeline, url=url, token=token, ca=ca, as_json=as_json)
 
 
 def _where(found: dict[str, Any]) -> list[str]:

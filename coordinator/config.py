@@ -18,7 +18,9 @@ default. Units stand in the names. An unknown section or key is refused, with th
                   strategy = "cold" | "warmup" | "icadd" | "redistribute", keys_per_step, acceptable_recovery_lag,
                   max_warmup_replicas, standbys = ["/other/disk"]
     [autoscale]   enabled, workers_min, workers_max, step_latency_ms_max, backlog_rows_max, window_s, cooldown_s
-    [http]        enabled, host, port, token, max_body_bytes
+    [http]        enabled, host, port, token, read_token, ingest_token, admin_token, token_files = { read = "file" },
+                  certificate, key, ca, server_name, access_log, max_body_bytes, max_decoded_bytes, max_push_rows,
+                  bad_rows_max, connections_max, followers_max, header_timeout_s, body_timeout_s, requests_per_s_max
     [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max
     [log]         path, file_bytes_max, files_kept, steps
 """
@@ -26,7 +28,6 @@ default. Units stand in the names. An unknown section or key is refused, with th
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import re
 import tomllib
@@ -36,15 +37,18 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from dbsp.coordinator.bounds import at_least as _at_least
+from dbsp.coordinator.bounds import at_most as _at_most
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
+from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError
 from dbsp.hosts import check_hosts
 from dbsp.runtime.spark.timeouts import check_timeouts
+from dbsp.secrets import HIDDEN
 
 ENVIRONMENT_PREFIX = "DBSP_"
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 RUNTIMES = ("spark", "local")
 INPUT_KINDS = ("embedded", "files", "kafka")
 OUTPUT_KINDS = ("embedded", "files", "kafka")
@@ -52,6 +56,9 @@ PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 FORMATS = ("json", "arrow")
 MESSAGE_FORMATS = ("json", "upsert", "arrow", "debezium", "debezium-flat", "avro", "debezium-avro")
 TIME_UNITS = ("ms", "us", "ns")
+SHOWN_CHARS = 20
+SECRET_KEY = re.compile("token|login|registry|properties|options|password|secret")
+"""Settings whose values are not shown: secrets, addresses that may hold one, and what is passed on to others as it is."""
 DECIMALS = ("text", "bytes")
 MEBIBYTE = 1 << 20
 A_DAY_S = 86_400.0
@@ -125,7 +132,7 @@ class InputSection:
     decimals: str | None = None
     timestamps: str | None = None
     registry: str | None = None
-    registry_login: str | None = None
+    registry_login: str | None = field(default=None, repr=False)
     properties: Mapping[str, str] = field(default_factory=dict)
     max_backlog_rows: int = 100_000_000
     max_backlog_bytes: int = 16 * 1024 * MEBIBYTE
@@ -329,28 +336,6 @@ class LayoutSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpSection:
-    """Where the service answers. Port 0: any free one (it is written to `<data_dir>/coordinator.json`)."""
-
-    enabled: bool = True
-    host: str = "127.0.0.1"
-    port: int = 8080
-    token: str | None = None
-    max_body_bytes: int = 256 * MEBIBYTE
-
-    def __post_init__(self) -> None:
-        """Refuse to answer strangers without a token."""
-        if self.host not in LOOPBACK and not self.token:
-            raise ConfigError(
-                f"refusing to listen beyond this host without a token: host={self.host}",
-                "set `token` in [http] or DBSP_HTTP_TOKEN, or listen on 127.0.0.1",
-            )
-        if not 0 <= self.port <= 65535:  # noqa: PLR2004 - the highest port there is
-            raise ConfigError(f"not a port: http.port={self.port}")
-        _at_least("http.max_body_bytes", self.max_body_bytes, 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySection:
     """Bounds of one ad-hoc query, and how many run at a time; more wait, for as long as one may take, then are refused."""
 
@@ -499,7 +484,8 @@ def _from_override(text: str) -> tuple[tuple[str, str], str, str]:
     place, equals, value = text.partition("=")
     section, dot, key = place.strip().partition(".")
     if not equals or not dot:
-        raise ConfigError(f"not a setting: --set {text}", "write --set section.key=value")
+        shown = place if equals else text[:SHOWN_CHARS]
+        raise ConfigError(f"not a setting: --set {shown}", "write --set section.key=value")
     _known("section", section, SECTIONS, "--set")
     return (section, _key(section, key, "--set")), value.strip(), f"--set {place}"
 
@@ -538,7 +524,16 @@ def _checked(section: str, key: str, value: Any, source: str) -> Any:
         return {str(key): str(item) for key, item in value.items()}
     if isinstance(origin, type) and isinstance(value, origin) and not (origin is int and isinstance(value, bool)):
         return value
-    raise ConfigError(f"a setting of another type: {section}.{key}={value!r} expected={_in_words(kind)} in={source}")
+    shown = HIDDEN if _is_secret(section, key) else repr(value)
+    hint = "write it in quotes" if kind is str and isinstance(value, int | float) else None
+    raise ConfigError(
+        f"a setting of another type: {section}.{key}={shown} expected={_in_words(kind)} in={source}", hint
+    )
+
+
+def _is_secret(section: str, key: str) -> bool:
+    """Whether a setting's value, or a part of it, may be a secret."""
+    return bool(SECRET_KEY.search(key)) or (section, key) == ("spark", "conf")
 
 
 def _parse(section: type[Any], key: str, text: str, origin: str) -> Any:
@@ -550,7 +545,8 @@ def _parse(section: type[Any], key: str, text: str, origin: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         raise ConfigError(
-            f"a setting of another type: {origin}={text!r} expected={_in_words(_kind(section, key))}"
+            f"a setting of another type: {origin}={HIDDEN if SECRET_KEY.search(key) else repr(text)}"
+            f" expected={_in_words(_kind(section, key))}"
         ) from None
 
 
@@ -575,15 +571,3 @@ def _in_words(kind: Any) -> str:
 def _one_of(name: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise ConfigError(f"unknown value: {name}={value}", _near(value, known))
-
-
-def _at_least(name: str, value: float, least: float) -> None:
-    if not math.isfinite(value):
-        raise ConfigError(f"not a finite number: {name}={value}")
-    if value < least:
-        raise ConfigError(f"too small: {name}={value} least={least}")
-
-
-def _at_most(name: str, value: float, most: float) -> None:
-    if value > most:
-        raise ConfigError(f"too large: {name}={value} most={most}")

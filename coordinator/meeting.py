@@ -13,6 +13,8 @@ import httpx
 
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.http.identity import Expected, expected_of, is_written
+from dbsp.coordinator.http.tls import connecting
+from dbsp.coordinator.http.tokens import load_tokens
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.processes import find_process
 
@@ -47,9 +49,11 @@ def refuse_running(config: Config) -> None:
 
 def _answers(expected: Expected, config: Config) -> bool:
     """Whether the pipeline's own service answers there in time."""
-    headers = {"Authorization": f"Bearer {config.http.token}"} if config.http.token else {}
+    token = load_tokens(config.http, config.folder).best("GET", "/v1/status")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        answer = httpx.get(f"{expected.url}/v1/status", headers=headers, timeout=SILENT_S, trust_env=False)
+        with connecting(expected.url, config.http, config.folder) as session:
+            answer = session.get(f"{expected.url}/v1/status", headers=headers, timeout=SILENT_S)
         if answer.status_code in UNAUTHORIZED:
             return expected.pid is not None and find_process(expected.pid) is not None
         expected.refuse_other(answer.json())

@@ -27,6 +27,7 @@ from dbsp.coordinator.determinism import refuse_varying
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
 from dbsp.coordinator.http.address import changed_setting
 from dbsp.coordinator.http.app import make_app
+from dbsp.coordinator.http.connections import raise_descriptor_limit
 from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.meeting import refuse_running
 from dbsp.coordinator.preflight import formats
@@ -159,6 +160,7 @@ def run(
 
     The port is bound first: a second coordinator on the same address ends before it fences the first.
     """
+    raise_descriptor_limit()
     bound = bind(config.http) if config.http.enabled else None
     prepare(config)
     server: Server | None = None
@@ -172,7 +174,7 @@ def run(
         interrupts = _Interrupts(service)
         if bound is not None:
             who = {"name": config.pipeline.name, "run": service.built.facts.run}
-            server = Server(make_app(service), bound, config.data_dir, who)
+            server = Server(make_app(service), bound, config.data_dir, who, folder=config.folder)
             announce(server, service)
         service.first_steps.watch(service.board)
         service.start(wait=False)

@@ -14,11 +14,14 @@
     ├── EngineError       another version of the engine logged what is to be done: start that one, or accept this one
     └── InternalError     our bug: report it with the message
 
-A message is lower case, ``key=value`` pairs last, and ends with a hint where one setting or command mends it.
+A message holds no password of an address (`dbsp.secrets`).
+It is lower case, ``key=value`` pairs last, and ends with a hint where one setting or command mends it.
 Every class survives pickling, because errors cross from Spark tasks to the driver: they take positional arguments only.
 """
 
 from __future__ import annotations
+
+from dbsp.secrets import without_login
 
 PYTHON_WORKER_DIED = "a Python worker died in every try of its task"
 """How the message begins of a step that has lost a worker again and again."""
@@ -32,9 +35,9 @@ class DbspError(Exception):
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         """Keep the message and the hint apart, so that both survive a pickle."""
-        super().__init__(message, hint)
-        self.message = message
-        self.hint = hint
+        self.message = without_login(message)
+        self.hint = None if hint is None else without_login(hint)
+        super().__init__(self.message, self.hint)
 
     def __str__(self) -> str:
         """The message, then the hint."""

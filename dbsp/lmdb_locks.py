@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from dbsp.disk import PRIVATE_FILE
+
 READERS_DEFAULT = 126
 """What LMDB takes where `max_readers` is not given."""
 _LINE, _HEAD = 64, 192
@@ -26,7 +28,7 @@ def reserve_locks(folder: Path, readers: int = READERS_DEFAULT) -> None:
     file, size = folder / "lock.mdb", _HEAD + (readers - 1) * _LINE
     if file.exists() and file.stat().st_blocks * _BLOCK >= size:
         return
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
         os.posix_fallocate(descriptor, 0, size)
     finally:

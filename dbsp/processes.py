@@ -174,7 +174,7 @@ class Writers:
         if find_process(os.getpid()) is None:
             return
         with suppress(OSError):
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
             for note in notes_of_others(self._folder):
                 if note.process() is None:
                     note.forget()

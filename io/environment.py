@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from dbsp.disk import make_folder, sync_path
+from dbsp.disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, UnavailableError
 from dbsp.formats import check_name
 from dbsp.lmdb_errors import told
@@ -67,6 +67,7 @@ class Environment:
             max_dbs=len(names) + len(later) + 2,
             map_size=max(map_bytes, _data_file(path).stat().st_size),
             lib_version=LMDB_ENGINE,
+            mode=PRIVATE_FILE,
         )
         self._env.reader_check()  # readers that were killed keep pages until somebody looks
         with self._writers.waiting():  # LMDB opens named databases for good only in a write transaction
@@ -274,9 +275,11 @@ def _create(path: Path, form: str, names: Sequence[str]) -> None:
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.creating-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
+    temporary.mkdir(mode=PRIVATE_FOLDER)
     _reserve(temporary)
-    env = lmdb.open(str(temporary), max_dbs=len(names) + 2, map_size=MAP_BYTES_START, lib_version=LMDB_ENGINE)
+    env = lmdb.open(
+        str(temporary), max_dbs=len(names) + 2, map_size=MAP_BYTES_START, lib_version=LMDB_ENGINE, mode=PRIVATE_FILE
+    )
     meta = env.open_db(_META)
     for name in names:
         env.open_db(name.encode())

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dbsp.disk import make_folder, sync_path
+from dbsp.disk import PUBLIC_FOLDER, make_folder, sync_path
 from dbsp.errors import ConfigError
 from dbsp.io.formats import encode_arrow, encode_json
 from dbsp.io.output_part import Verdict, checksum_of, decide, to_table, with_dead_letters
@@ -68,7 +68,7 @@ class FileOutputLog(LocalOutputLog):
         return self._directory / view / f"step-{step:012d}-worker-{self._worker}.{self._ending}"
 
     def _write_file(self, path: Path, batch: Batch) -> None:
-        make_folder(path.parent)
+        make_folder(path.parent, PUBLIC_FOLDER)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             temporary.write_bytes(self._encode(batch))

@@ -30,12 +30,13 @@ import pyarrow.parquet as pq
 from dbsp.algebra.table import Table
 from dbsp.disk import shown
 from dbsp.errors import DataError
+from dbsp.io import texts
 from dbsp.io.chunk import join_pushes
 from dbsp.io.fitted import fitted
 from dbsp.io.formats.arrow_rows import OPERATION
 from dbsp.io.parquet.row_group import RowGroup, open_parquet
 from dbsp.io.pushed import BadRow, Push
-from dbsp.io.texts import DELIMITERS, LINES, Text, UnfinishedError, kind_of, read_text, unfinished
+from dbsp.io.texts import DELIMITERS, LINES, Text, TooLargeError, UnfinishedError, kind_of, read_text, unfinished
 from dbsp.sizes import Sizes
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import is_struct
@@ -86,7 +87,10 @@ def examine_file(path: Path, table: Table) -> Landed:
     size, end = _identity(path)
     kind = kind_of(path)
     if kind in LINES or kind in DELIMITERS:
-        text = read_text(path)
+        try:
+            text = read_text(path, texts.UNPACKED_BYTES_MAX)
+        except TooLargeError as error:
+            return Landed(rows=1, size=size, end=end, misfit=f"{error}; split it, or put it there unpacked")
         misfit = text.misfit(table)
         if misfit:
             return Landed(rows=1, size=size, end=end, misfit=misfit)

@@ -13,13 +13,46 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dbsp.errors import InternalError
+from dbsp.errors import CapacityError, DataError, InternalError
 from dbsp.logs import Range
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema
 
 PAYLOAD_CHARS_MAX = 10_000
 """So much is shown of what may be a whole file or body: dead letters of a step are one column of texts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushBounds:
+    """How large what is pushed may become, and how many of its rows may be bad; the names are those of the settings in [http]."""
+
+    max_push_rows: int = 10_000_000
+    max_decoded_bytes: int = 1 << 30
+    bad_rows_max: int | None = None
+
+    def refuse_size(self, rows: int, size: int) -> None:
+        """Raise `CapacityError` for too many rows or bytes; called before they are made."""
+        for name, found in (("max_push_rows", rows), ("max_decoded_bytes", size)):
+            if found > (most := getattr(self, name)):
+                kind = "rows" if name == "max_push_rows" else "bytes, unpacked"
+                raise CapacityError(
+                    f"too many {kind} in one push: found={found} {name}={most}",
+                    f"send several smaller pushes, or raise `{name}` in [http]",
+                )
+
+    def refuse_bad(self, bad: Sequence[BadRow], rows: int | None = None) -> None:
+        """Raise `DataError` for more bad rows than are taken; of a whole push, with its `rows`, where most of them are bad."""
+        if self.bad_rows_max is None or not bad:
+            return
+        shown = f"the first: row={bad[0].index} {bad[0].reason}"
+        hint = "nothing of the push was taken: correct the rows and send all again"
+        if len(bad) > self.bad_rows_max:
+            raise DataError(
+                f"too many bad rows in one push: bad_rows_max={self.bad_rows_max}; {shown}",
+                f"{hint}; or raise `bad_rows_max` in [http]",
+            )
+        if rows is not None and 2 * len(bad) > rows:
+            raise DataError(f"most rows of the push are bad: bad={len(bad)} rows={rows}; {shown}", hint)
 
 
 def loose_batch(schema: Schema, columns: Sequence[Any]) -> Batch:

@@ -5,6 +5,7 @@ JSON has a row a line (`dbsp.io.formats.json_rows`); CSV and TSV a record each, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +33,14 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PACKED = frozenset({".bz2", ".gz", ".lz4", ".zst"})
 STRETCH_BYTES = 1 << 20
 """So many bytes of lines are measured together, or a line that is longer."""
+UNPACKED_BYTES_MAX = 1 << 30
+"""What a packed file may become: it is kept in memory while its rows are read, and some kilobytes could be anything."""
+UNPACKED_PIECE_BYTES = 1 << 24
 _BLANKS = np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8)
+
+
+class TooLargeError(Exception):
+    """A packed file becomes more than it may."""
 
 
 class UnfinishedError(Exception):
@@ -114,13 +122,13 @@ class Text:
         return replace(push, bad=tuple(bad))
 
 
-def read_text(path: Path) -> Text:
-    """Look through a file.
+def read_text(path: Path, bytes_max: int | None = None) -> Text:
+    """Look through a file; `TooLargeError` where a packed one becomes more than `bytes_max`, before it does.
 
     **Cost** all of its bytes, some of them several times; what is packed is kept in memory unpacked.
     **Errors** `UnfinishedError` where something packed has no end yet; `OSError` of the disk.
     """
-    kind, unpacked = kind_of(path), _unpacked(path)
+    kind, unpacked = kind_of(path), _unpacked(path, bytes_max)
     data = np.fromfile(path, np.uint8) if unpacked is None else np.frombuffer(unpacked, np.uint8)
     if kind in LINES:
         return Text(starts=_line_starts(data), header=None, delimiter="", unpacked=unpacked)
@@ -130,16 +138,28 @@ def read_text(path: Path) -> Text:
     return Text(starts=starts[1:], header=tuple(header), delimiter=delimiter, unpacked=unpacked)
 
 
-def _unpacked(path: Path) -> bytes | None:
+def _unpacked(path: Path, bytes_max: int | None) -> bytes | None:
     """What is in a packed file; None for another."""
     if path.suffix not in PACKED:
         return None
+    pieces, size = [], 0
+    for piece in _pieces(path):
+        size += len(piece)
+        if bytes_max is not None and size > bytes_max:
+            raise TooLargeError(f"it is larger than a packed file may be: bytes_max={bytes_max} unpacked")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """Yield what is in a packed file, piece by piece."""
     with pa.OSFile(str(path)) as file:
         if not file.size():  # pyarrow takes it for a packed text without a letter
             raise UnfinishedError("it has no bytes")
         try:
             with pa.CompressedInputStream(file, pa.Codec.detect(str(path)).name) as stream:
-                return bytes(stream.read())
+                while piece := stream.read(UNPACKED_PIECE_BYTES):
+                    yield bytes(piece)
         except OSError as error:
             raise unfinished(error) from None
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import lmdb
 from lmdb.verify import verify as verify_structure
 
-from dbsp.disk import sync_path
+from dbsp.disk import PRIVATE_FILE, PRIVATE_FOLDER, sync_path
 from dbsp.errors import CapacityError, DbspError, InternalError, UnavailableError
 from dbsp.lmdb_errors import told
 from dbsp.lmdb_files import check_lmdb_file
@@ -228,9 +228,10 @@ class Environment:
 
     def copy_to(self, folder: Path) -> None:
         """Make another environment, synced, of what this one holds now."""
-        folder.mkdir()
+        folder.mkdir(mode=PRIVATE_FOLDER)
         try:
             self._env.copy(str(folder), compact=True)
+            data_file(folder).chmod(PRIVATE_FILE)
         except lmdb.Error as error:
             raise translate(error, folder) from error
         sync_path(data_file(folder))
@@ -265,6 +266,7 @@ def _open(folder: Path, map_size_bytes: int, sync: bool) -> Any:
         metasync=sync,
         readahead=False,
         lib_version=LMDB_MAJOR,
+        mode=PRIVATE_FILE,
     )
 
 
@@ -273,7 +275,7 @@ def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Call
 
     Creating one is not atomic in LMDB (its first meta pages are not synced), so the caller renames the folder into place.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir(mode=PRIVATE_FOLDER, parents=True)
     try:
         env = _open(folder, map_size_bytes, sync)
         try:

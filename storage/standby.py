@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dbsp.disk import make_folder, sync_path
+from dbsp.disk import PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.storage.committing import chunk_values
 from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
@@ -119,8 +119,8 @@ class Standby:
                 if not target.versions(txn):
                     raise DataError(f"a standby holds no version: folder={self.home}", "restore it from a backup")
             make_folder(home.parent)
-            made.mkdir()
-            (made / WRITERS).mkdir()
+            made.mkdir(mode=PRIVATE_FOLDER)
+            (made / WRITERS).mkdir(mode=PRIVATE_FOLDER)
             target.environment.copy_to(made / DURABLE)
             sync_path(made)
             target.write(epoch, lambda _txn: _put_in_place(made, home))
@@ -138,8 +138,8 @@ def make_bare(home: Path, epoch: int, map_size_bytes: int) -> None:
     nothing = CheckpointId(run="", epoch=epoch, step=0, layout_version=0, fingerprint="")
     try:
         make_folder(home.parent)
-        made.mkdir()
-        (made / WRITERS).mkdir()
+        made.mkdir(mode=PRIVATE_FOLDER)
+        (made / WRITERS).mkdir(mode=PRIVATE_FOLDER)
         Durable.create(made / DURABLE, nothing, None, map_size_bytes)
         sync_path(made)
         made.rename(home)

@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dbsp.disk import make_folder, sync_path
+from dbsp.disk import PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import ConfigError, DataError, InternalError, UnavailableError
 from dbsp.processes import noted
 from dbsp.storage import registry, warm
@@ -93,7 +93,7 @@ class WorkerDatabase:
         if not (self.path / DURABLE).is_dir():
             hint = "create it, or restore it from a standby or a backup"
             raise DataError(f"there is no database here: folder={self.path / DURABLE}", hint)
-        (self.path / WRITERS).mkdir(exist_ok=True)
+        (self.path / WRITERS).mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         self._durable: Durable | None = self._opened_disk()
         self._closed = False
         self._scratch: Scratch | None = None
@@ -122,9 +122,9 @@ class WorkerDatabase:
         if home.exists() and any(home.iterdir()):
             raise taken
         temporary = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
-        temporary.mkdir()
+        temporary.mkdir(mode=PRIVATE_FOLDER)
         Durable.create(temporary / DURABLE, checkpoint, version, map_size_bytes)
-        (temporary / WRITERS).mkdir()
+        (temporary / WRITERS).mkdir(mode=PRIVATE_FOLDER)
         sync_path(temporary)
         try:
             temporary.rename(home)

@@ -33,7 +33,7 @@ from dbsp.coordinator.decisions.recovery import choose
 from dbsp.coordinator.doctor import diagnose, ledger_of
 from dbsp.coordinator.running.control import Ledger
 from dbsp.coordinator.site import database_home, files_folder, progress_folder, writers
-from dbsp.disk import make_folder, sync_path
+from dbsp.disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.io.environment import LMDB_ENGINE, check_data_file
 from dbsp.io.examine import Opened
@@ -184,7 +184,7 @@ def begin(folder: Path, step: int) -> Path:
             named = folder / (name if number == 1 else f"{name}-{number}")
             made = named.with_name(named.name + UNFINISHED)
             if not (named.exists() or made.exists()):
-                made.mkdir()
+                made.mkdir(mode=PRIVATE_FOLDER)
                 return made
     except OSError as error:
         raise _unwritable(folder, error) from error
@@ -196,8 +196,9 @@ def copy(pinned: Pinned, made: Path) -> None:
     for pin in pinned.pins:
         target = made / pin.source.place
         try:
-            target.mkdir(parents=True)
+            make_folder(target)
             pin.env.copy(str(target), compact=True, txn=pin.txn)
+            (target / "data.mdb").chmod(PRIVATE_FILE)
             sync_path(target / "data.mdb")
         except (OSError, lmdb.Error) as error:
             raise _unwritable(made, error, pin.source.folder) from error

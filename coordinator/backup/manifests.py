@@ -4,7 +4,8 @@
     FOLDER/20261123T101500Z-step-42.unfinished/   one that is being made, or was broken off: it can be deleted
 
 Invariants: the manifest is written last, when all files it names are on disk, and then the folder gets its name; so a folder
-without a manifest is no backup. A file is never changed afterwards. The manifest carries a checksum of itself.
+without a manifest is no backup. A file is never changed afterwards. The manifest carries a checksum of itself. Whoever reads a
+backup trusts none of its names: each is of a plain file inside the folder, reached through no symbolic link.
 
 Source: docs/design/0021-backups.md. Left out: making one (`making`), going back to one (`restoring`).
 """
@@ -14,9 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dbsp.coordinator.config import Config
@@ -27,6 +30,7 @@ from dbsp.stored import from_stored, stored, to_stored
 
 MANIFEST, UNFINISHED, FORMAT = "manifest.json", ".unfinished", 1
 READ_BYTES = 1 << 22
+FOREIGN = "it was not written by dbsp: do not restore it, and find out who changed it"
 REMEDY = "take another backup: `coordinator backups` lists them"
 
 
@@ -146,7 +150,40 @@ def read_manifest(folder: Path) -> Manifest:
     check_format("the backup", f"folder={folder}", number, FORMAT)
     if hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest() != checksum:
         raise DataError(f"the manifest of a backup is damaged: file={file}", REMEDY)
-    return _decoded(body)
+    try:
+        found = _decoded(body)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise DataError(f"the manifest of a backup is broken: file={file} error={error}", REMEDY) from None
+    _refuse_names(found, file)
+    return found
+
+
+def _refuse_names(manifest: Manifest, file: Path) -> None:
+    """Refuse names that lead out of the folder, and a name that stands twice, or is that of a folder too."""
+    names = [entry.path for entry in manifest.files]
+    for name in names:
+        if not isinstance(name, str) or "\0" in name or name != PurePosixPath(name).as_posix() or not _is_inside(name):
+            raise DataError(f"a name in the manifest leads out of the backup: file={file} name={name!r}", FOREIGN)
+    folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
+    for name, count in Counter(names).items():
+        if count > 1 or name in folders:
+            raise DataError(f"a name stands twice in the manifest: file={file} name={name!r}", FOREIGN)
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+
+
+def link_in(folder: Path, name: str) -> Path | None:
+    """Return the first symbolic link, or other thing that is no plain file or folder, on the way to a file of a backup."""
+    path = folder
+    for part in PurePosixPath(name).parts:
+        path /= part
+        kind = path.lstat().st_mode
+        if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
+            return path
+    return None
 
 
 def _no_backup(folder: Path) -> DataError:
@@ -188,7 +225,9 @@ def damage(folder: Path, manifest: Manifest, told: Callable[[int], None] = lambd
     for file in manifest.files:
         path = folder / file.path
         try:
-            if path.stat().st_size != file.bytes:
+            if (link := link_in(folder, file.path)) is not None:
+                yield f"a file of the backup is reached through a link, or is none: file={path} found={link}"
+            elif path.stat().st_size != file.bytes:
                 yield f"a file of the backup has another size: file={path} bytes={path.stat().st_size} expected={file.bytes}"
             elif checksum(path, told) != file.sha256:
                 yield f"a file of the backup is damaged: file={path}"

@@ -18,7 +18,7 @@ from dbsp.coordinator.backup.manifests import READ_BYTES, REMEDY, BackupFile, Ma
 from dbsp.coordinator.build import difference, load_plan
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.site import files_folder, progress_folder
-from dbsp.disk import make_folder, sync_path
+from dbsp.disk import PRIVATE_FOLDER, make_folder, open_plain, private, sync_path
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.plan.plan import Plan
 
@@ -126,7 +126,7 @@ def _put_in_place(backup: Path, manifest: Manifest, config: Config, told: Told) 
     try:
         make_folder(data_dir.parent)
         shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
+        aside.mkdir(mode=PRIVATE_FOLDER)
         for file in manifest.files:
             _copy(backup / file.path, aside / file.path, file, told)
         _sync(aside)
@@ -165,9 +165,9 @@ def _beside(config: Config, what: str) -> Path:
 
 
 def _copy(source: Path, target: Path, file: BackupFile, told: Told) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     checksum = hashlib.sha256()
-    with source.open("rb") as read, target.open("wb") as written:
+    with open_plain(source) as read, open(target, "xb", opener=private) as written:
         while piece := read.read(READ_BYTES):
             checksum.update(piece)
             written.write(piece)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dbsp.disk import PRIVATE_FILE
 from dbsp.errors import UnavailableError
 
 ADDRESS_FILE = "coordinator.json"
@@ -23,6 +24,7 @@ def write_whole(file: Path, text: str) -> None:
     """
     temporary = file.with_suffix(f".{os.getpid()}.new")
     try:
+        temporary.touch(PRIVATE_FILE)
         temporary.write_text(text)
         temporary.rename(file)
     finally:

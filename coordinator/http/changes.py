@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from dbsp.coordinator.http.answers import StepChanges, ViewChanges
 from dbsp.coordinator.http.bell import Bell
+from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.rendering import ARROW, ipc, weighted
+from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DbspError
 
@@ -32,12 +33,13 @@ WAIT_S_MAX = 600.0
 BEAT_S = 15.0
 
 
-def add_changes(app: FastAPI, service: Service, bell: Bell) -> None:
+def add_changes(app: FastAPI, service: Service, lanes: Lanes, waiters: Waiters) -> None:
     """Answer at this address."""
 
     @app.get(
         "/v1/views/{view}/changes",
         summary="What the steps from `first` on changed in a view, each step once",
+        responses={200: {"content": {ARROW: {}, EVENTS: {}}}},
         openapi_extra={"parameters": [_LAST_EVENT]},
     )
     async def changes(
@@ -53,13 +55,35 @@ def add_changes(app: FastAPI, service: Service, bell: Bell) -> None:
         so long for a change. 416: the steps were dropped, or never taken; read the view anew and go on from its step.
         """
         accepted = request.headers.get("accept", "")
-        await bell.wait_for(lambda now: now.settled)  # before, it is not known how far the steps have come
+        if EVENTS in accepted or wait_s or not service.snapshot.settled:
+            waiters.followers.admit(request)
+        if not service.snapshot.settled:  # before, it is not known how far the steps have come
+            await waiters.wait_for(request, lambda now: now.settled)
+        read = _Reader(service, lanes.reads, view, rows_max)
         if EVENTS in accepted:
-            begun = await run_in_threadpool(_Events.read, service, view, _resumed(request, first), rows_max)
+            begun = await read.events(_resumed(request, first))
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-            return StreamingResponse(_follow(service, bell, begun, rows_max), media_type=EVENTS, headers=headers)
-        page = await _page(service, bell, view, first, rows_max, wait_s)
-        return await run_in_threadpool(_arrow if ARROW in accepted else _json, page)
+            return StreamingResponse(_follow(read, waiters.bell, begun), media_type=EVENTS, headers=headers)
+        page = await _page(request, read, waiters, first, wait_s)
+        return await lanes.reads.run(_arrow if ARROW in accepted else _json, page)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads pages of one view, on the threads of readers."""
+
+    service: Service
+    lane: Lane
+    view: str
+    rows_max: int
+
+    async def page(self, first: int) -> ViewChanges:
+        """Read the next page."""
+        return await self.lane.run(self.service.changes, self.view, first, rows_max=self.rows_max)
+
+    async def events(self, first: int) -> _Events:
+        """Read the next page, as texts."""
+        return await self.lane.run(lambda: _Events(self.service.changes(self.view, first, rows_max=self.rows_max)))
 
 
 _LAST_EVENT = {
@@ -78,15 +102,15 @@ def _resumed(request: Request, first: int) -> int:
     return int(last) + 1
 
 
-async def _page(service: Service, bell: Bell, view: str, first: int, rows_max: int, wait_s: float) -> ViewChanges:
-    """The next page; an empty one only when time is up."""
+async def _page(request: Request, read: _Reader, waiters: Waiters, first: int, wait_s: float) -> ViewChanges:
+    """Return the next page; an empty one only when time is up."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
-    found = await run_in_threadpool(service.changes, view, first, rows_max=rows_max)
+    found = await read.page(first)
     while not found.steps and (left := until - loop.time()) > 0:
         at = found.next
-        await bell.wait_for(lambda now, at=at: now.step > at, left)  # type: ignore[misc]
-        found = await run_in_threadpool(service.changes, view, at, rows_max=rows_max)
+        await waiters.wait_for(request, lambda now, at=at: now.step > at, left)  # type: ignore[misc]
+        found = await read.page(at)
     return replace(found, first=first)
 
 
@@ -111,24 +135,19 @@ class _Events:
         self.view, self.next = page.view, page.next
         self.texts = [f"id: {each.step}\ndata: {json.dumps(_as_json(each))}\n\n" for each in page.steps]
 
-    @classmethod
-    def read(cls, service: Service, view: str, first: int, rows_max: int) -> _Events:
-        """The next page."""
-        return cls(service.changes(view, first, rows_max=rows_max))
 
-
-async def _follow(service: Service, bell: Bell, events: _Events, rows_max: int) -> AsyncIterator[str]:
-    """The events of all steps from here on, until the service ends or the reader leaves."""
+async def _follow(read: _Reader, bell: Bell, events: _Events) -> AsyncIterator[str]:
+    """Yield the events of all steps from here on, until the service ends or the reader leaves."""
     while True:
         for text in events.texts:
             yield text
         at = events.next
         while not await bell.wait_for(lambda now, at=at: now.step > at, BEAT_S):  # type: ignore[misc]
-            if service.snapshot.ended:
+            if read.service.snapshot.ended:
                 return
             yield f"id: {at - 1}\n\n" if at else ":\n\n"
         try:
-            events = await run_in_threadpool(_Events.read, service, events.view, at, rows_max)
+            events = await read.events(at)
         except DbspError as error:
             told = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
             yield f"event: refused\ndata: {json.dumps(told)}\n\n"

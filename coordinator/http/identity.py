@@ -43,7 +43,7 @@ class Expected:
             )
 
 
-def expected_of(config: Config, scheme: str = "http") -> Expected | None:
+def expected_of(config: Config) -> Expected | None:
     """Return where the pipeline's service should answer; None if it left no address and the settings name no port."""
     found = read_address(config.data_dir)
     if found:
@@ -52,6 +52,7 @@ def expected_of(config: Config, scheme: str = "http") -> Expected | None:
     if not (config.http.enabled and config.http.port and config.data_dir.is_dir()):
         return None
     host = f"[{config.http.host}]" if ":" in config.http.host else config.http.host
+    scheme = "https" if config.http.is_encrypted else "http"
     url = f"{scheme}://{host}:{config.http.port}"
     return Expected(url=url, name=config.pipeline.name, run=run_of(config.data_dir))
 

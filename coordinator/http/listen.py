@@ -14,27 +14,31 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http.address import ADDRESS_FILE, read_address, write_whole
+from dbsp.coordinator.http.connections import ACCEPTED_AT_ONCE, BoundedProtocol, Gate
+from dbsp.coordinator.http.section import HttpSection
+from dbsp.coordinator.http.tls import tls_context
+from dbsp.disk import make_folder
 from dbsp.errors import ConfigError, UnavailableError
 
 STOP_TIMEOUT_S = 10.0
-BACKLOG = 128
+QUEUE = 1024
+"""Connections that wait to be accepted."""
 
 
-def bind(section: HttpSection) -> socket.socket:
+def bind(section: HttpSection) -> Gate:
     """Listen on the configured address; `UnavailableError` if it is taken, `ConfigError` if it is not of this host."""
-    family = socket.AF_INET6 if ":" in section.host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    found = Gate(section)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((section.host, section.port))
-        found.listen(BACKLOG)
+        found.listen(QUEUE)
     except OSError as error:
         found.close()
         place = f"host={section.host} port={section.port}"
@@ -45,15 +49,37 @@ def bind(section: HttpSection) -> socket.socket:
     return found
 
 
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn's server, with a long queue of connections of which it accepts a bounded number at once."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        await super().startup(sockets)
+        for found in sockets or ():
+            found.listen(QUEUE)
+
+
 class Server:
     """An application answering on a bound socket, on a thread of its own."""
 
-    def __init__(self, app: Any, bound: socket.socket, data_dir: Path, who: Mapping[str, str] | None = None) -> None:
-        """Nothing is answered before `start`; `who` is told with the address: the pipeline's name and run."""
+    def __init__(
+        self, app: Any, bound: Gate, data_dir: Path, who: Mapping[str, str] | None = None, *, folder: Path = Path()
+    ) -> None:
+        """Nothing is answered before `start`; `who` is told with the address: the pipeline's name and run.
+
+        Paths of the settings are relative to `folder`.
+        """
         self._who = dict(who or {})
-        config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
-        self._server = uvicorn.Server(config)
+        context = tls_context(bound.section, folder)
+        config = uvicorn.Config(
+            app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2, loop="asyncio",
+            http=partial(BoundedProtocol, bound),  # type: ignore[arg-type]  # a class with its first argument
+            ws="none", backlog=ACCEPTED_AT_ONCE, server_header=False,
+            ssl_context_factory=None if context is None else lambda _config, _default: context,
+        )  # fmt: skip
+        self._server = _Uvicorn(config)
         self._bound, self._file = bound, data_dir / ADDRESS_FILE
+        self._scheme = "http" if context is None else "https"
         self._thread = threading.Thread(target=self._serve, name="dbsp-http", daemon=True)
 
     @property
@@ -66,7 +92,7 @@ class Server:
     def url(self) -> str:
         """Where to ask."""
         host, port = self.address
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
 
     def start(self) -> None:
         """Answer from now on; what was asked since the address was bound has waited."""
@@ -79,7 +105,7 @@ class Server:
         holds the ledger for it, so all that the other writes comes before what the owner writes last.
         """
         host, port = self.address
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._file.parent)
         text = json.dumps({"host": host, "port": port, "url": self.url, "pid": os.getpid(), **self._who}) + "\n"
         with _alone_in(self._file.parent):
             write_whole(self._file, text)

@@ -24,7 +24,8 @@ from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.errors import CapacityError, ConfigError, InternalError
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
-QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"})
+RECURSIVE = "RECURSIVE_CTE_NODE"
+QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", RECURSIVE})
 STATEMENT_CHARS_MAX = 100_000
 WEIGHT = "weight"
 UNSOUND_REWRITES = "common_subplan"
@@ -66,6 +67,7 @@ def views_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> tupl
 
     **Errors** `ConfigError` says what is wrong with the statement.
     """
+    _refuse_no_text(sql)
     if len(sql) > STATEMENT_CHARS_MAX:
         raise CapacityError(f"the statement is too long: chars={len(sql)} chars_max={STATEMENT_CHARS_MAX}")
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
@@ -164,20 +166,48 @@ def _check_kind(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         raise ConfigError(f"only SELECT is allowed: statement={kind}", "views are changed by pushing rows to tables")
 
 
-def _walk(tree: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object of a parse tree."""
-    stack = [tree]
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """An object of a parse tree, and the names of the common table expressions that it may read."""
+
+    tree: Mapping[str, Any]
+    names: frozenset[str]
+
+
+def _refuse_no_text(sql: str) -> None:
+    """Refuse what JSON can say and no text can hold."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"the statement holds half of a character: place={error.start} code={ord(sql[error.start]):#06x}",
+            "send UTF-8, or both halves of the character",
+        ) from None
+
+
+def _walk(tree: Any) -> Iterator[_Node]:
+    """Yield every object of a parse tree, with the names in its scope.
+
+    A common table expression is known to those that follow it in its `WITH`, and to all that is within the query of the `WITH`;
+    to itself only where it is recursive.
+    """
+    stack: list[tuple[Any, frozenset[str]]] = [(tree, frozenset())]
     while stack:
-        found = stack.pop()
-        if isinstance(found, Mapping):
-            yield found
-            stack.extend(found.values())
-        elif isinstance(found, list):
-            stack.extend(found)
+        found, names = stack.pop()
+        if isinstance(found, list):
+            stack.extend((each, names) for each in found)
+        elif isinstance(found, Mapping):
+            if found.get("type") == RECURSIVE:
+                names |= {str(found.get("cte_name")).lower()}
+            for entry in (found.get("cte_map") or {}).get("map", []):
+                stack.append((entry.get("value"), names))
+                names |= {str(entry.get("key")).lower()}
+            yield _Node(found, names)
+            stack.extend((value, names) for key, value in found.items() if key != "cte_map")
 
 
-def _check_functions(nodes: Sequence[Mapping[str, Any]]) -> None:
-    for node in nodes:
+def _check_functions(nodes: Sequence[_Node]) -> None:
+    for node in (each.tree for each in nodes):
         if node.get("type") == "TABLE_FUNCTION":
             name = str((node.get("function") or {}).get("function_name", "")).lower()
             if name not in TABLE_FUNCTIONS:
@@ -189,20 +219,19 @@ def _check_functions(nodes: Sequence[Mapping[str, Any]]) -> None:
             raise ConfigError(f"only SELECT is allowed: part={kind}")
 
 
-def _tables(nodes: Sequence[Mapping[str, Any]], views: Sequence[str], unread: Sequence[str]) -> tuple[str, ...]:
-    """The views among the tables read; every other name must be a common table expression of the statement."""
-    defined = {str(entry.get("key")).lower() for node in nodes for entry in (node.get("cte_map") or {}).get("map", [])}
+def _tables(nodes: Sequence[_Node], views: Sequence[str], unread: Sequence[str]) -> tuple[str, ...]:
+    """Return the views among the tables read; every other name must be a common table expression in whose scope it stands."""
     known = {view.lower(): view for view in views}
     found: dict[str, None] = {}
     for node in nodes:
-        if node.get("type") != "BASE_TABLE":
+        if node.tree.get("type") != "BASE_TABLE":
             continue
-        if node.get("schema_name") or node.get("catalog_name"):
-            raise ConfigError(f"write the view's name alone: table={node.get('schema_name')}.{node.get('table_name')}")
-        name = str(node.get("table_name"))
+        schema, name = node.tree.get("schema_name"), str(node.tree.get("table_name"))
+        if schema or node.tree.get("catalog_name"):
+            raise ConfigError(f"write the view's name alone: table={schema}.{name}")
         if name.lower() in known:
             found[known[name.lower()]] = None
-        elif name.lower() not in defined:
+        elif name.lower() not in node.names:
             raise not_readable({view.lower(): view for view in unread}.get(name.lower(), name), views, unread)
     return tuple(found)
 

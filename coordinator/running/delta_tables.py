@@ -27,6 +27,7 @@ from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import ConfigError, DbspError, PositionError, UnavailableError
 from dbsp.io.formats.json_output import newest_rows
 from dbsp.plan.plan import Plan
+from dbsp.secrets import without_login
 
 if TYPE_CHECKING:
     from dbsp.io.delta_table import DeltaTable
@@ -159,7 +160,7 @@ class _Writer:
     def shown(self) -> dict[str, Any]:
         """For people and monitors."""
         return {
-            "view": self._view.name, "uri": self._uri, "keys": list(self._view.keys), "step": self._next,
+            "view": self._view.name, "uri": without_login(self._uri), "keys": list(self._view.keys), "step": self._next,
             "behind_steps": max(0, self._pipeline.snapshot.step - self._next), "error": self._error,
         }  # fmt: skip
 
@@ -188,7 +189,7 @@ class _Writer:
         else:
             if self._error is not None:
                 self._error = None
-                self._note("delta-written", {"view": self._view.name, "uri": self._uri})
+                self._note("delta-written", {"view": self._view.name, "uri": without_login(self._uri)})
 
     def _position(self, table: DeltaTable) -> int | None:
         """How far the table is; None if there is none. **Errors** `ConfigError` where another past has taken it further."""
@@ -304,7 +305,7 @@ class _Writer:
         story = str(error) if isinstance(error, DbspError) else "".join(traceback.format_exception(error))
         if story != self._error:
             self._error = story
-            self._note("delta-failed", {"view": self._view.name, "uri": self._uri, "error": story})
+            self._note("delta-failed", {"view": self._view.name, "uri": without_login(self._uri), "error": story})
 
 
 def _quiet(config: Config) -> int:

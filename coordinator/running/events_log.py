@@ -12,18 +12,25 @@ import logging
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dbsp.coordinator.config import LogSection
 from dbsp.coordinator.running.clock import Clock
+from dbsp.disk import PRIVATE_FOLDER, private
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 
 
 class _Lines(RotatingFileHandler):
     """The file: opened anew at the next line where a line could not be written."""
+
+    def _open(self) -> TextIOWrapper:
+        """Open the file for its owner alone."""
+        opened = open(self.baseFilename, self.mode, encoding=self.encoding, opener=private)  # noqa: SIM115 - the handler closes it
+        return cast(TextIOWrapper, opened)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - the name is the library's
         """Drop the line: on a full disk the log is not worth a pipeline. What is buffered must not fail later."""
@@ -39,7 +46,7 @@ class EventsLog:
     def __init__(self, path: Path, clock: Clock, settings: LogSection | None = None) -> None:
         """Open the file for appending."""
         self._settings = settings or LogSection()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         self._lines = _Lines(
             path, encoding="utf-8", maxBytes=self._settings.file_bytes_max, backupCount=self._settings.files_kept
         )

@@ -20,8 +20,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dbsp.algebra.table import NO_DELETE, Table
+from dbsp.errors import CapacityError
+from dbsp.io.formats.arrow_sizes import decoded_bytes, row_bytes, stream_sizes
 from dbsp.io.formats.wire import to_json_text
-from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow, Push, loose_batch
+from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow, Push, PushBounds, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
 from dbsp.zset.calendar import OUTSIDE, counts_days, outside
@@ -30,27 +32,54 @@ from dbsp.zset.schema import BINARY, STRING, Column, is_list, is_struct
 
 OPERATION = "__op"
 REASON_CHARS_MAX = 300
+MESSAGE_BOUNDS = PushBounds(max_decoded_bytes=256 << 20)
+"""What one message of a topic may become: brokers take a megabyte by default, and a packed one could be anything."""
 
 
 class _StreamError(Exception):
     """Why the whole stream cannot be used."""
 
 
-def decode_arrow(data: bytes, table: Table) -> Push:
-    """All rows of one IPC stream, good and bad, in order; never raises for what the bytes hold."""
+def decode_arrow(data: bytes, table: Table, bounds: PushBounds | None = None) -> Push:
+    """All rows of one IPC stream, good and bad, in order; without `bounds` nothing that the bytes hold raises an error.
+
+    A stream that would become more than `MESSAGE_BOUNDS` allow is one bad row, before it becomes that.
+    **Errors** with `bounds`, `CapacityError` where it would become more than these.
+    """
     try:
-        return push_of(_open(data), table)
+        return push_of(_open(pa.py_buffer(data), table, bounds or MESSAGE_BOUNDS), table)
+    except CapacityError as error:
+        if bounds is not None:
+            raise
+        return _bad_stream(data, error.message, table)
     except (_StreamError, pa.ArrowException, ValueError, OSError) as error:
-        payload = base64.b64encode(data[: PAYLOAD_CHARS_MAX // 4 * 3]).decode()
-        bad = BadRow(index=0, reason=f"not an Arrow stream of this table: {error}"[:REASON_CHARS_MAX], payload=payload)
-        return Push(batch=Batch.empty(table.schema), operations=np.empty(0, dtype=np.int8), bad=(bad,))
+        return _bad_stream(data, f"not an Arrow stream of this table: {error}", table)
 
 
-def _open(data: bytes) -> pa.Table:
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+def _bad_stream(data: bytes, reason: str, table: Table) -> Push:
+    """A whole stream as one bad row, shown by its beginning."""
+    payload = base64.b64encode(data[: PAYLOAD_CHARS_MAX // 4 * 3]).decode()
+    bad = BadRow(index=0, reason=reason[:REASON_CHARS_MAX], payload=payload)
+    return Push(batch=Batch.empty(table.schema), operations=np.empty(0, dtype=np.int8), bad=(bad,))
+
+
+def _open(data: pa.Buffer, table: Table, bounds: PushBounds) -> pa.Table:
+    rows, size = 0, 0
+    for message in stream_sizes(data):
+        rows, size = rows + message.rows, size + message.bytes
+        bounds.refuse_size(rows, max(size, rows * row_bytes(table.schema)))
+    with pa.ipc.open_stream(data) as reader:
         found = reader.read_all()
     found.validate(full=True)
+    bounds.refuse_size(rows, sum(_decoded_bytes(column) for column in found.columns))
     return found.combine_chunks()
+
+
+def _decoded_bytes(column: pa.ChunkedArray) -> int:
+    try:
+        return decoded_bytes(column)
+    except KeyError:  # Arrow has types for whose values pyarrow has no class
+        raise _StreamError(f"a type that is not read: {column.type}") from None
 
 
 def push_of(found: pa.Table, table: Table, reasons: Mapping[int, str] = MappingProxyType({})) -> Push:

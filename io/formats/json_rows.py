@@ -16,7 +16,8 @@ import json
 import math
 import re
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,14 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from dbsp.algebra.table import NO_DELETE, Table
+from dbsp.errors import CapacityError, DataError
 from dbsp.io.chunk import join_pushes
+from dbsp.io.formats.arrow_sizes import row_bytes
+from dbsp.io.formats.json_elements import walk_elements
 from dbsp.io.formats.json_scan import count_plain_rows, holds_long_exponent
 from dbsp.io.formats.lines import MARK
 from dbsp.io.formats.wire import from_wire, wire_type
-from dbsp.io.pushed import BadRow, Push, loose_batch
+from dbsp.io.pushed import BadRow, Push, PushBounds, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.decimal_texts import decimals_of_texts, holds_decimals
 from dbsp.zset.schema import BOOL, TIMESTAMP, TIMESTAMP_UTC, Column, Schema, is_list, is_struct
@@ -37,11 +41,14 @@ from dbsp.zset.schema import BOOL, TIMESTAMP, TIMESTAMP_UTC, Column, Schema, is_
 BLOCK_BYTES = 4 << 20
 BLOCK_BYTES_SMALL = 1 << 15
 REASON_CHARS_MAX = 300
+ARRAY_PIECE_ROWS = 4096
+ROW_BYTES_MAX, DOCUMENT_BYTES_MAX = 16 << 20, 64 << 20
+"""Of what is pushed: as Python values JSON takes up to thirty times its bytes, and a document is read as one text."""
+LONG_HINT = "send JSON lines of shorter rows, or an Arrow stream"
 _DIGITS_MAX = 400
 _ENVELOPE = re.compile(rb'\s*\{\s*"(insert|delete)"\s*:\s*\{')
 _ENVELOPE_WITHIN = re.compile(rb'"(insert|delete)"\s*:\s*\{')
 _SPACE = re.compile(r"[ \t\r\n]*")
-_SPACE_OR_COMMA = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
 _OPERATIONS = {"insert": INSERT, "delete": DELETE}
 
 
@@ -76,11 +83,13 @@ class _Row:
     values: list[Any]
 
 
-def decode_json(data: bytes, table: Table, *, extras: bool = False) -> Push:
-    """All rows of the bytes, good and bad, in order; never raises for what the bytes hold.
+def decode_json(data: bytes, table: Table, *, extras: bool = False, bounds: PushBounds | None = None) -> Push:
+    """All rows of the bytes, good and bad, in order; without `bounds` nothing that the bytes hold raises an error.
 
     With `extras` names that the table, a struct or an envelope does not have are passed over; a byte order mark at the beginning
     always is.
+
+    **Errors** `CapacityError` and `DataError` as soon as the rows, or the bad ones among them, are more than the bounds allow.
 
     **Cost** about a million rows a second where all rows are good; row by row, some hundred times slower, in blocks of
     32 KiB that hold a bad one.
@@ -95,28 +104,62 @@ def decode_json(data: bytes, table: Table, *, extras: bool = False) -> Push:
     """
     body = data.removeprefix(MARK).strip()
     if body[:1] == b"[":
-        return _decode_array(body, table, extras)
-    push = decode_json_lines(body, table, extras=extras)
+        return _decode_array(body, table, extras, bounds)
+    try:
+        push = decode_json_lines(body, table, extras=extras, bounds=bounds)
+    except DataError:  # too many lines are no rows
+        alone = _one_object(body, table, extras)
+        if alone is None:
+            raise
+        return alone
     alone = None if len(push.batch) else _one_object(body, table, extras)
     return push if alone is None else alone
 
 
-def decode_json_lines(data: bytes, table: Table, *, extras: bool = False) -> Push:
+def decode_json_lines(data: bytes, table: Table, *, extras: bool = False, bounds: PushBounds | None = None) -> Push:
     """As `decode_json`, but every line that is not blank is one row, whatever the others are."""
-    pieces = list(_decode_blocks(data, table, BLOCK_BYTES, extras))
-    return join_pushes(pieces, table.schema) if pieces else _assemble([], [], table.schema)
+    found = _Pieces(table, bounds)
+    for piece in _decode_blocks(data, table, BLOCK_BYTES, extras, bounds):
+        found.add(piece)
+    return found.joined()
 
 
-def _decode_blocks(data: bytes, table: Table, size: int, extras: bool) -> Iterator[Push]:
+class _Pieces:
+    """Decoded pieces of one push, counted against its bounds as they are added."""
+
+    def __init__(self, table: Table, bounds: PushBounds | None) -> None:
+        self._table, self._bounds = table, bounds
+        self._pieces: list[Push] = []
+        self._rows, self._bytes = 0, 0
+        self._bad: list[BadRow] = []
+
+    def add(self, piece: Push) -> None:
+        """Add a piece; raise what the bounds say of all so far."""
+        self._pieces.append(piece)
+        if self._bounds is None:
+            return
+        self._bad.extend(replace(row, index=self._rows + row.index) for row in piece.bad)
+        self._rows, self._bytes = self._rows + piece.rows, self._bytes + piece.batch.nbytes
+        self._bounds.refuse_size(self._rows, max(self._rows * row_bytes(self._table.schema), self._bytes))
+        self._bounds.refuse_bad(self._bad)
+
+    def joined(self) -> Push:
+        """Return the pieces as one push."""
+        return join_pushes(self._pieces or [_assemble([], [], self._table.schema)], self._table.schema)
+
+
+def _decode_blocks(
+    data: bytes, table: Table, size: int, extras: bool, bounds: PushBounds | None = None
+) -> Iterator[Push]:
     """Blocks of whole lines, each the fast way if it can be, else in smaller blocks, else row by row."""
     for block in _blocks(data, size):
         fast = _decode_fast(block, table, extras)
         if fast is not None:
             yield fast
         elif size > BLOCK_BYTES_SMALL:
-            yield from _decode_blocks(block, table, BLOCK_BYTES_SMALL, extras)
+            yield from _decode_blocks(block, table, BLOCK_BYTES_SMALL, extras, bounds)
         else:
-            yield _decode_lines([line for line in block.split(b"\n") if line.strip()], table, extras)
+            yield _decode_lines([line for line in block.split(b"\n") if line.strip()], table, extras, bounds)
 
 
 def _blocks(data: bytes, size: int) -> Iterator[bytes]:
@@ -219,10 +262,13 @@ def _is_utf8(data: bytes) -> bool:
 # ---- row by row ----
 
 
-def _decode_lines(lines: Sequence[bytes], table: Table, extras: bool = False) -> Push:
+def _decode_lines(lines: Sequence[bytes], table: Table, extras: bool = False, bounds: PushBounds | None = None) -> Push:
     good: list[_Row] = []
     bad: list[BadRow] = []
     for index, line in enumerate(lines):
+        if bounds is not None:
+            _refuse_long("a row", len(line), ROW_BYTES_MAX)
+            bounds.refuse_bad(bad)
         try:
             good.append(_read_row(_parse(line, extras), table, extras))
         except _RowError as error:
@@ -230,37 +276,55 @@ def _decode_lines(lines: Sequence[bytes], table: Table, extras: bool = False) ->
     return _assemble(good, bad, table.schema)
 
 
-def _decode_array(data: bytes, table: Table, extras: bool) -> Push:
+def _refuse_long(what: str, size: int, most: int) -> None:
+    """Refuse what would take many times its size as Python values."""
+    if size > most:
+        raise CapacityError(f"{what} in JSON is too long: bytes={size} bytes_max={most}", LONG_HINT)
+
+
+def _decode_array(data: bytes, table: Table, extras: bool, bounds: PushBounds | None) -> Push:
     """One JSON array of rows; if it is not one, the bytes are one bad row."""
+    if bounds is not None:
+        _refuse_long("an array of rows", len(data), DOCUMENT_BYTES_MAX)
     try:
-        values = _parse(data, extras)
+        return _array_elements(data, table, extras, bounds).joined()
     except _RowError as error:
         return _assemble([], [_bad(0, error, text_of(data))], table.schema)
+
+
+def _array_elements(data: bytes, table: Table, extras: bool, bounds: PushBounds | None) -> _Pieces:
+    """The rows of an array, made into columns piece by piece."""
+    found = _Pieces(table, bounds)
     good: list[_Row] = []
-    wrong: list[tuple[int, _RowError]] = []
-    for index, value in enumerate(values):
+    bad: list[BadRow] = []
+
+    def flush() -> None:
+        found.add(_assemble(good, bad, table.schema))
+        good.clear()
+        bad.clear()
+
+    def visit(value: Any, first: int, last: int) -> None:
         try:
             good.append(_read_row(value, table, extras))
         except _RowError as error:
-            wrong.append((index, error))
-    texts = _element_texts(data.decode()) if wrong else []
-    return _assemble(good, [_bad(index, error, texts[index]) for index, error in wrong], table.schema)
+            bad.append(_bad(len(good) + len(bad), error, text[first:last]))
+            if bounds is not None:
+                bounds.refuse_bad(bad)
+        if len(good) + len(bad) == ARRAY_PIECE_ROWS:
+            flush()
 
-
-def _element_texts(text: str) -> list[str]:
-    """The elements of a sound JSON array as they were written."""
-    decoder = json.JSONDecoder(parse_int=str, parse_float=str)
-    texts, at = [], _SPACE.match(text, 1).end()  # type: ignore[union-attr]
-    while text[at] != "]":
-        _, end = decoder.raw_decode(text, at)
-        texts.append(text[at:end])
-        at = _SPACE_OR_COMMA.match(text, end).end()  # type: ignore[union-attr]
-    return texts
+    with _row_errors():
+        text = data.decode()
+        end = walk_elements(text, 0, _decoder(extras), visit)
+        if _SPACE.match(text, end).end() != len(text):  # type: ignore[union-attr]
+            raise json.JSONDecodeError("Extra data", text, end)
+    flush()
+    return found
 
 
 def _one_object(data: bytes, table: Table, extras: bool) -> Push | None:
     """Bytes of which no line is a row may still be one object written over several lines."""
-    if b"\n" not in data:
+    if b"\n" not in data or len(data) > ROW_BYTES_MAX:
         return None
     try:
         value = _parse(data, extras)
@@ -275,11 +339,20 @@ def _one_object(data: bytes, table: Table, extras: bool) -> Push | None:
 def _parse(data: bytes, extras: bool) -> Any:
     if data.startswith(MARK):
         raise _RowError("a byte order mark that does not begin the whole")
+    with _row_errors():
+        return _decoder(extras).decode(data.decode())
+
+
+def _decoder(extras: bool) -> json.JSONDecoder:
     hook = _object_with_extras if extras else _object
+    return json.JSONDecoder(parse_int=_Integer, parse_float=_Real, parse_constant=_Real, object_pairs_hook=hook)
+
+
+@contextmanager
+def _row_errors() -> Iterator[None]:
+    """Turn what the reading of JSON raises into why a row is bad."""
     try:
-        return json.loads(
-            data.decode(), parse_int=_Integer, parse_float=_Real, parse_constant=_Real, object_pairs_hook=hook
-        )
+        yield
     except UnicodeDecodeError as error:
         raise _RowError(f"not UTF-8 at byte {error.start}") from None
     except RecursionError:

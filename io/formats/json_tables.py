@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from dbsp.errors import DataError
+from dbsp.errors import CapacityError, DataError
+from dbsp.io.formats.json_elements import walk_elements
 from dbsp.io.formats.lines import MARK
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -14,16 +15,20 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 HINT = 'send one object of tables and their rows: {"orders": [{"id": 1}], "names": [{"delete": {"id": 2}}]}'
 
 
-def tables_in(data: bytes) -> dict[str, bytes]:
+def tables_in(data: bytes, bytes_max: int = 64 << 20) -> dict[str, bytes]:
     """The bytes of each table's rows, an array each, as they were written.
 
-    **Errors** `DataError` for anything else.
+    **Errors** `DataError` for anything else; `CapacityError` for more than `bytes_max`, as a document is read as one text.
 
     **Example**
 
     >>> tables_in(b'{"t": [{"price": 0.10}], "u": []}')
     {'t': b'[{"price": 0.10}]', 'u': b'[]'}
     """
+    if len(data) > bytes_max:
+        raise CapacityError(
+            f"a transaction is too long: bytes={len(data)} bytes_max={bytes_max}", "send fewer rows in one"
+        )
     try:
         return _members(data.removeprefix(MARK).decode())
     except (ValueError, IndexError, RecursionError) as error:
@@ -36,9 +41,9 @@ def _members(text: str) -> dict[str, bytes]:
     while text[at] != "}":
         name, end = _DECODER.raw_decode(text, at)
         begin = _after(text, end, ":")
-        rows, end = _DECODER.raw_decode(text, begin)
-        if not isinstance(name, str) or not isinstance(rows, list):
-            raise ValueError(f"a table's name and its array are wanted: found={text[at:end][:80]}")
+        if not isinstance(name, str) or text[begin] != "[":
+            raise ValueError(f"a table's name and its array are wanted: found={text[at : at + 80]}")
+        end = walk_elements(text, begin, _DECODER, lambda *_: None)
         if name in found:
             raise ValueError(f"a table is there twice: table={name}")
         found[name] = text[begin:end].encode()

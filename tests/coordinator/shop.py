@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
-from dbsp.coordinator.config import Config, HttpSection, load_config
+from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.service import Service
@@ -59,7 +59,8 @@ def settings(folder: Path, *overrides: str) -> Config:
 @contextmanager
 def answering(service: Service) -> Iterator[httpx.Client]:
     """The service behind a real socket."""
-    server = Server(make_app(service), bind(HttpSection(port=0)), service.config.data_dir)
+    config = service.config
+    server = Server(make_app(service), bind(config.http), config.data_dir, folder=config.folder)
     server.start()
     with plain_http.client(server.url) as client:
         yield client

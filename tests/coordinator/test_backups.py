@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +41,7 @@ from dbsp.plan.planner import plan as make_plan
 from dbsp.zset.batch import Batch
 from tests.coordinator import under_traffic
 from tests.coordinator.copies import pipeline, prints
-from tests.coordinator.shop import CIRCUIT, ORDERS, rows, script, settings
+from tests.coordinator.shop import CIRCUIT, ORDERS, answering, rows, script, settings
 from tests.laws.circuits import relations
 from tests.laws.relation import Relation, canonical, p, t, u
 from tests.pace import examples
@@ -314,6 +316,101 @@ def test_every_damage_of_a_backup_is_found_and_nothing_is_restored(folder: Path,
             assert not config.data_dir.exists()
             file.write_bytes(content)
     assert [one.state for one in manifests.backups_in(made.parent, check=True)] == ["whole"]
+
+
+def reseal(made: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Change the names in a manifest, as somebody would who knows how its checksum is made."""
+    file = made / manifests.MANIFEST
+    found = json.loads(file.read_text())
+    change(found["backup"]["files"])
+    body = json.dumps(found["backup"], sort_keys=True)
+    file.write_text(json.dumps({**found, "sha256": hashlib.sha256(body.encode()).hexdigest()}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../circuit.py", "/{folder}/circuit.py", "steps/../../circuit.py", "steps/./data.mdb", "steps//data.mdb", "", ".", "..",
+     "steps", "steps/data.mdb/x", "control/data.mdb", "steps/\0", "steps/data.mdb/", "\u0001/../../circuit.py"],
+)  # fmt: skip
+def test_no_name_of_a_manifest_leads_out_of_its_folder(folder: Path, made: Path, name: str) -> None:
+    """The first name is replaced by one that leads out, or stands twice, or is a folder's; nothing is read or written there."""
+    name = name.replace("{folder}", str(folder).lstrip("/"))
+    reseal(
+        made,
+        lambda files: (
+            files[0].update(path=name)
+            if name != "control/data.mdb"
+            else files.append(dict(files[0], path=files[1]["path"]))
+        ),
+    )
+    config = elsewhere(folder)
+    before = prints(config.folder)
+    with pytest.raises(DataError) as refused:
+        restore(made, config)
+    assert refused.value.hint == manifests.FOREIGN
+    assert prints(config.folder) == before
+    assert [listed.state for listed in manifests.backups_in(made.parent, check=False)] == ["broken"]
+
+
+def test_no_link_in_a_backup_is_followed(folder: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file, of a folder on its way, and one that was put there between the check and the copy."""
+    steps, secret = made / "steps" / "data.mdb", folder / "secret"
+    steps.rename(secret)
+    steps.symlink_to(secret)
+    for _ in range(2):
+        config = elsewhere(folder)
+        with pytest.raises(DataError, match="a file of the backup is reached through a link"):
+            restore(made, config)
+        assert not config.data_dir.exists()
+        steps.unlink(missing_ok=True)
+        if steps.parent.is_symlink():
+            break
+        steps.parent.rename(folder / "away")
+        steps.parent.symlink_to(folder / "away")
+        secret.rename(folder / "away" / "data.mdb")
+    monkeypatch.setattr(restoring, "damage", lambda *_: [])
+    steps.parent.unlink(missing_ok=True)
+    steps.parent.mkdir()
+    steps.symlink_to(folder / "circuit.py")
+    config = elsewhere(folder)
+    with pytest.raises(UnavailableError, match="cannot be restored"):
+        restore(made, config)
+    assert not config.data_dir.exists()
+
+
+@pytest.mark.parametrize("change", [{"path": 7}, {"colour": "red"}, {"bytes": "many"}])
+def test_a_manifest_of_another_shape_is_named(folder: Path, made: Path, change: dict[str, Any]) -> None:
+    reseal(made, lambda files: files[0].update(change))
+    with pytest.raises(DataError):
+        restore(made, elsewhere(folder))
+
+
+def test_what_is_stored_is_its_owners_alone(folder: Path) -> None:
+    """Data, checkpoints, logs, a backup, what was restored; under the widest umask."""
+    before = os.umask(0)
+    try:
+        (folder / "pipeline.toml").write_text(
+            (folder / "pipeline.toml").read_text() + '[layout]\nstandbys = ["spare"]\n'
+        )
+        with Service(settings(folder)) as service, answering(service):
+            service.wait_until_processed(service.push("orders", ORDERS), 60)
+            service.checkpoint()
+            service.rescale(3)
+            made = Path(service.back_up(folder / "backups", 60)["folder"])
+            found = list(_open_to_others(folder))
+        config = elsewhere(folder)
+        restore(made, config)
+        found += [*_open_to_others(folder), *_open_to_others(config.folder)]
+    finally:
+        os.umask(before)
+    assert found == []
+
+
+def _open_to_others(folder: Path) -> Iterator[Path]:
+    """What in the folders of a pipeline somebody else may read or write."""
+    for name in ("data", "spare", "backups"):
+        top = folder / name
+        yield from (path for path in (top, *top.rglob("*")) if path.exists() and path.lstat().st_mode & 0o077)
 
 
 def test_a_backup_that_changes_while_it_is_restored(folder: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,6 +209,10 @@ def test_an_answers_day_that_json_cannot_have_is_told_with_what_to_do(client: ht
         ("POST", "/v1/rescale", b'{"workers": "two"}', 422, "workers: input should be a valid integer"),
         ("POST", "/v1/rescale", b'{"workers": 2, "dryrun": true}', 422, "dryrun: extra inputs are not permitted"),
         ("POST", "/v1/query", b"{", 422, "the request is wrong: not JSON"),
+        ("POST", "/v1/rescale", b'{"workers": 2, "dry_run": 0}', 422, "dry_run: input should be a valid boolean"),
+        ("POST", "/v1/backup", b'{"folder": "/tmp/\\u0000"}', 400, "not a path: folder='/tmp/\\x00'"),
+        ("POST", "/v1/backup", b'{"folder": "\\ud800"}', 400, "not a path: folder='\\ud800'"),
+        ("POST", "/v1/query", b'{"sql": "select \'\\ud800\'"}', 400, "half of a character: place=8 code=0xd800"),
         ("GET", "/v1/views/large?limit=-1", None, 422, "limit: input should be greater than or equal to 0"),
         ("GET", "/v1/views/large?limits=1", None, 400, "no parameter of /v1/views/large: limits"),
         ("GET", "/v1/status?verbose", None, 400, "no parameter of /v1/status: verbose"),
@@ -229,6 +233,17 @@ def test_every_refusal_has_one_form(
     error = answer.json()["error"]
     assert message in error["message"]
     assert set(error) == {"code", "message", "hint"}
+
+
+def test_every_route_says_how_it_refuses(client: httpx.Client) -> None:
+    described = client.get("/openapi.json").json()
+    for path, methods in described["paths"].items():
+        for method, route in methods.items():
+            assert {"400", "401", "403", "413", "422", "429", "500", "503"} <= set(route["responses"]), (method, path)
+            for status, answer in route["responses"].items():
+                if int(status) >= 400:
+                    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/Refusal")
+    assert client.put("/v1/query").headers["allow"] == "POST"
 
 
 def test_a_header_that_would_be_passed_over_is_refused(client: httpx.Client) -> None:

@@ -46,6 +46,55 @@ def test_selects_work(sql: str) -> None:
     assert ask(sql)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select (with pg_settings as (select 1) select 1), t.* from pg_settings t",
+        "select * from pg_settings, (with pg_settings as (select 1) select * from pg_settings)",
+        "with pg_settings as (select * from pg_settings) select * from pg_settings",
+        "with a as (select * from pg_settings), pg_settings as (select 1) select * from a",
+        "(with pg_settings as (select 1) select 1) union all select count(*) from pg_settings",
+        "with recursive a(n) as (select 1 union all (with pg_settings as (select 1) select n + 1 from a where n < 2)) "
+        "select * from a, pg_settings",
+        "select 1 order by (select max(name) from pg_settings)",
+    ],
+)
+def test_a_name_of_the_statement_is_known_in_its_scope_alone(sql: str) -> None:
+    with pytest.raises(ConfigError, match="no such view: view=pg_settings"):
+        ask(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("with a as (select 1 as n), b as (select n + 1 as n from a) select b.n from a, b", [{"n": 2}]),
+        (
+            "with recursive a(n) as (select 1 union all select n + 1 from a where n < 3) select max(n) as n from a",
+            [{"n": 3}],
+        ),
+        (
+            "with A as (select 1 as n) select n from (with c as (select * from a) select * from c union select * from a)",
+            [{"n": 1}],
+        ),
+        (
+            "with a as materialized (select 1 as n) select (select max(n) from a) as n order by (select n from a)",
+            [{"n": 1}],
+        ),
+        ("select x.n from (with a as (select 1 as n) select * from a) x, lateral (select x.n)", [{"n": 1}]),
+    ],
+)
+def test_names_of_the_statement_are_known_where_they_are(sql: str, rows: list[dict[str, object]]) -> None:
+    assert ask(sql) == rows
+
+
+@pytest.mark.parametrize("sql", ["select '\ud800' as x", "select \udfff"])
+def test_half_of_a_character_is_a_clear_error_and_ends_no_process(queries: Queries, sql: str) -> None:
+    before = queries.ask("select 1 as n", [], lambda _: {}, QueryLimits())
+    with pytest.raises(ConfigError, match="the statement holds half of a character: place="):
+        queries.ask(sql, [], lambda _: {}, QueryLimits())
+    assert before.num_rows == 1
+
+
 def test_no_rewrite_changes_an_answer() -> None:
     """With DuckDB's merging of common parts the first SELECT gives the `next` of the link, not that of the one it leads to."""
     tables = {"links": pa.table({"id": [2, 3], "name": ["", ""], "next": [0, 2]}), "names": pa.table({"name": [""]})}

@@ -20,6 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dbsp.algebra.table import Table
+from dbsp.io import texts
 from dbsp.io.formats.csv_rows import decode_records, header_of, record_starts
 from dbsp.io.landed import LandedReader, examine_file
 from dbsp.io.pushed import Push
@@ -262,6 +263,28 @@ def test_packed_files_are_read_when_they_are_whole(tmp_path: Path, codec: str, e
         assert ids(log, 0, 2) == [1, 2]
         assert ids(log, 1, 2) == [2]
         assert log.read(Range(table="other", partition=0, first=0, last=2), 0)[0].dead == ()
+
+
+@pytest.mark.parametrize("codec", ["gz", "bz2", "zst", "lz4"])
+def test_a_packed_file_that_becomes_too_large_is_one_dead_letter(
+    tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more of it is unpacked than its bound and a piece; one that is just as large is read."""
+    monkeypatch.setattr(texts, "UNPACKED_BYTES_MAX", 4000)
+    monkeypatch.setattr(texts, "UNPACKED_PIECE_BYTES", 1000)
+    table = Table(name="t", schema=Schema.of({"id": INT64, "name": STRING}))
+    taken: list[int] = []
+    pieces = texts._pieces
+    monkeypatch.setattr(texts, "_pieces", lambda path: (taken.append(len(piece)) or piece for piece in pieces(path)))
+    for rows, size in ((400, None), (500_000, 5000)):
+        path = tmp_path / f"{rows}.csv.{codec}"
+        with pa.output_stream(str(path), compression="detect") as file:
+            file.write(b"id,name\n" + b"1,ab\n" * rows)
+        taken.clear()
+        found = examine_file(path, table)
+        assert found.rows == (rows if size is None else 1)
+        assert ("larger than a packed file may be" in found.misfit) is (size is not None)
+        assert size is None or sum(taken) <= size
 
 
 @pytest.mark.parametrize("name", ["1.csv.gz", "1.json.bz2", "1.json.zst", "1.json.lz4"])

@@ -32,11 +32,14 @@ def test_the_users_settings_come_last(tmp_path: Path) -> None:
     assert conf["spark.executorEnv.DBSP_PRELOADS"] == ""
     assert conf["spark.python.unix.domain.socket.enabled"] == "true"
     assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert conf["spark.authenticate"] == "true"
     assert all("TieredStopAtLevel=1" in conf[f"spark.{side}.extraJavaOptions"] for side in ("driver", "executor"))
 
 
 def test_a_remote_master_is_not_bound_to_loopback(tmp_path: Path) -> None:
-    assert "spark.driver.bindAddress" not in configuration(SparkSettings(master="spark://far:7077"), tmp_path, tmp_path)
+    conf = configuration(SparkSettings(master="spark://far:7077"), tmp_path, tmp_path)
+    assert "spark.driver.bindAddress" not in conf
+    assert "spark.authenticate" not in conf, "its daemons would have to know the secret"
 
 
 def test_a_silence_of_nothing_is_refused() -> None:

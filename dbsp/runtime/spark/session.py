@@ -75,6 +75,8 @@ _LOOPBACK = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.shuffle.compress": "false",
 }
+_AUTHENTICATED = {"spark.authenticate": "true"}
+"""Whoever connects to a port of Spark must know a secret, which Spark makes at each start and no command line shows."""
 _LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.console.ref = console
@@ -132,6 +134,15 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+def makes_secrets(master: str) -> bool:
+    """Whether Spark makes its own secret; the secret of a cluster is in the settings of its daemons.
+
+    >>> [makes_secrets(m) for m in ("local", "local[*,4]", "local-cluster[2,1,1024]", "spark://host:7077")]
+    [True, True, False, False]
+    """
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
 def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path, java_option: str = "") -> dict[str, str]:
     """All settings that Spark is started with; the user's own come last. `jvm_dir` is for the JVM's temporary files."""
     log4j = work_dir / "log4j2.properties"
@@ -147,6 +158,7 @@ def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path, java_o
         **_CONF,
         **timeouts(settings.worker_silence_s),
         **(_LOOPBACK if is_local(settings.master) else {}),
+        **(_AUTHENTICATED if makes_secrets(settings.master) else {}),
     }
     environment = {
         daemon.PRELOADS: ",".join(settings.preloads),

@@ -8,7 +8,7 @@ replay must be one in every other. Source: Confluent's documentation of the Sche
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -31,8 +31,8 @@ class Schema:
 class Registry:
     """Where schemas are asked for; `login` is "name:password"."""
 
-    url: str
-    login: str | None = None
+    url: str = field(repr=False)
+    login: str | None = field(default=None, repr=False)
 
     def schema(self, number: int) -> Schema:
         """The schema of this number.

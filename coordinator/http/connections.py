@@ -1,0 +1,233 @@
+"""Connections: how many there are, and how long each may keep the service waiting.
+
+The engine must never find the table of file descriptors full, so connections take a bounded part of it. Who only holds a
+connection open makes room for who asks.
+
+Invariants
+1. At most `connections_max` connections are open, and `ACCEPTED_AT_ONCE` more within one turn of the event loop.
+2. At the bound the oldest connection without a request is closed for a new one; then the one whose body has been awaited for
+   the longest. Where every connection has a request under way the new one is refused (503).
+3. A head of a request is complete `header_timeout_s` after its first byte, or after the connection was opened. That holds for
+   TLS handshakes too, of which the protocol is not told before they end: so connections are counted where they are accepted.
+4. A client that does not read its answer for `STALLED_S`, or sends on for `header_timeout_s` after it, is cut off.
+
+Left out: how many requests are under way, and how large bodies are (`doors`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from dbsp.coordinator.http.section import CONNECTIONS_MIN, HttpSection
+from dbsp.errors import ConfigError
+
+ACCEPTED_AT_ONCE = 64
+"""Connections that one turn of the event loop accepts."""
+ENGINE_SHARE = 0.5
+"""The part of the table of descriptors that is the engine's."""
+DESCRIPTORS_WANTED = 65_536
+FIGURES_PLACES = 16
+"""Connections at least that are left for status, health and metrics."""
+STALLED_S = 60.0
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+    b'{"error": {"code": "overloaded", "message": "too many connections", "hint": "ask again later"}}'
+)
+LATE = (
+    b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+    b'{"error": {"code": "unavailable", "message": "the head of the request did not come in time", "hint": null}}'
+)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files as the system allows it, as far as `DESCRIPTORS_WANTED`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connections_max(section: HttpSection) -> int:
+    """Return how many connections there may be: as the settings say, and no more than the system's limit leaves.
+
+    **Errors** `ConfigError` where the limit of open files leaves too few.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return section.connections_max
+    left = int(limit * (1 - ENGINE_SHARE)) - ACCEPTED_AT_ONCE
+    if left < CONNECTIONS_MIN:
+        raise ConfigError(
+            f"too few files may be open: limit={limit} least={2 * (CONNECTIONS_MIN + ACCEPTED_AT_ONCE)}",
+            "raise it with `ulimit -n 4096` before the start, or LimitNOFILE of the systemd unit",
+        )
+    return min(section.connections_max, left)
+
+
+def requests_max(section: HttpSection) -> int:
+    """Return how many requests may be under way beside those for figures."""
+    return connections_max(section) - FIGURES_PLACES
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A connection that was accepted; `protocol` is None until its TLS handshake is done."""
+
+    accepted: _Accepted
+    since_s: float
+    protocol: BoundedProtocol | None = None
+
+    @property
+    def heard_s(self) -> float:
+        """When its client was last heard of."""
+        return self.since_s if self.protocol is None else self.protocol.heard_s
+
+    def end(self) -> None:
+        """Close it; of a handshake the event loop finds by itself that it is over."""
+        if self.protocol is not None:
+            self.protocol.transport.abort()
+        else:
+            with suppress(OSError):  # the peer was faster
+                self.accepted.shutdown(socket.SHUT_RDWR)
+
+
+class _Accepted(socket.socket):
+    """An accepted connection's socket, which tells when it is closed."""
+
+    forget: Callable[[int], None] | None = None
+
+    def _real_close(self, *args: Any) -> None:  # how the standard library closes a socket, by whichever way
+        if self.forget is not None:
+            self.forget(self.fileno())
+        super()._real_close(*args)  # type: ignore[misc]
+
+
+class Gate(socket.socket):
+    """A listening socket that keeps its connections within a bound."""
+
+    def __init__(self, section: HttpSection) -> None:
+        """Listen nowhere yet."""
+        most = connections_max(section)
+        super().__init__(socket.AF_INET6 if ":" in section.host else socket.AF_INET, socket.SOCK_STREAM)
+        self.section, self.connections_max = section, most
+        self._open: dict[int, _Open] = {}
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept the next connection for which there is room or can be made."""
+        for _ in range(ACCEPTED_AT_ONCE):
+            number, address = self._accept()  # type: ignore[attr-defined]
+            found = _Accepted(self.family, self.type, self.proto, fileno=number)
+            if len(self._open) < self.connections_max or self._made_room():
+                loop = asyncio.get_running_loop()
+                found.forget = self._forget
+                self._open[number] = opened = _Open(found, loop.time())
+                loop.call_later(self.section.header_timeout_s, self._end_handshake, number, opened)
+                return found, address
+            found.setblocking(False)
+            with suppress(OSError):  # it is closed in any case
+                found.send(FULL)
+            found.close()
+        raise BlockingIOError
+
+    def met(self, protocol: BoundedProtocol, transport: asyncio.Transport) -> None:
+        """Note that a connection is ready for requests."""
+        found = self._open.get(transport.get_extra_info("socket").fileno())
+        if found is not None:
+            found.protocol = protocol
+
+    def _forget(self, number: int) -> None:
+        self._open.pop(number, None)
+
+    def _made_room(self) -> bool:
+        """End the connection that can best be spared; False if none can."""
+        every = self._open.values()
+        spared = [each for each in every if each.protocol is None or each.protocol.is_idle]
+        spared = spared or [each for each in every if each.protocol is not None and each.protocol.awaits_body]
+        if not spared:
+            return False
+        found = min(spared, key=lambda each: each.heard_s)
+        self._forget(found.accepted.fileno())
+        found.end()
+        return True
+
+    def _end_handshake(self, number: int, opened: _Open) -> None:
+        if self._open.get(number) is opened and opened.protocol is None:
+            opened.end()
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection, with bounds on its times."""
+
+    def __init__(self, gate: Gate, **parts: Any) -> None:
+        """As uvicorn's, beside the gate through which it came."""
+        super().__init__(**parts)
+        self._gate = gate
+        self._head: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+        self.heard_s = self.loop.time()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way: its head is not complete, or its answer is out."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def awaits_body(self) -> bool:
+        """Whether a request waits for more of its body."""
+        return not self.is_idle and self.conn.their_state is h11.SEND_BODY
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a head."""
+        super().connection_made(transport)
+        self._gate.met(self, transport)
+        self._watch_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in."""
+        self.heard_s = self.loop.time()
+        super().data_received(data)
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clocks."""
+        super().connection_lost(exc)
+        for timer in (self._head, self._stall):
+            if timer is not None:
+                timer.cancel()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for a client that does not read."""
+        super().pause_writing()
+        self._stall = self.loop.call_later(STALLED_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop waiting for it."""
+        super().resume_writing()
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _watch_head(self) -> None:
+        """Run the clock of a head while there is no complete one; what follows an answer counts as one."""
+        if not self.is_idle and self._head is not None:
+            self._head.cancel()
+            self._head = None
+        elif self.is_idle and self._head is None and not self.transport.is_closing():
+            self._head = self.loop.call_later(self._gate.section.header_timeout_s, self._end_head)
+
+    def _end_head(self) -> None:
+        if self.is_idle and not self.transport.is_closing():
+            if self.cycle is None and self.conn.their_state is h11.IDLE:
+                self.transport.write(LATE)
+                self.transport.close()
+            else:
+                self.transport.abort()

@@ -1,0 +1,187 @@
+"""Pushes over HTTP: the body, within its bounds, becomes rows that are durable when the answer comes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import JSONResponse
+
+from dbsp.coordinator.http.doors import whole_body
+from dbsp.coordinator.http.lanes import Lanes
+from dbsp.coordinator.http.rendering import ARROW
+from dbsp.coordinator.http.waiting import Waiters
+from dbsp.coordinator.running.status import Snapshot
+from dbsp.coordinator.service import Service
+from dbsp.errors import ConfigError, DataError, UnavailableError
+from dbsp.io import Position, Producer
+from dbsp.io.formats import decode_arrow, decode_json, tables_in
+from dbsp.io.pushed import PushBounds
+
+OTHER_KINDS = ("text/csv", "multipart/", "application/vnd.", "application/avro", "application/gzip", "application/zip")
+"""Bodies that are surely no JSON: read as that, each line would be a bad row."""
+PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
+BAD_ROWS_SHOWN_MAX = 20
+Patience = Annotated[float, Query(ge=0, le=86_400, allow_inf_nan=False)]
+"""For how many seconds an answer may be waited for."""
+NUMBER = re.compile("[0-9]{1,19}")
+PUSH_BODY = {
+    "required": True,
+    "content": {
+        "application/json": {"schema": {}, "example": '{"insert": {"id": 1}}'},
+        ARROW: {"schema": {"type": "string", "format": "binary"}},
+    },
+}
+ROWS_OF_TABLES = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object"}}}
+TRANSACTION_BODY = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": ROWS_OF_TABLES,
+            "example": '{"orders": [{"id": 1}], "names": [{"delete": {"id": 2}}]}',
+        }
+    },
+}
+PUSH_HEADERS = [
+    {"name": name, "in": "header", "required": False, "schema": {"type": kind}}
+    for name, kind in ((PRODUCER_HEADER, "string"), (SEQUENCE_HEADER, "integer"))
+]
+
+
+def add_pushes(app: FastAPI, service: Service, lanes: Lanes, waiters: Waiters) -> None:
+    """Answer at these addresses."""
+
+    @app.post(
+        "/v1/tables/{table}/rows",
+        summary="Push rows (JSON or Arrow IPC); answered when they are durable",
+        openapi_extra={"requestBody": PUSH_BODY, "parameters": PUSH_HEADERS},
+    )
+    async def push(
+        table: str, request: Request, partition: int = 0, wait: bool = False, timeout_s: Patience = 60.0
+    ) -> JSONResponse:
+        """JSON lines or an array of rows, `{"insert": {...}}` and `{"delete": {...}}` allowed; or an Arrow IPC stream.
+
+        429 with `Retry-After`: too much waits already, nothing was taken; send the same again later.
+        `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless. Use a table's next number when the one before was answered:
+        one that was never taken is refused when a greater one was. Who counts 0, 1, 2, … is always answered; of one who counts
+        in jumps numbers far below the newest are refused as not known any more.
+
+        `wait=true` answers 200 when the rows are processed; else, after `timeout_s` or when no step can take them, 202 with
+        `"processed": false` and the reason as `waiting`: they are durable all the same, and are not to be sent again.
+
+        `first` and `last` are offsets, `last` the one behind the last row. A repeat gets those of the first time, or two equal
+        ones when they are forgotten. Arrow columns have the table's types, an int8 `__op` says 0 for an insert, 1 for a
+        delete; a stream that does not fit is one bad row.
+        """
+        kind, producer = _kind(request), _producer(request)
+        if wait:
+            waiters.followers.admit(request)
+        async with whole_body(request) as body:
+            position, answer = await lanes.pushes.run(_push, service, table, body, kind, producer, partition)
+        return await _answer(service, waiters, request, answer, [position], timeout_s if wait else None)
+
+    @app.post(
+        "/v1/transactions",
+        summary="Push rows of several tables, all or none, which one step takes together",
+        openapi_extra={"requestBody": TRANSACTION_BODY, "parameters": PUSH_HEADERS},
+    )
+    async def push_together(
+        request: Request, partition: int = 0, wait: bool = False, timeout_s: Patience = 60.0
+    ) -> JSONResponse:
+        """One JSON object of tables and arrays of their rows. A row that cannot be read refuses all.
+
+        All else is as for one table's rows. A producer's number counts for each of the tables: give a transaction one that its
+        producer used for none of them.
+        """
+        producer = _producer(request)
+        _kind(request)
+        if wait:
+            waiters.followers.admit(request)
+        async with whole_body(request) as body:
+            positions = await lanes.pushes.run(_push_together, service, body, producer, partition)
+        answer = {"tables": [_position(position) for position in positions]}
+        return await _answer(service, waiters, request, answer, positions, timeout_s if wait else None)
+
+
+def _kind(request: Request) -> str:
+    """How the body says it is written; `DataError` for what is not read here, before any of it is taken."""
+    packed = request.headers.get("content-encoding", "identity")
+    if packed.lower() != "identity":
+        raise DataError(f"packed bodies are not read: Content-Encoding={packed}", "send the rows as they are")
+    kind = request.headers.get("content-type", "application/json").lower()
+    if kind.startswith(OTHER_KINDS) and not kind.startswith(ARROW):
+        raise DataError(f"bodies of this kind are not read: Content-Type={kind}", f"send JSON, or {ARROW}")
+    return kind
+
+
+def _producer(request: Request) -> Producer | None:
+    name, sequence = request.headers.get(PRODUCER_HEADER), request.headers.get(SEQUENCE_HEADER)
+    if name is None and sequence is None:
+        return None
+    if name is None or sequence is None or not NUMBER.fullmatch(sequence):
+        raise ConfigError(
+            f"a producer needs an id and a number: {PRODUCER_HEADER}={name} {SEQUENCE_HEADER}={sequence}",
+            f"send both headers, `{SEQUENCE_HEADER}` growing by one with every push",
+        )
+    return Producer(id=name, sequence=int(sequence))
+
+
+def _push(
+    service: Service,
+    table: str,
+    body: bytes,
+    kind: str,
+    producer: Producer | None,
+    partition: int,
+) -> tuple[Position, dict[str, Any]]:
+    found = service.table(table)
+    bounds = _bounds(service)
+    push = decode_arrow(body, found, bounds) if kind.startswith(ARROW) else decode_json(body, found, bounds=bounds)
+    bounds.refuse_bad(push.bad, push.rows)
+    position = service.push(table, push, partition=partition, producer=producer)
+    bad = [{"row": row.index, "reason": row.reason} for row in push.bad[:BAD_ROWS_SHOWN_MAX]]
+    return position, {**_position(position), "bad_rows": len(push.bad), "bad": bad}
+
+
+def _bounds(service: Service) -> PushBounds:
+    section = service.config.http
+    return PushBounds(
+        max_push_rows=section.max_push_rows, max_decoded_bytes=section.max_decoded_bytes,
+        bad_rows_max=section.bad_rows_max,
+    )  # fmt: skip
+
+
+def _push_together(service: Service, body: bytes, producer: Producer | None, partition: int) -> list[Position]:
+    bounds = _bounds(service)
+    pushes = {name: decode_json(rows, service.table(name), bounds=bounds) for name, rows in tables_in(body).items()}
+    bounds.refuse_size(sum(push.rows for push in pushes.values()), sum(push.batch.nbytes for push in pushes.values()))
+    return service.push_together(pushes, partition=partition, producer=producer)
+
+
+async def _answer(
+    service: Service, waiters: Waiters, request: Request, answer: dict[str, Any], positions: Sequence[Position],
+    timeout_s: float | None,
+) -> JSONResponse:  # fmt: skip
+    """Answer a push that is durable; with a time, wait until the rows are processed, and say whether they are."""
+    if timeout_s is None:
+        return JSONResponse(answer)
+
+    def is_over(now: Snapshot) -> bool:
+        return now.halt is not None or all(map(now.has_processed, positions))
+
+    await waiters.wait_for(request, is_over, timeout_s)
+    try:
+        for position in positions:
+            service.refuse_unprocessed(position, timeout_s)
+    except UnavailableError as error:  # an error's status would ask the client to send the rows again
+        return JSONResponse({**answer, "processed": False, "waiting": str(error)}, status_code=202)
+    return JSONResponse({**answer, "processed": True})
+
+
+def _position(position: Position) -> dict[str, Any]:
+    return {
+        "table": position.table, "partition": position.partition, "first": position.first, "last": position.last,
+        "repeated": position.repeated,
+    }  # fmt: skip

@@ -1,0 +1,36 @@
+"""How many requests a second one address may send: a token bucket for each address."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+ADDRESSES_MAX = 10_000
+BURST_S = 2.0
+
+
+class Rates:
+    """Buckets that hold the requests of `BURST_S` seconds and fill by `per_s`; the newest `ADDRESSES_MAX` are remembered."""
+
+    def __init__(self, per_s: int) -> None:
+        """Know no address; with `per_s` 0 everything is allowed."""
+        self.per_s, self._room = per_s, per_s * BURST_S
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allows(self, address: str, now_s: float) -> bool:
+        """Take one request of an address out of its bucket; False if the bucket is empty.
+
+        **Example**
+
+        >>> rates = Rates(1)
+        >>> [rates.allows("a", now) for now in (0.0, 0.0, 0.0, 1.0, 1.0)], rates.allows("b", 1.0)
+        ([True, True, False, True, False], True)
+        """
+        if not self.per_s:
+            return True
+        left, at_s = self._left.pop(address, (self._room, now_s))
+        left = min(self._room, left + (now_s - at_s) * self.per_s)
+        allowed = left >= 1
+        self._left[address] = (left - allowed, now_s)
+        if len(self._left) > ADDRESSES_MAX:
+            self._left.popitem(last=False)
+        return allowed

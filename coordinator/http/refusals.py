@@ -1,0 +1,66 @@
+"""How a request is refused: the status of each kind of error, and the one form of the body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from dbsp.errors import DbspError
+
+STATUS = {
+    "circuit": 400, "config": 400, "data": 422, "rows": 422, "position": 416, "unavailable": 503, "overloaded": 429,
+    "capacity": 413, "fenced": 409, "engine": 409,
+}  # fmt: skip
+RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
+REASONS = {
+    400: "The request, a setting or the statement is wrong",
+    401: "A token is needed, and none or an unknown one was given",
+    403: "The token's scope does not allow it, or a web page of another site asks",
+    404: "There is no such thing",
+    405: "Not by this method",
+    408: "The rest of the body did not come in time",
+    409: "Another coordinator, or another version of dbsp, has the pipeline",
+    413: "A named limit was reached",
+    416: "The steps were dropped, or never taken",
+    422: "The body or a parameter does not fit",
+    429: "Too much waits, or too many ask: send it again later",
+    500: "A bug of this project",
+    503: "Something is away, or the service has ended: try again later",
+}
+
+
+class Problem(BaseModel):
+    """Why a request was refused."""
+
+    code: str = Field(description="the kind of the error: what the caller must do")
+    message: str
+    hint: str | None = Field(description="which setting or command helps")
+
+
+class Refusal(BaseModel):
+    """The body of every answer that is an error."""
+
+    error: Problem
+
+
+def described() -> dict[int | str, dict[str, Any]]:
+    """Return the error answers of every route, as the OpenAPI description has them."""
+    return {status: {"model": Refusal, "description": reason} for status, reason in REASONS.items()}
+
+
+def refuse(status: int, code: str, message: str, hint: str | None) -> JSONResponse:
+    """Make the answer of a refusal."""
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status in TRY_AGAIN else None
+    if status == 401:  # noqa: PLR2004 - HTTP's own
+        headers = {"WWW-Authenticate": "Bearer"}
+    return JSONResponse(
+        {"error": {"code": code, "message": message, "hint": hint}}, status_code=status, headers=headers
+    )
+
+
+def refusal_of(error: DbspError) -> JSONResponse:
+    """Make the answer that an error of this project becomes."""
+    status = 404 if error.message.startswith("no such") else STATUS.get(error.code, 500)
+    return refuse(status, error.code, error.message, error.hint)

@@ -1,0 +1,105 @@
+"""Web pages in a real browser: those of other origins reach nothing, under whatever name they come; our own works."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+REASON = "no browser: install Debian's chromium"
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=REASON)
+ATTACK = """<!doctype html><title>waiting</title><pre id=story></pre><img src="{url}/v1/views">
+<iframe name=hidden></iframe>
+<form id=f target=hidden method=post enctype=text/plain action="{url}/v1/tables/orders/rows">
+<input name='{{"id": 2, "customer": "form", "amount": 1, "x": "' value='"}}'></form>
+<script>
+const row = '{{"id": 1, "customer": "page", "amount": 700}}';
+const asks = [
+  ["no-cors push", "{url}/v1/tables/orders/rows", {{method: "POST", mode: "no-cors", body: row}}],
+  ["no-cors stop", "{url}/v1/stop", {{method: "POST", mode: "no-cors"}}],
+  ["push", "{url}/v1/tables/orders/rows", {{method: "POST", body: row}}],
+  ["read", "{url}/v1/views/per_customer", {{}}],
+];
+(async () => {{
+  document.getElementById("f").submit();
+  for (const [name, url, options] of asks) {{
+    let story;
+    try {{ const answer = await fetch(url, options); story = answer.type + " " + answer.status; }}
+    catch (error) {{ story = "failed"; }}
+    document.getElementById("story").textContent += name + ": " + story + "\\n";
+  }}
+  document.title = "done";
+}})();
+</script>"""
+
+
+@contextmanager
+def page(text: str) -> Iterator[str]:
+    """A server of another origin with one page; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def shown(url: str, folder: Path, *, names: str = "") -> str:
+    """What a browser shows of a page when its scripts have run; `names` lead to this host."""
+    assert CHROMIUM is not None
+    command = [
+        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        "--disable-background-networking", f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000",
+        "--run-all-compositor-stages-before-draw", "--dump-dom", url,
+    ]  # fmt: skip
+    if names:
+        command.insert(1, f"--host-resolver-rules=MAP {names} 127.0.0.1")
+    found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def test_a_page_of_another_origin_reaches_nothing(client: httpx.Client, tmp_path: Path) -> None:
+    with page(ATTACK.format(url=str(client.base_url).rstrip("/"))) as url:
+        dom = shown(url, tmp_path)
+    assert "<title>done" in dom, dom
+    assert "no-cors push: opaque 0" in dom, "it was sent"
+    assert "read: failed" in dom
+    status = client.get("/v1/status").json()
+    assert (status["state"], status["rows_in"], status["lag_rows"]) == ("Running", 0, 0)
+
+
+@pytest.mark.parametrize("name", ["rebound.example", "a{b.example", "localhost.rebound.example"])
+def test_a_name_that_leads_here_is_refused(client: httpx.Client, tmp_path: Path, name: str) -> None:
+    """What a page gets whose name was bound to this host after it was loaded: it has our origin, and its own name."""
+    dom = shown(f"http://{name}:{client.base_url.port}/v1/status", tmp_path, names=name)
+    assert "not a loopback host name" in dom, dom
+    assert "Running" not in dom
+
+
+def test_our_own_console_works(client: httpx.Client, tmp_path: Path) -> None:
+    dom = shown(str(client.base_url), tmp_path)
+    assert "Running" in dom, dom
+    assert "per_customer" in dom
