@@ -15,7 +15,7 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 REASON = "no browser: install Debian's chromium"
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=REASON)
+pytestmark = [pytest.mark.soak, pytest.mark.skipif(CHROMIUM is None, reason=REASON)]
 ATTACK = """<!doctype html><title>waiting</title><pre id=story></pre><img src="{url}/v1/views">
 <iframe name=hidden></iframe>
 <form id=f target=hidden method=post enctype=text/plain action="{url}/v1/tables/orders/rows">
@@ -76,7 +76,7 @@ def shown(url: str, folder: Path, *, names: str = "") -> str:
     ]  # fmt: skip
     if names:
         command.insert(1, f"--host-resolver-rules=MAP {names} 127.0.0.1")
-    found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert found.returncode == 0, found.stderr
     return found.stdout
 
