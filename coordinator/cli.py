@@ -27,12 +27,12 @@ from rich.text import Text
 
 from dbsp.coordinator.backup import commands as backup_commands
 from dbsp.coordinator.config import load_config
-from dbsp.coordinator.exits import error_of, exit_code, guarded
+from dbsp.coordinator.exits import exit_code, guarded
 from dbsp.coordinator.http.identity import Expected
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tls import NOT_TRUSTED, connecting, untrusted_reason
 from dbsp.coordinator.http.tokens import load_tokens
-from dbsp.coordinator.meeting import ANSWER_S_MAX, found_service, silent, while_it_answers
+from dbsp.coordinator.meeting import ANSWER_S_MAX, error_in, found_service, not_running, silent, while_it_answers
 from dbsp.coordinator.running.shown import ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
@@ -97,7 +97,7 @@ class Client:
         config = load_config(self.pipeline)
         expected = found_service(config)
         if expected is None:
-            raise _not_running(f"{config.data_dir}", at_rest or self._start_hint())
+            raise not_running(f"{config.data_dir}", at_rest or self._start_hint())
         self.met.append(expected)
         try:
             expected.refuse_other(self._request("GET", "/v1/status", at_rest, ANSWER_S_MAX))
@@ -118,7 +118,7 @@ class Client:
                 raise ConfigError(
                     f"the service's certificate is not trusted: url={url} reason={reason}", NOT_TRUSTED
                 ) from None
-            raise _not_running(url, at_rest or self._start_hint()) from None
+            raise not_running(url, at_rest or self._start_hint()) from None
         except httpx.ReadTimeout:
             raise silent(url, timeout_s or 0.0) from None
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
@@ -126,7 +126,7 @@ class Client:
         except httpx.HTTPError as error:
             raise UnavailableError(f"the service stopped answering: url={url} error={error}") from None
         if answer.is_error:
-            raise _error_of(answer)
+            raise error_in(answer)
         return answer.json()
 
     def _address(self, method: str, path: str) -> tuple[str, str | None, HttpSection, Path]:
@@ -151,21 +151,6 @@ class Client:
     def show(self, answer: Any, text: str) -> None:
         """The answer itself, or its text."""
         click.echo(json.dumps(answer) if self.as_json else text)
-
-
-def _not_running(place: str, hint: str) -> UnavailableError:
-    return UnavailableError(f"the service is not running: {place}", hint)
-
-
-def _error_of(answer: httpx.Response) -> DbspError:
-    try:
-        found = answer.json()["error"]
-        if found["code"] == "unauthorized":
-            return ConfigError(str(found["message"]), "give --token, or set DBSP_TOKEN, or `token` in [http]")
-        return error_of(str(found["code"]), str(found["message"]), found.get("hint"))
-    except (ValueError, KeyError, TypeError):
-        kind = ConfigError if answer.is_client_error else UnavailableError
-        return kind(f"the service refused: status={answer.status_code} answer={answer.text[:500]}")
 
 
 class _Commands(click.Group):

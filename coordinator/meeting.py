@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import httpx
 
 from dbsp.coordinator.config import Config
+from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.http.identity import Expected, expected_of, is_written
 from dbsp.coordinator.http.tls import connecting
 from dbsp.coordinator.http.tokens import load_tokens
-from dbsp.errors import ConfigError, UnavailableError
+from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.processes import find_process
 
 SILENT_S = 3.0
@@ -93,3 +94,22 @@ def while_it_answers(send: Callable[[], T], look: Callable[[float], Any]) -> T:
             if future.done():
                 raise
             look(LOOK_S_MAX)
+
+
+def not_running(place: str, hint: str) -> UnavailableError:
+    """The error where no service is."""
+    return UnavailableError(f"the service is not running: {place}", hint)
+
+
+def error_in(answer: httpx.Response) -> DbspError:
+    """Return the service's own error, with its kind and hint."""
+    try:
+        found = answer.json()["error"]
+        if found["code"] == "unauthorized":
+            return ConfigError(str(found["message"]), "give --token, or set DBSP_TOKEN, or `token` in [http]")
+        if found["code"] == "forbidden":
+            return ConfigError(str(found["message"]), found.get("hint"))
+        return error_of(str(found["code"]), str(found["message"]), found.get("hint"))
+    except (ValueError, KeyError, TypeError):
+        kind = ConfigError if answer.is_client_error else UnavailableError
+        return kind(f"the service refused: status={answer.status_code} answer={answer.text[:500]}")
