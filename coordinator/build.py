@@ -25,6 +25,7 @@ from dbsp.coordinator.delta_views import delta_views
 from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.evolving import Evolution, carry_out, survey
 from dbsp.coordinator.layouts import check_named, shares_disk
+from dbsp.coordinator.outside import look_outside
 from dbsp.coordinator.preflight import check_engines, check_stored
 from dbsp.coordinator.remains import refuse_logged, refuse_remains
 from dbsp.coordinator.running.attempts import FileMarker
@@ -39,6 +40,7 @@ from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io.output_part import refuse_taken
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
+from dbsp.operators.time.in_time import InTime
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.plan.signatures import signatures
@@ -54,13 +56,19 @@ OPENS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """Everything a service is made of."""
+    """Everything a service is made of; `own_input` opens one more handle on an input whose questions may hang."""
 
     config: Config
     plan: Plan
     parts: Parts
     facts: p.Facts
     settings: ShellSettings
+    own_input: Callable[[], InputLog] | None = None
+
+
+def shows_clock(plan: Plan) -> bool:
+    """Return whether a view depends on `now()`."""
+    return any(isinstance(node.operator, InTime) for node in plan.nodes)
 
 
 def load_plan(config: Config) -> Plan:
@@ -182,7 +190,10 @@ def build(
         trials=ProcessTrials(config) if shares_disk(config) else None,
     )  # fmt: skip
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
-    return Built(config=config, plan=plan, parts=parts, facts=facts, settings=shell_settings(config))
+    own_input = site.open_input if config.input.kind == "kafka" else None
+    return Built(
+        config=config, plan=plan, parts=parts, facts=facts, settings=shell_settings(config), own_input=own_input
+    )
 
 
 def _check_settings(config: Config) -> None:
@@ -230,10 +241,13 @@ def _evolve(
 def check_start(config: Config, plan: Plan, *, evolve: bool = False) -> Evolution | None:
     """What `build` would refuse, but for steps of other versions: a service that runs has logged some; writes nothing.
 
+    Brokers and registries are asked whether they answer.
+
     With `evolve` the change that it would make, if there is one.
     """
     _check_settings(config)
     _runtime_module(config)
+    look_outside(config, plan)
     if evolve:
         return surveyed(config, plan)
     if (config.data_dir / "control").exists():

@@ -33,7 +33,7 @@ from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tls import NOT_TRUSTED, connecting, untrusted_reason
 from dbsp.coordinator.http.tokens import load_tokens
 from dbsp.coordinator.meeting import ANSWER_S_MAX, error_in, found_service, not_running, silent, while_it_answers
-from dbsp.coordinator.running.shown import ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
+from dbsp.coordinator.running.shown import error_lines, ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import ConfigError, DbspError, UnavailableError
@@ -210,8 +210,7 @@ def status(client: Client) -> None:
     lines += [f"a user function is not deterministic: {each}" for each in found["not_deterministic"]]
     if found["halt"]:
         lines += _halt_lines(found["halt"])
-    elif found["last_error"]:
-        lines.append(f"last error: {found['last_error']}")
+    lines += error_lines(found)
     client.show(found, "\n".join(lines))
 
 

@@ -10,7 +10,6 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -18,8 +17,8 @@ from typing import Any, Self, cast
 import pyarrow as pa
 
 from dbsp.algebra.table import Table
-from dbsp.coordinator.backup.process import BackupProgress, Backups
-from dbsp.coordinator.build import Built, build
+from dbsp.coordinator.backup.process import Backups
+from dbsp.coordinator.build import Built, build, shows_clock
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
@@ -42,8 +41,9 @@ from dbsp.coordinator.running.hands import Observer
 from dbsp.coordinator.running.metrics import Metrics
 from dbsp.coordinator.running.observers import Observers
 from dbsp.coordinator.running.shell import SETTLED, Shell
-from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress, WaitingRescale
 from dbsp.coordinator.running.status import Board, Snapshot
+from dbsp.coordinator.running.status_json import as_json, health_as_json, snapshot_as_json
+from dbsp.coordinator.running.watch import Watch, is_ready, unread_rows
 from dbsp.coordinator.site import close_site
 from dbsp.coordinator.skipping import Skips
 from dbsp.coordinator.strategies import COLD, STRATEGIES
@@ -90,6 +90,10 @@ class Service:
         self._backups = Backups(config, self._observers.noted)
         self.copies = TopicCopies(config, self.built.plan, self, self._observers.noted)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
+        self.watch = Watch(
+            self.board, self._shell.hands, self.built.parts.clock, self.built.parts.inputs, self._observers.noted,
+            own_input=self.built.own_input, others=self.copies.waits, shows_clock=shows_clock(self.built.plan),
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         """Start; a service that does not is closed before the error goes on."""
@@ -122,6 +126,7 @@ class Service:
             self.copies.start()
             self._thread = threading.Thread(target=self._run, name="dbsp-shell", daemon=True)
             self._thread.start()
+            self.watch.start()
         if not wait:
             return
         ready = self.board.wait_for(lambda now: now.settled, timeout_s)
@@ -171,6 +176,7 @@ class Service:
             return
         self._closed = True
         ended_well = self._finish is not None and self._finish.code is None and not self._finish.again
+        self.watch.close()
         self.copies.close()
         self.delta.close(last_round=ended_well)
         self._backups.close()
@@ -267,7 +273,7 @@ class Service:
         """How far one row has come."""
         self.table(table)
         place = (table, partition)
-        ends = self.built.parts.inputs.ends()
+        ends = {**self.watch.health.ends, **self.built.parts.inputs.ends()}
         if place not in ends:
             raise ConfigError(f"no such partition: table={table} partition={partition}")
         processed = self.snapshot.processed.get(place, 0) > offset
@@ -275,10 +281,12 @@ class Service:
         return Completion(durable=ends[place] > offset, processed=processed, step=step, delivered=processed)
 
     def lag_rows(self) -> int:
-        """How many rows wait in the input; on Kafka as of the last step, because asking costs a round trip."""
+        """How many rows wait in the input, as the input tells: other inputs than the embedded one are asked once a second."""
         now = self.snapshot
-        if now.ended or self.config.input.kind != "embedded":
+        if now.ended or (self.config.input.kind != "embedded" and not self.watch.health.ends):
             return now.lag_rows
+        if self.config.input.kind != "embedded":
+            return sum(unread_rows(self.watch.health, now.processed).values())
         ends = self.built.parts.inputs.ends()
         return sum(max(0, end - now.processed.get(place, 0)) for place, end in ends.items())
 
@@ -515,28 +523,25 @@ class Service:
         course = self.snapshot.course if self.snapshot.layout is not None else self.built.facts.course
         return self.layout() if course is None else course.new
 
+    def readiness(self) -> tuple[bool, dict[str, Any]]:
+        """Whether steps are taken and answers given, and what is wrong: alarms, also those that keep nobody from either."""
+        now, health = self.snapshot, self.watch.health
+        ready = is_ready(now, health)
+        shown = health_as_json(health, sorted(self._tables), now.processed)
+        return ready, {"ready": ready, "state": now.state, "alarms": shown["alarms"]}
+
     def status(self) -> dict[str, Any]:
         """The snapshot as JSON values."""
-        now = self.snapshot
-        report = now.last_report
+        now, layout = self.snapshot, self.layout()
         return {
-            "name": self.config.pipeline.name, "run": self.built.facts.run,
-            "state": now.state, "epoch": now.epoch, "step": now.step,
-            "version": now.version, "checkpoint_step": now.checkpoint_step, "replaying": now.replaying,
-            "workers": len(self.layout().workers), "layout_version": self.layout().version,
-            "rows_in": now.rows_in, "rows_out": now.rows_out, "dead_letters": now.dead, "lag_rows": self.lag_rows(),
-            "state_bytes": now.state_bytes, "checkpoints": now.checkpoints, "rollbacks": now.rollbacks,
-            "checkpoint_seconds": now.checkpoint_seconds, "last_step_seconds": report.seconds if report else None,
-            "processed": [
-                {"table": table, "partition": partition, "offset": offset}
-                for (table, partition), offset in sorted(now.processed.items())
-            ],
-            "tables": sorted(self._tables), "views": sorted(self.views()), "last_error": now.last_error,
-            "engine": VERSION, "upgrade": self.upgrades.shown(),
-            "fingerprint": self.built.plan.fingerprint, "halt": _halt_as_json(now.halt),
-            "rescale": _as_json(self._shell.hands.rescale), "rescale_waiting": _as_json(now.waiting),
-            "backup": _as_json(self._backups.shown), "last_backup": self._backups.last, "delta": self.delta.shown,
-            "copies": self.copies.shown, "not_deterministic": list(self.first_steps.found),
+            "name": self.config.pipeline.name, "run": self.built.facts.run, **snapshot_as_json(now),
+            "workers": len(layout.workers), "layout_version": layout.version, "lag_rows": self.lag_rows(),
+            "tables": sorted(self._tables), "views": sorted(self.views()), "engine": VERSION,
+            "upgrade": self.upgrades.shown(), "fingerprint": self.built.plan.fingerprint,
+            "rescale": as_json(self._shell.hands.rescale), "backup": as_json(self._backups.shown),
+            "last_backup": self._backups.last, "delta": self.delta.shown, "copies": self.copies.shown,
+            "not_deterministic": list(self.first_steps.found),
+            **health_as_json(self.watch.health, sorted(self._tables), now.processed),
         }  # fmt: skip
 
     def layout_status(self) -> dict[str, Any]:
@@ -562,10 +567,6 @@ class Service:
             raise UnavailableError(f"the service has ended: {reason}", "start it again")
 
 
-def _as_json(shown: RescaleProgress | MovingProgress | WaitingRescale | BackupProgress | None) -> dict[str, Any] | None:
-    return None if shown is None else asdict(shown)
-
-
 def refuse_halted(halt: p.Halt | None) -> None:
     """`UnavailableError` while a step waits for a decision."""
     if halt is not None:
@@ -579,10 +580,6 @@ def refuse_halted(halt: p.Halt | None) -> None:
 def _refuse_in(state: p.State) -> None:
     if isinstance(state, p.Halted) and state.awaits == "decision":
         refuse_halted(state.facts.halt)
-
-
-def _halt_as_json(halt: p.Halt | None) -> dict[str, Any] | None:
-    return None if halt is None else asdict(halt)
 
 
 def _is_end(state: p.State) -> bool:

@@ -8,7 +8,8 @@
     │   ├── MismatchError  a step that ran again gave another output: accept it, or mend the function
     │   └── PositionError  a consumer stands where nothing is (any more): read the view anew, go on from its step
     ├── UnavailableError  something outside is away: try again
-    │   └── OverloadedError  more waits than a setting allows: send the rows again later
+    │   ├── OverloadedError  more waits than a setting allows: send the rows again later
+    │   └── AwayError     a broker, a registry or a store does not answer: the service waits for it, however long that takes
     ├── CapacityError     a named limit was hit: raise it
     ├── FencedError       another owner has taken over: stop
     ├── EngineError       another version of the engine logged what is to be done: start that one, or accept this one
@@ -119,6 +120,12 @@ class OverloadedError(UnavailableError):
     code = "overloaded"
 
 
+class AwayError(UnavailableError):
+    """A system of others (a broker, a schema registry, a store) does not answer: a running service waits until it does."""
+
+    code = "away"
+
+
 class CapacityError(DbspError):
     """A named limit was reached: raise it or send less."""
 
@@ -158,6 +165,7 @@ KINDS: dict[str, type[DbspError]] = {
         MismatchError,
         UnavailableError,
         OverloadedError,
+        AwayError,
         CapacityError,
         FencedError,
         EngineError,

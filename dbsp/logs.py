@@ -177,6 +177,32 @@ class KeepsTransactions(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """An input that waits for a system of others: the table, where its rows come from, what is away, since when.
+
+    `since_s` counts seconds since 1970; `table` is empty where all of a pipeline waits.
+    """
+
+    table: str
+    place: str
+    reason: str
+    since_s: float
+
+
+@runtime_checkable
+class TellsWaits(Protocol):
+    """An input log whose tables wait for systems of others, one without the other."""
+
+    def waits(self) -> Sequence[Waiting]:
+        """Return the tables that wait; `ends` leaves them out."""
+        ...
+
+    def hold(self, table: str, reason: str) -> None:
+        """Let a table wait for this reason, until its system is asked again."""
+        ...
+
+
 class StepLog(Protocol):
     """The durable log of step records, owned by the newest epoch."""
 

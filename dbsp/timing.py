@@ -96,6 +96,10 @@ class Timing:
                 due = signal.at_us if due is None else min(due, signal.at_us)
         return replace(self, agreed=agreed, due_us=due)
 
+    def ahead_s(self, wall_us: int) -> float:
+        """Return how far the clock is ahead of the wall clock, which was ahead itself once."""
+        return 0.0 if self.clock_us is None else max(0.0, (self.clock_us - wall_us) / 1e6)
+
     def due(self, wall_us: int, awaited: Iterable[int] = ()) -> bool:
         """Whether a step is due without input: a timer is reached, or an awaited waterline rose after the last step."""
         if self.due_us is not None and self.due_us <= wall_us:

@@ -45,7 +45,8 @@ from dbsp.io.landed import (
 from dbsp.io.local_input import LocalInputLog
 from dbsp.io.spans import Place, check_range, record_key, records, table_prefix
 from dbsp.io.texts import UnfinishedError
-from dbsp.logs import Changes, Range
+from dbsp.io.waits import Waits
+from dbsp.logs import Changes, Range, Waiting
 from dbsp.zset.batch import Batch
 
 FORM = "dbsp file input 1"
@@ -87,6 +88,7 @@ class FileInputLog(LocalInputLog):
         self._folder, self._given = Path(folder), partitions
         self._look_every_s, self._patience_s = look_every_s, patience_s
         self._readers = {table.name: LandedReader(table) for table in tables}
+        self._waits = Waits()
         self._unfinished: dict[Path, tuple[tuple[int, int], float]] = {}
         self._looking, self._looked_at = threading.Lock(), -look_every_s
         if create:
@@ -106,13 +108,21 @@ class FileInputLog(LocalInputLog):
     def ends(self) -> Mapping[tuple[str, int], int]:
         """The offset after the last row, per (table, partition); new files are looked for, at most every `look_every_s`.
 
-        **Errors** `UnavailableError` if a folder or a file cannot be read now.
+        A table whose folder, or a file in it, cannot be read now waits, and is left out.
         """
         with self._looking:
             if time.monotonic() - self._looked_at >= self._look_every_s:
                 self._look()
                 self._looked_at = time.monotonic()
-        return super().ends()
+        return {place: end for place, end in super().ends().items() if not self._waits.waits(place[0])}
+
+    def waits(self) -> Sequence[Waiting]:
+        """Return the tables that wait; see `dbsp.logs.TellsWaits`."""
+        return self._waits.all()
+
+    def hold(self, table: str, reason: str) -> None:
+        """Let a table wait until the next look."""
+        self._waits.note(table, f"folder={self._folder / table}", reason)
 
     # --- finding files ------------------------------------------------------------------------------------------
 
@@ -120,8 +130,13 @@ class FileInputLog(LocalInputLog):
         """Note what is new, of all tables at once: up to `FILES_PER_LOOK` files of each, by name."""
         landed = {}
         for name, table in self._tables.items():
-            fresh = sorted(set(self._listed(name)) - self._known[name])[:FILES_PER_LOOK]
-            landed[name] = [(each, found) for each in fresh if (found := self._examined(table, each)) is not None]
+            try:
+                fresh = sorted(set(self._listed(name)) - self._known[name])[:FILES_PER_LOOK]
+                landed[name] = [(each, found) for each in fresh if (found := self._examined(table, each)) is not None]
+            except UnavailableError as error:
+                self.hold(name, str(error))
+            else:
+                self._waits.clear(name)
         if any(landed.values()):
             self._env.add(SIZES)
             self._env.write(partial(self._note_all, landed=landed))

@@ -16,6 +16,7 @@ Source: design section 8, "Coordinator" of the source design.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from dbsp.coordinator.decisions import fills, migrating, rescaling
@@ -33,13 +34,15 @@ from dbsp.coordinator.decisions.recovery import (
     without_choice,
 )
 from dbsp.coordinator.decisions.rescaling import checkpoint_id, impossible
-from dbsp.errors import EngineError, InternalError
+from dbsp.errors import AwayError, CapacityError, EngineError, InternalError, OverloadedError, UnavailableError
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
 
 Answer = tuple[p.State, tuple[do.Command, ...]]
 
 FATAL = frozenset({"fenced", "config", "circuit", "engine"})
+PASSING = frozenset({UnavailableError.code, AwayError.code, OverloadedError.code, CapacityError.code})
+"""Kinds of errors that waiting may cure. Any other kind is tried once more, as a rollback makes all workers anew."""
 
 
 def step(state: p.State, event: p.Event) -> Answer:
@@ -142,27 +145,42 @@ def _woken(noted: p.State) -> Answer:
 def _failed(state: p.State, event: p.Failed) -> Answer:
     """Fenced or misconfigured: end. Anything else: roll back under a new epoch, a bounded number of times in a row.
 
-    Rows that fail would fail again at every replay: that is no failure in a row, the replay ends before their step.
+    Rows that fail would fail again at every replay: that is no failure in a row, the replay ends before their step. A system of
+    others that is away is waited for without a bound. An error that waiting does not cure ends the service when it comes back.
     """
     facts = _without_upgrade(rescaling.without_warming(_without_copy(state.facts)), event.message)
     moving = isinstance(state, p.Rescaling | p.WarmingUp)
     if event.halt is not None and not moving:
         halted = replace(facts, halt=event.halt)
         return p.Recovering(facts=halted, awaits="backoff"), (do.BackOff(failures=facts.failures),)
-    if event.code in FATAL and not moving:
-        return _broken(facts, event.code, event.message)
-    if event.code == "fenced":
+    if event.code == "fenced" or (event.code in FATAL and not moving):
         return _broken(facts, event.code, event.message)
     if facts.wants.stop and isinstance(state, p.Recovering | p.Replaying):
         return _stopped_recovering(facts)
+    if event.code == AwayError.code and not moving:
+        facts = replace(facts, aways=facts.aways + 1)
+        return p.Recovering(facts=facts, awaits="backoff"), (do.BackOff(failures=facts.aways, away=True),)
+    lasting = _lasting(event)
+    if lasting is not None and not moving and (lasting, facts.next_step) == (facts.failed_as, facts.failed_step):
+        return _broken(facts, event.code, f"{event.message} (it came back after a rollback: step={facts.next_step})")
     failures = facts.failures + 1
-    facts = replace(facts, failures=failures, failed_step=facts.next_step)
-    if failures > facts.failures_max:
+    facts = replace(facts, failures=failures, failed_step=facts.next_step, failed_as=lasting)
+    if failures >= facts.failures_max:
         return _broken(facts, event.code, f"{event.message} (failures_in_a_row={failures})")
     if moving and facts.wants.rescale is not None:
         facts = replace(rescaling.without_wish(facts), rescale_error=event.message)
         return p.Recovering(facts=facts, awaits="forgotten"), (do.ForgetRescale(),)
     return p.Recovering(facts=facts, awaits="backoff"), (do.BackOff(failures=failures),)
+
+
+def _lasting(event: p.Failed) -> str | None:
+    """Return the story by which an error that waiting does not cure is known again; None for one that may pass.
+
+    Numbers are left out: epochs, process ids and sizes differ from try to try.
+    """
+    if event.code in PASSING:
+        return None
+    return f"{event.code}: {re.sub('[0-9]+', '#', event.message.partition(chr(10))[0])}"
 
 
 def _stopped_recovering(facts: p.Facts) -> Answer:
@@ -349,7 +367,8 @@ def _run(facts: p.Facts, record: StepRecord, *, replay: bool) -> do.RunStep:
 def _advanced(facts: p.Facts, done: p.StepDone) -> p.Facts:
     """The facts after a step; failures in a row end when the step that failed has succeeded."""
     failures = 0 if done.step >= facts.failed_step else facts.failures
-    facts = replace(facts, next_step=done.step + 1, failures=failures)
+    failed_as = None if failures == 0 else facts.failed_as
+    facts = replace(facts, next_step=done.step + 1, failures=failures, aways=0, failed_as=failed_as)
     return migrating.ended(facts) if done.over else facts
 
 
@@ -546,7 +565,7 @@ def _checkpointing(state: p.Checkpointing | p.Stopping, event: p.Event) -> Answe
 def _published(facts: p.Facts, version: int, checkpoint: CheckpointId) -> p.Facts:
     return replace(
         facts, version=version, published=version, checkpoint_step=checkpoint.step, failures=0, copy_failures=0,
-        copying=None, version_layout=checkpoint.layout_version,
+        failed_as=None, copying=None, version_layout=checkpoint.layout_version,
     )  # fmt: skip
 
 

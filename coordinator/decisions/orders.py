@@ -215,9 +215,13 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
-    """Wait before trying again; longer with every failure in a row. → `Woken`."""
+    """Wait before trying again; longer with every failure in a row. → `Woken`.
+
+    With `away` the failures are those of a system of others: the runtime is not made anew because of them.
+    """
 
     failures: int
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,6 +122,8 @@ class Facts:
     `version_layout` is the version of the layout of the opened one. `engine` is the version of the engine that runs; of what
     others have logged it replays what is `accepted` in the ledger, and accepts now what those in `accepting` have logged.
     `failures` are those in a row, up to step `failed_step`; `copy_failures` those of copies since a version was published.
+    `aways` counts the failures in a row because a system of others was away; `failed_as` is the story of the last failure that
+    no waiting cures.
     `upgrade_error` says why the last upgrade was given up. `fill` is the step that comes first after the circuit was changed.
     """
 
@@ -139,6 +141,8 @@ class Facts:
     failures: int = 0
     copy_failures: int = 0
     failed_step: int = -1
+    failed_as: str | None = None
+    aways: int = 0
     failures_max: int = 5
     wants: Wants = field(default_factory=Wants)
     rescale_error: str | None = None

@@ -208,10 +208,15 @@ def _add_figures(app: FastAPI, service: Service, lanes: Lanes) -> None:
     async def metrics() -> Response:
         return await lane.run(lambda: Response(_metrics(service), media_type="text/plain; version=0.0.4"))
 
+    @app.get("/readyz", summary="Whether steps are taken and answers given; 503 with the alarms while not")
+    async def readyz() -> Response:
+        ready, shown = service.readiness()
+        return JSONResponse(shown, status_code=200 if ready else 503)
+
 
 def _metrics(service: Service) -> str | bytes:
     now = replace(service.snapshot, lag_rows=service.lag_rows())
-    return service.metrics.text(now, service.delta.shown, service.copies.shown)
+    return service.metrics.text(now, service.delta.shown, service.copies.shown, service.watch.health)
 
 
 # --- views out ------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from dbsp.errors import DbspError
 
 STATUS = {
-    "circuit": 400, "config": 400, "data": 422, "rows": 422, "position": 416, "unavailable": 503, "overloaded": 429,
-    "capacity": 413, "fenced": 409, "engine": 409,
+    "circuit": 400, "config": 400, "data": 422, "rows": 422, "position": 416, "unavailable": 503, "away": 503,
+    "overloaded": 429, "capacity": 413, "fenced": 409, "engine": 409,
 }  # fmt: skip
 RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
 REASONS = {

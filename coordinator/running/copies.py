@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dbsp.coordinator.config import Config
+from dbsp.logs import Waiting
 from dbsp.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -53,6 +54,19 @@ class TopicCopies:
         self._ending.set()
         for thread in self._threads:
             thread.join()
+
+    def waits(self) -> list[Waiting]:
+        """Return the copies that wait for what is in their way."""
+        return [
+            Waiting(
+                table=copy["table"],
+                place=f"topic={copy['topic']}",
+                reason=copy["error"],
+                since_s=copy["since_s"] or 0.0,
+            )
+            for copy in self.shown
+            if copy["error"] is not None
+        ]
 
     @property
     def shown(self) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from dbsp.coordinator.decisions import orders as do
 from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions.alarms import Doing
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
 from dbsp.coordinator.decisions.cutting import (
     NOWHERE,
@@ -35,12 +36,13 @@ from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.attempts import Attempts, Marker, NoMarker, Trials, before_step
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger, Saved
+from dbsp.coordinator.running.intake import all_wait, readable
 from dbsp.coordinator.running.moves import Moves
 from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress
-from dbsp.coordinator.running.status import Board, StepIndex
+from dbsp.coordinator.running.status import Board, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.strategies import COLD
-from dbsp.errors import DataError, DbspError, InternalError, RowsError
+from dbsp.errors import DataError, DbspError, InternalError, RowsError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import InputLog, KeepsTransactions, Range, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
@@ -130,6 +132,8 @@ class Hands:
         """Nothing is touched before the first command; `helper` logs the next step while one runs."""
         self.index = StepIndex()
         self.moved: MoveReport | None = None
+        self.doing: Doing | None = None
+        self.new_steps = NewSteps()
         self.done: Positions = NOWHERE
         self.woken: Callable[[], None] = lambda: None
         self._parts, self._settings, self._board, self._observer = parts, settings, board, observer
@@ -157,6 +161,11 @@ class Hands:
             self._runtime = self._parts.runtime()
         return self._runtime
 
+    @property
+    def running(self) -> Runtime | None:
+        """The runtime, if there is one now; may be asked from any thread."""
+        return self._runtime
+
     def check_owner(self) -> None:
         """`FencedError` if another coordinator has raised the epoch; writes nothing."""
         self._change(lambda ledger: ledger)
@@ -179,10 +188,13 @@ class Hands:
 
     def perform(self, command: do.Command) -> p.Event:
         """Carry out one command; the event that answers it."""
+        self.doing = begun(command, self._parts.clock)
         try:
             return self._perform(command)
         except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
             return replace(self.failed(type(command).__name__, error), halt=self._halt(command, error))
+        finally:
+            self.doing = None
 
     def failed(self, command: str, error: Exception) -> p.Failed:
         """The event that stands for an error of any kind; noted."""
@@ -314,10 +326,14 @@ class Hands:
 
     # --- steps --------------------------------------------------------------------------------------------------
 
+    @property
+    def clock_ahead_s(self) -> float:
+        """How far what `now()` shows is ahead of the wall clock."""
+        return self._timing.ahead_s(self._parts.clock.wall_us())
+
     def step_is_due(self) -> bool:
         """Whether a step should be cut now: enough waits, the first waiting row has waited long enough, or a timer is due."""
-        waits = self._is_due(self._backlog())
-        return waits or self._timing.due(self._parts.clock.wall_us(), self._parts.awaited)
+        return self._is_due(self._backlog()) or self._timing.due(self._parts.clock.wall_us(), self._parts.awaited)
 
     def lag_rows(self) -> int:
         """How many rows no finished step has taken."""
@@ -325,7 +341,8 @@ class Hands:
 
     def _backlog(self) -> Backlog:
         inputs = self._parts.inputs
-        ends = inputs.ends()
+        ends, begins = readable(inputs, self._cut)
+        self.done, self._cut = {**begins, **self.done}, {**begins, **self._cut}
         return backlog(ends, self._cut, inputs.sizes(unread(ends, self._cut)), self._limits)
 
     @property
@@ -402,7 +419,8 @@ class Hands:
             self._timing = self._timing.finished(report.signals)
         self.index.add(record)
         lag = self._backlog().rows if not command.replay else 0
-        self._count(report, lag)
+        shown = self._board.now.stepped(report, lag, new=self.new_steps.takes(record.step))
+        self._board.post(replace(shown, processed=self.done, rescale=self.rescale))
         self._observer.stepped(record, report, replay=command.replay, lag_rows=lag)
         return p.StepDone(step=record.step, ahead=following, over=self._migrated(command, report))
 
@@ -416,18 +434,6 @@ class Hands:
         if moved is not None and command.coming is not None:
             self._note_moved(command.layout, command.coming, moved)
         return moved is not None
-
-    def _count(self, report: StepReport, lag: int) -> None:
-        now = self._board.now
-        self._board.post(
-            replace(
-                now, step=report.step + 1, rows_in=now.rows_in + report.rows_in, last_report=report, lag_rows=lag,
-                rows_out=now.rows_out + sum(worker.rows_out for worker in report.workers),
-                dead=now.dead + sum(worker.dead for worker in report.workers),
-                state_bytes=sum(worker.state_bytes for worker in report.workers), processed=self.done,
-                rescale=self.rescale,
-            )
-        )  # fmt: skip
 
     # --- checkpoints --------------------------------------------------------------------------------------------
 
@@ -511,12 +517,15 @@ class Hands:
         now = self._parts.clock.monotonic_s()
         self._floors.append((now, floor.checkpoint.step, kept_for(ledger.fill, floor.positions)))
         old = [each for each in self._floors if now - each[0] >= self._settings.retention_s]
-        if not old:
+        if not old or all_wait(self._parts.inputs):  # the next checkpoint drops more
             return
         self._floors = [each for each in self._floors if now - each[0] < self._settings.retention_s]
         _, step, positions = old[-1]
-        self._parts.steps.trim(step)
-        self._parts.inputs.trim(positions)
+        try:
+            self._parts.steps.trim(step)
+            self._parts.inputs.trim(positions)
+        except UnavailableError as error:  # as above
+            self._observer.noted("trim-failed", {"step": step, "error": str(error)})
 
     def _warm(self, command: do.HoldMerges | do.WarmUp | do.EndWarmUp) -> p.Event:
         """Let merges wait, begin a round, or take a warm-up back."""

@@ -12,14 +12,37 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from dbsp.coordinator.decisions.alarms import KINDS
 from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress
-from dbsp.coordinator.running.status import Snapshot
+from dbsp.coordinator.running.status import NewSteps, Snapshot
+from dbsp.coordinator.running.watch import Health, is_ready, unread_rows
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
 from dbsp.runtime.runtime import StepReport
 from dbsp.runtime.totals import Totals, measured
 
 STEP_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+GAUGES = (
+    ("step", "The next step"),
+    ("epoch", "The epoch of this coordinator"),
+    ("version", "The opened version"),
+    ("workers", "Workers of the layout"),
+    ("input_lag_rows", "Input rows that wait"),
+    ("state_bytes", "Bytes of state of all workers"),
+    ("running", "1 while steps are taken"),
+    ("ready", "1 while steps are taken and none takes longer than usual"),
+    ("step_running_seconds", "For how long the step under way has run"),
+    ("workers_awaited", "Workers that have not answered in the step under way"),
+    ("clock_ahead_seconds", "How far now() is ahead of the wall clock"),
+    ("rescale_round", "Round of a warm-up; 0 when there is none"),
+    ("rescale_copied_bytes", "Bytes that new owners have copied ahead in this warm-up"),
+    ("rescale_lag_bytes", "Bytes of the round's version that new owners lack"),
+    ("rescale_moved_keys", "Keys that a migration has moved since this process looks"),
+    ("upgrade_pause_seconds", "For how long no step could run in the upgrade that started this process"),
+    ("rescale_left_keys", "Keys that a migration has yet to move"),
+)
+"""The gauges without labels, and what they say."""
 
 
 class Metrics:
@@ -32,8 +55,9 @@ class Metrics:
         self._step_seconds = Histogram(
             "dbsp_step_seconds", "Time of one step", ("kind",), registry=registry, buckets=STEP_BUCKETS_S
         )
-        self._rows_in = Counter("dbsp_rows_in", "Input rows processed, replays included", registry=registry)
-        self._rows_out = Counter("dbsp_rows_out", "Rows of view deltas written, replays included", registry=registry)
+        self._rows_in = Counter("dbsp_rows_in", "Input rows processed, each once", registry=registry)
+        self._rows_replayed = Counter("dbsp_rows_replayed", "Input rows processed again", registry=registry)
+        self._rows_out = Counter("dbsp_rows_out", "Rows of view deltas written, each once", registry=registry)
         self._dead = Counter("dbsp_dead_letters", "Rows that could not be used", registry=registry)
         self._late = Counter("dbsp_late_rows", "Dead letters that came too late for a watermark", registry=registry)
         self._node_seconds = Counter("dbsp_node_seconds", "Time in one node of the plan", ("node",), registry=registry)
@@ -62,45 +86,36 @@ class Metrics:
                 ("delta_failing", "1 while a view's Delta table cannot be written", "view"),
                 ("copy_behind_messages", "Messages of a table's topic that are not copied", "table"),
                 ("copy_failing", "1 while a table's topic cannot be copied", "table"),
+                ("input_waiting_rows", "Rows of a table that no step has taken, as its input tells", "table"),
+                ("input_away", "1 while a table waits for its broker, topic, registry or folder", "table"),
+                ("alarm", "1 while something is wrong", "kind"),
             )
         }
+        self._new_steps = NewSteps()
         self._lock = threading.Lock()
         self._totals = Totals()
-        self._gauges = {
-            name: Gauge(f"dbsp_{name}", text, registry=registry)
-            for name, text in (
-                ("step", "The next step"),
-                ("epoch", "The epoch of this coordinator"),
-                ("version", "The opened version"),
-                ("workers", "Workers of the layout"),
-                ("input_lag_rows", "Input rows that wait"),
-                ("state_bytes", "Bytes of state of all workers"),
-                ("running", "1 while steps are taken"),
-                ("rescale_round", "Round of a warm-up; 0 when there is none"),
-                ("rescale_copied_bytes", "Bytes that new owners have copied ahead in this warm-up"),
-                ("rescale_lag_bytes", "Bytes of the round's version that new owners lack"),
-                ("rescale_moved_keys", "Keys that a migration has moved since this process looks"),
-                ("upgrade_pause_seconds", "For how long no step could run in the upgrade that started this process"),
-                ("rescale_left_keys", "Keys that a migration has yet to move"),
-            )
-        }
+        self._gauges = {name: Gauge(f"dbsp_{name}", text, registry=registry) for name, text in GAUGES}
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:  # noqa: ARG002
         """Count a step."""
         self._step_seconds.labels("replay" if replay else "live").observe(report.seconds)
         with self._lock:
             self._totals.add(report)
-        self._rows_in.inc(report.rows_in)
-        for worker in report.workers:
+        new = self._new_steps.takes(record.step)
+        (self._rows_in if new else self._rows_replayed).inc(report.rows_in)
+        for worker in report.workers if new else ():
             self._rows_out.inc(worker.rows_out)
             self._dead.inc(worker.dead)
             self._late.inc(worker.late)
+        for worker in report.workers:
             for node in worker.nodes:
                 self._node_seconds.labels(str(node.node)).inc(max(node.seconds, 0.0))
 
     def noted(self, kind: str, fields: dict[str, Any]) -> None:
         """Count other events."""
         match kind:
+            case "state" if fields["state"] in ("Running", "Paused", "Halted", "Filling"):
+                self._new_steps.begin(fields["step"])
             case "checkpoint":
                 self._checkpoint_seconds.observe(fields["seconds"])
                 self._checkpoint_bytes.inc(fields["bytes_written"])
@@ -126,7 +141,11 @@ class Metrics:
             return measured(plan, self._totals)
 
     def text(
-        self, now: Snapshot, delta: Sequence[Mapping[str, Any]] = (), copies: Sequence[Mapping[str, Any]] = ()
+        self,
+        now: Snapshot,
+        delta: Sequence[Mapping[str, Any]] = (),
+        copies: Sequence[Mapping[str, Any]] = (),
+        health: Health | None = None,
     ) -> bytes:
         """The exposition format; `delta` and `copies` as the status shows them."""
         for copy in copies:
@@ -135,7 +154,7 @@ class Metrics:
         for table in delta:
             self._beside["delta_behind_steps"].labels(table["view"]).set(table["behind_steps"])
             self._beside["delta_failing"].labels(table["view"]).set(table["error"] is not None)
-        values = {
+        values: dict[str, float] = {
             "step": now.step, "epoch": now.epoch, "version": now.version, "input_lag_rows": now.lag_rows,
             "workers": len(now.layout.workers) if now.layout else 0, "state_bytes": now.state_bytes,
             "running": int(now.state == "Running"),
@@ -149,6 +168,20 @@ class Metrics:
             "rescale_moved_keys": moving.moved_keys if moving else 0,
             "rescale_left_keys": moving.left_keys if moving else 0,
         }
+        values |= self._watched(now, health or Health())
         for name, value in values.items():
             self._gauges[name].set(value)
         return generate_latest(self._registry)
+
+    def _watched(self, now: Snapshot, health: Health) -> dict[str, float]:
+        """Set what the watch has found by table and kind; the other gauges."""
+        for table, rows in unread_rows(health, now.processed).items():
+            self._beside["input_waiting_rows"].labels(table).set(rows)
+            self._beside["input_away"].labels(table).set(any(wait.table == table for wait in health.waits))
+        for kind in KINDS:
+            self._beside["alarm"].labels(kind).set(any(alarm.kind == kind for alarm in health.alarms))
+        in_step = health.doing is not None and health.doing.step is not None
+        return {
+            "ready": int(is_ready(now, health)), "step_running_seconds": health.doing_s if in_step else 0.0,
+            "workers_awaited": len(health.awaited), "clock_ahead_seconds": health.clock_ahead_s,
+        }  # fmt: skip

@@ -21,9 +21,10 @@ from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.running.control import wish_rescale
 from dbsp.coordinator.running.hands import Hands, Observer, Parts, ShellSettings
-from dbsp.coordinator.running.status import Board, waiting_rescale
+from dbsp.coordinator.running.status import Board, Snapshot, waiting_rescale
 from dbsp.coordinator.strategies import COLD
-from dbsp.errors import DbspError, UnavailableError
+from dbsp.errors import AwayError, DbspError, UnavailableError
+from dbsp.logs import Waiting
 from dbsp.runtime.runtime import Runtime
 
 SETTLED = (p.Running, p.Paused, p.Halted)
@@ -121,17 +122,25 @@ class Shell:
         match command:
             case do.Wait(for_input=for_input):
                 event = self._wait(for_input)
-            case do.BackOff(failures=failures):
+            case do.BackOff(failures=failures, away=away):
                 self._observer.noted("rollback", {"failures": failures})
                 self.board.post(replace(self.board.now, rollbacks=self.board.now.rollbacks + 1))
-                return self._back_off(failures)
+                return self._back_off(failures, away)
             case _:
                 event = self.hands.perform(command)
         if isinstance(event, p.Failed):
-            self.board.post(replace(self.board.now, last_error=event.message))
+            self.board.post(self._with_error(event))
         if isinstance(event, p.Published):
             self._checkpoint_at = self._clock.monotonic_s()
         return event
+
+    def _with_error(self, event: p.Failed) -> Snapshot:
+        """The snapshot with an error that was not there; what is away is away since it was first missed."""
+        now, away = self.board.now, None
+        if event.code == AwayError.code:
+            since_s = self._clock.wall_us() / 1e6 if now.away is None else now.away.since_s
+            away = Waiting(table="", place=f"pipeline while={now.state}", reason=event.message, since_s=since_s)
+        return replace(now, last_error=event.message, away=away)
 
     def _between(self, event: p.Event) -> do.Command:
         """Note what was asked while the command ran, then hand the machine the command's own event."""
@@ -242,14 +251,14 @@ class Shell:
             self._owned_at = now
             self.hands.check_owner()
 
-    def _back_off(self, failures: int) -> p.Event:
+    def _back_off(self, failures: int, away: bool) -> p.Event:
         """Longer after every failure in a row; a request ends the wait early.
 
         A runtime that fails again after a rollback may be beyond help (a JVM that died): it is made anew.
         """
         if failures < 1:
             return p.Woken()
-        if failures >= RENEW_AFTER_FAILURES:
+        if failures >= RENEW_AFTER_FAILURES and not away:
             self.hands.renew_runtime()
         pause = min(self._settings.back_off_s * 2 ** (failures - 1), self._settings.back_off_s_max)
         until = self._clock.monotonic_s() + pause
@@ -287,9 +296,14 @@ class Shell:
     def _show(self, name: str) -> None:
         """Post what the facts say now."""
         facts = self._state.facts
+        now = self.board.now
+        if isinstance(self._state, SETTLED):
+            self.hands.new_steps.begin(facts.next_step)
+            if not facts.copy_failures:
+                now = now.recovered(self._clock.wall_us() / 1e6)
         self.board.post(
             replace(
-                self.board.now, state=name, epoch=facts.epoch, step=facts.next_step, version=facts.version,
+                now, state=name, epoch=facts.epoch, step=facts.next_step, version=facts.version,
                 checkpoint_step=facts.checkpoint_step, layout=facts.layout, processed=self.hands.done,
                 replaying=isinstance(self._state, p.Replaying),
                 halt=facts.halt if isinstance(self._state, p.Halted) else None, rescale=self.hands.rescale,

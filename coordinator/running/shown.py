@@ -68,6 +68,16 @@ def rescale_lines(status: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def error_lines(status: Mapping[str, Any]) -> list[str]:
+    """What a service's status says of errors and alarms: a line each."""
+    lines = []
+    if not status["halt"] and status["last_error"]:
+        lines.append(f"last error: {status['last_error']}")
+    elif past := status["past_error"]:
+        lines.append(f"past error, over since {past['over']}: {past['message']}")
+    return lines + [f"alarm since {alarm['since']}: {alarm['text']}" for alarm in status["alarms"]]
+
+
 def waiting_text(waiting: WaitingRescale) -> str:
     """Which rescale waits, and for what.
 

@@ -9,17 +9,20 @@ import bisect
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions.alarms import Doing
 from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.decisions.protocol import Facts, Halt
 from dbsp.coordinator.decisions.rescaling import is_moving
+from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress, WaitingRescale
 from dbsp.coordinator.strategies import WARMUP
 from dbsp.distribute.course import Course
 from dbsp.io import Position
 from dbsp.layout import Layout
-from dbsp.logs import StepRecord
+from dbsp.logs import StepRecord, Waiting
 from dbsp.runtime.runtime import StepReport
 from dbsp.skips import is_decided
 
@@ -40,11 +43,19 @@ def waiting_rescale(facts: Facts) -> WaitingRescale | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PastError:
+    """The last error from which the service has recovered, and when it had (seconds since 1970)."""
+
+    message: str
+    over_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The service as of the last event. `step` is the next step; `lag_rows` waited when it was taken.
 
-    `halt` says which rows of that step fail, when nothing goes on before somebody decides. `rescale` is how far a warm-up or the
-    migration of `course` is; `waiting` is the next one.
+    `away` is the system of others that all of the pipeline waits for. `halt` says which rows of that step fail, when nothing goes
+    on before somebody decides. `rescale` is how far a warm-up or the migration of `course` is; `waiting` is the next one.
     """
 
     state: str = "Starting"
@@ -64,12 +75,31 @@ class Snapshot:
     rollbacks: int = 0
     replaying: bool = False
     last_error: str | None = None
+    past_error: PastError | None = None
+    away: Waiting | None = None
     halt: Halt | None = None
     last_report: StepReport | None = field(default=None, compare=False)
     ended: bool = False
     rescale: RescaleProgress | MovingProgress | None = None
     waiting: WaitingRescale | None = None
     course: Course | None = None
+
+    def recovered(self, now_s: float) -> Snapshot:
+        """Return the snapshot without its error, which is past."""
+        if self.last_error is None:
+            return self if self.away is None else replace(self, away=None)
+        return replace(self, last_error=None, away=None, past_error=PastError(message=self.last_error, over_s=now_s))
+
+    def stepped(self, report: StepReport, lag_rows: int, *, new: bool) -> Snapshot:
+        """Return the snapshot after a step; its rows count once, however often it is run."""
+        counted = report.workers if new else ()
+        return replace(
+            self, step=report.step + 1, last_report=report, lag_rows=lag_rows,
+            rows_in=self.rows_in + sum(worker.rows_in for worker in counted),
+            rows_out=self.rows_out + sum(worker.rows_out for worker in counted),
+            dead=self.dead + sum(worker.dead for worker in counted),
+            state_bytes=sum(worker.state_bytes for worker in report.workers),
+        )  # fmt: skip
 
     def has_processed(self, position: Position) -> bool:
         """Whether the results of these rows are durable and seen."""
@@ -114,6 +144,34 @@ class Board:
         with self._changed:
             self._changed.wait_for(lambda: condition(self._snapshot) or self._snapshot.ended, timeout_s)
             return condition(self._snapshot)
+
+
+def begun(command: do.Command, clock: Clock) -> Doing:
+    """Return what is being done from now on."""
+    step = command.record.step if isinstance(command, do.RunStep) else None
+    return Doing(
+        command=type(command).__name__, step=step, since_s=clock.monotonic_s(), since_unix_s=clock.wall_us() / 1e6
+    )
+
+
+class NewSteps:
+    """Which steps count: those after the recovery that began this process, each once."""
+
+    def __init__(self) -> None:
+        """Count nothing before `begin`."""
+        self._next: int | None = None
+
+    def begin(self, step: int) -> None:
+        """Count from this step on, unless the first one was told before."""
+        if self._next is None:
+            self._next = step
+
+    def takes(self, step: int) -> bool:
+        """Return whether a finished step counts; a step that is run again does not."""
+        if self._next is None or step < self._next:
+            return False
+        self._next = step + 1
+        return True
 
 
 class StepIndex:

@@ -46,6 +46,7 @@ class InProcessRuntime:
     opens_at_once: int = 1
     copies_at_once: int = 1
     epoch: int = 0
+    _awaited: tuple[int, ...] = ()
     _copier: Copier = field(default_factory=Copier)
     _warmer: Copier = field(default_factory=Copier)
     _migrations: migrating.Driver = field(default_factory=migrating.Driver)
@@ -147,7 +148,20 @@ class InProcessRuntime:
 
     def _on_all(self, layout: Layout, run: Callable[[int], Sent]) -> dict[int, Sent]:
         """One segment on every worker."""
-        return {worker: run(worker) for worker in layout.workers}
+        results: dict[int, Sent] = {}
+        for slot, worker in enumerate(layout.workers):
+            self._awaited = layout.workers[slot:]
+            results[worker] = run(worker)
+        self._awaited = ()
+        return results
+
+    def awaited(self) -> Sequence[int]:
+        """Return the workers that have not done the segment under way; see `dbsp.runtime.runtime.TellsAwaited`."""
+        return self._awaited
+
+    def hosts_away(self) -> Sequence[str]:
+        """Return none: all workers are in this process."""
+        return ()
 
     def _deliver(self, results: Mapping[int, Sent], layout: Layout) -> dict[int, list[Parcel]]:
         """Sort the parcels by destination."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -146,6 +146,19 @@ class WarmProgress:
     copied_bytes: int
     missing_bytes: int
     slices_bytes: int
+
+
+@runtime_checkable
+class TellsAwaited(Protocol):
+    """A runtime that knows which workers have not done their part of the step that runs; may be asked from any thread."""
+
+    def awaited(self) -> Sequence[int]:
+        """Return the workers that have not answered; none where no step runs."""
+        ...
+
+    def hosts_away(self) -> Sequence[str]:
+        """Return the hosts of workers that do not answer at all."""
+        ...
 
 
 class Runtime(Protocol):

@@ -14,17 +14,28 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, FencedError, UnavailableError
+from dbsp.errors import AwayError, CapacityError, ConfigError, DataError, DbspError, FencedError, UnavailableError
 
 FETCH_MESSAGES = 10_000
 TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_S = "transaction.timeout.ms", 60.0
 SETTLE_S = 2.0
 POLL_S = 0.005
 WAIT_S = 0.2
+METADATA_S = 10.0
+"""How long a client believes what it was told of topics and who leads them, where nothing contradicts it."""
+_AWAY = (
+    "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_RESOLVE", "_SSL", "_AUTHENTICATION",
+    "_UNKNOWN_PARTITION", "_LEADER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REQUEST_TIMED_OUT",
+    "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION", "COORDINATOR_NOT_AVAILABLE",
+    "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    "KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE", "PREFERRED_LEADER_NOT_AVAILABLE", "SASL_AUTHENTICATION_FAILED",
+)  # fmt: skip
+"""Kafka's errors that say that a broker, or the leader of a partition, is away; a login may be renewed while it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +66,13 @@ def kafka() -> Any:
         raise ConfigError("Kafka needs the package confluent-kafka", "pip install 'dbsp[kafka]'") from error
 
 
-def translate(error: Any, doing: str) -> DbspError:
-    """Our error for one of Kafka's: who reads it must stop, raise a limit, mend data, or try again."""
+def translate(error: Any, doing: str, brokers: str) -> DbspError:
+    """Return our error for one of Kafka's: its reader must stop, raise a limit, mend data, wait, or try again."""
     module = kafka()
     cause = error.args[0] if isinstance(error, module.KafkaException) else error
     code = cause.code() if isinstance(cause, module.KafkaError) else None
     codes = module.KafkaError
-    text = f"{doing}: {cause}"
+    text = f"{doing} brokers={brokers}: {cause}"
     if code in (codes._FENCED, codes.INVALID_PRODUCER_EPOCH, codes.PRODUCER_FENCED):
         return FencedError(f"another owner has taken over: {text}")
     if code in (codes.MSG_SIZE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE):
@@ -74,7 +85,9 @@ def translate(error: Any, doing: str) -> DbspError:
         return ConfigError(
             f"Kafka refuses the settings: {text}", "look at `properties`, topics and the pipeline's name"
         )
-    return UnavailableError(f"Kafka does not answer: {text}")
+    if code in {getattr(codes, name) for name in _AWAY if hasattr(codes, name)}:
+        return AwayError(f"Kafka does not answer: {text}")
+    return UnavailableError(f"Kafka refuses: {text}")
 
 
 def admin_module() -> Any:
@@ -127,32 +140,44 @@ def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_on
 
 
 def _base(settings: KafkaSettings) -> dict[str, Any]:
-    quiet = {"log_level": 2, "reconnect.backoff.max.ms": 1000, "socket.timeout.ms": int(1000 * settings.timeout_s)}
+    quiet = {"topic.metadata.refresh.interval.ms": int(1000 * METADATA_S)}
+    quiet |= {"log_level": 2, "reconnect.backoff.max.ms": 1000, "socket.timeout.ms": int(1000 * settings.timeout_s)}
     return quiet | dict(settings.properties) | {"bootstrap.servers": settings.brokers}
 
 
-def watermarks(settings: KafkaSettings, consumer: Any, topic: str, partition: int) -> tuple[int, int]:
+def watermarks(
+    settings: KafkaSettings, consumer: Any, topic: str, partition: int, settle_s: float = SETTLE_S
+) -> tuple[int, int]:
     """The first kept offset, and the last stable one, or for a consumer that reads uncommitted records where the log ends.
 
-    A broker that does not know the partition yet, or not any more, is asked again for `SETTLE_S`.
+    A broker that does not know the partition yet, or not any more, is asked again for `settle_s`; before each time the client
+    asks who leads the partition, as it may have heard of the topic before the partition was added.
     """
     place, doing = (
         kafka().TopicPartition(topic, partition),
         f"asking for offsets of topic={topic} partition={partition}",
     )
-    deadline = time.monotonic() + SETTLE_S
-    pause = threading.Event()
+    deadline = time.monotonic() + settle_s
+    pause, pause_s = threading.Event(), POLL_S
     while True:
         try:
             found = consumer.get_watermark_offsets(place, timeout=settings.timeout_s, cached=False)
         except kafka().KafkaException as error:
-            if not _settles(error) or time.monotonic() > deadline:
-                raise translate(error, doing) from error
-            pause.wait(POLL_S)
+            if not _settles(error) or time.monotonic() >= deadline:
+                raise translate(error, doing, settings.brokers) from error
+            pause.wait(pause_s)
+            pause_s = min(2 * pause_s, WAIT_S)
+            _ask_anew(settings, consumer, topic)
         else:
             if found is None:
-                raise UnavailableError(f"Kafka does not answer: {doing}")
+                raise AwayError(f"Kafka does not answer: {doing} brokers={settings.brokers}")
             return int(found[0]), int(found[1])
+
+
+def _ask_anew(settings: KafkaSettings, consumer: Any, topic: str) -> None:
+    """Let a client ask which partitions a topic has and who leads them; what it hears shows in its next question."""
+    with suppress(kafka().KafkaException):
+        consumer.list_topics(topic, timeout=settings.timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +202,8 @@ class Reader:
         self._settings = settings
         self._consumers: dict[str, Any] = {}
         self._process = 0
+        self.settle_s = SETTLE_S
+        """For how long a broker that does not know a topic or a partition is asked again."""
         self._next: tuple[str, int, int] | None = None
         """The (topic, partition, offset) where the consumer goes on."""
         self._ahead: list[Any] = []
@@ -202,26 +229,49 @@ class Reader:
 
         A broker learns of topics some time after they were made or widened, or after it was started.
         """
-        deadline = time.monotonic() + SETTLE_S
+        with self._renewed_if_away():
+            return self._partitions(topic, wanted)
+
+    def _partitions(self, topic: str, wanted: int) -> int:
+        deadline = time.monotonic() + self.settle_s
         pause = threading.Event()
         while True:
             try:
                 metadata = self.consumer().list_topics(topic, timeout=self._settings.timeout_s)
             except kafka().KafkaException as error:
-                raise translate(error, f"asking for topic={topic}") from error
+                raise translate(error, f"asking for topic={topic}", self._settings.brokers) from error
             found = metadata.topics.get(topic)
             count = 0 if found is None or found.error is not None else len(found.partitions)
             if count >= wanted:
                 return count
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline:
                 if count:
                     return count
-                raise ConfigError(f"no such topic: topic={topic}", "create it, or mend its name")
+                story = f"topic={topic} brokers={self._settings.brokers}"
+                raise ConfigError(f"no such topic: {story}", "create it, or mend its name")
             pause.wait(POLL_S)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """(first kept offset, last stable offset)."""
-        return watermarks(self._settings, self.consumer(), topic, partition)
+        with self._renewed_if_away():
+            return watermarks(self._settings, self.consumer(), topic, partition, self.settle_s)
+
+    def look(self, timeout_s: float) -> None:
+        """Return when some broker answers. **Errors** `AwayError` if none does within the time."""
+        with self._renewed_if_away():
+            try:
+                self.consumer().list_topics(timeout=timeout_s)
+            except kafka().KafkaException as error:
+                raise translate(error, "looking for a broker", self._settings.brokers) from error
+
+    @contextmanager
+    def _renewed_if_away(self) -> Iterator[None]:
+        """Let go of the clients when a broker is away: the next ones read certificates and addresses anew."""
+        try:
+            yield
+        except AwayError:
+            self.close()
+            raise
 
     def settled_bounds(self, topic: str, partition: int, known: int = 0) -> tuple[int, int]:
         """As `bounds`, after waiting until no transaction is open or being finished there, at most `SETTLE_S`.
@@ -235,14 +285,16 @@ class Reader:
         begun = time.monotonic()
         pause = threading.Event()
         while True:
-            end = watermarks(self._settings, self._uncommitted(), topic, partition)[1]
+            with self._renewed_if_away():
+                end = watermarks(self._settings, self._uncommitted(), topic, partition)[1]
             low, stable = self.bounds(topic, partition)
             waited = time.monotonic() - begun
             if stable >= end or (waited > SETTLE_S and not stable < known <= end):
                 return low, stable
             if waited > max(SETTLE_S, self._settings.timeout_s):
-                raise UnavailableError(
+                raise AwayError(
                     f"Kafka has not finished a transaction: topic={topic} partition={partition} known={known} stable={stable}"
+                    f" brokers={self._settings.brokers}"
                 )
             pause.wait(POLL_S)
 
@@ -270,12 +322,14 @@ class Reader:
             yield from self._until(place)
             whole = True
         except kafka().KafkaException as error:
-            raise translate(error, f"reading {place}") from error
+            raise translate(error, f"reading {place}", self._settings.brokers) from error
         finally:
             if whole and go_on:
                 self._next = (topic, partition, last)
-            else:
+            elif whole:
                 consumer.unassign()
+            else:
+                self.close()  # whatever it was, the next read begins with a client of its own
 
     def _refuse_missing(self, place: _Place, begun: bool = False) -> None:
         """`DataError` if offsets are not there; of a read that has `begun` the first ones may be gone by now."""
@@ -305,17 +359,29 @@ class Reader:
             if messages:
                 deadline, begun = time.monotonic() + self._settings.timeout_s, True
             elif time.monotonic() > deadline:
-                raise UnavailableError(f"Kafka does not answer: reading {place}")
+                raise AwayError(f"Kafka does not answer: reading {place} brokers={self._settings.brokers}")
             elif not events:
                 self._refuse_missing(place, begun)
 
     def _without_ends(self, events: list[Any], place: _Place, begun: bool) -> list[Any]:
         """Messages, and events that say that the partition ends; others pass, or are raised."""
         try:
-            return [each for each in events if each.error() is None or _ends(each.error(), str(place))]
+            return [each for each in events if each.error() is None or self._ends(each.error(), place)]
         except DataError:
             self._refuse_missing(place, begun)  # says more
             raise
+
+    def _ends(self, error: Any, place: _Place) -> bool:
+        """Return whether an event is the end of the partition; False for what will pass, anything else is raised."""
+        codes = kafka().KafkaError
+        if error.code() == codes._PARTITION_EOF:
+            return True
+        if error.code() == codes._UNKNOWN_PARTITION:
+            _ask_anew(self._settings, self.consumer(), place.topic)
+            return False
+        if error.retriable() or error.code() in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
+            return False
+        raise translate(error, f"reading {place}", self._settings.brokers)
 
     def _available(self) -> list[Any]:
         """Wait for one event, then take what else has arrived: `consume` alone would wait for a full set.
@@ -346,7 +412,7 @@ class Reader:
         if self._process == os.getpid():
             for consumer in self._consumers.values():
                 consumer.close()
-        self._consumers = {}
+        self._consumers, self._next, self._ahead = {}, None, []
 
 
 def _of_place(events: list[Any], topic: str, partition: int) -> list[Any]:
@@ -369,22 +435,12 @@ def _settles(error: Any) -> bool:
     return error.args[0].code() in unsettled
 
 
-def _ends(error: Any, where: str) -> bool:
-    """Whether an event is the end of the partition; what will pass is False, anything else is raised."""
-    codes = kafka().KafkaError
-    if error.code() == codes._PARTITION_EOF:
-        return True
-    if error.retriable() or error.code() in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
-        return False
-    raise translate(error, f"reading {where}")
-
-
-def _answer(asked: Any, timeout_s: float, doing: str) -> Any:
+def _answer(asked: Any, settings: KafkaSettings, doing: str) -> Any:
     """What the brokers answer to a request of an admin; a broker that dies with it in hand never does."""
     try:
-        return asked.result(timeout=timeout_s)
+        return asked.result(timeout=settings.timeout_s)
     except TimeoutError as error:
-        raise UnavailableError(f"Kafka does not answer: {doing}") from error
+        raise AwayError(f"Kafka does not answer: {doing} brokers={settings.brokers}") from error
 
 
 def ensure_topic(settings: KafkaSettings, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
@@ -394,10 +450,10 @@ def ensure_topic(settings: KafkaSettings, topic: str, partitions: int, config: M
     new = module.NewTopic(topic, partitions, settings.replication_factor, config=dict(config or {}))
     codes = kafka().KafkaError
     try:
-        _answer(admin.create_topics([new], operation_timeout=wait)[topic], wait, f"creating topic={topic}")
+        _answer(admin.create_topics([new], operation_timeout=wait)[topic], settings, f"creating topic={topic}")
     except kafka().KafkaException as error:
         if error.args[0].code() != codes.TOPIC_ALREADY_EXISTS:
-            raise translate(error, f"creating topic={topic}") from error
+            raise translate(error, f"creating topic={topic}", settings.brokers) from error
         _widen(settings, admin, module, topic, partitions)
 
 
@@ -407,10 +463,10 @@ def _widen(settings: KafkaSettings, admin: Any, module: Any, topic: str, partiti
         if len(admin.list_topics(topic, timeout=wait).topics[topic].partitions) < partitions:
             more = module.NewPartitions(topic, partitions)
             made = admin.create_partitions([more], operation_timeout=wait)[topic]
-            _answer(made, wait, f"adding partitions to topic={topic}")
+            _answer(made, settings, f"adding partitions to topic={topic}")
     except kafka().KafkaException as error:
         if error.args[0].code() != kafka().KafkaError.INVALID_PARTITIONS:
-            raise translate(error, f"adding partitions to topic={topic}") from error
+            raise translate(error, f"adding partitions to topic={topic}", settings.brokers) from error
 
 
 def topic_config(settings: KafkaSettings, topic: str) -> dict[str, str]:
@@ -420,9 +476,9 @@ def topic_config(settings: KafkaSettings, topic: str) -> dict[str, str]:
     admin = make_admin(settings)  # held: its futures fail when it is collected
     doing = f"asking for the settings of topic={topic}"
     try:
-        found = _answer(admin.describe_configs([resource])[resource], settings.timeout_s, doing)
+        found = _answer(admin.describe_configs([resource])[resource], settings, doing)
     except kafka().KafkaException as error:
-        raise translate(error, doing) from error
+        raise translate(error, doing, settings.brokers) from error
     return {name: entry.value for name, entry in found.items()}
 
 
@@ -454,6 +510,6 @@ class Trimmer:
         place = kafka().TopicPartition(topic, partition, offset)
         doing = f"trimming topic={topic} partition={partition} offset={offset}"
         try:
-            _answer(self._admin.delete_records([place])[place], self._settings.timeout_s, doing)
+            _answer(self._admin.delete_records([place])[place], self._settings, doing)
         except kafka().KafkaException as error:
-            raise translate(error, doing) from error
+            raise translate(error, doing, self._settings.brokers) from error

@@ -8,6 +8,7 @@ one topic do not both go on (`Producer.after`).
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -58,13 +59,14 @@ class TopicCopy:
         """Of each, the offset behind all that was pushed or is none of the topic's messages."""
         self._messages = self._behind = 0
         self._error: str | None = None
+        self._since_s: float | None = None
 
     @property
     def shown(self) -> dict[str, Any]:
         """For people and monitors."""
         return {
             "table": self.table, "topic": self._source.topic, "messages": self._messages,
-            "behind_messages": self._behind, "error": self._error,
+            "behind_messages": self._behind, "error": self._error, "since_s": self._since_s,
         }  # fmt: skip
 
     def look(self) -> None:
@@ -149,12 +151,13 @@ class TopicCopy:
 
     def _works(self) -> None:
         if self._error is not None:
-            self._error = None
+            self._error = self._since_s = None
             self._note("copy-works", {"table": self.table, "topic": self._source.topic})
 
     def _failed(self, error: Exception) -> None:
         """Told once, until it is another failure."""
         story = str(error) if isinstance(error, DbspError) else "".join(traceback.format_exception(error))
+        self._since_s = self._since_s or time.time()
         if story != self._error:
             self._error = story
             self._note("copy-failed", {"table": self.table, "topic": self._source.topic, "error": story})

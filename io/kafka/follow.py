@@ -34,7 +34,7 @@ class TopicFollower:
         try:
             found = consumer.list_topics(self.topic, timeout=self._settings.timeout_s).topics.get(self.topic)
         except kafka().KafkaException as error:
-            raise translate(error, f"asking for topic={self.topic}") from error
+            raise translate(error, f"asking for topic={self.topic}", self._settings.brokers) from error
         if found is None or found.error is not None or not found.partitions:
             raise ConfigError(f"no such topic: topic={self.topic}", "create it, or mend its name")
         self._counted_at = time.monotonic()
@@ -72,7 +72,8 @@ class TopicFollower:
             elif error.code() == kafka().KafkaError._PARTITION_EOF:
                 self._next[event.partition()] = event.offset()
             elif not _passes(error):
-                raise translate(error, f"following topic={self.topic} partition={event.partition()}")
+                doing = f"following topic={self.topic} partition={event.partition()}"
+                raise translate(error, doing, self._settings.brokers)
         return found
 
     @property

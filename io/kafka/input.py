@@ -3,7 +3,7 @@
 Invariants: a range is half open in Kafka offsets, with gaps where markers and other transactions' aborted records stand; its
 end never passes the last stable offset; reading it again gives the same changes and the same dead letters, because every
 message is judged by itself (10); partitions that are added are read too; offsets that are gone are an error that names them;
-compacted topics are refused.
+compacted topics are refused; a table whose topic, leader, brokers or registry are away waits and keeps no other one waiting.
 
 A message holds no row, one or several, in the table's format (`dbsp.io.kafka.messages`); all rows of a message have its offset.
 Nothing is written to the topics, and `trim` leaves them alone: their retention is their owner's. Source: design section 7.
@@ -12,27 +12,33 @@ Nothing is written to the topics, and `trim` leaves them alone: their retention 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dbsp.algebra.table import Table
-from dbsp.errors import ConfigError, RowsError
+from dbsp.errors import AwayError, ConfigError, RowsError, UnavailableError
 from dbsp.io.changes import changes_of
+from dbsp.io.formats.avro.registry import SchemasAtHand
 from dbsp.io.formats.json_rows import text_of
 from dbsp.io.formats.runs import Decoded
-from dbsp.io.kafka.client import KafkaSettings, Reader, kafka, refuse_compaction
+from dbsp.io.kafka.client import SETTLE_S, KafkaSettings, Reader, kafka, refuse_compaction
 from dbsp.io.kafka.messages import MessageReader, Reading, reader_of
+from dbsp.io.kafka.topic_ids import TopicIds
 from dbsp.io.pushed import PAYLOAD_CHARS_MAX
-from dbsp.logs import Changes, Range
+from dbsp.io.waits import AGAIN_S, Waits
+from dbsp.logs import Changes, Range, Waiting
 from dbsp.sizes import Sizes, even
 from dbsp.skips import DroppedRow, unreadable
 
 BYTES_PER_ROW_UNKNOWN = 128.0
 GROWTH_CHECK_S = 10.0
 """How long partitions that were added to a topic may wait to be met."""
+ASK_S, LOOK_S = 5.0, 1.0
+"""How long the coordinator waits for one answer, and for any answer of brokers that were away: no other input is looked at
+meanwhile."""
 WEIGHED_FROM = 1_000
 """How many rows of a table must wait before some are weighed: fewer are no more than Kafka's largest messages make of them."""
 WEIGHED_ROWS = 50
@@ -55,7 +61,10 @@ class KafkaSource:
 
 
 class KafkaInputLog:
-    """The input log of one pipeline on Kafka; see `dbsp.logs.InputLog`."""
+    """The input log of one pipeline on Kafka; see `dbsp.logs.InputLog`.
+
+    **State** the partitions that each topic has, the ends that were last told, the tables that wait and why.
+    """
 
     def __init__(
         self,
@@ -64,58 +73,137 @@ class KafkaInputLog:
         *,
         check_topics: bool = True,
         growth_check_s: float = GROWTH_CHECK_S,
+        again_s: float = AGAIN_S,
     ) -> None:
         """Connect when first asked; `check_topics` refuses compacted topics at once (workers leave it to the coordinator).
 
-        `ends` asks from time to time whether a topic was given more partitions, at most every `growth_check_s`.
+        `ends` asks from time to time whether a topic was given more partitions, at most every `growth_check_s`. A table whose
+        broker, leader, topic or registry is away waits, and is asked for again every `again_s`.
         """
+        asks = replace(settings, timeout_s=min(ASK_S, settings.timeout_s))
         self._sources = {source.table.name: source for source in sources}
-        self._reader = Reader(settings)
+        self._reader, self._asker = Reader(settings), Reader(asks)
         self._readers = {source.table.name: source.reader() for source in sources}
         self._partitions: dict[str, int] = {}
-        self._growth_check_s, self._counted_at = growth_check_s, time.monotonic()
+        self._growth_check_s = growth_check_s
+        self._counted_at: dict[str, float] = {}
         self._weights: dict[str, float] = {}
         self._weighed_at: dict[str, float] = {}
+        self._waits, self._brokers_away = Waits(again_s), False
+        self._ids = TopicIds(asks, [source.topic for source in sources])
+        self._schemas = {
+            source.table.name: SchemasAtHand(source.reading.registry)
+            for source in sources
+            if source.reading.registry is not None and source.format.endswith("avro")
+        }
+        self._told: dict[tuple[str, int], int] = {}
         if check_topics:
             for source in sources:
                 self._reader.partitions(source.topic)
+                self._ids.has_changed(source.topic)  # no: this is the one that is read
                 refuse_compaction(settings, source.topic)
 
     def partitions(self, table: str) -> int:
         """How many partitions the table's topic has, as of the last look."""
         if table not in self._partitions:
-            self._partitions[table] = self._reader.partitions(self._source(table).topic)
+            self._partitions[table] = self._asker.partitions(self._source(table).topic)
+            self._counted_at[table] = time.monotonic()
         return self._partitions[table]
 
     def ends(self) -> Mapping[tuple[str, int], int]:
-        """The last stable offset, per (table, partition)."""
-        self._count_again()
-        return self._bounds(1)
-
-    def _count_again(self) -> None:
-        """Meet partitions that were added; a broker that has not heard of them takes none away."""
-        now = time.monotonic()
-        if now - self._counted_at < self._growth_check_s:
-            return
-        self._counted_at = now
-        for table, known in list(self._partitions.items()):
-            self._partitions[table] = max(known, self._reader.partitions(self._source(table).topic))
+        """The last stable offset, per (table, partition); tables that wait are left out."""
+        return self._asked(self._ends_of)
 
     def floors(self) -> Mapping[tuple[str, int], int]:
-        """The first offset that Kafka still keeps, per (table, partition)."""
-        return self._bounds(0)
+        """The first offset that Kafka still keeps, per (table, partition); tables that wait are left out."""
+        return self._asked(lambda table: self._bounds(table, 0))
 
-    def _bounds(self, side: int) -> dict[tuple[str, int], int]:
+    def waits(self) -> Sequence[Waiting]:
+        """Return the tables that wait; see `dbsp.logs.TellsWaits`."""
+        return self._waits.all()
+
+    def hold(self, table: str, reason: str) -> None:
+        """Let a table wait."""
+        self._waits.note(table, self._place(table), reason)
+
+    def _asked(self, ask: Callable[[str], dict[tuple[str, int], int]]) -> dict[tuple[str, int], int]:
+        """Return what every table answers that does not wait.
+
+        A broker that does not answer one question may answer others, so the tables are asked one by one; only where no broker
+        answers any question all of them wait.
+        """
+        found: dict[tuple[str, int], int] = {}
+        for table in self._sources:
+            if self._waits.rests(table) or (self._brokers_away and not self._brokers_answer()):
+                continue
+            self._asker.settle_s = 0.0 if self._waits.waits(table) else SETTLE_S
+            try:
+                found |= ask(table)
+            except AwayError as error:
+                self.hold(table, error.message)
+                self._counted_at.pop(table, None)  # the topic itself may be gone: that says more
+                self._brokers_answer()
+            except (UnavailableError, ConfigError) as error:
+                self.hold(table, error.message)
+            else:
+                self._waits.clear(table)
+        return found
+
+    def _brokers_answer(self) -> bool:
+        """Return whether any broker answers; where none does every table waits."""
+        try:
+            self._asker.look(LOOK_S)
+        except UnavailableError as error:
+            self._brokers_away = True
+            for table in self._sources:
+                self.hold(table, error.message)
+            return False
+        self._brokers_away = False
+        return True
+
+    def _ends_of(self, table: str) -> dict[tuple[str, int], int]:
+        """Return the ends of a table's partitions.
+
+        **Errors** `AwayError` of a topic that is not the one that was read before, and where its registry does not answer.
+        """
+        topic = self._source(table).topic
+        if topic in self._ids.changed() or (self._waits.waits(table) and self._ids.has_changed(topic)):
+            raise UnavailableError(f"the topic was deleted and made again: topic={topic}")
+        self._count_again(table)
+        found = self._bounds(table, 1)
+        for place, end in found.items():
+            if end < (known := self._told.get(place, 0)):
+                story = f"topic={topic} partition={place[1]} end={end} known_end={known}"
+                raise UnavailableError(f"the topic ends below what it had: was it deleted and made again? {story}")
+        if table in self._schemas and any(end > self._told.get(place, 0) for place, end in found.items()):
+            self._schemas[table].refuse_away()
+        self._told |= found
+        return found
+
+    def _count_again(self, table: str) -> None:
+        """Meet partitions that were added; a broker that has not heard of them takes none away."""
+        known, now = self.partitions(table), time.monotonic()
+        if now - self._counted_at.get(table, -self._growth_check_s) >= self._growth_check_s:
+            self._counted_at[table] = now
+            self._partitions[table] = max(known, self._asker.partitions(self._source(table).topic))
+
+    def _bounds(self, table: str, side: int) -> dict[tuple[str, int], int]:
+        topic = self._source(table).topic
         return {
-            (name, partition): self._reader.bounds(source.topic, partition)[side]
-            for name, source in self._sources.items()
-            for partition in range(self.partitions(name))
+            (table, partition): self._asker.bounds(topic, partition)[side]
+            for partition in range(self.partitions(table))
         }
+
+    def _place(self, table: str) -> str:
+        return f"topic={self._source(table).topic}"
 
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         """The changes of one range as one piece; `DataError` names the offsets if part of it is gone."""
         source = self._source(range_.table)
-        messages = list(self._reader.read(source.topic, range_.partition, range_.first, range_.last, go_on=True))
+        try:
+            messages = list(self._reader.read(source.topic, range_.partition, range_.first, range_.last, go_on=True))
+        except ConfigError as error:  # the step is logged: only this topic has its rows
+            raise AwayError(f"rows of a step cannot be read: step={step} {error.message}", error.hint) from error
         if not messages:
             return []
         try:
@@ -146,8 +234,11 @@ class KafkaInputLog:
                 continue
             now = time.monotonic()
             if now - self._weighed_at.get(table, -WEIGH_EVERY_S) >= WEIGH_EVERY_S:
-                self._weights[table] = self._weigh(max(mine, key=lambda each: each.last - each.first))
                 self._weighed_at[table] = now
+                try:
+                    self._weights[table] = self._weigh(max(mine, key=lambda each: each.last - each.first))
+                except UnavailableError as error:
+                    self.hold(table, error.message)
 
     def _weigh(self, range_: Range) -> float:
         """The mean size per offset of some rows of one partition."""
@@ -165,6 +256,10 @@ class KafkaInputLog:
     def close(self) -> None:
         """Leave the brokers."""
         self._reader.close()
+        self._asker.close()
+        self._ids.close()
+        for schemas in self._schemas.values():
+            schemas.close()
 
     def _source(self, table: str) -> KafkaSource:
         if table not in self._sources:

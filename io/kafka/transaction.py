@@ -15,7 +15,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
-from dbsp.errors import CapacityError, FencedError, InternalError, UnavailableError
+from dbsp.errors import AwayError, CapacityError, FencedError, InternalError, UnavailableError
 from dbsp.io.kafka.client import KafkaSettings, kafka, make_producer, translate
 
 ATTEMPTS = 5
@@ -54,7 +54,7 @@ class TransactionalWriter:
         try:
             producer.init_transactions(self._settings.timeout_s)
         except kafka().KafkaException as error:
-            raise translate(error, f"taking over transactional.id={self._id}") from error
+            raise translate(error, f"taking over transactional.id={self._id}", self._settings.brokers) from error
         self._producer, self._process = producer, os.getpid()
 
     def write(self, records: Sequence[Records], settle: Callable[[], bool]) -> list[int] | None:
@@ -78,7 +78,8 @@ class TransactionalWriter:
                 self.discard()
                 if settle():
                     return None
-        raise UnavailableError(
+        kind = AwayError if isinstance(failure, AwayError) else UnavailableError
+        raise kind(
             f"a Kafka transaction failed again and again: transactional.id={self._id} attempts={ATTEMPTS} last={failure}",
             "look at the brokers; where a step's changes take longer to send than `transaction.timeout.ms` (60,000), raise it in"
             " the `properties` of [output], up to the brokers' `transaction.max.timeout.ms`",
@@ -100,7 +101,8 @@ class TransactionalWriter:
                 self._produce(alike, delivered)
             self._producer.commit_transaction(self._settings.timeout_s)
         except kafka().KafkaException as error:
-            raise translate(errors[0] if errors else error, f"transactional.id={self._id}") from error
+            cause = errors[0] if errors else error
+            raise translate(cause, f"transactional.id={self._id}", self._settings.brokers) from error
         return offsets
 
     def _produce(self, records: Records, delivered: Callable[[Any, Any], None]) -> None:

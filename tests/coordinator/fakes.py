@@ -315,4 +315,4 @@ def facts(world: World, **changes: object) -> Facts:
     """What a coordinator that starts now knows."""
     ledger = world.control.load()
     assert ledger is not None
-    return facts_of(ledger, config(step={"failures_max": 5, **changes}, layout={"hosts": list(world.offered)}))
+    return facts_of(ledger, config(step={"failures_max": 6, **changes}, layout={"hosts": list(world.offered)}))

@@ -283,13 +283,13 @@ def test_a_half_done_rescale_goes_back_to_the_old_layout_and_tries_again() -> No
 
 def test_a_failure_rolls_back_under_a_new_epoch_a_bounded_number_of_times() -> None:
     state: p.State = running()
-    for failures in range(1, 6):
+    for failures in range(1, 5):
         state, commands = play(state, p.Failed(code="unavailable", message="gone"))
         assert commands == [do.BackOff(failures=failures)]
         state, commands = play(state, p.Woken())
         assert commands == [do.ClaimEpoch()]
     state, commands = play(state, p.Failed(code="unavailable", message="gone"))
-    assert commands == [do.Finish(code="unavailable", message="gone (failures_in_a_row=6)")]
+    assert commands == [do.Finish(code="unavailable", message="gone (failures_in_a_row=5)")]
     assert isinstance(state, p.Broken)
 
 
@@ -348,11 +348,11 @@ def copy_fails(state: p.State, number: int) -> tuple[p.State, list[do.Command]]:
 
 def test_a_copy_that_keeps_failing_ends_the_service_though_steps_succeed() -> None:
     state, _ = play(running(failures_max=3), p.CheckpointAsked())
-    for failures in (1, 2, 3):
+    for failures in (1, 2):
         state, commands = copy_fails(state, 4 + failures)
         assert commands[-1] == do.BackOff(failures=failures)
-    state, commands = copy_fails(state, 8)
-    assert commands[-1] == do.Finish(code="unavailable", message="gone (failures_in_a_row=4)")
+    state, commands = copy_fails(state, 7)
+    assert commands[-1] == do.Finish(code="unavailable", message="gone (failures_in_a_row=3)")
     assert isinstance(state, p.Broken)
 
 

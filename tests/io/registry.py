@@ -35,7 +35,7 @@ class Registry:
 
 
 @contextmanager
-def registry(held: Registry | None = None) -> Iterator[Registry]:
+def registry(held: Registry | None = None, port: int = 0) -> Iterator[Registry]:
     """It answers while the block runs."""
     found = held or Registry()
 
@@ -61,7 +61,7 @@ def registry(held: Registry | None = None) -> Iterator[Registry]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         found.url = f"http://127.0.0.1:{server.server_port}"
         try:

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.algebra.table import Table
-from dbsp.errors import ConfigError, DataError, UnavailableError
+from dbsp.errors import ConfigError, DataError
 from dbsp.io import FileInputLog
 from dbsp.io import file_input as module
 from dbsp.io.examine import examine_files
@@ -382,5 +382,11 @@ def test_what_cannot_be_opened_is_refused(landing: Landing, tmp_path: Path) -> N
     (tmp_path / "landing").unlink()
     log = landing.open()
     (landing.files / "other").rmdir()
-    with pytest.raises(UnavailableError, match="cannot be read: folder="):
-        log.ends()
+    assert (OTHER.name, 0) not in log.ends()
+    (wait,) = log.waits()
+    assert wait.table == OTHER.name
+    assert "cannot be read: folder=" in wait.reason
+    (landing.files / "other").mkdir()
+    log._looked_at = -module.LOOK_EVERY_S
+    assert (OTHER.name, 0) in log.ends()
+    assert log.waits() == ()

@@ -79,7 +79,7 @@ class Broker:
         )
         log.close()
         atexit.register(self.kill)
-        self.admin().list_topics(timeout=60)
+        self.admin().list_topics(timeout=120)
         return self
 
     def admin(self) -> Any:

@@ -149,6 +149,7 @@ def test_every_message_once_whoever_is_killed(settings: KafkaSettings, tmp_path:
         (copy,) = service.status()["copies"]
         assert copy == {
             "table": "orders", "topic": topic, "messages": 5 * PARTITIONS, "behind_messages": 0, "error": None,
+            "since_s": None,
         }  # fmt: skip
         assert (
             'dbsp_copy_failing{table="orders"} 0.0'

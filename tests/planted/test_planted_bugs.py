@@ -279,7 +279,7 @@ def red(plant: Plant, folder: Path) -> int | None:
     """The first seed whose detector fails."""
     for number in range(plant.seeds):
         home = folder / str(number)
-        home.mkdir()
+        home.mkdir(parents=True)
         try:
             plant.detector(home, number)
         except (AssertionError, DbspError, ExceptionGroup, pa.ArrowException, pytest.fail.Exception):

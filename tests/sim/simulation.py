@@ -24,12 +24,12 @@ from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running.control import wish_rescale
 from dbsp.coordinator.running.hands import Hands, ShellSettings
 from dbsp.coordinator.strategies import STRATEGIES
-from dbsp.errors import CapacityError, DbspError, FencedError, UnavailableError
+from dbsp.errors import AwayError, CapacityError, DbspError, FencedError, UnavailableError
 from dbsp.logs import StepRecord
 from dbsp.skips import skipped_nodes
 from tests.coordinator import fake_runtime, fakes
 from tests.sim.coverage import Coverage
-from tests.sim.faults import NONE, WRITES, Faults, Fired, drawn
+from tests.sim.faults import NONE, OUTSIDE, WRITES, Faults, Fired, drawn
 
 LIMITS = StepLimits(max_rows_per_step=12, max_step_delay_ms=5)
 RECOVERY_COMMANDS_USUAL = 12
@@ -48,6 +48,8 @@ PAUSED_TURNS_MAX = 60
 CRASHES_AT_RECOVERY_MAX = 6
 STANDBYS, AWAY_TURNS_MAX = 0.1, 300
 """In how many seeds copies go to a disk of their own, and for how long at most it cannot be written."""
+OUTSIDERS = 0.15
+"""In how many seeds a broker is away for a while now and then, as long as a standby."""
 CANCELS = 0.2
 """The part of what is asked about rescales that takes one back."""
 
@@ -79,6 +81,8 @@ class Coordinator:
         if isinstance(event, p.Published):
             self.copies_failed = 0
         told = event if isinstance(event, p.CopyEnded) else before.facts.copying
+        if told is not None and told.code == AwayError.code:
+            return  # it is waited for
         rolled_back = isinstance(self.state, p.Recovering) and not isinstance(event, p.Failed)
         if told is not None and told.code is not None and rolled_back:
             self.copies_failed += 1
@@ -117,6 +121,7 @@ class Simulation:
     _depth: int = 0
     _full_until: int = -1
     _away_until: int = -1
+    _outside_until: int = -1
     _crashes_in_recovery: int = 0
 
     def __post_init__(self) -> None:
@@ -130,6 +135,8 @@ class Simulation:
         self.world.straggle = self._straggles
         self.places = random.Random(f"places of {self.seed}")
         self.standbys = random.Random(f"standbys of {self.seed}")
+        self.outside = random.Random(f"outside of {self.seed}")
+        self.has_outside = self.outside.random() < OUTSIDERS
         self.has_standby = self.standbys.random() < STANDBYS
         if self.places.random() < APART:
             self.world.offered = HOSTS[:2]
@@ -144,6 +151,8 @@ class Simulation:
             self._strike("crash")
         if self.quiet:
             return
+        if self.has_outside and name.startswith(OUTSIDE):
+            self._ask_outside()
         draw = self.random.random()
         recovers = self.main is not None and self.main.recovers
         again = self.rates.crash_again if recovers and self._crashes_in_recovery < CRASHES_AT_RECOVERY_MAX else 0.0
@@ -175,6 +184,14 @@ class Simulation:
         if self.turns <= self._away_until:
             self.fired.note("standby")
             raise UnavailableError("the standby cannot be written")
+
+    def _ask_outside(self) -> None:
+        """A broker is asked, which is away for a while now and then."""
+        if self.turns > self._outside_until and self.outside.random() < self.rates.away:
+            self._outside_until = self.turns + self.outside.randint(1, AWAY_TURNS_MAX)
+        if self.turns <= self._outside_until:
+            self.fired.note("away")
+            raise AwayError("the broker does not answer")
 
     def _strike(self, kind: str) -> None:
         self.trace.append("CRASH")

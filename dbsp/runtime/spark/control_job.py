@@ -47,7 +47,12 @@ def partial_of(task: ControlTask) -> Callable[[int, Iterable[int]], Iterator[tup
 def run_control(task: ControlTask, index: int, nothing: Iterable[int]) -> Iterator[tuple[int, Any] | Failure]:
     """The worker's number and what the function returned, or its failure."""
     drain(nothing)
-    worker, work = task.workers[index], unpack(task.work.value)
+    worker = task.workers[index]
+    try:
+        work = unpack(task.work.value)
+    except DbspError as error:
+        yield failure_of(error, worker)
+        return
     if not work.common_disk:
         refuse_elsewhere(task.hosts[index], worker)
     try:

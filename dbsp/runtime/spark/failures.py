@@ -103,8 +103,8 @@ def jvm_lost(what: str) -> UnavailableError:
 def job_failed(what: str, text: str) -> DbspError:
     """What a failed Spark job means, told from the text of its exception.
 
-    A Python traceback in it is a bug of this project, or memory; all else (a lost executor, a Python worker that
-    dies whenever its task is tried, a cancelled job, a lost shuffle file) is an outage.
+    A Python traceback in it is an error that a task raised on purpose, a bug of this project, or memory. All else (a lost
+    executor, a Python worker that dies whenever its task is tried, a cancelled job, a lost shuffle file) is an outage.
     """
     if _CANCELLED.search(text):
         return UnavailableError(f"the Spark job was cancelled: while={what}", _AGAIN)
@@ -115,6 +115,8 @@ def job_failed(what: str, text: str) -> DbspError:
             ("MemoryError", "pyarrow.lib.ArrowMemoryError", "numpy._core._exceptions._ArrayMemoryError")
         ):
             return CapacityError(f"a worker ran out of memory: while={what} reason={last}", _LESS)
+        if (told := _told(last)) is not None:
+            return told
         return InternalError(f"a Spark task failed: while={what} reason={last}\n{story[-_STORY_CHARS_MAX:]}")
     if _WORKER_DIED in text:
         return UnavailableError(f"{PYTHON_WORKER_DIED}: while={what}", _MEMORY)
@@ -122,6 +124,16 @@ def job_failed(what: str, text: str) -> DbspError:
         (line.strip() for line in text.splitlines() if "failed" in line or "lost" in line), text[:300].strip()
     )
     return UnavailableError(f"a Spark job failed: while={what} reason={reason[:600]}", _AGAIN)
+
+
+def _told(last: str) -> DbspError | None:
+    """The error of ours that a task raised for Spark to see, out of a traceback's last line; None for any other one."""
+    name, _, story = last.partition(": ")
+    kind = next((kind for kind in KINDS.values() if name == f"{kind.__module__}.{kind.__name__}"), None)
+    if kind is None or issubclass(kind, (InternalError, RowsError)):
+        return None
+    message, _, hint = story.partition("; ")
+    return kind(message, hint or None)
 
 
 def _traceback(text: str) -> str:

@@ -63,9 +63,11 @@ class JobThread:
         Jobs of different pools share the cores fairly, if Spark was started so.
         """
         self._context = context
-        self._group = group
+        self.group = group
         self._silence_s = silence_s
         self._alive, self._heard = alive, heard
+        self.silent: Callable[[], str] = lambda: ""
+        """Who has not answered, for the error of a job that was silent for too long."""
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._closed = False
         self._idle_s, self._idle, self._pool = idle_s, idle, pool
@@ -110,18 +112,26 @@ class JobThread:
             if progress != seen:
                 seen, since = progress, now
             elif now - since > self._silence_s:
+                story = self._silence()
                 self.cancel()
                 with suppress(Exception):
                     future.result(_CANCEL_WAIT_S)
                 raise UnavailableError(
-                    f"no worker finished a task for too long: while={what} worker_silence_s={self._silence_s:g}",
-                    "raise `worker_silence_s` if steps may take that long",
+                    f"no worker finished a task for too long: while={what}{story} worker_silence_s={self._silence_s:g}",
+                    "see whether these workers still do something; raise `worker_silence_s` if steps may take that long",
                 )
+
+    def _silence(self) -> str:
+        """Who has not answered, as far as that can be told."""
+        try:
+            return self.silent()
+        except (Py4JError, OSError, EOFError):
+            return ""
 
     def _progress(self) -> tuple[int, tuple[tuple[int, int], ...]]:
         """What was heard, and finished tasks by active stage, of this group's jobs."""
         tracker = self._context.statusTracker()
-        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self.group)]
         own = {int(number) for job in jobs if job is not None for number in job.stageIds}
         stages = {number: tracker.getStageInfo(number) for number in tracker.getActiveStageIds() if number in own}
         finished = ((number, info.numCompletedTasks) for number, info in sorted(stages.items()) if info is not None)
@@ -130,7 +140,7 @@ class JobThread:
     def cancel(self) -> None:
         """Cancel what runs; its Python side may go on for two seconds, which the epoch fences."""
         with suppress(Py4JError, OSError):
-            self._context.cancelJobGroup(self._group)
+            self._context.cancelJobGroup(self.group)
 
     def close(self) -> None:
         """End the thread; a job in it is cancelled."""
@@ -150,7 +160,7 @@ class JobThread:
 
     def _loop(self) -> None:
         with suppress(Py4JError, OSError):
-            self._context.setJobGroup(self._group, "dbsp", interruptOnCancel=False)
+            self._context.setJobGroup(self.group, "dbsp", interruptOnCancel=False)
             if self._pool is not None:
                 self._context.setLocalProperty("spark.scheduler.pool", self._pool)
         while (order := self._next()) is not None:

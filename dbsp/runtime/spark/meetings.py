@@ -175,6 +175,17 @@ class Meetings:
         self._standing = None
         self._change.notify_all()
 
+    def awaited(self) -> tuple[int, ...]:
+        """The slots of the workers that have neither reported of the step that runs nor come to its last exchange so far."""
+        with self._change:
+            step = self._step
+            if step is None:
+                return ()
+            last = max((depth for depth, _ in step.brought), default=0)
+            return tuple(
+                slot for slot in range(step.workers) if slot not in step.reports and (last, slot) not in step.brought
+            ) or tuple(slot for slot in range(step.workers) if slot not in step.reports)
+
     def heard(self) -> int:
         """How often a worker has come to an exchange so far: where it grows, a job goes on."""
         return self._heard

@@ -67,8 +67,8 @@ def refuse_elsewhere(host: str, worker: int) -> None:
     """
     if host and not is_here(host):
         raise UnavailableError(
-            f"a task is on another host than its worker: worker={worker} host={host} here={socket.gethostname()}",
-            "name the hosts in [layout] as Spark names them, by addresses that are theirs",
+            f"a worker's host had no executor for its task: worker={worker} host={host} task_was_at={socket.gethostname()}",
+            "see that the host and Spark's worker on it run; if they do, name the host in [layout] as Spark names it",
         )
 
 

@@ -14,14 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 
 from dbsp.distribute.keys import Keys
 from dbsp.distribute.strategies import joint
-from dbsp.errors import DataError, UnavailableError
+from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.processes import find_process
@@ -32,7 +34,7 @@ from dbsp.runtime.keeper import ThreadKeeper
 from dbsp.runtime.migrating import Decision
 from dbsp.runtime.parts import KeepsOutput
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
-from dbsp.runtime.spark import control_job, moving_steps, session
+from dbsp.runtime.spark import control_job, diagnosis, moving_steps, session
 from dbsp.runtime.spark.failures import Failure, worst
 from dbsp.runtime.spark.jobs import JobThread
 from dbsp.runtime.spark.meetings import Meetings
@@ -96,6 +98,7 @@ class SparkRuntime:
         self._packed: Broadcast[PackedWork] = self._context.broadcast(pack(work))
         self._meetings = Meetings(self._spark.jvm_dir, self._spark.turn)
         self._jobs = self._job_thread("steps", idle_s=_IDLE_S, idle=self._keep_warm, heard=self._meetings.heard)
+        self._jobs.silent = self._silent
         self._copy_jobs = self._job_thread("copies")
         self._ahead_jobs = self._job_thread("ahead")
         self._warm_jobs = self._job_thread("warm-ups")
@@ -172,7 +175,10 @@ class SparkRuntime:
         moving = None if coming is None else self._decide(record, layout, coming)
         layout = layout if moving is None else moving.layout
         try:
-            results = self._jobs.run(f"step {record.step}", lambda: self._step(record, layout, moving))
+            results = self._run(
+                self._jobs, f"step {record.step}", layout.workers, layout.hosts,
+                lambda: self._step(record, layout, moving),
+            )  # fmt: skip
         finally:
             if self._parcels is not None:
                 self._parcels.clear()
@@ -430,10 +436,62 @@ class SparkRuntime:
             return {}
         if jobs is None:
             self._meetings.send_away()
-        results = (jobs or self._jobs).run(
-            what, lambda: self._control_rdd(workers, hosts, function, arguments).collect()
-        )
+        results = self._run(
+            jobs or self._jobs, what, workers, hosts,
+            lambda: self._control_rdd(workers, hosts, function, arguments).collect(),
+        )  # fmt: skip
         return dict(_successes(results, tuple))
+
+    def _run(
+        self, jobs: JobThread, what: str, workers: Sequence[int], hosts: Sequence[str], job: Callable[[], Any]
+    ) -> Any:
+        """Run a job; where it fails because of a host, the error names that one."""
+        try:
+            return jobs.run(what, job)
+        except DbspError as error:
+            if self._closing.is_set() or not self._spark.alive():
+                raise
+            homes = dict(zip(workers, hosts, strict=True))
+            raise diagnosis.explained(
+                error, what, homes, lambda: self._away(hosts), lambda: self._versions(hosts)
+            ) from None
+
+    def _away(self, hosts: Sequence[str]) -> Sequence[str]:
+        """Those of the hosts that do not answer; none if Spark cannot tell."""
+        with suppress(Py4JError, OSError, EOFError):
+            return diagnosis.hosts_away(self._context, hosts)
+        return ()
+
+    def _versions(self, hosts: Sequence[str]) -> Mapping[str, str]:
+        """The versions of dbsp on the hosts; none if that cannot be told."""
+        with suppress(DbspError):
+            found: Mapping[str, str] = self._jobs.run(
+                "ask for versions", lambda: diagnosis.versions_on(self._context, hosts)
+            )
+            return found
+        return {}
+
+    def awaited(self) -> Sequence[int]:
+        """Return the workers that have not answered in the step that runs; see `dbsp.runtime.runtime.TellsAwaited`."""
+        layout, stage = self._ran_in, self._stage
+        if layout is None:
+            return ()
+        if stage is not None and stage.layout == layout and isinstance(stage.steps, StepsTogether):
+            slots = self._meetings.awaited()
+        else:
+            slots = diagnosis.unfinished(self._context, self._jobs.group, len(layout.workers))
+        return tuple(layout.workers[slot] for slot in slots if slot < len(layout.workers))
+
+    def hosts_away(self) -> Sequence[str]:
+        """Return the hosts of the step's workers on which no executor answers."""
+        layout = self._ran_in
+        return () if layout is None else self._away(layout.hosts)
+
+    def _silent(self) -> str:
+        """Who has not answered, for the error of a job that was silent."""
+        awaited, away = self.awaited(), self.hosts_away()
+        told = f" workers_that_have_not_answered={list(awaited)}" if awaited else ""
+        return told + (f" hosts_that_do_not_answer={', '.join(away)}" if away else "")
 
     def _control_rdd(
         self, workers: tuple[int, ...], hosts: tuple[str, ...], function: Callable[..., Any], arguments: Any

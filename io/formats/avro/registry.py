@@ -8,13 +8,17 @@ replay must be one in every other. Source: Confluent's documentation of the Sche
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from dbsp.errors import ConfigError, UnavailableError
+from dbsp.errors import AwayError, ConfigError
 
 TIMEOUT_S = 20.0
+LOOK_S, LOOK_EVERY_S = 2.0, 1.0
+"""How long an answer of the registry is waited for before rows are taken, and how often one is asked for."""
+SERVER_ERRORS = 500
 _HINT = "see that the registry runs, that `registry` in [input] names it, and that it has all schemas of the topic"
 
 
@@ -37,7 +41,7 @@ class Registry:
     def schema(self, number: int) -> Schema:
         """The schema of this number.
 
-        **Errors** `UnavailableError` if the registry does not answer or does not have it; `ConfigError` if it refuses the login.
+        **Errors** `AwayError` if the registry does not answer or does not have it; `ConfigError` if it refuses the login.
         """
         found = self._ask(f"/schemas/ids/{number}")
         definitions = [part for reference in found.get("references") or () for part in self._referred(reference)]
@@ -58,9 +62,7 @@ class Registry:
                 self.url.rstrip("/") + path, auth=(name, password) if self.login else None, timeout=TIMEOUT_S
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise UnavailableError(
-                f"the schema registry cannot be asked: registry={self.url} error={error}", _HINT
-            ) from error
+            raise AwayError(f"the schema registry cannot be asked: registry={self.url} error={error}", _HINT) from error
         if answer.status_code in (401, 403):
             raise ConfigError(
                 f"the schema registry refuses the login: registry={self.url} status={answer.status_code}",
@@ -72,6 +74,46 @@ class Registry:
                 return dict(found)
         except ValueError:
             pass
-        raise UnavailableError(
+        raise AwayError(
             f"the schema registry does not have it: registry={self.url} path={path} status={answer.status_code}", _HINT
         )
+
+
+class SchemasAtHand:
+    """Whether a registry answers at all, asked at most every `LOOK_EVERY_S`.
+
+    Rows are taken into a step only while it does: a step that is logged needs the schemas of all of its messages.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        """Connect when first asked."""
+        self._registry = registry
+        self._client: Any = None
+        self._asked_at = 0.0
+
+    def refuse_away(self) -> None:
+        """Return if the registry answers, whatever it says. **Errors** `AwayError` if it does not."""
+        import httpx  # noqa: PLC0415 - only who reads Avro needs it
+
+        now = time.monotonic()
+        if self._client is not None and now - self._asked_at < LOOK_EVERY_S:
+            return
+        self._client = self._client or httpx.Client(timeout=LOOK_S)
+        try:
+            answer = self._client.get(self._registry.url.rstrip("/") + "/schemas/types")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            self.close()  # the next client reads certificates anew
+            raise AwayError(
+                f"the schema registry does not answer: registry={self._registry.url} error={error}", _HINT
+            ) from error
+        if answer.status_code >= SERVER_ERRORS:
+            raise AwayError(
+                f"the schema registry is out of order: registry={self._registry.url} status={answer.status_code}", _HINT
+            )
+        self._asked_at = now
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._client is not None:
+            self._client.close()
+        self._client = None

@@ -1,0 +1,150 @@
+"""What is wrong with a service as of now: a pure function of what its parts show.
+
+An alarm says what is wrong, since when, and by which names. It is there while its cause is, and nothing is decided because of it.
+Left out: looking at the parts, and telling anybody (`running.watch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dbsp.logs import Waiting
+
+STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, ENDED = (
+    "step-slow", "command-slow", "recovering", "halted", "input-waits", "clock-ahead", "ended",
+)  # fmt: skip
+KINDS = (STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, ENDED)
+NOT_READY = frozenset({STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, ENDED})
+"""Alarms under which no step is taken."""
+STEP_SLOW_S, SLOWER = 8.0, 4.0
+"""A step is slow after so many seconds, and after so many times what the slowest of the last ones took."""
+COMMAND_SLOW_S = 60.0
+RECOVERING_S = 8.0
+CLOCK_AHEAD_S = 5.0
+STEPS_KEPT = 20
+LONG_COMMANDS = frozenset({"Redistribute", "AwaitCopy"})
+"""Commands that take as long as the state is large: how far they are stands elsewhere in the status."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doing:
+    """The command that is carried out: its name, the step if it runs one, since when by both clocks."""
+
+    command: str
+    step: int | None
+    since_s: float
+    since_unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """Something that is wrong: its kind, what it is about, since when (seconds since 1970), and the story."""
+
+    kind: str
+    about: str
+    since_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What the parts of a service show at one moment.
+
+    `unsettled_s` and `unsettled_unix_s` say since when no step can be taken; `awaited` are the workers that have not answered,
+    `hosts_away` hosts of workers that do not answer at all; `clock_ahead_s` is how far `now()` is ahead of the wall clock where
+    a view shows it.
+    """
+
+    now_s: float
+    now_unix_s: float
+    state: str
+    doing: Doing | None = None
+    slowest_s: float = 0.0
+    unsettled_s: float | None = None
+    last_error: str | None = None
+    halted: str | None = None
+    ended: bool = False
+    waits: Sequence[Waiting] = ()
+    awaited: Sequence[int] | None = None
+    hosts_away: Sequence[str] = ()
+    clock_ahead_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """How long the last steps took."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, seconds: float) -> None:
+        """Note a step."""
+        self.seconds = [*self.seconds[1 - STEPS_KEPT :], seconds]
+
+    @property
+    def slowest_s(self) -> float:
+        """How long the slowest of the last steps took."""
+        return max(self.seconds, default=0.0)
+
+
+def alarms(seen: Looked) -> list[Alarm]:
+    """Return what is wrong, the gravest first."""
+    found = [*_command(seen), *_state(seen)]
+    found += [
+        Alarm(kind=INPUT_WAITS, about=wait.table, since_s=wait.since_s, text=waiting_as_text(wait))
+        for wait in seen.waits
+    ]
+    if seen.clock_ahead_s > CLOCK_AHEAD_S:
+        text = f"now() is {seen.clock_ahead_s:,.0f} s ahead of the wall clock: views over now() show no newer row until then"
+        found.append(Alarm(kind=CLOCK_AHEAD, about="", since_s=seen.now_unix_s, text=text))
+    return found
+
+
+def slow_after_s(doing: Doing, slowest_s: float) -> float | None:
+    """Return after how many seconds a command takes longer than usual; None for one that may take any time."""
+    if doing.step is not None:
+        return max(STEP_SLOW_S, SLOWER * slowest_s)
+    return None if doing.command in LONG_COMMANDS else COMMAND_SLOW_S
+
+
+def _command(seen: Looked) -> list[Alarm]:
+    """Return the alarm of a command that takes longer than usual."""
+    doing = seen.doing
+    limit = None if doing is None else slow_after_s(doing, seen.slowest_s)
+    if doing is None or limit is None or seen.now_s - doing.since_s <= limit:
+        return []
+    what = f"step {doing.step}" if doing.step is not None else doing.command
+    text = f"{what} has run for {seen.now_s - doing.since_s:,.0f} s, longer than usual"
+    if seen.awaited:
+        text += f"; workers that have not answered: {', '.join(map(str, seen.awaited))}"
+    if seen.hosts_away:
+        text += f"; hosts that do not answer: {', '.join(seen.hosts_away)}"
+    kind = STEP_SLOW if doing.step is not None else COMMAND_SLOW
+    return [Alarm(kind=kind, about=what, since_s=doing.since_unix_s, text=text)]
+
+
+def _state(seen: Looked) -> list[Alarm]:
+    """Return the alarm of a state in which no step is taken."""
+    if seen.ended:
+        return [Alarm(kind=ENDED, about="", since_s=seen.now_unix_s, text=f"the service has ended: {seen.last_error}")]
+    if seen.halted is not None:
+        return [Alarm(kind=HALTED, about="", since_s=seen.now_unix_s, text=seen.halted)]
+    replays = seen.state == "Replaying" and seen.last_error is None  # a start that has much to do, and does it
+    if seen.unsettled_s is None or replays or seen.now_s - seen.unsettled_s <= RECOVERING_S:
+        return []
+    text = f"no step can be taken: state={seen.state}"
+    if seen.last_error is not None:
+        text += f" last_error={seen.last_error}"
+    since_s = seen.now_unix_s - (seen.now_s - seen.unsettled_s)
+    return [Alarm(kind=RECOVERING, about="", since_s=since_s, text=text)]
+
+
+def waiting_as_text(wait: Waiting) -> str:
+    """Return which input waits, and for what.
+
+    **Example**
+
+    >>> waiting_as_text(Waiting(table="orders", place="topic=shop", reason="Kafka does not answer", since_s=0.0))
+    'input orders waits: topic=shop: Kafka does not answer'
+    """
+    return f"input {wait.table} waits: {wait.place}: {wait.reason}"

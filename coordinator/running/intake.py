@@ -1,0 +1,38 @@
+"""Which rows of the inputs may be taken now: none of an input that waits for a system of others.
+
+Invariant 7 rests on it: a place begins where its log begins, and no step goes on in a log that is not the one it was.
+"""
+
+from __future__ import annotations
+
+from dbsp.coordinator.decisions.cutting import Positions
+from dbsp.logs import InputLog, TellsWaits
+
+
+def readable(inputs: InputLog, taken: Positions) -> tuple[Positions, Positions]:
+    """Return the ends of the inputs that do not wait, and where places begin of which no step has taken a row.
+
+    A place whose beginning is not told is left out, so that a look that fails never makes it begin at 0.
+    """
+    ends = dict(inputs.ends())
+    fresh = {place for place, end in ends.items() if end and place not in taken}
+    begins: Positions = inputs.floors() if fresh else {}
+    ends = {place: end for place, end in ends.items() if place not in fresh or place in begins}
+    if isinstance(inputs, TellsWaits):
+        _hold_shorter(inputs, ends, taken)
+        waits = {each.table for each in inputs.waits()}
+        ends = {place: end for place, end in ends.items() if place[0] not in waits}
+    return ends, {place: begins[place] for place in fresh & set(ends) if begins[place]}
+
+
+def all_wait(inputs: InputLog) -> bool:
+    """Return whether every input waits for a system of others: what lies in the same system is not to be had either."""
+    return isinstance(inputs, TellsWaits) and bool(inputs.waits()) and not inputs.ends()
+
+
+def _hold_shorter(inputs: TellsWaits, ends: Positions, taken: Positions) -> None:
+    """Let a table wait that ends below what steps have taken of it: another log has its name now, or rows were lost."""
+    for (table, partition), end in ends.items():
+        if end < (known := taken.get((table, partition), 0)):
+            story = f"partition={partition} end={end} processed={known}"
+            inputs.hold(table, f"it ends below what was processed: was it deleted and made again? {story}")

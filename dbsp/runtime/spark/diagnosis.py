@@ -1,0 +1,114 @@
+"""Why a job failed, or does not end: which workers have not answered, which hosts are gone, which have another version.
+
+Spark tells what it did with a task, not why; a host that is powered off shows as a task on another host, or as silence. So
+executors' addresses are tried, and the states of tasks read, when there is something to explain. A job that ends well costs
+nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from pyspark import SparkContext, cloudpickle
+
+from dbsp.errors import DbspError, EngineError, InternalError, UnavailableError
+from dbsp.runtime.spark import probe
+from dbsp.runtime.spark.placement import ground_rdd, live_hosts
+from dbsp.version import VERSION
+
+CONNECT_S = 1.0
+TRIED_AT_ONCE = 16
+_TASKS_MAX = 100_000
+
+
+def unfinished(context: SparkContext, group: str, count: int) -> tuple[int, ...]:
+    """The partitions, of so many, whose task in the stage under way of a job group has not ended; none where no stage runs."""
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
+    own = {int(number) for job in jobs if job is not None for number in job.stageIds}
+    active = [number for number in tracker.getActiveStageIds() if number in own]
+    if not active:
+        return ()
+    info = tracker.getStageInfo(max(active))
+    store: Any = context._jsc.sc().statusStore()
+    tasks = store.taskList(max(active), info.currentAttemptId if info is not None else 0, _TASKS_MAX)
+    found = [tasks.apply(at) for at in range(tasks.size())]
+    done = {int(task.index()) for task in found if str(task.status()) == "SUCCESS"}
+    return tuple(index for index in range(count) if index not in done)
+
+
+def hosts_away(context: SparkContext, hosts: Iterable[str]) -> tuple[str, ...]:
+    """Those of the named hosts on which no executor answers: Spark has none there, or nobody takes its connections."""
+    wanted = {host for host in hosts if host}
+    if not wanted:
+        return ()
+    status = context._jsc.sc().getExecutorMemoryStatus()
+    addresses = [each for each in str(status.keySet().mkString(" ")).split() if each.rpartition(":")[0] in wanted]
+    alive = live_hosts(context) - unreachable(addresses)
+    return tuple(sorted(wanted - alive))
+
+
+def unreachable(addresses: Iterable[str]) -> set[str]:
+    """The hosts of "host:port" addresses where nobody takes a connection within `CONNECT_S`."""
+
+    def answers(address: str) -> bool:
+        host, _, port = address.rpartition(":")
+        with suppress(OSError), socket.create_connection((host, int(port)), CONNECT_S):
+            return True
+        return False
+
+    tried = sorted(set(addresses))
+    with ThreadPoolExecutor(TRIED_AT_ONCE, thread_name_prefix="dbsp-try-hosts") as pool:
+        found = list(zip(tried, pool.map(answers, tried), strict=True))
+    answering = {address.rpartition(":")[0] for address, answered in found if answered}
+    return {address.rpartition(":")[0] for address in tried} - answering
+
+
+def versions_on(context: SparkContext, hosts: Sequence[str]) -> Mapping[str, str]:
+    """The version of dbsp that Python workers import, by the name of the host."""
+    cloudpickle.register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
+    return dict(ground_rdd(context, hosts).mapPartitionsWithIndex(probe.version_here).collect())
+
+
+def explained(
+    error: DbspError,
+    what: str,
+    homes: Mapping[int, str],
+    away: Callable[[], Sequence[str]],
+    versions: Callable[[], Mapping[str, str]],
+) -> DbspError:
+    """The error by its cause, where that is a host: one that does not answer, or one with another version of dbsp.
+
+    `homes` are the hosts of the job's workers. An error that no host explains stays as it is.
+    """
+    if not isinstance(error, UnavailableError | InternalError):
+        return error
+    if gone := tuple(away()):
+        return host_gone(what, homes, gone, error.message)
+    if isinstance(error, InternalError):
+        other = {host: version for host, version in versions().items() if version != VERSION}
+        if other:
+            return other_version(other)
+    return error
+
+
+def host_gone(what: str, homes: Mapping[int, str], gone: Sequence[str], reason: str) -> UnavailableError:
+    """The error that names hosts which do not answer, with their workers."""
+    workers = sorted(worker for worker, host in homes.items() if host in gone)
+    return UnavailableError(
+        f"a host of workers does not answer: hosts={', '.join(gone)} workers={workers} while={what} reason={reason}",
+        "start it, and Spark's worker on it, again: the pipeline goes on from its state there",
+    )
+
+
+def other_version(found: Mapping[str, str]) -> EngineError:
+    """The error that names hosts with another version of dbsp than the coordinator's."""
+    story = ", ".join(f"{host} has {version}" for host, version in sorted(found.items()))
+    return EngineError(
+        f"hosts have another version of dbsp than the coordinator: {story}; coordinator={VERSION}",
+        "install one version on all hosts; over a running service: `coordinator upgrade`",
+    )

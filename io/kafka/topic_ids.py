@@ -1,0 +1,96 @@
+"""Whether a topic is still the one that was read before: a topic that is deleted and made again has another id.
+
+Offsets of the new topic begin at 0 and name other rows, so a reader must not go on at its old offset. The question is asked
+beside the reading, from time to time, and costs no reader a wait.
+
+Left out: ids of earlier runs of the service; they are not stored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from dbsp.errors import AwayError
+from dbsp.io.kafka.client import KafkaSettings, kafka, make_admin, translate
+
+ASK_EVERY_S = 1.0
+
+
+class TopicIds:
+    """The ids of some topics, as they were first told.
+
+    **State** an admin client, the question under way, the first id of each topic, the topics that have another one now.
+    """
+
+    def __init__(self, settings: KafkaSettings, topics: Iterable[str], ask_every_s: float = ASK_EVERY_S) -> None:
+        """Connect when first asked."""
+        self._settings, self._topics, self._ask_every_s = settings, sorted(set(topics)), ask_every_s
+        self._admin: Any = None
+        self._asked: dict[str, Future[Any]] = {}
+        self._asked_at = 0.0
+        self._first: dict[str, str] = {}
+        self._changed: set[str] = set()
+
+    def changed(self) -> frozenset[str]:
+        """Return the topics that are not the first ones of their name, as far as the brokers have told; returns at once."""
+        self._hear()
+        now = time.monotonic()
+        if not self._asked and now - self._asked_at >= self._ask_every_s:
+            self._asked_at = now
+            self._ask()
+        return frozenset(self._changed)
+
+    def has_changed(self, topic: str) -> bool:
+        """Return whether a topic is another one, asked now: of one that was away nobody knows.
+
+        **Errors** those of Kafka where the brokers do not tell, or have no such topic.
+        """
+        answer = self._describe([topic])[topic]
+        try:
+            answer.result(timeout=self._settings.timeout_s)
+        except kafka().KafkaException as error:
+            raise translate(error, f"asking for the id of topic={topic}", self._settings.brokers) from error
+        except TimeoutError as error:
+            story = f"asking for the id of topic={topic} brokers={self._settings.brokers}"
+            raise AwayError(f"Kafka does not answer: {story}") from error
+        self._told(topic, answer)
+        return topic in self._changed
+
+    def _ask(self) -> None:
+        self._asked = self._describe(self._topics)
+
+    def _describe(self, topics: Sequence[str]) -> dict[str, Future[Any]]:
+        if self._admin is None:
+            self._admin = make_admin(self._settings)
+        collection = kafka().TopicCollection(list(topics))
+        return dict(self._admin.describe_topics(collection, request_timeout=self._settings.timeout_s))
+
+    def _hear(self) -> None:
+        """Take the answers that have come; a topic that is away for now keeps its id."""
+        for topic, answer in list(self._asked.items()):
+            if answer.done():
+                del self._asked[topic]
+                self._told(topic, answer)
+
+    def _told(self, topic: str, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is not None:
+            if not _is_gone(error):
+                self._admin, self._asked = None, {}  # the next client reads certificates and addresses anew
+            return
+        found = str(answer.result().topic_id)
+        if self._first.setdefault(topic, found) != found:
+            self._changed.add(topic)
+
+    def close(self) -> None:
+        """Let go of the client."""
+        self._admin, self._asked = None, {}
+
+
+def _is_gone(error: BaseException) -> bool:
+    """Return whether the brokers answered that there is no such topic."""
+    cause = error.args[0] if isinstance(error, kafka().KafkaException) else None
+    return isinstance(cause, kafka().KafkaError) and cause.code() == kafka().KafkaError.UNKNOWN_TOPIC_OR_PART
