@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dbsp.expr.expression import ROW_ERRORS, Call, ColumnRef, Expression, Literal
+from dbsp.expr.expression import Call, ColumnRef, Expression, Literal
+from dbsp.expr.rows import ROW_ERRORS
 from dbsp.stored import stored
 from dbsp.timing import Waterline
 from dbsp.trace.floor import Floor
@@ -73,21 +74,26 @@ def bound_of(expression: Expression, horizon: Horizon) -> Bound | None:
 
 def _rising(expression: Expression) -> str | None:
     """The column of which an expression is a function that never falls."""
-    match expression:
-        case ColumnRef(name=name):
-            return name
-        case Call(function=function, args=(first, *rest)):
-            name = function.name
-            if name == "cast" and not pa.types.is_date(expression.options[0]) | pa.types.is_timestamp(
-                expression.options[0]
-            ):
-                return None
-            if name in _RISING and not rest:
-                return _rising(first)
-            if name in _MOVED and len(rest) == 1 and isinstance(rest[0], Literal) and rest[0].value is not None:
-                return _rising(first)
-            if name == "add" and len(rest) == 1 and isinstance(first, Literal) and first.value is not None:
-                return _rising(rest[0])
+    inner: Expression | None = expression
+    while isinstance(inner, Call):
+        inner = _rising_argument(inner)
+    return inner.name if isinstance(inner, ColumnRef) else None
+
+
+def _rising_argument(call: Call) -> Expression | None:
+    """Return the argument with which a call never falls."""
+    if not call.args:
+        return None
+    first, *rest = call.args
+    name = call.function.name
+    if name == "cast" and not pa.types.is_date(call.options[0]) | pa.types.is_timestamp(call.options[0]):
+        return None
+    if name in _RISING and not rest:
+        return first
+    if name in _MOVED and len(rest) == 1 and isinstance(rest[0], Literal) and rest[0].value is not None:
+        return first
+    if name == "add" and len(rest) == 1 and isinstance(first, Literal) and first.value is not None:
+        return rest[0]
     return None
 
 

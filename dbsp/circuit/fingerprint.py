@@ -15,7 +15,7 @@ from typing import Any
 
 from dbsp.circuit.graph import nodes_of
 from dbsp.circuit.nodes import Circuit, Node
-from dbsp.expr.expression import canonical
+from dbsp.expr.constants import canonical
 from dbsp.expr.type_names import schema_name
 from dbsp.stored import stored_fields, stored_name
 from dbsp.zset.schema import Schema

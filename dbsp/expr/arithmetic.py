@@ -134,6 +134,17 @@ def _modulo(left: Any, right: Any) -> pa.Array:
     return pc.if_else(wrong_sign, pc.add(remainder, safe), remainder)
 
 
+def _cut_divide(left: Any, right: Any) -> pa.Array:
+    """The quotient of whole numbers, cut towards zero."""
+    return pc.divide_checked(left, right)
+
+
+def _cut_modulo(left: Any, right: Any) -> pa.Array:
+    """The remainder of whole numbers, with the sign of the dividend."""
+    safe = pc.if_else(pc.equal(right, -1), 1, right) if pa.types.is_signed_integer(right.type) else right
+    return pc.subtract(left, pc.multiply(pc.divide_checked(left, safe), safe))
+
+
 def _fit_numbers(operands: Operands) -> tuple[Expression, ...] | None:
     """Both numbers: one type, except that decimals keep their own scales; None if not both are numbers."""
     natural = [_natural(arg, type_) for arg, type_ in zip(operands.args, operands.types, strict=True)]
@@ -304,6 +315,8 @@ MULTIPLY = _two("multiply", _fit_product, _multiply_type, _multiply, "*")
 DIVIDE = _two("divide", _fit_quotient, _divide_type, _divide, "/", _by_zero)
 FLOOR_DIVIDE = _two("floor_divide", _fit_exact, _floor_type, _floor_divide, "//", _by_zero)
 MODULO = _two("modulo", _fit_exact, _same, _modulo, "%", _by_zero)
+CUT_DIVIDE = _two("cut_divide", _fit_exact, _same, _cut_divide, "//", _by_zero)
+CUT_MODULO = _two("cut_modulo", _fit_exact, _same, _cut_modulo, "%", _by_zero)
 NEGATE = _one("negate", pc.negate_checked, "-{0}")
 ABS = _one("abs", pc.abs_checked)
 ROUND_FLOAT = _one("round_float", rounded_floats, "{0}")
@@ -311,4 +324,19 @@ ROUND = Function(name="round", fit=_fit_round, result=_same, compute=_rounded)
 FLOOR = _one("floor", _whole(pc.floor, decimals.floor))
 CEIL = _one("ceil", _whole(pc.ceil, decimals.ceil))
 
-FUNCTIONS = (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, NEGATE, ABS, ROUND_FLOAT, ROUND, FLOOR, CEIL)
+FUNCTIONS = (
+    ADD,
+    SUBTRACT,
+    MULTIPLY,
+    DIVIDE,
+    FLOOR_DIVIDE,
+    MODULO,
+    CUT_DIVIDE,
+    CUT_MODULO,
+    NEGATE,
+    ABS,
+    ROUND_FLOAT,
+    ROUND,
+    FLOOR,
+    CEIL,
+)

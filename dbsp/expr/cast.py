@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
 from dbsp.expr.decimals import as_floats
-from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Function, Literal, Operands, natural_type
+from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, natural_type
 from dbsp.expr.float_text import text_of_floats
 from dbsp.expr.halving import computed
+from dbsp.expr.rows import ROW_ERRORS
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_decimal, is_float, is_integer, is_number, is_timestamp, meet, type_of, typed
 from dbsp.zset.fitting import to_decimal

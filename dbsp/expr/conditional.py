@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Operands, Rows, branch_values, broadcast, is_costly
+from dbsp.expr.expression import Call, Expression, Function, Operands, branch_values, broadcast, is_costly
 from dbsp.expr.logic import SPARED_ROWS_MIN, scatter, spared
 from dbsp.expr.outcomes import outcomes
+from dbsp.expr.rows import Rows
 from dbsp.expr.types import type_of, typed
 from dbsp.zset.schema import BOOL
 

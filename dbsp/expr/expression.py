@@ -17,52 +17,29 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import hashlib
 import importlib
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from dbsp.errors import CircuitError, InternalError
+from dbsp.expr.constants import canonical, shown
 from dbsp.expr.names import missing_column
+from dbsp.expr.rows import ROW_ERRORS, STRIDE, Known, Rows, Schedule, schedule_of
 from dbsp.expr.type_names import type_name
+from dbsp.expr.walking import arguments_of, fold, in_order, template, written
 from dbsp.zset.calendar import check_days
 from dbsp.zset.schema import DATE, DURATION, NO_COLUMNS, TIME, TIMESTAMP, TIMESTAMP_UTC, Schema
 
 Datum = Any  # pa.Array | pa.Scalar; pyarrow has no type stubs
-ROW_ERRORS = (pa.ArrowInvalid, ArithmeticError, UnicodeError)
-
-
-class Rows(Protocol):
-    """What an expression reads: columns by name, all of one length. A `Batch` is one."""
-
-    def column(self, name: str) -> pa.Array:
-        """The values of one column."""
-
-    def __len__(self) -> int:
-        """How many rows there are."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Subset:
-    """Some rows of other rows, taken column by column when asked."""
-
-    rows: Rows
-    positions: pa.Array
-    taken: dict[str, pa.Array] = field(default_factory=dict)
-
-    def column(self, name: str) -> pa.Array:
-        """The values of one column at the chosen positions."""
-        if name not in self.taken:
-            self.taken[name] = self.rows.column(name).take(self.positions)
-        return self.taken[name]
-
-    def __len__(self) -> int:
-        """How many rows were chosen."""
-        return len(self.positions)
+TEXT_NODES_MAX = 200_000
+"""An expression of more nodes, a shared one counted wherever it stands, has a text that names shared ones once."""
+REMEMBERED_MIN = 32
+"""Smaller expressions are computed as they stand; nothing is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,45 +187,108 @@ def find_function(name: str) -> Function:
     return functions[name]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A function applied to expressions; `options` are its constant parameters."""
+    """A function applied to expressions; `options` are its constant parameters.
+
+    `depth`, `nodes` (a shared one counted wherever it stands), `costly` and `moving` are facts about the whole expression. The
+    private fields keep what was found out about it: they say nothing new.
+    """
 
     function: Function
     args: tuple[Expression, ...]
     options: tuple[Any, ...] = ()
+    depth: int = field(init=False, repr=False, default=1)
+    nodes: int = field(init=False, repr=False, default=1)
+    costly: bool = field(init=False, repr=False, default=False)
+    moving: bool = field(init=False, repr=False, default=False)
+    _key: bytes = field(init=False, repr=False, default=b"")
+    _type: tuple[Schema, pa.DataType] | None = field(init=False, repr=False, default=None)
+    _resolved: tuple[Schema, Expression] | None = field(init=False, repr=False, default=None)
+    _schedule: Schedule | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Find the facts, from those of the arguments."""
+        depth, nodes = 0, 1
+        costly, moving = self.function.costly, self.function.name == "now"
+        for arg in self.args:
+            if isinstance(arg, Call):
+                depth, nodes = max(depth, arg.depth), nodes + arg.nodes
+                costly, moving = costly or arg.costly, moving or arg.moving
+            else:
+                nodes += 1
+        for name, value in (("depth", depth + 1), ("nodes", nodes), ("costly", costly), ("moving", moving)):
+            object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a deep expression as a list: a pickler nests a call for every level."""
+        if self.depth <= STRIDE:
+            return Call, (self.function, self.args, self.options)
+        numbers: dict[int, int] = {}
+        steps: list[Any] = []
+        for node in in_order(self):
+            numbers[id(node)] = len(steps)
+            of = tuple(numbers[id(arg)] for arg in arguments_of(node))
+            steps.append((node.function, of, node.options) if isinstance(node, Call) else node)
+        return _rebuilt, (steps,)
+
+    @property
+    def key(self) -> bytes:
+        """A hash of the text: equal expressions have equal ones."""
+        return fold(self, _key_of, lambda node: node._key or None if isinstance(node, Call) else None)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal function, options and arguments."""
+        return self is other or (isinstance(other, Call) and self.nodes == other.nodes and self.key == other.key)
+
+    def __hash__(self) -> int:
+        """Hash of the key."""
+        return hash(self.key)
 
     def type(self, schema: Schema) -> pa.DataType:
         """The function's result type for these arguments."""
-        result: pa.DataType = self.function.result(*(arg.type(schema) for arg in self.args), *self.options)
-        return result
+        if self._type is not None and self._type[0] is schema:
+            return self._type[1]
+
+        def known(node: Expression) -> pa.DataType | None:
+            return (
+                node._type[1] if isinstance(node, Call) and node._type is not None and node._type[0] is schema else None
+            )
+
+        def made(node: Expression, types: list[pa.DataType]) -> pa.DataType:
+            if not isinstance(node, Call):
+                return node.type(schema)
+            result = node.function.result(*types, *node.options)
+            object.__setattr__(node, "_type", (schema, result))
+            return result
+
+        return fold(self, made, known)
 
     def nullable(self, schema: Schema) -> bool:
         """By the function's rule, from its arguments."""
-        match self.function.nulls:
-            case "never":
-                return False
-            case "always":
-                return True
-            case "all":
-                return all(arg.nullable(schema) for arg in self.args)
-            case "case":
-                return any(arg.nullable(schema) for arg in branch_values(self.args))
-            case "cast":
-                return not self.options[1] or self.args[0].nullable(schema)
-            case _:
-                return any(arg.nullable(schema) for arg in self.args)
+        return fold(self, lambda node, nulls: _may_be_null(node, nulls, schema))
 
     def columns(self) -> frozenset[str]:
         """The columns that are read."""
-        return frozenset[str]().union(*(arg.columns() for arg in self.args))
+        return frozenset(node.name for node in in_order(self) if isinstance(node, ColumnRef))
 
     def substitute(self, mapping: Mapping[str, Expression]) -> Expression:
         """The same with columns replaced; replacements must have the types of what they replace."""
-        return Call(self.function, tuple(arg.substitute(mapping) for arg in self.args), self.options)
+        return rebuilt(self, lambda leaf: leaf.substitute(mapping))
 
     def datum(self, rows: Rows) -> Datum:
         """The values: an array, or a scalar where no column is read."""
+        if isinstance(rows, Known):
+            return rows.value(self)
+        if self.nodes < REMEMBERED_MIN:
+            return self.computed(rows)
+        if self._schedule is None:
+            object.__setattr__(self, "_schedule", schedule_of(self))
+        assert self._schedule is not None  # noqa: S101 (made above)
+        return Known(rows, self._schedule).root(self)
+
+    def computed(self, rows: Rows) -> Datum:
+        """The values, computed from those of the arguments."""
         try:
             spared = self.function.spare(self, rows) if self.function.spare else None
             return self.compute([arg.datum(rows) for arg in self.args]) if spared is None else spared
@@ -272,8 +312,7 @@ class Call:
     def evaluate(self, rows: Rows) -> pa.Array:
         """One value per row; raises one of `ROW_ERRORS` when a row fails."""
         if len(rows) == 0:
-            empty = self.compute([pa.array([], self._type_of(arg, rows)) for arg in self.args])
-            return empty.slice(0, 0)
+            return fold(self, lambda node, args: _of_nothing(node, args, rows))
         return broadcast(self.datum(rows), len(rows))
 
     def held(self, rows: Rows) -> pa.Array:
@@ -285,43 +324,133 @@ class Call:
             return self.evaluate(rows)
         return self.function.coded(*data, *self.options)
 
-    @staticmethod
-    def _type_of(arg: Expression, rows: Rows) -> pa.DataType:
-        return arg.evaluate(rows).type
-
     def token(self) -> str:
         """Canonical text: name, options, arguments."""
-        options = "".join(f" {canonical(option)}" for option in self.options)
-        return f"({self.function.name}{options}{''.join(' ' + arg.token() for arg in self.args)})"
+        return written(self, _token_parts) if self.nodes <= TEXT_NODES_MAX else _shared_token(self)
 
     def __str__(self) -> str:
         """As a reader would write it."""
-        args = [str(arg) for arg in self.args]
-        if self.function.text:
-            return self.function.text.format(*args, *map(shown, self.options))
-        return f"{self.function.name}({', '.join(args + [shown(option) for option in self.options])})"
+        return written(self, _shown_parts, None if self.nodes <= TEXT_NODES_MAX else TEXT_NODES_MAX)
 
 
 Expression = ColumnRef | Literal | Call
 
 
-def branch_values(args: tuple[Expression, ...]) -> tuple[Expression, ...]:
+def rebuilt(expression: Expression, leaf: Callable[[Any], Expression]) -> Expression:
+    """Return the expression with its columns and constants replaced; what does not change stays the same object."""
+
+    def made(node: Expression, args: list[Expression]) -> Expression:
+        if not isinstance(node, Call):
+            return leaf(node)
+        same = all(a is b for a, b in zip(args, node.args, strict=True))
+        return node if same else Call(node.function, tuple(args), node.options)
+
+    return fold(expression, made)
+
+
+def _rebuilt(steps: list[Any]) -> Expression:
+    """Return the expression that `Call.__reduce__` wrote down."""
+    made: list[Expression] = []
+    for step in steps:
+        if isinstance(step, tuple):
+            function, of, options = step
+            made.append(Call(function, tuple(made[number] for number in of), options))
+        else:
+            made.append(step)
+    return made[-1]
+
+
+def _key_of(node: Expression, keys: list[bytes]) -> bytes:
+    """Return the key of a node from those of its arguments; a column of one stream is that of this object."""
+    if not isinstance(node, Call):
+        own = f"{node.token()}@{id(node.owner)}" if isinstance(node, OwnedColumn) else node.token()
+        return hashlib.blake2b(own.encode(), digest_size=16).digest()
+    own = f"{node.function.name} {canonical(node.options)} {len(keys)} "
+    key = hashlib.blake2b(own.encode() + b"".join(keys), digest_size=16).digest()
+    object.__setattr__(node, "_key", key)
+    return key
+
+
+def _may_be_null(node: Expression, nulls: list[bool], schema: Schema) -> bool:
+    """Return whether a value may be null, where `nulls` says it of the arguments."""
+    if not isinstance(node, Call):
+        return node.nullable(schema)
+    match node.function.nulls:
+        case "never":
+            return False
+        case "always":
+            return True
+        case "all":
+            return all(nulls)
+        case "case":
+            return any(branch_values(tuple(nulls)))
+        case "cast":
+            return not node.options[1] or nulls[0]
+        case _:
+            return any(nulls)
+
+
+def _of_nothing(node: Expression, args: list[pa.Array], rows: Rows) -> pa.Array:
+    """Return the values of no rows, where `args` are those of the arguments."""
+    return node.compute(args).slice(0, 0) if isinstance(node, Call) else node.evaluate(rows)
+
+
+def _options_text(call: Call) -> str:
+    return "".join(f" {canonical(option)}" for option in call.options)
+
+
+def _token_parts(node: Expression) -> list[Any]:
+    """Return what the canonical text of a node is written of."""
+    if not isinstance(node, Call):
+        return [node.token()]
+    parts: list[Any] = [f"({node.function.name}{_options_text(node)}"]
+    for arg in node.args:
+        parts += [" ", arg]
+    return [*parts, ")"]
+
+
+def _shared_token(root: Expression) -> str:
+    """Return a canonical text in which every object stands once, and is named by its number elsewhere."""
+    numbers: dict[int, int] = {}
+    found: list[str] = []
+    for node in in_order(root):
+        of = "".join(f" #{numbers[id(arg)]}" for arg in arguments_of(node))
+        text = f"({node.function.name}{_options_text(node)}{of})" if isinstance(node, Call) else node.token()
+        numbers[id(node)] = len(numbers)
+        found.append(f"{numbers[id(node)]}={text}")
+    return f"(shared {' '.join(found)})"
+
+
+def _shown_parts(node: Expression) -> list[Any]:
+    """Return what the text of a node for people is written of."""
+    if not isinstance(node, Call):
+        return [str(node)]
+    parts: list[Any] = [*node.args, *map(shown, node.options)]
+    if node.function.text:
+        return [parts[part] if isinstance(part, int) else part for part in template(node.function.text)]
+    between = [each for part in parts for each in (", ", part)][1:]
+    return [f"{node.function.name}(", *between, ")"]
+
+
+def branch_values(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The values of a `case` call, whose arguments are condition, value, …, condition, value, otherwise."""
     return (*args[1:-1:2], args[-1])
 
 
 def is_costly(expression: Expression) -> bool:
     """Whether a costly function is applied in it."""
-    return isinstance(expression, Call) and (expression.function.costly or any(map(is_costly, expression.args)))
+    return isinstance(expression, Call) and expression.costly
 
 
 def conjuncts(predicate: Expression) -> Iterator[Expression]:
     """The parts that a chain of `&` joins, left to right."""
-    if isinstance(predicate, Call) and predicate.function.name == "and":
-        for arg in predicate.args:
-            yield from conjuncts(arg)
-    else:
-        yield predicate
+    waiting = [predicate]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Call) and part.function.name == "and":
+            waiting.extend(reversed(part.args))
+        else:
+            yield part
 
 
 def broadcast(datum: Datum, rows: int) -> pa.Array:
@@ -355,34 +484,78 @@ class Operands:
 
 def resolve(expression: Expression, schema: Schema) -> Expression:
     """The same expression with every literal typed and every implicit conversion made a cast (invariant 1)."""
+    found = _found_before(expression, schema)
+    if found is not None:
+        return found
     resolved = _resolve(expression, schema)
     if isinstance(resolved, Literal) and resolved.dtype is None:
         return Literal(resolved.value, natural_type(resolved.value))
     return resolved
 
 
+def _found_before(expression: Expression, schema: Schema) -> Expression | None:
+    """Return the resolved expression where it is known at once."""
+    if isinstance(expression, Call):
+        found = expression._resolved
+        return found[1] if found is not None and found[0] is schema else None
+    if isinstance(expression, Literal):
+        return expression if expression.dtype is not None else None
+    return expression if type(expression) is ColumnRef and expression.name in schema else None
+
+
 def _resolve(expression: Expression, schema: Schema) -> Expression:
-    if isinstance(expression, ColumnRef):
-        path = importlib.import_module("dbsp.expr.struct_functions").path_of(expression.name, schema)
-        if path is not None:
-            return _resolve(path, schema)
-        expression.type(schema)
-        return ColumnRef(expression.name)
-    if not isinstance(expression, Call):
-        return expression
-    args = tuple(_resolve(arg, schema) for arg in expression.args)
+    """Return what `resolve` does, but for a constant by itself."""
+    if isinstance(expression, Call):
+        found = [
+            arg if isinstance(arg, Literal) and arg.dtype is None else _found_before(arg, schema)
+            for arg in expression.args
+        ]
+        args = tuple(arg for arg in found if arg is not None)
+        if len(args) == len(found):  # the usual case, without a walk
+            fitted = _fitted(expression, args, schema)
+            object.__setattr__(expression, "_resolved", (schema, fitted))
+            return fitted
+
+    def known(node: Expression) -> Expression | None:
+        return _found_before(node, schema)
+
+    def made(node: Expression, args: list[Expression]) -> Expression:
+        if not isinstance(node, Call):
+            return _resolved_leaf(node, schema)
+        fitted = _fitted(node, tuple(args), schema)
+        object.__setattr__(node, "_resolved", (schema, fitted))
+        return fitted
+
+    return fold(expression, made, known)
+
+
+def _resolved_leaf(leaf: ColumnRef | Literal, schema: Schema) -> Expression:
+    """Return a constant as it is, a column by its name, and a path into a struct as the fields that it names."""
+    if isinstance(leaf, Literal):
+        return leaf
+    if leaf.name in schema:
+        return ColumnRef(leaf.name)
+    path: Expression | None = importlib.import_module("dbsp.expr.struct_functions").path_of(leaf.name, schema)
+    if path is not None:
+        return _resolve(path, schema)
+    leaf.type(schema)
+    return ColumnRef(leaf.name)
+
+
+def _fitted(call: Call, args: tuple[Expression, ...], schema: Schema) -> Call:
+    """Return the call over resolved arguments, each in the type that the function takes."""
     types = tuple(arg.dtype if isinstance(arg, Literal) else arg.type(schema) for arg in args)
-    operands = Operands(expression.function.name, args, types, expression.options)
+    operands = Operands(call.function.name, args, types, call.options)
     try:
-        call = Call(expression.function, expression.function.fit(operands), expression.options)
+        fitted = Call(call.function, call.function.fit(operands), call.options)
     except CircuitError as error:
         named = [a.value for a in args if isinstance(a, Literal) and isinstance(a.value, str) and a.value in schema]
         if not named:
             raise
         hint = f'a text is itself here: write dbsp.col("{named[0]}") for the column'
         raise CircuitError(error.message, hint) from error
-    call.type(schema)
-    return call
+    fitted.type(schema)
+    return fitted
 
 
 _NATURAL: tuple[tuple[type, pa.DataType], ...] = (
@@ -443,27 +616,3 @@ def decimal_type(value: decimal.Decimal) -> pa.DataType:
     if precision > 38:  # noqa: PLR2004 (the digits of a 128-bit decimal)
         raise CircuitError(f"a decimal has at most 38 digits: value={value}")
     return pa.decimal128(precision, scale)
-
-
-def shown(value: Any) -> str:
-    """Text of an option for people."""
-    return f"[{', '.join(map(canonical, value))}]" if isinstance(value, tuple) else canonical(value)
-
-
-def canonical(value: Any) -> str:
-    """Text of a constant that is the same in every Python version, -0.0 as 0.0 and every NaN alike."""
-    if isinstance(value, float):
-        return "nan" if math.isnan(value) else repr(value + 0.0)
-    if isinstance(value, str):
-        return json.dumps(value)
-    if isinstance(value, bytes):
-        return f"x'{value.hex()}'"
-    if isinstance(value, datetime.timedelta):
-        return f"{value // datetime.timedelta(microseconds=1)}us"
-    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, pa.DataType):
-        return type_name(value)
-    if isinstance(value, tuple):
-        return "[" + " ".join(canonical(item) for item in value) + "]"
-    return str(value)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.expr.expression import ROW_ERRORS
+from dbsp.expr.rows import ROW_ERRORS
 
 Positions = npt.NDArray[np.int64]
 Compute = Callable[[Positions], pa.Array]

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Operands, Rows, Subset, broadcast, is_costly
+from dbsp.expr.expression import Call, Expression, Function, Operands, broadcast, is_costly
+from dbsp.expr.rows import Rows, Subset
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_float, type_of, typed
 from dbsp.zset.arrays import canonical_floats

@@ -54,7 +54,7 @@ class Span:
 
 def has_now(expression: Expression) -> bool:
     """Whether `now()` stands anywhere in it."""
-    return isinstance(expression, Call) and (expression.function == NOW or any(map(has_now, expression.args)))
+    return isinstance(expression, Call) and expression.moving
 
 
 def span_of(condition: Expression) -> Span:

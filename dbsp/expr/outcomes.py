@@ -10,13 +10,15 @@ argument. So what is computed again for a failing row is at most one kernel, not
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Rows, Subset, broadcast
+from dbsp.expr.expression import Call, Expression, broadcast
 from dbsp.expr.halving import Positions, computed
+from dbsp.expr.rows import ROW_ERRORS, Known, Rows, Subset, schedule_of
 from dbsp.expr.types import is_float
 
 Reasons = dict[int, str]
@@ -29,25 +31,42 @@ def outcomes(expression: Expression, rows: Rows) -> tuple[pa.Array, Reasons]:
     **Cost** one evaluation if no row fails; else one per level of the expression, and about 2 log2(rows) of the failing call
     per failing row that it does not know, or per different value that fails.
     """
-    values, reasons = _outcomes(expression, rows)
+    if not isinstance(expression, Call):
+        return broadcast(expression.datum(rows), len(rows)), {}
+    known = Known(rows, schedule_of(expression))
+    with suppress(*ROW_ERRORS):
+        return broadcast(known.root(expression), len(rows)), {}
+    done: dict[int, tuple[Any, Reasons]] = {}
+    waiting: list[Expression] = [expression]
+    while waiting:
+        node = waiting[-1]
+        missing = [] if id(node) in done else _failing(node, known, done)
+        waiting.extend(missing)
+        if not missing:
+            waiting.pop()
+    values, reasons = done[id(expression)]
     return broadcast(values, len(rows)), reasons
 
 
-def _outcomes(expression: Expression, rows: Rows) -> tuple[Any, Reasons]:
-    """As `outcomes`; a value that reads no column stays a scalar."""
-    try:
-        return expression.datum(rows), {}
-    except ROW_ERRORS:
-        if not isinstance(expression, Call):
-            raise
-    if expression.function.lazy is not None:
-        return computed(lambda at: expression.evaluate(Subset(rows, pa.array(at))), len(rows))
+def _failing(node: Expression, known: Known, done: dict[int, tuple[Any, Reasons]]) -> list[Expression]:
+    """Note the outcomes of a node; or return the arguments whose outcomes are wanted first, where one of them may have failed."""
+    with suppress(*ROW_ERRORS):
+        done[id(node)] = node.datum(known), {}  # a value that reads no column stays a scalar
+        return []
+    assert isinstance(node, Call)  # noqa: S101 (columns and constants do not fail)
+    if node.function.lazy is not None:
+        done[id(node)] = computed(lambda at: node.evaluate(Subset(known.rows, pa.array(at))), len(known))
+        return []
+    missing = [arg for arg in node.args if id(arg) not in done]
+    if missing:
+        return missing[::-1]
     data, reasons = [], Reasons()
-    for arg in expression.args:
-        values, failed = _outcomes(arg, rows)
-        data.append(values if isinstance(values, pa.Scalar) else broadcast(values, len(rows)))
+    for arg in node.args:
+        values, failed = done[id(arg)]
+        data.append(values if isinstance(values, pa.Scalar) else broadcast(values, len(known)))
         reasons = failed | reasons
-    return _over_the_rest(expression, data, reasons, len(rows))
+    done[id(node)] = _over_the_rest(node, data, reasons, len(known))
+    return []
 
 
 def _over_the_rest(call: Call, data: Data, reasons: Reasons, rows: int) -> tuple[pa.Array, Reasons]:

@@ -17,7 +17,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from dbsp.errors import CircuitError
-from dbsp.expr.expression import canonical
+from dbsp.expr.constants import canonical
 
 _SKIPPED = frozenset(["type_comment", "type_ignores", "kind", "ctx", "annotation", "returns"])
 _HINT = "write the function in a file, and name values it needs with depends_on=(…)"

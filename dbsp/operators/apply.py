@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.expr.expression import ROW_ERRORS, Call, ColumnRef, Expression, Rows, Subset
+from dbsp.expr.expression import Call, ColumnRef, Expression
 from dbsp.expr.outcomes import outcomes
+from dbsp.expr.rows import ROW_ERRORS, Rows, Subset
 from dbsp.horizon import Horizon, bound_of
 from dbsp.operators.failures import report
 from dbsp.operators.operator import Operator, State, StepContext

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.expr.expression import Rows
+from dbsp.expr.rows import Rows
 from dbsp.operators.operator import StepContext
 
 Positions = npt.NDArray[np.int64]

@@ -17,8 +17,9 @@ from functools import reduce
 from dbsp.algebra.filter import Filter
 from dbsp.circuit.graph import in_order
 from dbsp.circuit.nodes import Node
-from dbsp.expr.expression import Call, ColumnRef, Expression, Literal, conjuncts
+from dbsp.expr.expression import Call, Expression, conjuncts
 from dbsp.expr.logic import AND
+from dbsp.expr.walking import in_order as in_order_of
 from dbsp.source_lines import SourceLine
 
 _LOGIC = ("and", "or", "not", "is_null", "is_not_null", "is_in")
@@ -45,11 +46,8 @@ def pushed_down(roots: Sequence[Node]) -> tuple[Node, ...]:
 
 def is_total(expression: Expression) -> bool:
     """Whether an expression has a value on every row."""
-    match expression:
-        case ColumnRef() | Literal():
-            return True
-        case Call():
-            return expression.function.name in (*_LOGIC, *_COMPARISONS) and all(map(is_total, expression.args))
+    total = (*_LOGIC, *_COMPARISONS)
+    return all(node.function.name in total for node in in_order_of(expression) if isinstance(node, Call))
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 import re
 from typing import Any
 
@@ -14,7 +15,7 @@ from dbsp.expr.build import Expr, coalesce, lit, when
 from dbsp.expr.types import is_decimal, is_float, is_integer, is_timestamp
 from dbsp.sql.intervals import interval
 from dbsp.sql.types import float_constant, with_room
-from dbsp.zset.schema import BOOL, DATE, FLOAT64, STRING, TIME, TIMESTAMP
+from dbsp.zset.schema import BOOL, DATE, FLOAT64, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC
 from dbsp.zset.schema import decimal as decimal_of
 
 _EXACT = decimal_of(38, 10)
@@ -28,6 +29,8 @@ def cast(value: Expr, source: pa.DataType, target: pa.DataType, *, strict: bool)
     """A value of a row in another type."""
     if source == STRING:
         return _of_text(value, target, strict)
+    if source == TIMESTAMP_UTC and target == STRING:  # with the offset of the zone, which is UTC
+        return value.cast(STRING).regexp_replace("Z$", "+00")
     if is_integer(target) and is_float(source):
         value = _nearest(value)
     elif is_integer(target) and is_decimal(source):
@@ -62,7 +65,10 @@ def _number(value: int | float | decimal.Decimal, target: pa.DataType, strict: b
 
 def _exact_number(value: int | float | decimal.Decimal, target: pa.DataType, strict: bool) -> Expr:
     if is_float(target):
-        return float_constant(value, target)
+        made = float_constant(value, target)
+        if math.isinf(float(pa.scalar(float(value), target).as_py())) and math.isfinite(value):
+            raise CircuitError(f"the constant does not fit its type: value={value} type={target}", "give another type")
+        return made
     if is_integer(target):
         mode = decimal.ROUND_HALF_EVEN if isinstance(value, float) else decimal.ROUND_HALF_UP
         return lit(int(decimal.Decimal(value).to_integral_value(mode)), target)
@@ -90,7 +96,7 @@ def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
     """What a text says, with spaces around it; a number may have more places than are wanted, a day a time behind it."""
     if target == BOOL:
         return coalesce(_truth(value), value.cast(BOOL)) if strict else _truth(value)
-    if target in (TIME, TIMESTAMP):
+    if target in (TIME, TIMESTAMP, TIMESTAMP_UTC):
         return _moment(value, target, strict)
     if not (is_integer(target) or is_decimal(target) or is_float(target) or target == DATE):
         return value.cast(target, strict=strict)
@@ -113,6 +119,10 @@ def _moment(value: Expr, target: pa.DataType, strict: bool) -> Expr:
     """What a text says as a time, of a day or by itself; an hour alone is none."""
     if target == TIMESTAMP:
         return _written_out(value).cast(target, strict=strict)
+    if target == TIMESTAMP_UTC:  # without an offset it is in the zone of the session, which is UTC
+        value = _written_out(value).trim()
+        found = value.cast(target, strict=False), value.cast(TIMESTAMP, strict=False).cast(target)
+        return coalesce(*found, value.cast(target)) if strict else coalesce(*found)
     value = value.regexp_replace(r"^\s*\d*\s*$", "")
     said = value.cast(target, strict=False), _written_out(value).cast(TIMESTAMP, strict=False).cast(target)
     return coalesce(*said, value.cast(target)) if strict else coalesce(*said)

@@ -7,10 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from dbsp.errors import CircuitError
+import pyarrow as pa
+
+from dbsp.errors import CircuitError, DbspError
 from dbsp.source_lines import SourceLine
 
 _SHOWN = 60
+_CAUSES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, pa.ArrowException)
+"""What Python and Arrow raise for values that a function does not take: a value out of range, a date that does not exist."""
 _HINTS = {
     "does not work on these types": "cast one of them, such as cast(x as bigint)",
     "needs an order": "write over (order by …)",
@@ -73,17 +77,27 @@ def understood(node: Any, keys: Collection[str]) -> None:
             refuse(node, f"the dialect does not have this: what={what}", "docs/sql.md says what there is")
 
 
-@contextmanager
-def about(node: Any) -> Iterator[None]:
+@dataclass(frozen=True, slots=True)
+class about:  # noqa: N801 (it is used as a function)
     """Errors of the streams below are about this part of the query, unless they know better."""
-    try:
-        yield
-    except PlacedError:
-        raise
-    except CircuitError as error:
+
+    node: Any
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise an error that names the node."""
+        if isinstance(error, _CAUSES) and not isinstance(error, DbspError | RecursionError):
+            said = " ".join(str(error).split())[:_SHOWN]
+            raise PlacedError(
+                f"these arguments do not fit: cause={said}", "docs/sql.md says what there is", self.node
+            ) from error
+        if not isinstance(error, CircuitError) or isinstance(error, PlacedError):
+            return
         message = error.message.rpartition(" at=")[0] if error.located else error.message
         hint = next((hint for said, hint in _HINTS.items() if said in message), error.hint)
-        raise PlacedError(message, hint, node) from error.__cause__
+        raise PlacedError(message, hint, self.node) from error.__cause__
 
 
 @contextmanager
@@ -94,6 +108,11 @@ def reported(script: Script, source: SourceLine | None) -> Iterator[None]:
     except PlacedError as error:
         place = script.place(offset_of(error.node))
         raise script.said(error, shown(error.node, script.text), place, source) from error.__cause__
+    except RecursionError as error:
+        failed = CircuitError(
+            "the query nests too deeply", "name the inner part in WITH, or make it a column of a query in FROM"
+        )
+        raise script.said(failed, script.text.strip().partition("\n")[0][:_SHOWN], (1, 1), source) from error
 
 
 def offset_of(node: Any) -> int:

@@ -12,16 +12,20 @@ import pyarrow as pa
 from sqlglot import exp
 
 from dbsp.errors import CircuitError
+from dbsp.expr.arithmetic import CUT_DIVIDE, CUT_MODULO
 from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, struct, unwrap, when
-from dbsp.expr.expression import Call, ColumnRef, Literal, resolve
+from dbsp.expr.conditional import CASE
+from dbsp.expr.expression import TEXT_NODES_MAX, Call, ColumnRef, Literal, resolve
 from dbsp.expr.mathematics import POWER
 from dbsp.expr.types import adopt, is_integer
 from dbsp.sql.casts import cast, cast_constant
-from dbsp.sql.errors import about, name_of, refuse, understood
+from dbsp.sql.chains import spine
+from dbsp.sql.errors import about, name_of, refuse
 from dbsp.sql.folding import folded, reads_nothing
 from dbsp.sql.functions import FUNCTIONS, Lower, as_text, called
 from dbsp.sql.intervals import interval, is_span, shifted
 from dbsp.sql.scope import Scope
+from dbsp.sql.signatures import checked
 from dbsp.sql.types import (
     as_float,
     column_type,
@@ -49,15 +53,26 @@ def lowered(node: Any, scope: Scope) -> Expr:
     """The value of a part of the query, for each row of the scope."""
     if id(node) in scope.made:
         return scope.made[id(node)]
-    if scope.before is not None:
-        found = _of_group(node, scope, scope.before)
-        if found is not None:
-            return found
-    with about(node):
-        made = _lowered(node, scope)
-        if not isinstance(unwrap(made), Literal):
-            resolved(made, scope.schema)
-        return made
+    key = id(node), scope.expanding
+    memo = scope.remembered()
+    if key not in memo:
+        for part in spine(node, lambda part: (id(part), scope.expanding) in memo or id(part) in scope.made):
+            _remember(part, scope)
+        _remember(node, scope)
+    return scope.remembered()[key][1]
+
+
+def _remember(node: Any, scope: Scope) -> None:
+    """Compute the value of a node whose left side is computed, if it is a part of a chain."""
+    value = scope.made.get(id(node))
+    if value is None and scope.before is not None:
+        value = _of_group(node, scope, scope.before)
+    if value is None:
+        with about(node):
+            value = _lowered(node, scope)
+            if not isinstance(unwrap(value), Literal):
+                resolved(value, scope.schema)
+    scope.remembered()[id(node), scope.expanding] = node, value
 
 
 def is_subquery(node: Any) -> bool:
@@ -78,14 +93,13 @@ def condition(node: Any, scope: Scope) -> Expr:
 
 def _of_group(node: Any, scope: Scope, before: Scope) -> Expr | None:
     """The column behind a GROUP BY that holds this already: an aggregate, or an expression that rows are grouped by."""
-    columns = list(node.find_all(exp.Column))
+    fact = before.fact(node)
     called = isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup | exp.Grouping | exp.IgnoreNulls)
-    text = node.sql(dialect="duckdb") if called or not columns else ""
-    if text in scope.aggregates:
-        return scope.aggregates[text]
-    if not columns or node.find(exp.AggFunc, exp.Window, exp.Query) is not None:
-        return None
-    if not all(before.knows(column) for column in columns):
+    if scope.aggregates and (called or (not fact.columns and fact.size <= _CONSTANT_KEY_MAX)):
+        text = node.sql(dialect="duckdb")
+        if text in scope.aggregates:
+            return scope.aggregates[text]
+    if not fact.columns or fact.calls or not fact.own:
         return None
     key = resolve(unwrap(lowered(node, before)), before.schema)
     if key in scope.groups:
@@ -98,58 +112,17 @@ def _of_group(node: Any, scope: Scope, before: Scope) -> Expr | None:
     return None
 
 
-_PLAIN = frozenset(["this", "expression", "expressions"])
-_PARTS: dict[type, tuple[str, ...]] = {
-    exp.Column: ("table", "db", "catalog"),
-    exp.Literal: ("is_string",),
-    exp.Div: ("typed", "safe"),
-    exp.Between: ("low", "high"),
-    exp.Like: ("negate",),
-    exp.ILike: ("negate",),
-    exp.DPipe: ("safe",),
-    exp.Case: ("ifs", "default"),
-    exp.If: ("true", "false"),
-    exp.Cast: ("to", "_type"),
-    exp.TryCast: ("to", "_type", "safe"),
-    exp.Interval: ("unit",),
-    exp.Concat: ("safe", "coalesce"),
-    exp.ConcatWs: ("safe", "coalesce"),
-    exp.TimestampTrunc: ("unit",),
-    exp.DateTrunc: ("unit",),
-    exp.DateBin: ("unit", "zone", "origin"),
-    exp.DateFromParts: ("year", "month", "day"),
-    exp.DateDiff: ("unit", "date_part_boundary"),
-    exp.RegexpExtract: ("group", "null_if_pos_overflow"),
-    exp.RegexpReplace: ("replacement", "modifiers", "single_replace"),
-    exp.SplitPart: ("delimiter", "part_index"),
-    exp.StrPosition: ("substr",),
-    exp.Pad: ("fill_pattern", "is_left"),
-    exp.Trim: ("position",),
-    exp.SHA2: ("length",),
-    exp.JSONExtractScalar: ("only_json_types", "scalar_only"),
-    exp.Greatest: ("ignore_nulls",),
-    exp.Least: ("ignore_nulls",),
-    exp.UnixToTime: ("scale",),
-    exp.TimeToStr: ("format",),
-    exp.StrToTime: ("format",),
-    exp.Substring: ("start", "length"),
-    exp.Repeat: ("times",),
-    exp.Replace: ("replacement",),
-    exp.Round: ("decimals",),
-    exp.AtTimeZone: ("zone",),
-    exp.GenerateSeries: ("start", "end", "step", "is_end_exclusive"),
-    exp.ArraySort: ("nulls_first",),
-    exp.Array: ("bracket_notation", "struct_name_inheritance"),
-    exp.Bracket: ("offset", "safe", "returns_list_for_maps"),
-}
-"""What of a node is read beside its operands, or says nothing new."""
+_CONSTANT_KEY_MAX = 100
+"""A larger expression without columns is not looked for among the keys of GROUP BY: it is computed for each row."""
 
 
 def _lowered(node: Any, scope: Scope) -> Expr:
     if is_subquery(node):
         refuse(node, f"a subquery cannot stand here: what={_subquery(node)}", _SUBQUERY)
-    if type(node) in _OPERATORS or type(node) in FUNCTIONS:
-        understood(node, _PLAIN.union(_PARTS.get(type(node), ())))
+    name = node.name.casefold() if isinstance(node, exp.Anonymous) else ""
+    null = checked(node, name, _lower_in(scope), scope.schema)
+    if null is not None:
+        return null
     for kind in type(node).__mro__:
         if kind in _OPERATORS:
             return _OPERATORS[kind](node, scope)
@@ -163,8 +136,9 @@ def _lowered(node: Any, scope: Scope) -> Expr:
         return _span(node, scope)
     if isinstance(node, exp.Anonymous | exp.Func):
         return called(node, _lower_in(scope), scope)
-    name = type(node).__name__
-    return refuse(node, f"the dialect does not have this: what={name.lower()}", "docs/sql.md says what there is")
+    return refuse(
+        node, f"the dialect does not have this: what={type(node).__name__.lower()}", "docs/sql.md says what there is"
+    )
 
 
 def _subquery(node: Any) -> str:
@@ -222,16 +196,18 @@ def _pair(node: Any, scope: Scope) -> tuple[Expr, Expr]:
 def _binary(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Expr]:
     """An operator of two numbers."""
 
-    def made(node: Any, scope: Scope) -> Expr:
-        left, right = _pair(node, scope)
-        if is_constant(left) and is_constant(right):
-            folded = _folded(operation, constant(left), constant(right))
-            if folded is not None:
-                return lit(folded)
-        result: Expr = operation(left, right)
-        return result
+    return lambda node, scope: _of_pair(operation, _pair(node, scope))
 
-    return made
+
+def _of_pair(operation: Callable[[Any, Any], Any], pair: tuple[Expr, Expr]) -> Expr:
+    """Return what an operator makes of two numbers; of constants a constant."""
+    left, right = pair
+    if is_constant(left) and is_constant(right):
+        folded = _folded(operation, constant(left), constant(right))
+        if folded is not None:
+            return lit(folded)
+    result: Expr = operation(left, right)
+    return result
 
 
 def _bitwise(method: str, of_constants: Callable[[int, int], int]) -> Callable[[Any, Scope], Expr]:
@@ -279,7 +255,7 @@ def _added(sign: int) -> Callable[[Any, Scope], Expr]:
             span = interval(side, _lower_in(scope))
             if span is not None and (side is node.expression or sign > 0):
                 return shifted(lowered(other, scope), span.times(sign), scope)
-        left, right = _pair(node, scope)
+        pair = left, right = _pair(node, scope)
         types = type_in(left, scope.schema), type_in(right, scope.schema)
         if sign < 0 and types == (DATE, DATE):
             return date_diff("day", right, left)
@@ -288,7 +264,7 @@ def _added(sign: int) -> Callable[[Any, Scope], Expr]:
             day = datetime.timedelta(days=1)
             span_ = lit(day * (sign * constant(days))) if is_constant(days) else days * lit(day * sign)
             return (date + span_).cast(DATE)
-        return _binary((lambda a, b: a + b) if sign > 0 else (lambda a, b: a - b))(node, scope)
+        return _of_pair(operator.add if sign > 0 else operator.sub, pair)
 
     return made
 
@@ -328,6 +304,8 @@ def _whole_quotient(node: Any, scope: Scope) -> Expr:
         return nothing
     if not (_whole(a, scope) and _whole(b, scope)):
         return when((a < 0) == (b < 0), a // b).otherwise(-(_negative(a) // b))
+    if _is_large(a, b):
+        return Expr(Call(CUT_DIVIDE, (unwrap(a), unwrap(b))))
     return when(_falls_below(a, b), a // b + 1).otherwise(a // b)
 
 
@@ -337,9 +315,16 @@ def _remainder(node: Any, scope: Scope) -> Expr:
     if (nothing := _null_of([a, b], scope)) is not None:
         return nothing
     if _whole(a, scope) and _whole(b, scope):
+        if _is_large(a, b):
+            return Expr(Call(CUT_MODULO, (unwrap(a), unwrap(b))))
         return when(_falls_below(a, b), a % b - b).otherwise(a % b)
     size = lit(abs(constant(b))) if is_constant(b) else b.abs()
     return when(a < 0, -(_negative(a) % size)).otherwise(a % size)
+
+
+def _is_large(*operands: Expr) -> bool:
+    """Return whether operands are large; each occurs five times in a quotient that is made of `//` and `%` of streams."""
+    return any(isinstance(e := unwrap(operand), Call) and e.nodes > TEXT_NODES_MAX for operand in operands)
 
 
 def _falls_below(a: Expr, b: Expr) -> Expr:
@@ -356,7 +341,9 @@ def _minus(node: Any, scope: Scope) -> Expr:
 
 def _negative(value: Expr) -> Expr:
     if is_constant(value):
-        return value if constant(value) is None else lit(-constant(value))
+        type_ = unwrap(value).dtype
+        held = constant(value)
+        return value if held is None else Expr(Literal(-held, type_)) if is_real(type_) else lit(-held)
     return -value
 
 
@@ -439,11 +426,8 @@ def _case(node: Any, scope: Scope) -> Expr:
         else:
             left, right = met([lowered(node.this, scope), lowered(test, scope)], scope.schema)
             tests.append(left == right)
-    made: Any = when(tests[0], values[0])
-    for found, value in zip(tests[1:], values[1:-1], strict=True):
-        made = made.when(found, value)
-    result: Expr = made.otherwise(values[-1])
-    return result
+    cases = [unwrap(part) for pair in zip(tests, values[:-1], strict=True) for part in pair]
+    return Expr(Call(CASE, (*cases, unwrap(values[-1]))))
 
 
 def _if(node: Any, scope: Scope) -> Expr:
@@ -463,11 +447,18 @@ def _cast(node: Any, scope: Scope) -> Expr:
     value = lowered(node.this, scope)
     source = type_in(value, scope.schema)
     if source is None:
-        return cast_constant(constant(value), target, strict=strict)
+        try:
+            return cast_constant(constant(value), target, strict=strict)
+        except CircuitError:
+            if strict:
+                raise
+            return lit(None, target)
     return cast(value, source, target, strict=strict)
 
 
 def _bracket(node: Any, scope: Scope) -> Expr:
+    if len(node.expressions) != 1:
+        refuse(node, "brackets hold one place of a list, or a slice", "write l[1], or l[1:2]")
     value, (place,) = lowered(node.this, scope), node.expressions
     type_ = type_in(value, scope.schema)
     if isinstance(place, exp.Slice):
@@ -493,6 +484,9 @@ def _argument(value: Expr) -> Any:
 
 
 def _struct(node: Any, scope: Scope) -> Expr:
+    for part in node.expressions:
+        if not isinstance(part, exp.PropertyEQ):
+            refuse(part, "a field of a struct has a name", "write {'a': x}, or struct_pack(a := x)")
     return struct(**{part.this.name: lowered(part.expression, scope) for part in node.expressions})
 
 

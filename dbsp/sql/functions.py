@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from dbsp.expr.build import Expr, concat_ws, date_diff, from_epoch, greatest, least, lit, now, sequence, unwrap, when
+from dbsp.expr.build import (
+    Expr,
+    coalesce,
+    concat_ws,
+    date_diff,
+    from_epoch,
+    greatest,
+    least,
+    lit,
+    now,
+    sequence,
+    unwrap,
+    when,
+)
 from dbsp.expr.expression import Call, Literal
 from dbsp.expr.mathematics import NULLIF
 from dbsp.expr.names import nearest
 from dbsp.expr.sequences import ELEMENTS_MAX
 from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_integer, is_timestamp
+from dbsp.sql.casts import cast
 from dbsp.sql.errors import name_of, refuse
 from dbsp.sql.types import as_float, constant, is_constant, met, resolved, type_in, with_room
 from dbsp.zset.schema import BOOL, DATE, DURATION, FLOAT64, INT64, STRING, TIMESTAMP, decimal, list_of
@@ -46,7 +62,10 @@ def as_text(value: Expr, scope: Scope) -> Expr:
     if is_constant(value) and constant(value) is None:
         return Expr(Literal(None, STRING))
     is_text = isinstance(constant(value), str) if is_constant(value) else type_in(value, scope.schema) == STRING
-    return value if is_text else value.cast(STRING)
+    if is_text:
+        return value
+    type_ = type_in(value, scope.schema)
+    return value.cast(STRING) if type_ is None else cast(value, type_, STRING, strict=True)
 
 
 _GIVES = {
@@ -221,9 +240,17 @@ def _joined_list(node: Any, lower: Lower, _scope: Scope) -> Expr:
     """Null of nulls alone, as DuckDB's."""
     value, separator = lower(node.this), _argument(lower(node.expression))
     if separator is None:
-        return lit(None, STRING)
+        separator = ","
     nulls = (value.list_length() > 0) & value.list_sort().element(1).is_null()
     return when(nulls, lit(None, STRING)).otherwise(value.list_join(separator))
+
+
+def _split(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    """By null there is one part, the whole text."""
+    value, separator = lower(node.this), constant(lower(node.expression))
+    if separator is None:
+        return when(value.is_not_null(), value.split("\0")).otherwise(None)
+    return value.split(separator)
 
 
 def _several(function: Callable[..., Expr]) -> Function:
@@ -242,22 +269,52 @@ def _regexp_replace(node: Any, lower: Lower, _scope: Scope) -> Expr:
     flags = node.args.get("modifiers")
     chosen = "" if flags is None else constant(lower(flags))
     pattern, new = (constant(lower(part)) for part in (node.expression, node.args["replacement"]))
-    pattern = f"(?i){pattern}" if "i" in chosen else pattern
-    return lower(node.this).regexp_replace(pattern, new, all="g" in chosen)
+    return lower(node.this).regexp_replace(_flagged(node, pattern, chosen), new, all="g" in chosen)
+
+
+def _flagged(node: Any, pattern: str, flags: str) -> str:
+    """Return a pattern that says what its flags say."""
+    for flag in flags:
+        if flag not in "cgilmnps":
+            refuse(node, f"no such flag of a pattern: flag={flag}", "there are c, i, g, l, s, and m, n, p")
+    if "l" in flags:
+        pattern = re.sub(r"([^\w\s])", r"\\\1", pattern)
+    said = (
+        [flag for flag in flags if flag in "ci"][-1:] == ["i"],
+        [flag for flag in flags if flag in "mnps"][-1:] == ["s"],
+    )
+    inline = "".join(letter for letter, on in zip("is", said, strict=True) if on)
+    return f"(?{inline}){pattern}" if inline else pattern
+
+
+def _regexp_like(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    flags = node.args.get("flag")
+    pattern = _flagged(node, constant(lower(node.expression)), "" if flags is None else constant(lower(flags)))
+    return lower(node.this).regexp_match(pattern)
 
 
 def _regexp_extract(node: Any, lower: Lower, _scope: Scope) -> Expr:
     """Empty where nothing matches."""
     group = node.args.get("group")
     number = 0 if group is None else constant(lower(group))
-    value = lower(node.this)
-    found = value.regexp_extract(constant(lower(node.expression)), number)
+    value, flags = lower(node.this), node.args.get("parameters")
+    pattern = _flagged(node, constant(lower(node.expression)), "" if flags is None else constant(lower(flags)))
+    found = value.regexp_extract(pattern, number)
     return when(value.is_not_null(), found.fill_null("")).otherwise(None)
 
 
 def _json(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    path = node.expression.sql(dialect="duckdb").strip("'")
-    return lower(node.this).json_value(path if path.startswith("$") else f"$.{path}")
+    path = constant(lower(node.expression))
+    if isinstance(path, int):
+        refuse(node, "elements of JSON are named by a path", f"write ->> '$[{path}]'")
+    if not isinstance(path, str) or path.startswith("/"):
+        refuse(node, "JSON is looked into by a key or by a path", "write ->> 'key', or ->> '$.a.b'")
+    return lower(node.this).json_value(path if path.startswith("$") else _key_path(path))
+
+
+def _key_path(key: str) -> str:
+    """Return the path of one key, whatever is in it."""
+    return f"$[{json.dumps(key, ensure_ascii=False)}]"
 
 
 def _zone(node: Any, lower: Lower, scope: Scope) -> Expr:
@@ -267,6 +324,8 @@ def _zone(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _from_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
+    if node.args.get("scale") is not None and node.args["scale"].is_string:
+        refuse(node, "to_timestamp takes seconds since 1970 alone", "write strptime(x, '%Y-%m-%d %H:%M:%S')")
     units = {0: "second", 3: "millisecond", 6: "microsecond"}
     scale, value = node.args.get("scale"), lower(node.this)
     unit = units[int(scale.this) if scale is not None else 0]
@@ -384,8 +443,8 @@ FUNCTIONS: dict[type, Function] = {
     exp.StrPosition: _method("position", "substr"),
     exp.Replace: _method("replace", "expression", "replacement"),
     exp.SplitPart: _method("split_part", "delimiter", "part_index"),
-    exp.Split: _method("split", "expression"),
-    exp.RegexpLike: _method("regexp_match", "expression"),
+    exp.Split: _split,
+    exp.RegexpLike: _regexp_like,
     exp.RegexpExtract: _regexp_extract,
     exp.RegexpReplace: _regexp_replace,
     exp.Concat: _concat,
@@ -428,6 +487,15 @@ FUNCTIONS: dict[type, Function] = {
     exp.Minute: _part("minute"),
     exp.Second: _part("second"),
 }
+
+
+def _json_array_length(value: Expr, path: str = "$") -> Expr:
+    """0 of what is no array."""
+    path = path if path.startswith("$") else _key_path(path)
+    is_there = when(value.json_value(path).is_not_null(), 0).otherwise(None)
+    return coalesce(value.json_elements(path).list_length(), is_there)
+
+
 _BY_NAME: dict[str, Callable[..., Expr]] = {
     "date_part": lambda node, part, value: part_of(node, constant(part), value),
     "iff": lambda _node, test, yes, no: when(test, yes).otherwise(no),
@@ -443,7 +511,7 @@ _BY_NAME: dict[str, Callable[..., Expr]] = {
     ),
     "to_microseconds": lambda _node, value: value * lit(datetime.timedelta(microseconds=1)),
     "to_timestamp": lambda _node, value: from_epoch(value, "second"),
-    "json_array_length": lambda _node, value, *path: value.json_length(*map(_argument, path)),
+    "json_array_length": lambda _node, value, *path: _json_array_length(value, *map(_argument, path)),
 }
 _TYPED: dict[str, Function] = {
     "epoch_us": _epoch(datetime.timedelta(microseconds=1), "microsecond"),

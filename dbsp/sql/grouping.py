@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from itertools import combinations, product
 from typing import Any
 
@@ -13,10 +14,10 @@ from dbsp.aggregates import Aggregate
 from dbsp.aggregates.ordering import asc, desc
 from dbsp.expr.build import Expr, col, lit, struct, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, resolve
-from dbsp.sql.errors import about, name_of, refuse, understood
+from dbsp.sql.errors import about, name_of, refuse
 from dbsp.sql.expressions import condition, lowered
 from dbsp.sql.scope import Scope
-from dbsp.sql.types import constant
+from dbsp.sql.types import constant, is_constant
 from dbsp.zset.schema import INT64
 
 Made = Callable[[Any, Scope], Aggregate]
@@ -33,19 +34,21 @@ def text_of(node: Any) -> str:
 
 def aggregates_in(node: Any) -> Iterator[Any]:
     """The aggregates of an expression; not those of subqueries, nor what is called over a window."""
-    if isinstance(node, exp.Query):
-        return
-    if isinstance(node, exp.Window):
-        called = node.this
-        while isinstance(called, _WRAPPERS):
-            called = called.this
-        for part in (*called.iter_expressions(), *(p for p in node.iter_expressions() if p is not node.this)):
-            yield from aggregates_in(part)
-    elif _is_aggregate(node):
-        yield node
-    else:
-        for part in node.iter_expressions():
-            yield from aggregates_in(part)
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, exp.Query):
+            continue
+        if isinstance(part, exp.Window):
+            called = part.this
+            while isinstance(called, _WRAPPERS):
+                called = called.this
+            inner = [*called.iter_expressions(), *(p for p in part.iter_expressions() if p is not part.this)]
+            waiting.extend(reversed(inner))
+        elif _is_aggregate(part):
+            yield part
+        else:
+            waiting.extend(reversed(list(part.iter_expressions())))
 
 
 def _is_aggregate(node: Any) -> bool:
@@ -85,30 +88,31 @@ def aggregate(node: Any, scope: Scope) -> Aggregate:
     if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
         if isinstance(node.this, exp.First | exp.Last):
             return _first(node.this, scope, ignore_nulls=isinstance(node, exp.IgnoreNulls))
-        return aggregate(node.this, scope)
+        hint = "write filter (where x is not null)" if isinstance(node, exp.IgnoreNulls) else "leave it out"
+        refuse(node, "nulls are ignored or respected by first, last and window functions alone", hint)
     if isinstance(node, exp.WithinGroup):
         return _within(node, scope)
-    understood(
-        node,
-        (
-            "this",
-            "expression",
-            "expressions",
-            "separator",
-            "quantile",
-            "big_int",
-            "distinct",
-            "nulls_excluded",
-            "count",
-        ),
-    )
     for kind in type(node).__mro__:
         if kind in _AGGREGATES:
+            _check_arguments(node, kind)
             return _AGGREGATES[kind](node, scope)
     if isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED:
         return _NAMED[node.name.casefold()](node, scope)
     name = name_of(node)
     return refuse(node, f"no such aggregate: aggregate={name}", _INSTEAD.get(name, "docs/sql.md lists them"))
+
+
+def _check_arguments(node: Any, kind: type) -> None:
+    """Refuse a call of an aggregate with too few or too many arguments."""
+    name, wanted = name_of(node), 0 if kind is exp.Count else 2 if kind in _TWO else 1
+    given = [node.args.get("this"), node.args.get("expression") or node.args.get("quantile")]
+    missing = [part for part in given[:wanted] if part is None]
+    if missing and not (kind in (exp.PercentileCont, exp.PercentileDisc) and isinstance(node.parent, exp.WithinGroup)):
+        refuse(node, f"too few arguments: aggregate={name} want={wanted}", _FORMS.get(kind, f"write {name}(x)"))
+    if node.args.get("expressions"):
+        refuse(
+            node, f"too many arguments: aggregate={name} want={max(wanted, 1)}", _FORMS.get(kind, f"write {name}(x)")
+        )
 
 
 def _value(node: Any, scope: Scope) -> Expr:
@@ -151,6 +155,8 @@ def _summed(function: Callable[..., Aggregate]) -> Made:
 
 def _pair(function: Callable[[Any, Any], Aggregate]) -> Made:
     def made(node: Any, scope: Scope) -> Aggregate:
+        if isinstance(node, exp.Anonymous) and len(node.expressions) != 2:  # noqa: PLR2004 (a pair)
+            refuse(node, f"two arguments are wanted here: aggregate={name_of(node)}", f"write {name_of(node)}(x, y)")
         first, second = (node.this, node.expression) if not isinstance(node, exp.Anonymous) else node.expressions
         return function(_value(first, scope), lowered(second, scope))
 
@@ -207,8 +213,15 @@ def _list(node: Any, scope: Scope) -> Aggregate:
 
 
 def _part(node: Any, scope: Scope) -> float:
-    value = constant(lowered(node, scope))
-    return float(value)
+    value = lowered(node, scope)
+    held = constant(value) if is_constant(value) else None
+    if isinstance(held, bool) or not isinstance(held, int | float | Decimal) or not 0 <= held <= 1:
+        refuse(
+            node,
+            f"the part of a quantile is a constant from 0 to 1: got={value}",
+            "write a call for each part",
+        )
+    return float(held)
 
 
 def _quantile(function: Callable[[Any, float], Aggregate]) -> Made:
@@ -224,6 +237,10 @@ def _within(node: Any, scope: Scope) -> Aggregate:
     if not isinstance(called, exp.PercentileCont | exp.PercentileDisc):
         return refuse(
             node, "WITHIN GROUP is there for percentile_cont and percentile_disc", "write string_agg(x, ',' order by y)"
+        )
+    if len(node.expression.expressions) != 1 or called.args.get("expression") is not None:
+        refuse(
+            node, "a quantile has one part, and is of one order", "write percentile_cont(0.5) within group (order by x)"
         )
     (by,) = node.expression.expressions
     part = _part(called.this, scope)
@@ -280,6 +297,15 @@ _AGGREGATES: dict[type, Made] = {
     exp.GroupConcat: _texts,
     exp.ArrayAgg: _list,
 }
+_TWO = frozenset([
+    *(exp.ArgMax, exp.ArgMin, exp.Corr, exp.CovarPop, exp.CovarSamp, exp.RegrSlope, exp.RegrIntercept, exp.RegrR2, exp.RegrCount),
+    *(exp.RegrAvgx, exp.RegrAvgy, exp.PercentileCont, exp.PercentileDisc, exp.Quantile),
+])  # fmt: skip
+"""Aggregates of two arguments."""
+_FORMS: dict[type, str] = {
+    exp.ArgMax: "write arg_max(x, by)", exp.ArgMin: "write arg_min(x, by)", exp.PercentileCont: "write quantile_cont(x, 0.5)",
+    exp.PercentileDisc: "write quantile_disc(x, 0.5)", exp.Quantile: "write quantile(x, 0.5)",
+}  # fmt: skip
 _NAMED: dict[str, Made] = {
     "min_by": _pair(agg.arg_min),
     "max_by": _pair(agg.arg_max),
@@ -303,13 +329,24 @@ def key_sets(select: Any, items: Sequence[Any]) -> list[list[Any]] | None:
     group = select.args.get("group")
     if group is None:
         return None
-    if group.args.get("all"):
+    for empty in [*(group.args.get("rollup") or []), *(group.args.get("cube") or [])]:
+        if not empty.expressions:
+            what = empty.key
+            refuse(group, f"groups with {what} at their end", f"write group by {what} (a, b)")
+    others = [*group.expressions, *(each for key in _CLAUSES for each in group.args.get(key) or [])]
+    if group.args.get("all") and not others:
         keys = [item for item in items if item.find(exp.Column) and not (_aggregated(item) or item.find(exp.Window))]
         return [keys] if keys or any(map(_aggregated, items)) else None
     parts = [_sets(node, items) for node in group.expressions]
-    for key in ("rollup", "cube", "grouping_sets"):
+    for key in _CLAUSES:
         parts += [_sets(node, items) for node in group.args.get(key) or []]
-    return [[key for part in chosen for key in part] for chosen in product(*parts)]
+    found = [[key for part in chosen for key in part] for chosen in product(*parts)]
+    if group.args.get("all") is False:  # GROUP BY DISTINCT: sets of the same keys once
+        found = list({frozenset(map(text_of, keys)): keys for keys in reversed(found)}.values())[::-1]
+    return found
+
+
+_CLAUSES = ("rollup", "cube", "grouping_sets")
 
 
 def _aggregated(item: Any) -> bool:

@@ -33,6 +33,8 @@ _PARTS = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _MADE = {
     exp.ToDays: "day",
 }
+SPANS = (exp.Interval, *_MADE, exp.Anonymous)
+"""The nodes that may be an interval."""
 _NAMED = {f"to_{unit}s": unit for unit in (*_MONTHS, *_SPANS)}
 
 

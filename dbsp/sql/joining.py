@@ -20,37 +20,66 @@ from dbsp.sql.scope import Scope
 from dbsp.sql.types import common, type_in
 
 Pair = tuple[Expr, Expr]
+FILTERS_MAX = 1000
+"""Filters of their own that the conditions of a clause are; so many at least were made before there was a limit."""
 
 
 def conjuncts(node: Any) -> list[Any]:
     """The parts that AND joins; what all parts of an OR have in common is taken out of it."""
-    if node is None:
-        return []
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if isinstance(node, exp.And):
-        return [*conjuncts(node.this), *conjuncts(node.expression)]
-    if isinstance(node, exp.Or):
-        return _factored(node)
-    return [node]
+    found: list[Any] = []
+    waiting = [] if node is None else [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, exp.Paren):
+            waiting.append(part.this)
+        elif isinstance(part, exp.And):
+            waiting += [part.expression, part.this]
+        elif isinstance(part, exp.Or):
+            found += _factored(part)
+        else:
+            found.append(part)
+    return found
+
+
+def conditions_of(clause: Any) -> list[Any]:
+    """Return the conditions of WHERE, HAVING or QUALIFY; where they are very many, one stands for those after the first ones.
+
+    Each condition is a filter of its own, which may go below a join by itself. What may be a key of a join stays by itself.
+    """
+    found = conjuncts(clause.this if clause is not None else None)
+    if len(found) <= FILTERS_MAX:
+        return found
+    apart = [node for node in found[FILTERS_MAX:] if has_query(node) or isinstance(node, exp.EQ)]
+    bound = {id(node) for node in apart}
+    rest = [node for node in found[FILTERS_MAX:] if id(node) not in bound]
+    apart += rest[:1]
+    for node in rest[1:]:
+        apart[-1] = exp.And(this=apart[-1], expression=node)
+    return [*found[:FILTERS_MAX], *apart]
 
 
 def _factored(node: Any) -> list[Any]:
     """`(k and a) or (k and b)` as `k` and `a or b`: an equality of keys may stand in every part."""
-    branches = [conjuncts(branch) for branch in _branches(node)]
-    texts = [{part.sql() for part in branch} for branch in branches]
-    shared = [part for part in branches[0] if isinstance(part, exp.EQ) and all(part.sql() in text for text in texts)]
-    return [*shared, node] if shared else [node]
+    branches = iter(_branches(node))
+    shared = {part.sql(): part for part in conjuncts(next(branches)) if isinstance(part, exp.EQ)}
+    for branch in branches:
+        if not shared:
+            return [node]
+        texts = {part.sql() for part in conjuncts(branch) if isinstance(part, exp.EQ)}
+        shared = {text: part for text, part in shared.items() if text in texts}
+    return [*shared.values(), node]
 
 
 def _branches(node: Any) -> Iterator[Any]:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if isinstance(node, exp.Or):
-        yield from _branches(node.this)
-        yield from _branches(node.expression)
-    else:
-        yield node
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, exp.Paren):
+            waiting.append(part.this)
+        elif isinstance(part, exp.Or):
+            waiting += [part.expression, part.this]
+        else:
+            yield part
 
 
 def own_columns(node: Any) -> list[Any]:

@@ -8,7 +8,10 @@ from typing import Any
 
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.source_lines import SourceLine
-from dbsp.sql.errors import Script
+from dbsp.sql.errors import Script, reported
+
+NESTING_MAX = 250
+"""Brackets, functions, subqueries and CASEs inside each other."""
 
 
 def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
@@ -17,7 +20,13 @@ def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
     for statement in found:
         if type(statement).__name__ == "Command":
             _refuse_command(script, statement, source)
-    return [_in_one_form(statement) for statement in found if type(statement).__name__ != "Semicolon"]
+    kept = [_in_one_form(statement) for statement in found if type(statement).__name__ != "Semicolon"]
+    from dbsp.sql.arguments import check_arguments  # noqa: PLC0415 (sqlglot is an extra)
+
+    with reported(script, source):
+        for statement in kept:
+            check_arguments(statement)
+    return kept
 
 
 def _in_one_form(statement: Any) -> Any:
@@ -31,12 +40,75 @@ def _in_one_form(statement: Any) -> Any:
     return statement
 
 
+_OPENING = ("L_PAREN", "L_BRACKET", "L_BRACE", "CASE")
+_CLOSING = ("R_PAREN", "R_BRACKET", "R_BRACE", "END")
+_NUMBER = r"(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?"
+_PREFIX = ("NOT", "DASH", "TILDE", "PLUS")
+
+
+class _MisplacedError(CircuitError):
+    """An error of a token."""
+
+    def __init__(self, message: str, hint: str, token: Any) -> None:
+        """Keep the token."""
+        super().__init__(message, hint)
+        self.token = token
+
+
+def _tokens(text: str) -> list[Any]:
+    """Return the tokens of a text; refuse one that nests deeper than `NESTING_MAX`."""
+    found: list[Any] = []
+    begin = depth = signs = 0
+    for token in parser().Dialect.get_or_raise("duckdb").tokenize(text):
+        if token.start < begin:
+            continue
+        kind = token.token_type.name
+        depth = max(depth + (kind in _OPENING) - (kind in _CLOSING), 0)
+        signs = signs + 1 if kind in _PREFIX else 0
+        if depth + signs > NESTING_MAX:
+            hint = "name the inner part in WITH, or make it a column of a query in FROM"
+            raise _MisplacedError(f"nested too deeply: levels={depth + signs} max={NESTING_MAX}", hint, token)
+        parts = _apart(token, text) if kind == "NUMBER" else [token]
+        begin = parts[-1].end + 1
+        found += parts
+    return found
+
+
+def _apart(token: Any, text: str) -> list[Any]:
+    """Return the tokens of a number to which the tokenizer has added the sign and the number behind it, as in `1e3+1`."""
+    kinds, token_of = type(token.token_type), type(token)
+    found: list[Any] = []
+    at = token.start
+    while at <= token.end:
+        match = re.compile(r"[+-]" if len(found) % 2 else _NUMBER).match(text, at)
+        if match is None:
+            raise _MisplacedError(f"not a number: number={token.text}", "write 1e3 for 1000.0", token)
+        kind = token.token_type if len(found) % 2 == 0 else kinds.PLUS if match[0] == "+" else kinds.DASH
+        column = token.col - token.end + match.end() - 1
+        written = match[0].replace("_", "")
+        found.append(
+            token_of(kind, written, token.line, column, at, match.end() - 1, token.comments if not found else None)
+        )
+        at = match.end()
+    if len(found) % 2 == 0:  # the sign is the last character
+        begin = found[-1].end + 1
+        match = re.compile(_NUMBER).match(text, begin)
+        if match is not None:
+            end = match.end() - 1
+            found.append(token_of(token.token_type, match[0].replace("_", ""), token.line, token.col, begin, end))
+    return [token] if len(found) == 1 and found[0].end == token.end else found
+
+
 def _parsed(script: Script, text: str, source: SourceLine | None) -> list[Any]:
     """The statements, or an error that tells where the text is none; what the parser logs of it is in the error."""
     sqlglot, logger = parser(), logging.getLogger("sqlglot")
     before, logger.disabled = logger.disabled, True
     try:
-        found: list[Any] = sqlglot.parse(text, read="duckdb")
+        dialect = sqlglot.Dialect.get_or_raise("duckdb")
+        dialect.to_json_path = lambda path: path  # as it is written: 'a.b' is one key there, '$.a.b' is a path
+        found: list[Any] = dialect.parser().parse(_tokens(text), text)
+    except _MisplacedError as error:
+        raise script.said(error, error.token.text, script.place(error.token.start), source) from None
     except (sqlglot.errors.ParseError, sqlglot.errors.TokenError) as error:
         raise _syntax(script, error, source) from None
     finally:

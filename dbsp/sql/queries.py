@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import groupby
 from typing import Any
 
 from sqlglot import exp
@@ -16,7 +19,7 @@ from dbsp.sql.constant_rows import rows_of_values
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.grouping import aggregates_in, grouped, key_sets, text_of
-from dbsp.sql.joining import conjuncts
+from dbsp.sql.joining import conditions_of
 from dbsp.sql.relations import Tables, with_names
 from dbsp.sql.scope import Rows, Scope
 from dbsp.sql.subqueries import attached, opened, restricted
@@ -25,6 +28,10 @@ from dbsp.sql.windows import windowed, windows_in
 from dbsp.stream.recursion import recursive
 from dbsp.stream.stream import Stream
 
+BINARY_MAX = 512
+"""More set operations of one kind are made at once; 0.1.0 made so many one by one, and stored circuits have to stay equal."""
+_ENDS = ("order", "limit", "offset")
+_OPERATION = ("this", "expression", "distinct", *_ENDS, "with_")
 _ORDER = "write order by, so that the rows are always the same"
 
 
@@ -98,8 +105,55 @@ def _recursive(query: Any, tables: Tables, names: Sequence[Any]) -> Rows:
 
 def _combined(node: Any, tables: Tables) -> Rows:
     """UNION, EXCEPT and INTERSECT: columns by their places."""
-    understood(node, ("this", "expression", "distinct", "order", "limit", "offset", "with_"))
-    left, right = _alike(node, rows_of(node.this, tables).stream, rows_of(node.expression, tables).stream)
+    chain = [(node, tables)]
+    while isinstance(node.this, exp.SetOperation) and not any(node.this.args.get(key) for key in _ENDS):
+        node = node.this
+        chain.append((node, _with(node, chain[-1][1])))
+    chain.reverse()
+    rows = rows_of(node.this, chain[0][1])
+    for together in _runs(chain):
+        rows = _together(together, rows) if len(together) > BINARY_MAX else _one_by_one(together, rows)
+    return rows
+
+
+def _runs(chain: Sequence[tuple[Any, Tables]]) -> list[list[tuple[Any, Tables]]]:
+    """Return the set operations of a chain, those together that follow each other and are UNION, or UNION ALL."""
+    runs = groupby(chain, key=lambda each: (type(each[0]), bool(each[0].args.get("distinct"))))
+    return [list(run) for _, run in runs]
+
+
+def _one_by_one(chain: Sequence[tuple[Any, Tables]], rows: Rows) -> Rows:
+    """Return the rows of set operations, each of two inputs."""
+    for node, tables in chain:
+        rows = _of_two(node, rows, rows_of(node.expression, tables))
+    return rows
+
+
+def _together(chain: Sequence[tuple[Any, Tables]], rows: Rows) -> Rows:
+    """Return the rows of many set operations of one kind: of unions as one sum, whose depth does not grow with their number."""
+    if not isinstance(chain[0][0], exp.Union):
+        return _one_by_one(chain, rows)
+    streams = [rows.stream]
+    for node, tables in chain:
+        understood(node, _OPERATION)
+        streams.append(rows_of(node.expression, tables).stream)
+        _check_counts(node, streams[0], streams[-1])
+    node = chain[-1][0]
+    types = [
+        reduce(
+            lambda one, other: _meeting(node, name, one, other), (stream.schema.columns[at].type for stream in streams)
+        )
+        for at, name in enumerate(streams[0].columns)
+    ]
+    first, *others = (_as_types(stream, streams[0].columns, types) for stream in streams)
+    with about(node):
+        return Rows(first.union(*others, distinct=bool(node.args.get("distinct"))))
+
+
+def _of_two(node: Any, left_rows: Rows, right_rows: Rows) -> Rows:
+    """Return the rows of a set operation."""
+    understood(node, _OPERATION)
+    left, right = _alike(node, left_rows.stream, right_rows.stream)
     all_ = not node.args.get("distinct")
     with about(node):
         if isinstance(node, exp.Union):
@@ -110,20 +164,37 @@ def _combined(node: Any, tables: Tables) -> Rows:
 
 def _alike(node: Any, left: Stream, right: Stream) -> tuple[Stream, Stream]:
     """Both sides with the left one's names and types in which they meet."""
+    _check_counts(node, left, right)
+    types = [
+        _meeting(node, name, left.schema[name].type, right.schema[source].type)
+        for name, source in zip(left.columns, right.columns, strict=True)
+    ]
+    return _as_types(left, left.columns, types), _as_types(right, left.columns, types)
+
+
+def _check_counts(node: Any, left: Stream, right: Stream) -> None:
+    """Refuse sides that have other numbers of columns."""
     if len(left.columns) != len(right.columns):
         counts = f"left={len(left.columns)} right={len(right.columns)}"
         refuse(node, f"a set operation of other numbers of columns: {counts}", "select as many columns on both sides")
-    one: dict[str, Any] = {}
-    other: dict[str, Any] = {}
-    for name, source in zip(left.columns, right.columns, strict=True):
-        types = left.schema[name].type, right.schema[source].type
-        type_ = common(*types)
-        if type_ is None:
-            shown = f"column={name} left={types[0]} right={types[1]}"
-            refuse(node, f"columns of these types do not meet: {shown}", "cast one of them, such as cast(x as bigint)")
-        one[name] = col(name) if types[0] == type_ else col(name).cast(type_)
-        other[name] = col(source) if types[1] == type_ else col(source).cast(type_)
-    return _only(left, one), _only(right, other)
+
+
+def _meeting(node: Any, name: str, left: Any, right: Any) -> Any:
+    """Return the type in which a column of both sides meets."""
+    found = common(left, right)
+    if found is None:
+        shown = f"column={name} left={left} right={right}"
+        refuse(node, f"columns of these types do not meet: {shown}", "cast one of them, such as cast(x as bigint)")
+    return found
+
+
+def _as_types(stream: Stream, names: Sequence[str], types: Sequence[Any]) -> Stream:
+    """Return the stream with other names of its columns, and casts to these types."""
+    columns = {
+        name: col(own) if stream.schema[own].type == type_ else col(own).cast(type_)
+        for name, own, type_ in zip(names, stream.columns, types, strict=True)
+    }
+    return _only(stream, columns)
 
 
 def _only(stream: Stream, columns: Mapping[str, Expr]) -> Stream:
@@ -141,12 +212,13 @@ def _selected(select: Any, tables: Tables) -> Rows:
     shown = [*nodes, *([by.this for by in order.expressions] if order is not None else [])]
     shown += distinct.args["on"].expressions if distinct is not None and distinct.args.get("on") else []
     later = [*shown, *(part.this for part in (having, qualify) if part is not None)]
-    later += [
-        scope.aliases[c.name.casefold()] for part in later for c in part.find_all(exp.Column) if scope.names_alias(c)
-    ]
+    named = {c.name.casefold(): None for part in later for c in part.find_all(exp.Column) if scope.names_alias(c)}
+    later += [scope.aliases[name] for name in named]
     aggregates = [found for node in later for found in aggregates_in(node)]
     sets = key_sets(select, [item.node if item.node is not None else exp.column(item.column) for item in items])
-    names = {text_of(node): item.name for item in items if (node := item.node) is not None}
+    windows = [window for node in later for window in windows_in(node)]
+    several = sets is not None or aggregates or windows
+    names = {text_of(node): item.name for item in items if several and (node := item.node) is not None}
     # what HAVING and QUALIFY leave of it is looked at below
     one = select.args.get("from_") is None and select.args.get("where") is None
     if sets is not None or aggregates:
@@ -157,13 +229,12 @@ def _selected(select: Any, tables: Tables) -> Rows:
     if having is not None:
         if scope.before is None:
             refuse(having, "HAVING without groups", "write where")
-        restricted(scope, conjuncts(having.this), rows_of)
-    windows = [window for node in later for window in windows_in(node)]
+        restricted(scope, conditions_of(having), rows_of)
     attached(scope, [*shown, *windows, *(select.args.get("windows") or [])], rows_of)
     if windows:
         windowed(scope, windows, select, names)
     if qualify is not None:
-        restricted(scope, conjuncts(qualify.this), rows_of)
+        restricted(scope, conditions_of(qualify), rows_of)
     lists = [
         found for node in nodes for found in node.find_all(exp.Explode) if found.find_ancestor(exp.Query) is select
     ]
@@ -251,12 +322,27 @@ def _star(node: Any, of: str | None, scope: Scope) -> list[Item]:
         if name not in names:
             refuse(node, f"no such column: column={name}", nearest(name, [f.name for f in fields]))
     kept = [f for f in fields if f.name.casefold() not in left_out]
+    if node.args.get("ilike") is not None:
+        wanted = _matching(node.args["ilike"])
+        kept = [f for f in kept if wanted.fullmatch(f.name)]
+        if not kept:
+            refuse(node, "no column has such a name", nearest(node.args["ilike"].name, [f.name for f in fields]))
     return [
         Item(f.name, replaced[f.name.casefold()])
         if f.name.casefold() in replaced
         else Item(renamed.get(f.name.casefold(), f.name), None, f.column)
         for f in kept
     ]
+
+
+def _matching(node: Any) -> re.Pattern[str]:
+    """Return the pattern of names that a constant text of ILIKE is."""
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        refuse(node, "columns are chosen by a constant text", "write select * ilike 'a%'")
+    signs = {"%": ".*", "_": "."}
+    return re.compile(
+        "".join(signs.get(letter) or re.escape(letter) for letter in node.this), re.IGNORECASE | re.DOTALL
+    )
 
 
 def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Rows:

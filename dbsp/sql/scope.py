@@ -6,6 +6,7 @@ that queries add have names that begin with two underscores, and are shown by no
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,25 @@ class Field:
         return same and (not self.hidden if of is None else self.of.casefold() == of.casefold())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """Whether a node holds columns, holds calls over several rows, holds columns of its own scope alone; and its size."""
+
+    columns: bool
+    calls: bool
+    own: bool
+    size: int
+
+
+@dataclass(slots=True)
+class Memo:
+    """The values of nodes, valid while the scope's state is this."""
+
+    state: tuple[Any, ...] = ()
+    made: int = 0
+    values: dict[tuple[int, tuple[str, ...]], tuple[Any, Expr]] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Scope:
     """A stream, the names of its columns, and what stands for parts of the query that are computed already."""
@@ -56,6 +76,44 @@ class Scope:
     groups: dict[Expression, str] = field(default_factory=dict)
     aggregates: dict[str, Expr] = field(default_factory=dict)
     expanding: tuple[str, ...] = ()
+    memo: Memo = field(default_factory=Memo, init=False)
+    index: tuple[Any, dict[str, list[Field]]] = field(default=(None, {}), init=False)
+    known: dict[int, tuple[Any, Fact]] = field(default_factory=dict, init=False)
+
+    def remembered(self) -> dict[tuple[int, tuple[str, ...]], tuple[Any, Expr]]:
+        """Return the nodes and their values, by the nodes' ids; they are forgotten when a name changes its meaning."""
+        state = (self.schema, self.fields, self.before, self.aggregates, self.aliases, self.made)
+        if len(self.memo.state) != len(state) or not all(map(operator.is_, state, self.memo.state)):
+            self.memo.state, self.memo.values = state, {}
+        if self.memo.made != len(self.made):
+            self.memo.made, self.memo.values = len(self.made), {}
+        return self.memo.values
+
+    def fact(self, node: Any) -> Fact:
+        """Return what a node has in it; each node is looked at once."""
+        waiting = [node]
+        while waiting:
+            part = waiting[-1]
+            if id(part) in self.known:
+                waiting.pop()
+                continue
+            inner = list(part.iter_expressions())
+            missing = [each for each in inner if id(each) not in self.known]
+            if missing:
+                waiting.extend(missing)
+                continue
+            self.known[id(part)] = part, self._fact(part, [self.known[id(each)][1] for each in inner])
+            waiting.pop()
+        return self.known[id(node)][1]
+
+    def _fact(self, node: Any, inner: list[Fact]) -> Fact:
+        is_column = isinstance(node, exp.Column)
+        return Fact(
+            columns=is_column or any(fact.columns for fact in inner),
+            calls=isinstance(node, exp.AggFunc | exp.Window | exp.Query) or any(fact.calls for fact in inner),
+            own=self.knows(node) if is_column else all(fact.own for fact in inner),
+            size=1 + sum(fact.size for fact in inner),
+        )
 
     @property
     def schema(self) -> Schema:
@@ -103,8 +161,20 @@ class Scope:
             value = value.field(name)
         return value
 
+    def _named(self) -> dict[str, list[Field]]:
+        """Return the fields by their names without case."""
+        if self.index[0] is not self.fields:
+            found: dict[str, list[Field]] = {}
+            for each in self.fields:
+                found.setdefault(each.name.casefold(), []).append(each)
+            self.index = self.fields, found
+        return self.index[1]
+
     def _matches(self, node: Any) -> list[tuple[str, tuple[str, ...]]]:
         """The columns that may be meant, each with the fields of structs inside it."""
+        if node.args.get("table") is None and isinstance(node, exp.Column):
+            name = node.name
+            return [(f.column, ()) for f in self._named().get(name.casefold(), ()) if not f.hidden]
         parts = [part.name for part in node.parts]
         found: list[tuple[str, tuple[str, ...]]] = []
         if len(parts) > 1:

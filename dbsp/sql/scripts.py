@@ -81,6 +81,13 @@ class Made:
         self.known[named.name] = rows
         properties = node.args.get("properties")
         kinds = {type(each).__name__ for each in properties.expressions} if properties is not None else set()
+        for each in properties.expressions if properties is not None else []:
+            if not isinstance(each, exp.TemporaryProperty | exp.MaterializedProperty):
+                refuse(
+                    each,
+                    f"a view has no options: option={each.name or each.key}",
+                    "leave it out; a table has options",
+                )
         if "TemporaryProperty" not in kinds:
             self.views[named.name] = rows.stream
             if "MaterializedProperty" in kinds:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CircuitError, ConfigError
+from dbsp.expr.walking import deep
 from dbsp.source_lines import located, user_line
 from dbsp.sql.errors import Script, reported
 from dbsp.sql.parsing import parser, statements_of
@@ -42,18 +43,19 @@ def sql(text: str, **tables: Stream) -> Stream:
     from dbsp.sql.scope import Rows  # noqa: PLC0415 (with it)
 
     script = Script(text)
-    found = statements_of(script, source)
-    if len(found) != 1:
-        raise CircuitError(
-            f"sql takes one query: statements={len(found)}", "a script is dbsp.sql_circuit(name, script)"
-        )
-    for name, stream in tables.items():
-        if not isinstance(stream, Handle):
+    with deep():
+        found = statements_of(script, source)
+        if len(found) != 1:
             raise CircuitError(
-                f"not a stream: table={name} got={type(stream).__name__}", "give what dbsp.table returned"
+                f"sql takes one query: statements={len(found)}", "a script is dbsp.sql_circuit(name, script)"
             )
-    with reported(script, source):
-        return rows_of(found[0], {name: Rows(stream) for name, stream in tables.items()}).stream
+        for name, stream in tables.items():
+            if not isinstance(stream, Handle):
+                raise CircuitError(
+                    f"not a stream: table={name} got={type(stream).__name__}", "give what dbsp.table returned"
+                )
+        with reported(script, source):
+            return rows_of(found[0], {name: Rows(stream) for name, stream in tables.items()}).stream
 
 
 def sql_circuit(name: str, script: str, file: str | None = None, error_policy: str = "dead-letter") -> Circuit:
@@ -86,7 +88,7 @@ def sql_circuit(name: str, script: str, file: str | None = None, error_policy: s
     from dbsp.sql.scripts import circuit_of  # noqa: PLC0415 (sqlglot is an extra)
 
     text = Script(script, file)
-    with located(source if file is None else None):
+    with located(source if file is None else None), deep():
         return circuit_of(name, text, statements_of(text, source), error_policy, source)
 
 

@@ -21,7 +21,7 @@ from dbsp.expr.types import adopt
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import is_subquery, lowered
 from dbsp.sql.grouping import aggregates_in, calls_of
-from dbsp.sql.joining import Pair, conjuncts, filtered, has_query, outer, own_columns, partnered
+from dbsp.sql.joining import Pair, conditions_of, filtered, has_query, outer, own_columns, partnered
 from dbsp.sql.relations import Query, sources
 from dbsp.sql.scope import Scope, relation
 from dbsp.sql.types import common, constant, is_constant, type_in
@@ -60,7 +60,7 @@ def opened(select: Any, around: Scope | None, tables: Any, query: Query) -> Open
     """The rows of FROM that meet WHERE."""
     understood(select, _CLAUSES)
     where = select.args.get("where")
-    scope, left = sources(select, tables, query, conjuncts(where.this if where is not None else None))
+    scope, left = sources(select, tables, query, conditions_of(where))
     scope.aliases = {item.alias.casefold(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
     pairs: list[tuple[Any, Any]] = []
     rest: list[Any] = []
@@ -106,21 +106,24 @@ def _keep(scope: Scope, before: Sequence[str], value: Expr) -> None:
         scope.stream = scope.stream.select(*(name for name in scope.stream.columns if name in wanted))
 
 
-def _queries(node: Any, scope: Scope, expanding: tuple[str, ...] = ()) -> Iterator[Any]:
+def _queries(node: Any, scope: Scope) -> Iterator[Any]:
     """The outermost subqueries of an expression, each with the operator that it belongs to."""
-    if is_subquery(node):
-        yield node
-    elif isinstance(node, exp.Column):
-        name = node.name.casefold()
-        if scope.names_alias(node) and name not in expanding:
-            yield from _queries(scope.aliases[name], scope, (*expanding, name))
-    elif isinstance(node, exp.All | exp.Any):
-        refuse(
-            node, "comparisons with ALL and ANY are not there", "compare with (select max(x) from …), or write x in (…)"
-        )
-    else:
-        for part in node.iter_expressions():
-            yield from _queries(part, scope, expanding)
+    seen: set[str] = set()
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if is_subquery(part):
+            yield part
+        elif isinstance(part, exp.Column):
+            name = part.name.casefold()
+            if scope.names_alias(part) and name not in seen:
+                seen.add(name)
+                waiting.append(scope.aliases[name])
+        elif isinstance(part, exp.All | exp.Any):
+            hint = "compare with (select max(x) from …), or write x in (…)"
+            refuse(part, "comparisons with ALL and ANY are not there", hint)
+        else:
+            waiting.extend(reversed(list(part.iter_expressions())))
 
 
 def _is_outside(node: Any, scope: Scope, around: Scope) -> bool:

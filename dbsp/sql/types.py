@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, unwrap
-from dbsp.expr.expression import Call, Expression, Literal, resolve
+from dbsp.expr.expression import Call, ColumnRef, Expression, Literal, resolve
 from dbsp.expr.now import NOW
 from dbsp.expr.types import DECIMAL_DIGITS, common_type, is_decimal, is_float, is_integer, is_number
+from dbsp.expr.walking import fold
 from dbsp.sql.errors import refuse
 from dbsp.zset import schema as types
 from dbsp.zset.schema import Schema
@@ -67,6 +68,8 @@ def type_in(value: Expr, schema: Schema) -> pa.DataType | None:
     expression = unwrap(value)
     if isinstance(expression, Literal):
         return expression.dtype
+    if isinstance(expression, ColumnRef) and expression.name in schema:
+        return schema[expression.name].type
     found: pa.DataType = resolved(value, schema).type(schema)
     return found
 
@@ -77,11 +80,17 @@ def resolved(value: Expr, schema: Schema) -> Expression:
 
 
 def _at_some_time(expression: Expression) -> Expression:
-    if not isinstance(expression, Call):
+    if not (isinstance(expression, Call) and expression.moving):
         return expression
-    if expression.function == NOW:
-        return Literal(datetime.datetime(1970, 1, 1), types.TIMESTAMP)
-    return Call(expression.function, tuple(map(_at_some_time, expression.args)), expression.options)
+
+    def made(node: Expression, args: list[Expression]) -> Expression:
+        if not isinstance(node, Call):
+            return node
+        if node.function == NOW:
+            return Literal(datetime.datetime(1970, 1, 1), types.TIMESTAMP)
+        return Call(node.function, tuple(args), node.options) if node.moving else node
+
+    return fold(expression, made)
 
 
 def constant(value: Expr) -> Any:

@@ -12,12 +12,12 @@ import dbsp.windows as win
 from dbsp.aggregates.aggregate import Aggregate, order_of
 from dbsp.aggregates.lists import ArrayAgg, StringAgg
 from dbsp.expr.build import Expr, col
-from dbsp.sql.errors import about, refuse, understood
+from dbsp.sql.errors import about, refuse
 from dbsp.sql.expressions import lowered
 from dbsp.sql.grouping import aggregate, ordering, text_of
 from dbsp.sql.intervals import interval
 from dbsp.sql.scope import Scope
-from dbsp.sql.types import constant, is_constant
+from dbsp.sql.types import constant, is_constant, resolved
 
 _PLACES = {
     exp.RowNumber: win.row_number,
@@ -32,13 +32,13 @@ _WHOLE = "write rows between unbounded preceding and unbounded following"
 
 def windows_in(node: Any) -> Iterator[Any]:
     """The calls over windows in an expression, not those of subqueries."""
-    if isinstance(node, exp.Query):
-        return
-    if isinstance(node, exp.Window):
-        yield node
-        return
-    for part in node.iter_expressions():
-        yield from windows_in(part)
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, exp.Window):
+            yield part
+        elif not isinstance(part, exp.Query):
+            waiting.extend(reversed(list(part.iter_expressions())))
 
 
 def windowed(scope: Scope, nodes: Sequence[Any], select: Any, names: Mapping[str, str]) -> None:
@@ -58,7 +58,8 @@ def _add(scope: Scope, nodes: Sequence[Any], named: Mapping[str, Any], names: Ma
     partition, order, _ = _spec(nodes[0], named)
     with about(nodes[0]):
         by = [] if order is None else [ordering(each, scope) for each in order.expressions]
-        window = scope.stream.window([lowered(part, scope) for part in partition], by)
+        keys = {resolved(value := lowered(part, scope), scope.schema): value for part in partition}
+        window = scope.stream.window(list(keys.values()), by)
         functions: dict[str, Any] = {}
         for node in nodes:
             wanted = names.get(text_of(node), "")
@@ -82,12 +83,12 @@ def _fresh(scope: Scope, functions: Mapping[str, Any]) -> str:
 
 def _spec(node: Any, named: Mapping[str, Any]) -> tuple[list[Any], Any, Any]:
     """Partition, order and frame, of the WINDOW clause where it is named there."""
-    understood(node, ("this", "partition_by", "order", "spec", "alias", "over"))
-    alias = node.args.get("alias")
-    base = named.get(alias.name.casefold()) if alias is not None else None
-    if alias is not None and base is None:
-        refuse(node, f"no such window: window={alias.name}", "define it by WINDOW w AS (…)")
-    parts = [node] if base is None else [node, base]
+    parts = [node]
+    while (alias := parts[-1].args.get("alias")) is not None:
+        base = named.get(alias.name.casefold())
+        if base is None or base in parts:
+            refuse(node, f"no such window: window={alias.name}", "define it by WINDOW w AS (…)")
+        parts.append(base)
     partition: list[Any] = next((part.args["partition_by"] for part in parts if part.args.get("partition_by")), [])
     order = next((part.args["order"] for part in parts if part.args.get("order")), None)
     spec = next((part.args["spec"] for part in parts if part.args.get("spec")), None)
@@ -103,7 +104,7 @@ def _function(node: Any, scope: Scope, spec: Any, by: Sequence[Any]) -> Any:
     if kind in _PLACES:
         return _PLACES[kind]()
     if kind is exp.Ntile:
-        return win.ntile(constant(lowered(bare.this, scope)))
+        return win.ntile(_whole(bare, bare.this, scope))
     if kind in (exp.Lag, exp.Lead):
         return _neighbour(bare, scope, ignores)
     if kind in _VALUES:
@@ -131,7 +132,9 @@ def _in_order(node: Any, made: Aggregate, by: Sequence[Any]) -> Aggregate:
 def _neighbour(node: Any, scope: Scope, ignores: bool) -> Any:
     function = win.lag if isinstance(node, exp.Lag) else win.lead
     offset, default = node.args.get("offset"), node.args.get("default")
-    count = 1 if offset is None else constant(lowered(offset, scope))
+    if node.this is None:
+        refuse(node, f"too few arguments: function={node.key}", f"write {node.key}(x, 1) over (…)")
+    count = 1 if offset is None else _whole(node, offset, scope)
     value = lowered(node.this, scope)
     if default is None or (is_constant(lowered(default, scope)) and constant(lowered(default, scope)) is None):
         return function(value, count, ignore_nulls=ignores)
@@ -139,8 +142,24 @@ def _neighbour(node: Any, scope: Scope, ignores: bool) -> Any:
     return function(value, count, constant(other) if is_constant(other) else other, ignore_nulls=ignores)
 
 
+def _whole(node: Any, part: Any, scope: Scope) -> int:
+    """Return the constant whole number that an argument of a window function is."""
+    value = None if part is None else lowered(part, scope)
+    held = constant(value) if value is not None and is_constant(value) else None
+    if not isinstance(held, int) or isinstance(held, bool):
+        got = "nothing" if value is None else value
+        refuse(
+            part or node,
+            f"a constant whole number is wanted here: function={node.key} got={got}",
+            "write ntile(4), lag(x, 1)",
+        )
+    return held
+
+
 def _place(node: Any, scope: Scope, spec: Any, ignores: bool) -> Any:
     """The value of one row of the partition: the frame must reach to it."""
+    if node.this is None or isinstance(node.this, exp.Order):
+        refuse(node, "a window function takes its order from OVER", "write first_value(x) over (order by v)")
     start, end = _sides(spec)
     first = isinstance(node, exp.FirstValue)
     if start != "UNBOUNDED" or (end != "UNBOUNDED" and not (first and end == "CURRENT ROW" and not ignores)):
@@ -151,7 +170,7 @@ def _place(node: Any, scope: Scope, spec: Any, ignores: bool) -> Any:
         )
     value = lowered(node.this, scope)
     if isinstance(node, exp.NthValue):
-        return win.nth_value(value, constant(lowered(node.args["offset"], scope)), ignore_nulls=ignores)
+        return win.nth_value(value, _whole(node, node.args.get("offset"), scope), ignore_nulls=ignores)
     function: Any = _VALUES[type(node)]
     return function(value, ignore_nulls=ignores)
 
@@ -168,7 +187,6 @@ def _frame(spec: Any, scope: Scope, *, ordered: bool) -> tuple[Any, Any]:
     if spec is None:
         return ((None, None), None) if not ordered else (None, (None, 0))
     kind = (spec.args.get("kind") or "ROWS").upper()
-    understood(spec, ("kind", "start", "start_side", "end", "end_side"))
     if kind not in ("ROWS", "RANGE"):
         refuse(spec, "this frame is not there", "write rows or range between … and …")
     start, end = _sides(spec)

@@ -19,7 +19,7 @@ from dbsp.algebra.select import Select
 from dbsp.algebra.side_join import AsofJoin, LookupJoin, SideJoin
 from dbsp.circuit.nodes import Node
 from dbsp.errors import CircuitError
-from dbsp.expr.expression import Call, ColumnRef, Expression, OwnedColumn
+from dbsp.expr.expression import ColumnRef, Expression, OwnedColumn, rebuilt
 
 Pairs = tuple[tuple[int, str, str], ...]
 Called = Callable[[OwnedColumn], frozenset[str]]
@@ -27,12 +27,7 @@ Called = Callable[[OwnedColumn], frozenset[str]]
 
 def owned(expression: Expression, owner: Node) -> Expression:
     """The expression, its columns marked as those of a stream."""
-    match expression:
-        case ColumnRef(name=name):
-            return OwnedColumn(name, owner)
-        case Call():
-            return Call(expression.function, tuple(owned(arg, owner) for arg in expression.args), expression.options)
-    return expression
+    return rebuilt(expression, lambda leaf: OwnedColumn(leaf.name, owner) if isinstance(leaf, ColumnRef) else leaf)
 
 
 def placed(expression: Expression, node: Node) -> Expression:
@@ -64,17 +59,16 @@ def placed_in_pairs(
 
 
 def _renamed(expression: Expression, called: Called) -> Expression:
-    match expression:
-        case OwnedColumn():
-            names = called(expression)
-            if len(names) > 1:
-                either = " or ".join(f'dbsp.col("{name}")' for name in sorted(names))
-                raise CircuitError(f"several columns come from this one: column={expression}", f"write {either}")
-            return ColumnRef(next(iter(names), expression.name))
-        case Call():
-            args = tuple(_renamed(arg, called) for arg in expression.args)
-            return Call(expression.function, args, expression.options)
-    return expression
+    def own(leaf: Expression) -> Expression:
+        if not isinstance(leaf, OwnedColumn):
+            return leaf
+        names = called(leaf)
+        if len(names) > 1:
+            either = " or ".join(f'dbsp.col("{name}")' for name in sorted(names))
+            raise CircuitError(f"several columns come from this one: column={leaf}", f"write {either}")
+        return ColumnRef(next(iter(names), leaf.name))
+
+    return rebuilt(expression, own)
 
 
 def _called(column: OwnedColumn, node: Node) -> frozenset[str]:

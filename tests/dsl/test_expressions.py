@@ -17,7 +17,8 @@ import dbsp
 from dbsp import Expr, col, lit, when
 from dbsp.expr.build import unwrap
 from dbsp.expr.catalog import FUNCTIONS
-from dbsp.expr.expression import ROW_ERRORS, Call, ColumnRef, Literal, conjuncts, resolve
+from dbsp.expr.expression import Call, ColumnRef, Literal, conjuncts, resolve
+from dbsp.expr.rows import ROW_ERRORS
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema
 

@@ -15,7 +15,8 @@ import dbsp
 from dbsp import Expr, col
 from dbsp.expr.build import unwrap
 from dbsp.expr.catalog import FUNCTIONS
-from dbsp.expr.expression import ROW_ERRORS, Call, Expression, resolve
+from dbsp.expr.expression import Call, Expression, resolve
+from dbsp.expr.rows import ROW_ERRORS
 from dbsp.zset.schema import Schema
 from tests import duck
 

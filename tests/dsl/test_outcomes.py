@@ -15,9 +15,10 @@ import dbsp
 from dbsp import col
 from dbsp.expr import expression as expressions
 from dbsp.expr.build import unwrap
-from dbsp.expr.expression import ROW_ERRORS, Call, Expression, Subset, resolve
+from dbsp.expr.expression import Call, Expression, resolve
 from dbsp.expr.halving import reason_of
 from dbsp.expr.outcomes import outcomes
+from dbsp.expr.rows import ROW_ERRORS, Subset
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
 

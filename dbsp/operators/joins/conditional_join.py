@@ -24,8 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.expr.build import col, unwrap
-from dbsp.expr.expression import ROW_ERRORS, Expression, resolve
+from dbsp.expr.expression import Expression, resolve
 from dbsp.expr.outcomes import outcomes
+from dbsp.expr.rows import ROW_ERRORS
 from dbsp.horizon import Bound, Horizon, bound_of, merged
 from dbsp.operators.failures import report
 from dbsp.operators.groups.linear_part import checked_sum

@@ -1,0 +1,264 @@
+"""The signatures of functions: the number and types of arguments, which are constants, and what a null constant makes of a call.
+
+A call is checked against its signature before it is lowered, so that a function's own code meets the arguments it expects.
+docs/sql.md lists the signatures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dbsp.expr.build import Expr, lit, unwrap
+from dbsp.expr.expression import Literal, natural_type
+from dbsp.expr.types import is_integer, is_number, is_timestamp
+from dbsp.sql.errors import refuse
+from dbsp.sql.types import constant, is_constant, type_in
+from dbsp.zset.schema import (
+    BINARY,
+    BOOL,
+    DATE,
+    DURATION,
+    FLOAT64,
+    INT64,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    is_list,
+    list_of,
+)
+
+KINDS: dict[str, Callable[[pa.DataType], bool]] = {
+    "any": lambda _type: True,
+    "bool": lambda type_: type_ == BOOL,
+    "whole": is_integer,
+    "number": is_number,
+    "text": lambda type_: type_ == STRING,
+    "texts or bytes": lambda type_: type_ in (STRING, BINARY),
+    "list": is_list,
+    "text or list": lambda type_: type_ == STRING or is_list(type_),
+    "moment": lambda type_: is_timestamp(type_) or type_ == DATE,
+    "time": lambda type_: is_timestamp(type_) or type_ in (DATE, TIME),
+    "time or span": lambda type_: is_timestamp(type_) or type_ in (DATE, TIME, DURATION),
+    "number or span": lambda type_: is_number(type_) or type_ == DURATION,
+    "number or moment": lambda type_: is_number(type_) or is_timestamp(type_) or type_ in (DATE, DURATION),
+    "series": lambda type_: is_integer(type_) or is_timestamp(type_) or type_ == DATE,
+    "step": lambda type_: is_integer(type_) or type_ == DURATION,
+    "span": lambda type_: type_ == DURATION,
+}
+"""Kinds of types that an argument may have."""
+_RESULTS: dict[str, pa.DataType] = {
+    "text": STRING, "whole": INT64, "bool": BOOL, "double": FLOAT64, "texts": list_of(STRING), "moment": TIMESTAMP, "day": DATE,
+    "span": DURATION,
+}  # fmt: skip
+_PARAMETER = re.compile(r"(?P<key>\w+)(?P<mark>[?*!]*): (?P<kind>[a-z ]+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One argument: the key of the parser's node, the kind of its type, whether it may be left out, whether it is a constant."""
+
+    key: str
+    kind: str
+    optional: bool
+    constant: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """A function's name, its arguments, and its result; `same` is the type of the first argument."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    result: str
+    nulls: bool
+
+    def __str__(self) -> str:
+        """As documentation has it."""
+        shown = [
+            f"{each.kind}{' constant' if each.constant else ''}{', or nothing' if each.optional else ''}"
+            for each in self.parameters
+        ]
+        return f"{self.name}({'; '.join(shown)})"
+
+
+def signature(text: str) -> Signature:
+    """Return the signature that a text such as `lpad(this: text, n: whole) -> text` says.
+
+    After a key `?` marks what may be left out, `!` a constant. A result with `~` is not null where a constant argument is.
+    """
+    called, _, result = text.partition(" -> ")
+    name, _, inside = called.partition("(")
+    parameters = tuple(
+        Parameter(key=found["key"], kind=found["kind"], optional="?" in found["mark"], constant="!" in found["mark"])
+        for found in _PARAMETER.finditer(inside)
+    )
+    return Signature(name=name, parameters=parameters, result=result.rstrip("~"), nulls=not result.endswith("~"))
+
+
+_TEXTS = (
+    (exp.Abs, "abs(this: number or span) -> same"),
+    (exp.Sign, "sign(this: number) -> whole"),
+    (exp.Round, "round(this: number, decimals?!: whole) -> same"),
+    (exp.Floor, "floor(this: number) -> same"),
+    (exp.Ceil, "ceil(this: number) -> same"),
+    *(
+        (kind, f"{name}(this: number) -> double")
+        for kind, name in (
+            (exp.Sqrt, "sqrt"), (exp.Exp, "exp"), (exp.Ln, "ln"), (exp.Sin, "sin"), (exp.Cos, "cos"), (exp.Tan, "tan"),
+            (exp.Asin, "asin"), (exp.Acos, "acos"), (exp.Atan, "atan"), (exp.Radians, "radians"), (exp.Degrees, "degrees"),
+        )
+    ),
+    (exp.Log, "log(this: number, expression?: number) -> double"),
+    (exp.Atan2, "atan2(this: number, expression: number) -> double"),
+    (exp.Pow, "power(this: number, expression: number) -> double"),
+    (exp.IsNan, "isnan(this: number) -> bool"),
+    (exp.Lower, "lower(this: text) -> text"),
+    (exp.Upper, "upper(this: text) -> text"),
+    (exp.Initcap, "initcap(this: text) -> text"),
+    (exp.Reverse, "reverse(this: text) -> text"),
+    (exp.Repeat, "repeat(this: text, times: whole) -> text"),
+    (exp.Trim, "trim(this: text, expression?: text) -> text"),
+    (exp.Length, "length(this: text or list) -> whole"),
+    (exp.Substring, "substr(this: text, start: whole, length?: whole) -> text"),
+    (exp.Left, "left(this: text, expression: whole) -> text"),
+    (exp.Right, "right(this: text, expression: whole) -> text"),
+    (exp.Pad, "lpad(this: text, expression: whole, fill_pattern: text) -> text"),
+    (exp.StartsWith, "starts_with(this: text, expression: text) -> bool"),
+    (exp.EndsWith, "ends_with(this: text, expression: text) -> bool"),
+    (exp.StrPosition, "position(this: text, substr: text) -> whole"),
+    (exp.Replace, "replace(this: text, expression: text, replacement: text) -> text"),
+    (exp.SplitPart, "split_part(this: text, delimiter: text, part_index: whole) -> text"),
+    (exp.Split, "string_split(this: text, expression!: text) -> texts~"),
+    (exp.RegexpLike, "regexp_matches(this: text, expression!: text, flag?!: text) -> bool"),
+    (exp.RegexpExtract, "regexp_extract(this: text, expression!: text, group?!: whole, parameters?!: text) -> text"),
+    (exp.RegexpReplace, "regexp_replace(this: text, expression!: text, replacement!: text, modifiers?!: text) -> text"),
+    (exp.MD5, "md5(this: text) -> text"),
+    (exp.SHA2, "sha256(this: text) -> text"),
+    (exp.JSONExtractScalar, "->>(this: text, expression!: any) -> text"),
+    (exp.Nullif, "nullif(this: any, expression: any) -> same~"),
+    (exp.DateDiff, "date_diff(expression: moment, this: moment) -> whole"),
+    (exp.DateBin, "time_bucket(this!: span, expression: moment) -> moment"),
+    (exp.TimeToStr, "strftime(this: moment, format!: text) -> text"),
+    (exp.StrToTime, "strptime(this: text, format!: text) -> moment"),
+    (exp.UnixToTime, "to_timestamp(this: number or moment) -> moment"),
+    (exp.TimeToUnix, "epoch(this: time or span) -> double"),
+    (exp.DateFromParts, "make_date(year: whole, month: whole, day: whole) -> day"),
+    (exp.LastDay, "last_day(this: moment) -> day"),
+    (exp.GenerateSeries, "generate_series(start: series, end?: series, step?!: step) -> same~"),
+    (exp.ArrayContains, "list_contains(this: list, expression!: any) -> bool"),
+    (exp.ArraySort, "list_sort(this: list) -> same"),
+    (exp.ArrayToString, "array_to_string(this: list, expression!: text) -> text~"),
+    (exp.ArrayDistinct, "list_distinct(this: list) -> same"),
+    *(
+        (kind, f"{name}(this: moment) -> whole")
+        for kind, name in (
+            (exp.Year, "year"), (exp.Quarter, "quarter"), (exp.Month, "month"), (exp.Week, "week"), (exp.WeekOfYear, "week"),
+            (exp.Day, "day"), (exp.DayOfMonth, "day"), (exp.DayOfWeek, "dayofweek"), (exp.DayOfWeekIso, "isodow"),
+            (exp.DayOfYear, "dayofyear"),
+        )
+    ),
+    (exp.Hour, "hour(this: time) -> whole"),
+    (exp.Minute, "minute(this: time) -> whole"),
+    (exp.Second, "second(this: time) -> whole"),
+)  # fmt: skip
+SIGNATURES = {kind: signature(text) for kind, text in _TEXTS}
+"""The functions that the parser has a node for."""
+NAMED = {
+    found.name: found
+    for found in map(
+        signature,
+        (
+            "date_part(0!: text, 1: time or span) -> whole",
+            "iff(0: bool, 1: any, 2: any) -> same~",
+            "now() -> moment",
+            "isfinite(0: any) -> bool",
+            "suffix(0: text, 1: text) -> bool",
+            "prefix(0: text, 1: text) -> bool",
+            "instr(0: text, 1: text) -> whole",
+            "list_distinct(0: list) -> same",
+            "len(0: list) -> whole",
+            "to_microseconds(0: whole) -> span",
+            "to_timestamp(0: number) -> moment",
+            "json_array_length(0: text, 1?!: text) -> whole",
+            "epoch_us(0: time or span) -> whole",
+        ),
+    )
+}
+"""The functions that the parser knows by name alone; their arguments are counted from 0."""
+
+
+def checked(node: Any, name: str, lower: Callable[[Any], Expr], schema: Schema) -> Expr | None:
+    """Refuse a call that does not fit its signature; return the null that a call of a null constant is, where it is one."""
+    found = SIGNATURES.get(type(node)) or NAMED.get(name)
+    if found is None:
+        return None
+    parts = (
+        list(enumerate(node.expressions))
+        if found.name == name and name in NAMED and type(node) not in SIGNATURES
+        else None
+    )
+    given = node.args if parts is None else {str(at): part for at, part in parts}
+    _check_count(node, found, given, counted=parts is not None)
+    null = False
+    for each in found.parameters:
+        part = given.get(each.key)
+        if part is None:
+            continue
+        value = lower(part)
+        if each.constant and not is_constant(value):
+            refuse(part, f"a constant is wanted here: function={found.name} got={value}", f"it is {found}")
+        if is_constant(value) and constant(value) is None:
+            null = True
+        else:
+            _check_kind(part, value, each, found, schema)
+    return _null(found, given, lower, schema) if null and found.nulls else None
+
+
+def _check_count(node: Any, found: Signature, given: Any, *, counted: bool) -> None:
+    """Refuse a call with other arguments than the signature has."""
+    missing = [each for each in found.parameters if not each.optional and given.get(each.key) is None]
+    if missing:
+        refuse(node, f"too few arguments: function={found.name}", f"it is {found}")
+    if counted and len(given) > len(found.parameters):
+        refuse(node, f"too many arguments: function={found.name} got={len(given)}", f"it is {found}")
+
+
+def _check_kind(part: Any, value: Expr, wanted: Parameter, found: Signature, schema: Schema) -> None:
+    """Refuse an argument of another type; a constant text may be a time."""
+    type_ = type_in(value, schema)
+    if type_ is None:
+        held = constant(value)
+        type_ = natural_type(held)
+        if type_ == STRING and wanted.kind in (
+            "moment",
+            "time",
+            "time or span",
+            "series",
+            "number or moment",
+            "step",
+            "span",
+        ):
+            return
+    if not KINDS[wanted.kind](type_):
+        refuse(
+            part, f"another type is wanted here: function={found.name} got={type_} want={wanted.kind}", f"it is {found}"
+        )
+
+
+def _null(found: Signature, given: Any, lower: Callable[[Any], Expr], schema: Schema) -> Expr:
+    """Return the null that a call is."""
+    if found.result in _RESULTS:
+        return lit(None, _RESULTS[found.result])
+    first: Sequence[Any] = [given[each.key] for each in found.parameters if given.get(each.key) is not None]
+    value = lower(first[0])
+    type_ = type_in(value, schema)
+    if type_ is None and isinstance(e := unwrap(value), Literal) and e.value is not None:
+        type_ = natural_type(e.value)
+    return Expr(Literal(None, type_))
